@@ -1,0 +1,1 @@
+"""nfold: one-device PyTorch programs on the machines you have."""

@@ -1,0 +1,92 @@
+"""The machines: nodes with cores and memory, and how fast bytes move in, out and within each."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nfold.errors import ClusterError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Channel:
+    """A way for bytes: a fixed cost per message and a rate after that."""
+
+    latency_s: float
+    bandwidth_bytes_per_s: float
+    origin: Literal["measured", "declared"]
+    cpu_s_per_byte: float = 0.0
+    """Processor seconds that moving one byte costs the two ends together."""
+    cpu_s_per_message: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.bandwidth_bytes_per_s > 0 and self.latency_s >= 0):
+            raise ClusterError(
+                f"a channel needs a positive bandwidth and a latency of at least 0, got "
+                f"{self.bandwidth_bytes_per_s} bytes/s and {self.latency_s} s"
+            )
+
+    def seconds(self, payload_bytes: float) -> float:
+        """Return how long one message takes alone."""
+        return self.latency_s + payload_bytes / self.bandwidth_bytes_per_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """Accelerators or processors of one kind on a node."""
+
+    kind: str
+    """`cpu`, or the accelerator's own name."""
+    count: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One host."""
+
+    name: str
+    cores: float
+    memory_bytes: int
+    devices: tuple[Device, ...] = ()
+    speed: float = 1.0
+    """Compute speed relative to the node that was profiled."""
+    price_per_hour: float = 0.0
+    num_samples: int | None = None
+    """Training samples that live there; None when every node can read all of them."""
+    local: Channel
+    """Between two ranks of this node."""
+    uplink: Channel | None = None
+    downlink: Channel | None = None
+    crowding: tuple[float, ...] = (1.0,)
+    """How much slower one core computes while k cores are busy, k = 1, 2, ..: shared caches, memory and hyper-threads."""
+
+    def slowdown(self, busy: float) -> float:
+        """Return how much longer a one-core task takes while `busy` ranks compute on this node."""
+        cores = max(self.cores, 1e-9)
+        crowd = self.crowding[min(len(self.crowding), max(1, round(min(busy, cores)))) - 1]
+        return crowd * max(1.0, busy / cores)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """All nodes. A rank lives on one of them; `Plan.nodes` says which."""
+
+    nodes: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        names = [node.name for node in self.nodes]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ClusterError(f"two nodes are called {repeated[0]!r}: node names must differ")
+        if not names:
+            raise ClusterError("a cluster needs at least one node")
+
+    def node(self, name: str) -> Node:
+        """Return a node by name.
+
+        Raises:
+            ClusterError: there is no such node.
+        """
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise ClusterError(f"no node is called {name!r}; the cluster has {', '.join(n.name for n in self.nodes)}")

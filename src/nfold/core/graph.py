@@ -1,0 +1,105 @@
+"""The model as data: operators and the tensors between them, without torch.
+
+A tensor has one producer and any number of consumers; a parameter belongs to every operator that uses it
+(tied weights are one parameter with several users). Sizes are per sample, so one graph serves every batch.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Capture = Literal["fx", "export", "opaque"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tensor:
+    """A value that one operator makes and others use."""
+
+    name: str
+    producer: str
+    """Operator that makes it; empty for an input of the program."""
+    consumers: tuple[str, ...]
+    bytes_per_sample: float
+    """Bytes that grow with the batch, per sample."""
+    fixed_bytes: int = 0
+    """Bytes that do not."""
+    requires_grad: bool = True
+    """Whether a gradient of the same size flows back in a training step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parameter:
+    """A trainable or frozen weight, under the first name that the module gives it."""
+
+    name: str
+    num_elements: int
+    num_bytes: int
+    dtype: str
+    """torch's name without the prefix: `float32`."""
+    trainable: bool
+    users: tuple[str, ...]
+    """Operators that use it."""
+    has_gradient: bool = True
+    """Whether a backward pass gives it one; an unused weight's gradient stays None."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operator:
+    """One row of the grid: the smallest piece of the model that may be placed by itself."""
+
+    name: str
+    kind: str
+    """What it computes, for people: `Conv2d`, `relu`, `model`."""
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parameters: tuple[str, ...]
+    flops_per_sample: float = 0.0
+    """Forward floating-point operations per sample; 0 where unknown."""
+    num_random: int = 0
+    """How many random draws its forward makes (dropout)."""
+    statistics: tuple[str, ...] = ()
+    """Batch-norm modules whose running statistics it updates, in order of call."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statistic:
+    """Running statistics of one batch-norm module: a mean and a variance per channel."""
+
+    module: str
+    num_channels: int
+    num_calls: int
+    """Times a forward pass calls the module."""
+    dtype: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelGraph:
+    """Operators in one topological order, the tensors between them, and what is true of the program."""
+
+    operators: tuple[Operator, ...]
+    tensors: tuple[Tensor, ...]
+    parameters: tuple[Parameter, ...]
+    statistics: tuple[Statistic, ...] = ()
+    capture: Capture
+    indivisible: str = ""
+    """Why the batch cannot be cut into chunks (a loss that is no sample mean, state carried from one forward to the
+    next); empty when it can."""
+    update_scope: Literal["element", "parameter", "model"] = "element"
+    """The smallest piece that the optimizer may update alone with the same result."""
+    static_gradients: bool = True
+    """Whether the same parameters get a gradient in every step. An opaque model may skip some."""
+    notes: tuple[str, ...] = ()
+    """What capture found and did about it, in plain words."""
+
+    def operator(self, name: str) -> Operator:
+        """Return an operator by name. O(operators)."""
+        return next(operator for operator in self.operators if operator.name == name)
+
+    @property
+    def trained(self) -> tuple[Parameter, ...]:
+        """Parameters that get a gradient."""
+        return tuple(p for p in self.parameters if p.trainable and p.has_gradient)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the parameters that get a gradient: what data parallelism reduces each step."""
+        return sum(p.num_bytes for p in self.trained)

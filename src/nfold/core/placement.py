@@ -1,0 +1,95 @@
+"""Who computes each cell of the operators x chunks grid, and how the gradients of shared weights are summed."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nfold.errors import InternalError
+
+Route = Literal["local", "ring", "server"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placement:
+    """cell (operator, chunk) -> rank.
+
+    Attributes:
+        num_chunks: equal cuts of the global batch; fixed for a job.
+        world_size: ranks, those that own no cell (dedicated servers) included; they come last.
+        owners: for each operator the owning rank of each chunk.
+    """
+
+    num_chunks: int
+    world_size: int
+    owners: dict[str, tuple[int, ...]]
+
+    def __post_init__(self) -> None:
+        for operator, ranks in self.owners.items():
+            if len(ranks) != self.num_chunks:
+                raise InternalError(f"{operator} is placed for {len(ranks)} chunks, the job has {self.num_chunks}")
+            if any(not 0 <= rank < self.world_size for rank in ranks):
+                raise InternalError(f"{operator} is placed on {ranks}, the job has ranks 0 to {self.world_size - 1}")
+
+    def ranks_of(self, operators: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the ranks that own a cell of any of these operators, ascending."""
+        return tuple(sorted({rank for operator in operators for rank in self.owners[operator]}))
+
+    def chunks_of(self, rank: int) -> tuple[int, ...]:
+        """Return the chunks of which a rank owns a cell, ascending."""
+        return tuple(
+            chunk for chunk in range(self.num_chunks) if any(ranks[chunk] == rank for ranks in self.owners.values())
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """Elements [start, stop) of a bucket that one rank sums."""
+
+    rank: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reduction:
+    """How one bucket of gradients becomes updated parameters.
+
+    `local`: the only owner updates. `ring`: every member sums its share in a ring pass, the sums go round once
+    more, and every member updates. `server`: the ranks in `shares` sum, update and send the values back.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    """In the order in which they lie in the bucket."""
+    num_elements: int
+    dtype: str
+    item_bytes: int
+    members: tuple[int, ...]
+    """Ranks that compute a gradient for it, ascending."""
+    route: Route
+    shares: tuple[Share, ...] = ()
+    piece_elements: int = 0
+    """Largest message; a share is sent in pieces so that sending, summing and receiving overlap. 0: whole shares."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the bucket."""
+        return self.num_elements * self.item_bytes
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """Ranks that hold current values of the bucket after a step, ascending."""
+        return tuple(sorted({*self.members, *(share.rank for share in self.shares)}))
+
+
+def chunk_sizes(batch_size: int, num_chunks: int) -> tuple[int, ...]:
+    """Cut a batch into chunks as equal as possible, larger ones first.
+
+    A batch too small to give every chunk two samples (the last of an epoch) is cut into fewer chunks and the rest
+    stay empty, because batch statistics need two samples.
+
+    Returns:
+        One size per chunk; they sum to `batch_size`.
+    """
+    filled = max(1, min(num_chunks, batch_size // 2))
+    size, extra = divmod(batch_size, filled)
+    return tuple(size + (chunk < extra) if chunk < filled else 0 for chunk in range(num_chunks))

@@ -1,0 +1,56 @@
+"""What will run where: the chosen placement, its reductions, what it should cost, and what lost to it."""
+
+from dataclasses import dataclass
+
+from nfold.core.placement import Placement, Reduction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """What the simulator says of one step."""
+
+    step_s: float
+    sent_bytes_per_step: int
+    """Payload over all ranks."""
+    peak_memory_bytes: tuple[int, ...]
+    """Per rank."""
+    compute_s: float = 0.0
+    """Forward and backward, mean over the ranks that compute."""
+    exposed_communication_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rejected:
+    """A strategy that was not chosen, and why."""
+
+    strategy: str
+    predicted: Prediction | None
+    """None when it could not be proposed at all."""
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A placement of the grid on named nodes, with the reductions that keep its replicas equal."""
+
+    strategy: str
+    chunks: int
+    batch_size: int
+    workers: int
+    servers: int
+    """Dedicated server ranks; they follow the workers."""
+    nodes: tuple[str, ...]
+    """Node of each rank."""
+    threads: tuple[int, ...]
+    """Compute threads of each rank."""
+    placement: Placement
+    reductions: tuple[Reduction, ...]
+    loads_s: tuple[float, ...]
+    """Compute seconds per step of each rank."""
+    predicted: Prediction
+    rejected: tuple[Rejected, ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """Workers and dedicated servers together."""
+        return self.placement.world_size

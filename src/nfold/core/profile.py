@@ -1,0 +1,101 @@
+"""Measured seconds and bytes of a program on one kind of device."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """Repeated measurements of one thing."""
+
+    median_s: float
+    spread_s: float
+    """Distance between the quartiles."""
+    repeats: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChunkTiming:
+    """Forward and backward of something at one chunk size."""
+
+    chunk_size: int
+    forward: Timing
+    backward: Timing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperatorProfile:
+    """One operator, at every chunk size that was measured (ascending)."""
+
+    operator: str
+    timings: tuple[ChunkTiming, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """What a program costs on one kind of device with a given number of threads."""
+
+    device_kind: str
+    num_threads: int
+    operators: tuple[OperatorProfile, ...]
+    whole: tuple[ChunkTiming, ...]
+    """The whole model and loss at once, at every chunk size that was measured (ascending)."""
+    update: Timing
+    """One optimizer step over all trained parameters."""
+    load_s_per_sample: float
+    """Reading and collating one sample."""
+    parameter_bytes: int
+    optimizer_bytes: int
+    """State that the optimizer keeps."""
+    activation_bytes_per_sample: float
+    """Kept from forward to backward by the whole model."""
+    base_bytes: int
+    """Resident memory of the process before the first step."""
+    peak_bytes: int
+    """Most resident memory seen while profiling."""
+
+    def whole_s(self, chunk_size: float) -> tuple[float, float]:
+        """Return forward and backward seconds of the whole model for a chunk."""
+        return _interpolate(self.whole, chunk_size)
+
+    def operators_s(self, chunk_size: float) -> dict[str, tuple[float, float]]:
+        """Return forward and backward seconds of every operator for a chunk. O(operators).
+
+        Operators timed alone pay for being alone, so their times are scaled to add up to the whole model's.
+        """
+        alone = {profile.operator: _interpolate(profile.timings, chunk_size) for profile in self.operators}
+        whole = self.whole_s(chunk_size)
+        factors = [_ratio(whole[side], sum(pair[side] for pair in alone.values())) for side in (0, 1)]
+        return {name: (pair[0] * factors[0], pair[1] * factors[1]) for name, pair in alone.items()}
+
+
+def _interpolate(timings: tuple[ChunkTiming, ...], chunk_size: float) -> tuple[float, float]:
+    """Piecewise linear between the measured sizes; in proportion above the largest, constant below the smallest."""
+    sizes = [timing.chunk_size for timing in timings]
+    values = [(timing.forward.median_s, timing.backward.median_s) for timing in timings]
+    if chunk_size <= sizes[0]:
+        return _below(sizes, values, chunk_size)
+    if chunk_size >= sizes[-1]:
+        factor = chunk_size / sizes[-1]
+        return values[-1][0] * factor, values[-1][1] * factor
+    right = bisect_left(sizes, chunk_size)
+    share = (chunk_size - sizes[right - 1]) / (sizes[right] - sizes[right - 1])
+    low, high = values[right - 1], values[right]
+    return low[0] + share * (high[0] - low[0]), low[1] + share * (high[1] - low[1])
+
+
+def _below(sizes: list[int], values: list[tuple[float, float]], chunk_size: float) -> tuple[float, float]:
+    """Follow the first slope down, but never below the proportional share."""
+    if len(sizes) == 1:
+        return values[0]
+    slope = [(values[1][side] - values[0][side]) / (sizes[1] - sizes[0]) for side in (0, 1)]
+    share = chunk_size / sizes[0]
+    forward, backward = (
+        min(values[0][side], max(values[0][side] * share, values[0][side] - slope[side] * (sizes[0] - chunk_size)))
+        for side in (0, 1)
+    )
+    return forward, backward
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator > 0 else 1.0

@@ -1,0 +1,105 @@
+"""What a run amounted to: how fast, what held it back, and how far the prediction was off."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+VerdictClass = Literal[
+    "compute", "link", "transport", "latency", "peer wait", "server", "input", "memory", "small batch"
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantiles:
+    """Median and 95th percentile over the steps measured."""
+
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeParts:
+    """Mean seconds of a step, over ranks and steps."""
+
+    compute_s: float
+    exposed_communication_s: float
+    """Waiting for bytes, the wait for slower ranks left out."""
+    peer_wait_s: float
+    """Waiting for a slower rank to be ready."""
+    input_s: float
+    update_s: float
+    other_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """The one thing that holds the run back most."""
+
+    kind: VerdictClass = field(metadata={"json": "class"})
+    place: str
+    """Rank, node or link."""
+    value: float
+    unit: str
+    text: str
+    """One sentence for people."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """Something that costs time in each step, and what its absence would win."""
+
+    kind: str
+    place: str
+    lost_s: float
+    """Seconds per step."""
+    share: float
+    """Of the step."""
+    what_if_speedup: float | None
+    """Simulated step time with it over without it; None where that was not simulated."""
+    evidence: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedStep:
+    """What the plan promised."""
+
+    step_s: float
+    sent_bytes_per_step: int
+    step_error: float
+    """(predicted - measured) / measured."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """The outcome of one run."""
+
+    strategy: str
+    world_size: int
+    workers: int
+    servers: int
+    chunks: int
+    batch_size: int
+    num_steps: int
+    """Steps that the figures rest on; the first ones, which warm up, are left out."""
+    step_s: Quantiles
+    samples_per_s: float
+    efficiency: float
+    """Throughput over the sum of what the workers would do alone, each as the only one on its share of the cores."""
+    sent_bytes_per_step: int
+    """Payload over all ranks, full steps."""
+    bus_bandwidth_bytes_per_s: float | None
+    """Bytes that each worker must send, over the time that the network was used; None on one rank."""
+    time: TimeParts
+    peak_rss_bytes: int
+    """Largest of all ranks."""
+    worker_rss_bytes: int
+    server_rss_bytes: int | None
+    cpu_cores: float
+    """Processor seconds per second, all ranks together."""
+    final_loss: float | None
+    metrics: dict[str, float]
+    verdict: Verdict
+    causes: tuple[Cause, ...]
+    predicted: PredictedStep
+    ledger: dict[str, float] = field(default_factory=dict)
+    """Seconds of the whole run by what they went to; they sum to its wall time."""
+    next_command: str = ""

@@ -1,0 +1,105 @@
+"""One training step as data: per rank, the tasks it plays and what each of them waits for.
+
+Two interpreters play it, one in virtual time and one on real ranks. There is no task for "an all-reduce": a reduction
+is the messages that make it up, so bytes are predicted by adding payloads, and the interpreters know no strategy.
+
+    lane      tasks                      played
+    compute   LOAD, F, B, UPDATE         one after another, in the order in which they are listed
+    network   SEND, RECV                 as soon as what they wait for has happened
+
+A RECV pairs with the SEND of the same tag on the peer. `F2.0` is the forward of segment 2 for chunk 0.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+TaskKind = Literal["LOAD", "F", "B", "SEND", "RECV", "UPDATE"]
+Purpose = Literal["", "activation", "gradient", "reduce", "gather", "push", "pull", "statistics"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signal:
+    """Something that happens while a task runs: a bucket's gradients are complete before the whole backward is."""
+
+    event: int
+    reduction: str
+    fraction: float
+    """Share of the task's duration after which it is expected."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One thing that a rank does. Its `id` is also the event of its end."""
+
+    id: int
+    kind: TaskKind
+    name: str
+    after: tuple[int, ...] = ()
+    """Events of the same rank."""
+    chunk: int = -1
+    segment: int = -1
+    """Index into `RankSchedule.segments`."""
+    reduction: str = ""
+    """The bucket (or `statistics/k`) that it belongs to."""
+    signals: tuple[Signal, ...] = ()
+    peer: int = -1
+    tag: int = -1
+    purpose: Purpose = ""
+    buffer: str = ""
+    """Where the bytes lie: `gradient/NAME`, `value/NAME`, `statistics/K`, `activation/TENSOR`, `activation-gradient/TENSOR`."""
+    start: int = 0
+    stop: int = 0
+    """Elements of the buffer; both 0 for an activation, whose size follows from its chunk."""
+    combine: Literal["copy", "add"] = "copy"
+    payload_bytes: int = 0
+    """For a full batch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """A maximal run of one rank's operators in the global topological order."""
+
+    operators: tuple[str, ...]
+    inputs: tuple[str, ...]
+    """Tensors made elsewhere or by the program's data, in order of first use."""
+    outputs: tuple[str, ...]
+    """Tensors that another segment uses, and the loss."""
+    backward: bool
+    """Whether anything in it gets a gradient."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatisticsGroup:
+    """Batch-norm calls whose chunks have the same owners; one row of means and variances per chunk."""
+
+    name: str
+    operators: tuple[str, ...]
+    members: tuple[int, ...]
+    num_elements: int
+    """Of one row."""
+    dtype: str
+    item_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankSchedule:
+    """What one rank plays in each step."""
+
+    rank: int
+    segments: tuple[Segment, ...]
+    tasks: tuple[Task, ...]
+    num_events: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    """What all ranks play in each step of one generation."""
+
+    num_chunks: int
+    ranks: tuple[RankSchedule, ...]
+    statistics: tuple[StatisticsGroup, ...] = ()
+
+    @property
+    def sent_bytes(self) -> int:
+        """Payload that a full step sends, all ranks together."""
+        return sum(task.payload_bytes for rank in self.ranks for task in rank.tasks if task.kind == "SEND")

@@ -1,0 +1,83 @@
+"""What each rank did and when, in one vocabulary for measured and simulated steps."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from nfold.core.schedule import Purpose, TaskKind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """One task on one rank. For a message: from when it could start until its bytes had gone or come."""
+
+    rank: int
+    kind: TaskKind
+    name: str
+    start_s: float
+    end_s: float
+    chunk: int = -1
+    reduction: str = ""
+    purpose: Purpose = ""
+    peer: int = -1
+    payload_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTrace:
+    """One step. Times are seconds since the step began on the rank's own clock, so they compare within a rank."""
+
+    step: int
+    origin: Literal["measured", "simulated"]
+    step_s: tuple[float, ...]
+    """Duration on each rank."""
+    spans: tuple[Span, ...]
+    begin_s: tuple[float, ...] = ()
+    """When each rank began, on a clock that ranks of one node share."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepParts:
+    """Where one rank's time went in one step; the parts sum to `step_s` but for `other_s`."""
+
+    step: int
+    rank: int
+    step_s: float
+    """From the end of the previous step to the end of this one, checkpoints and evaluation left out."""
+    input_s: float
+    forward_s: float
+    backward_s: float
+    update_s: float
+    communication_s: float
+    """Exposed: the compute lane had nothing to do but wait for messages."""
+    other_s: float
+    sent_bytes: int
+    """Payload counted at the transport."""
+    samples: int
+
+    @property
+    def compute_s(self) -> float:
+        """Forward and backward."""
+        return self.forward_s + self.backward_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankUsage:
+    """What one process took from its machine over the whole run."""
+
+    rank: int
+    node: str
+    role: Literal["worker", "server"]
+    peak_rss_bytes: int
+    cpu_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """A run as measured: the parts of every step on every rank, and some steps task by task."""
+
+    parts: tuple[StepParts, ...]
+    steps: tuple[StepTrace, ...]
+    usage: tuple[RankUsage, ...]
+    ledger: dict[str, float] = field(default_factory=dict)
+    """Seconds of the whole run by what they went to, start-up and evaluation included."""

@@ -1,0 +1,68 @@
+"""Every error that nfold raises on purpose.
+
+    NfoldError
+     ├── ProgramError     the user's program cannot be trained as written   (also a ValueError)
+     ├── ClusterError     the machines cannot do what was asked             (also a ValueError)
+     ├── PlanError        no placement fits, or an option makes no sense    (also a ValueError)
+     ├── RunError         a run could not go on
+     │    ├── WorkerLost        a rank died, or its user code raised
+     │    ├── NonFiniteLoss     the loss became NaN or infinite
+     │    ├── CheckpointError   a checkpoint could not be written or read
+     │    └── TransportError    bytes between two ranks could not be moved
+     │         └── PeerLost     the other side of a connection is gone
+     └── InternalError    a broken promise of nfold itself: please report it
+
+A message says what happened, with which numbers, where, and what to do about it.
+"""
+
+
+class NfoldError(Exception):
+    """Anything that nfold raises on purpose."""
+
+
+class ProgramError(NfoldError, ValueError):
+    """The user's program cannot be trained as written."""
+
+
+class ClusterError(NfoldError, ValueError):
+    """The machines cannot do what was asked."""
+
+
+class PlanError(NfoldError, ValueError):
+    """No placement fits, or an option makes no sense."""
+
+
+class RunError(NfoldError):
+    """A run could not go on."""
+
+
+class WorkerLost(RunError):
+    """A rank died, or the user's code raised on it."""
+
+
+class NonFiniteLoss(RunError):
+    """The loss became NaN or infinite."""
+
+
+class CheckpointError(RunError):
+    """A checkpoint could not be written or read."""
+
+
+class TransportError(RunError):
+    """Bytes between two ranks could not be moved."""
+
+
+class PeerLost(TransportError):
+    """The other side of a connection is gone.
+
+    Attributes:
+        peer: rank of the lost side.
+    """
+
+    def __init__(self, message: str, peer: int) -> None:
+        super().__init__(message)
+        self.peer = peer
+
+
+class InternalError(NfoldError):
+    """A broken promise of nfold itself: please report it."""

@@ -1,0 +1,168 @@
+"""Program: all that a user must write, and how it is found in a script.
+
+A program says what runs on one device. It is never pickled: every worker imports the user's script by its path and
+calls the function that returns the Program. torch is imported by the user's script, not by this module.
+"""
+
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from nfold.errors import ProgramError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.utils.data import Dataset
+
+DEFAULT_FUNCTION = "program"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """What a user trains on one device.
+
+    Raises:
+        ProgramError: (also a ValueError) a field makes no sense.
+    """
+
+    model: "Callable[[], nn.Module]"
+    """Builds the module. Called once per rank, after seeding, so it must build the same weights each time."""
+    loss: "Callable[[Any, Any], torch.Tensor]"
+    """(outputs, targets) -> scalar: the mean over the samples that it is given."""
+    optimizer: "Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]"
+    """Called with a list of parameters."""
+    train_data: "Callable[[], Dataset[Any]]"
+    """Builds a map-style dataset of (input, target)."""
+    batch_size: int
+    """Samples of one optimizer step, over all workers."""
+    epochs: int = 1
+    seed: int = 0
+    test_data: "Callable[[], Dataset[Any]] | None" = None
+    metrics: "Mapping[str, Callable[[Any, Any], Any]]" = field(default_factory=dict)
+    """name -> (outputs, targets) -> mean over the samples that it is given."""
+    chunks: int | None = None
+    """Equal cuts of a batch. None: the planner chooses, and the choice is kept for the job."""
+
+    def __post_init__(self) -> None:
+        for name in ("model", "loss", "optimizer", "train_data"):
+            if not callable(getattr(self, name)):
+                raise ProgramError(f"Program({name}=...) must be a function, got {getattr(self, name)!r}")
+        for name in ("batch_size", "epochs", "chunks"):
+            value = getattr(self, name)
+            if value is None and name == "chunks":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ProgramError(f"Program({name}={value!r}): it must be a whole number of at least 1")
+        if self.chunks is not None and self.chunks > self.batch_size:
+            raise ProgramError(
+                f"a batch of {self.batch_size} samples cannot be cut into {self.chunks} chunks. "
+                f"Use chunks={self.batch_size} or fewer."
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProgramSource:
+    """Where a program is written: a script and the function in it."""
+
+    path: Path
+    function: str = DEFAULT_FUNCTION
+
+    @classmethod
+    def parse(cls, text: str) -> "ProgramSource":
+        """Read `FILE.py` or `FILE.py:function`.
+
+        Raises:
+            ProgramError: there is no such file.
+        """
+        name, separator, function = text.rpartition(":")
+        if not separator or not name or function.endswith(".py") or os.sep in function:
+            name, function = text, DEFAULT_FUNCTION
+        path = Path(name).expanduser()
+        if not path.is_file():
+            what = "is a folder" if path.is_dir() else "does not exist"
+            raise ProgramError(f"the script {name} {what}. Give the path of a Python file: nfold train FILE.py")
+        return cls(path=path.resolve(), function=function)
+
+    @classmethod
+    def of(cls, function: Callable[[], Program]) -> "ProgramSource":
+        """Find the script of a function that returns a Program.
+
+        Raises:
+            ProgramError: workers could not find it again (a lambda, a nested function, one typed at a prompt).
+        """
+        file = inspect.getsourcefile(function)
+        if file is None or not Path(file).is_file() or not function.__qualname__.isidentifier():
+            raise ProgramError(
+                f"workers must find the program by importing its script, but {function.__qualname__} is not a "
+                "top-level function of a file. Put it there, or pass the script's path."
+            )
+        return cls(path=Path(file).resolve(), function=function.__qualname__)
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.function}"
+
+    def load(self) -> Program:
+        """Import the script and call the function.
+
+        Raises:
+            ProgramError: the script has no such function, it raised, or it returned something else.
+        """
+        module = _import(self.path)
+        function = getattr(module, self.function, None)
+        if not callable(function):
+            raise ProgramError(
+                f"{self.path} has no function {self.function!r}. Define `def {self.function}() -> nfold.Program:`, "
+                f"or name another one: {self.path.name}:FUNCTION"
+            )
+        try:
+            program = function()
+        except ProgramError:
+            raise
+        except Exception as error:
+            raise ProgramError(f"{self.function}() raised {describe(error, self.path)}") from error
+        if not isinstance(program, Program):
+            raise ProgramError(f"{self.function}() in {self.path} must return nfold.Program, got {program!r}")
+        return program
+
+
+def describe(error: BaseException, script: Path | None = None) -> str:
+    """Return `Kind: message (file, line n: code)` of the user's own innermost frame."""
+    summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if script and Path(frame.filename).resolve() == script] or [
+        frame for frame in frames if not _is_library(frame.filename)
+    ]
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
+    if not own:
+        return summary
+    return f"{summary} ({own[-1].filename}, line {own[-1].lineno}: {own[-1].line})"
+
+
+def _is_library(filename: str) -> bool:
+    parts = Path(filename).parts
+    return filename.startswith("<") or "site-packages" in parts or "nfold" in parts or filename.startswith(sys.prefix)
+
+
+def _import(path: Path) -> ModuleType:
+    name = f"nfold_program_{path.stem}"
+    specification = importlib.util.spec_from_file_location(name, path)
+    if specification is None or specification.loader is None:
+        raise ProgramError(f"{path} is not a Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    try:
+        specification.loader.exec_module(module)
+    except Exception as error:
+        raise ProgramError(f"importing {path} raised {describe(error, path)}") from error
+    return module

@@ -1,0 +1,51 @@
+"""The one protocol that ranks talk through: tagged messages between pairs, and who failed."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from nfold.errors import TransportError
+
+Done = Callable[[], None]
+OnFailure = Callable[[TransportError], None]
+
+
+class Transport(Protocol):
+    """Moves bytes between the ranks of one generation.
+
+    Both calls return at once; `done` is called later, once, from a thread of the transport, and must not block on
+    another message. Messages with different tags may overtake each other; a (peer, tag) pair is used once per
+    direction. A message that arrives before its receive is posted is kept. After a failure no pending `done` is
+    called; `on_failure` is, once per lost peer.
+    """
+
+    rank: int
+    world_size: int
+
+    @property
+    def sent_bytes(self) -> int:
+        """Payload bytes handed over so far, headers left out."""
+        ...
+
+    @property
+    def received_bytes(self) -> int:
+        """Payload bytes received so far, headers left out."""
+        ...
+
+    def send(self, peer: int, tag: int, data: memoryview, done: Done) -> None:
+        """Send bytes. They must not change until `done`."""
+        ...
+
+    def receive(self, peer: int, tag: int, into: memoryview, done: Done) -> None:
+        """Receive exactly `len(into)` bytes.
+
+        A message of another length is a failure of the peer.
+        """
+        ...
+
+    def on_failure(self, callback: OnFailure) -> None:
+        """Set who is told that a peer is lost; told at once if one already is."""
+        ...
+
+    def close(self) -> None:
+        """Let go of sockets and threads. Peers see this rank as gone."""
+        ...
