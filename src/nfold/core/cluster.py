@@ -57,7 +57,7 @@ class Node:
     uplink: Channel | None = None
     downlink: Channel | None = None
     crowding: tuple[float, ...] = (1.0,)
-    """How much slower one core computes while k cores are busy, k = 1, 2, ..: shared caches, memory and hyper-threads."""
+    """How much slower one core computes while k = 1, 2, .. cores are busy: shared caches, memory and hyper-threads."""
 
     def slowdown(self, busy: float) -> float:
         """Return how much longer a one-core task takes while `busy` ranks compute on this node."""

@@ -46,7 +46,8 @@ class Task:
     tag: int = -1
     purpose: Purpose = ""
     buffer: str = ""
-    """Where the bytes lie: `gradient/NAME`, `value/NAME`, `statistics/K`, `activation/TENSOR`, `activation-gradient/TENSOR`."""
+    """Where the bytes lie: `gradient/BUCKET`, `value/BUCKET`, `statistics/K`, `activation/TENSOR`,
+    `activation-gradient/TENSOR`."""
     start: int = 0
     stop: int = 0
     """Elements of the buffer; both 0 for an activation, whose size follows from its chunk."""
