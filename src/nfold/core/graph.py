@@ -80,6 +80,8 @@ class ModelGraph:
     parameters: tuple[Parameter, ...]
     statistics: tuple[Statistic, ...] = ()
     capture: Capture
+    loss: str = "loss"
+    """The tensor that training makes small."""
     indivisible: str = ""
     """Why the batch cannot be cut into chunks (a loss that is no sample mean, state carried from one forward to the
     next); empty when it can."""

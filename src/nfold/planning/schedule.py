@@ -1,0 +1,388 @@
+"""Compiles a placement and its reductions into the tasks of one step.
+
+    LOAD c ──> F s.c ──SEND/RECV activation──> F s'.c ──> loss
+                                                 │
+    UPDATE <── reduction <── B s.c <──SEND/RECV gradient── B s'.c
+
+The expansion is pure and deterministic: every rank compiles the whole schedule from the plan and plays its own part.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from nfold.core.graph import ModelGraph, Tensor
+from nfold.core.placement import Placement, Reduction
+from nfold.core.schedule import (
+    RankSchedule,
+    Schedule,
+    Segment,
+    Signal,
+    StatisticsGroup,
+    Task,
+)
+from nfold.planning import reductions as messages
+from nfold.planning.order import Cell, order_cells
+from nfold.planning.segments import INPUTS, Cells, cut
+
+DEFAULT_MAX_CHUNKS = 4
+ALL_REDUCTIONS = "*"
+"""Reduction name of an UPDATE that takes all buckets of its rank at once."""
+
+ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8}
+
+
+def compile_schedule(
+    graph: ModelGraph,
+    placement: Placement,
+    reductions: tuple[Reduction, ...],
+    *,
+    batch_size: int,
+    operator_seconds: Mapping[str, tuple[float, float]] | None = None,
+    max_chunks: int = DEFAULT_MAX_CHUNKS,
+) -> Schedule:
+    """Return the schedule of one step.
+
+    Args:
+        graph: the model.
+        placement: cell -> rank.
+        reductions: how the gradients of each bucket are summed; together they hold every trained parameter once.
+        batch_size: of a full step, for the predicted payloads.
+        operator_seconds: forward and backward seconds of each operator for a chunk, to order the cells and to say
+            when a bucket's gradients are complete. None: all alike.
+        max_chunks: how many unfinished chunks a rank may have begun.
+    """
+    seconds = operator_seconds or {operator.name: (1.0, 2.0) for operator in graph.operators}
+    return _Compiler(graph, placement, reductions, batch_size, seconds, max_chunks).compile()
+
+
+class _Compiler:
+    """Collects tasks rank by rank; the order of calls fixes ids and tags."""
+
+    def __init__(
+        self,
+        graph: ModelGraph,
+        placement: Placement,
+        reductions: tuple[Reduction, ...],
+        batch_size: int,
+        seconds: Mapping[str, tuple[float, float]],
+        max_chunks: int,
+    ) -> None:
+        self._graph, self._placement, self._reductions = graph, placement, reductions
+        self._chunk_size = batch_size / placement.num_chunks
+        self._seconds, self._max_chunks = seconds, max_chunks
+        self._cells = cut(graph, placement)
+        self._tensors = {tensor.name: tensor for tensor in graph.tensors}
+        self._events = [0] * placement.world_size
+        self._tasks: list[list[Task]] = [[] for _ in range(placement.world_size)]
+        self._network = messages.Network(self._add)
+        self._done: dict[Cell, int] = {}
+        self._made: dict[tuple[str, int], Cell] = {}
+        self._signals: dict[Cell, list[Signal]] = defaultdict(list)
+
+    def compile(self) -> Schedule:
+        """Expand cells, then reductions, then statistics."""
+        order = order_cells(*self._dependencies(), self._max_chunks)
+        self._reserve(order)
+        self._add_signals()
+        received = self._add_messages()
+        for rank, cells in order.items():
+            self._add_cells(rank, cells, received)
+        self._add_updates()
+        groups = self._add_statistics()
+        ranks = tuple(
+            RankSchedule(
+                rank=rank,
+                segments=self._cells[rank].segments,
+                tasks=tuple(self._tasks[rank]),
+                num_events=self._events[rank],
+            )
+            for rank in range(self._placement.world_size)
+        )
+        return Schedule(num_chunks=self._placement.num_chunks, ranks=ranks, statistics=groups)
+
+    # Cells
+
+    def _dependencies(self) -> tuple[dict[Cell, frozenset[Cell]], dict[Cell, float]]:
+        after: dict[Cell, frozenset[Cell]] = {}
+        for rank, cells in enumerate(self._cells):
+            for chunk, indices in cells.by_chunk.items():
+                for index in indices:
+                    for name in cells.segments[index].outputs:
+                        self._made[name, chunk] = Cell(rank, False, chunk, index)
+        users = self._users()
+        for rank, cells in enumerate(self._cells):
+            for chunk, indices in cells.by_chunk.items():
+                for index in indices:
+                    forward = Cell(rank, False, chunk, index)
+                    segment = cells.segments[index]
+                    inputs = [name for name in segment.inputs if self._tensors[name].producer]
+                    after[forward] = frozenset(self._made[name, chunk] for name in inputs)
+                    if segment.backward:
+                        later = (users[name, chunk] for name in segment.outputs if self._flows_back(name))
+                        after[Cell(rank, True, chunk, index)] = frozenset({forward}.union(*later))
+        return after, {cell: self._cell_seconds(cell) for cell in after}
+
+    def _users(self) -> dict[tuple[str, int], list[Cell]]:
+        """For each tensor and chunk the backward cells of the segments that take it as input, by rank."""
+        users: dict[tuple[str, int], list[Cell]] = defaultdict(list)
+        for rank, cells in enumerate(self._cells):
+            for chunk, indices in cells.by_chunk.items():
+                for index in indices:
+                    for name in cells.segments[index].inputs:
+                        if self._flows_back(name):
+                            users[name, chunk].append(Cell(rank, True, chunk, index))
+        return users
+
+    def _flows_back(self, name: str) -> bool:
+        tensor = self._tensors[name]
+        return tensor.requires_grad and bool(tensor.producer)
+
+    def _segment(self, cell: Cell) -> Segment:
+        return self._cells[cell.rank].segments[cell.segment]
+
+    def _cell_seconds(self, cell: Cell) -> float:
+        return sum(self._seconds[operator][cell.backward] for operator in self._segment(cell).operators)
+
+    def _reserve(self, order: Mapping[int, tuple[Cell, ...]]) -> None:
+        """Give every cell its event before any task names it."""
+        for rank, cells in order.items():
+            for cell in cells:
+                self._done[cell] = self._event(rank)
+
+    def _add_cells(self, rank: int, cells: tuple[Cell, ...], received: Mapping[Cell, list[int]]) -> None:
+        loads: dict[int, int] = {}
+        for cell in cells:
+            segment = self._segment(cell)
+            after = [self._done[before] for before in self._local_before(cell)] + received.get(cell, [])
+            if not cell.backward and set(segment.inputs) & set(INPUTS):
+                if cell.chunk not in loads:
+                    loads[cell.chunk] = self._add(rank, "LOAD", name=f"LOAD {cell.chunk}", chunk=cell.chunk).id
+                after.append(loads[cell.chunk])
+            kind = "B" if cell.backward else "F"
+            self._add(
+                rank,
+                kind,
+                name=f"{kind}{cell.segment}.{cell.chunk}",
+                event=self._done[cell],
+                after=tuple(sorted(after)),
+                chunk=cell.chunk,
+                segment=cell.segment,
+                signals=tuple(self._signals.get(cell, ())),
+            )
+
+    def _local_before(self, cell: Cell) -> set[Cell]:
+        segment = self._segment(cell)
+        if not cell.backward:
+            made = {self._made[name, cell.chunk] for name in segment.inputs if self._tensors[name].producer}
+        else:
+            users = self._users_now
+            made = {user for name in segment.outputs for user in users.get((name, cell.chunk), ())}
+            made.add(Cell(cell.rank, False, cell.chunk, cell.segment))
+        return {before for before in made if before.rank == cell.rank}
+
+    # Activations and their gradients
+
+    def _add_messages(self) -> dict[Cell, list[int]]:
+        """Send every tensor once to each rank that uses it, and one gradient back from each of those."""
+        self._users_now = self._users()
+        received: dict[Cell, list[int]] = defaultdict(list)
+        for (name, chunk), producer in self._made.items():
+            for rank, users in self._remote_users(name, chunk, producer).items():
+                payload = self._payload(self._tensors[name])
+                fields = {"chunk": chunk, "reduction": "", "payload_bytes": payload}
+                forward = {**fields, "purpose": "activation", "buffer": f"activation/{name}"}
+                _, receive = self._network.pair(producer.rank, rank, forward, (self._done[producer],))
+                for user in users:
+                    received[user].append(receive.id)
+                if not self._flows_back(name):
+                    continue
+                back = {**fields, "purpose": "gradient", "buffer": f"activation-gradient/{name}"}
+                after = tuple(self._done[Cell(rank, True, chunk, user.segment)] for user in users)
+                _, receive = self._network.pair(rank, producer.rank, back, after)
+                received[Cell(producer.rank, True, chunk, producer.segment)].append(receive.id)
+        return received
+
+    def _remote_users(self, name: str, chunk: int, producer: Cell) -> dict[int, list[Cell]]:
+        remote: dict[int, list[Cell]] = {}
+        for rank, cells in enumerate(self._cells):
+            users = [
+                Cell(rank, False, chunk, index)
+                for index in cells.by_chunk.get(chunk, ())
+                if name in cells.segments[index].inputs
+            ]
+            if users and rank != producer.rank:
+                remote[rank] = users
+        return remote
+
+    def _payload(self, tensor: Tensor) -> int:
+        return round(tensor.bytes_per_sample * self._chunk_size) + tensor.fixed_bytes
+
+    # Reductions
+
+    def _add_signals(self) -> None:
+        """A bucket is complete on a rank when the last backward cell that feeds it has passed its first layer."""
+        self._ready: dict[str, dict[int, tuple[int, ...]]] = {}
+        for reduction in self._reductions:
+            self._ready[reduction.name] = {}
+            for rank in reduction.members:
+                events = [self._signal(cell, reduction) for cell in self._feeders(rank, reduction)]
+                self._ready[reduction.name][rank] = tuple(events)
+
+    def _feeders(self, rank: int, reduction: Reduction) -> list[Cell]:
+        users = self._operators_of(reduction)
+        cells = self._cells[rank]
+        return [
+            Cell(rank, True, chunk, index)
+            for chunk, indices in cells.by_chunk.items()
+            for index in indices
+            if cells.segments[index].backward and users & set(cells.segments[index].operators)
+        ]
+
+    def _operators_of(self, reduction: Reduction) -> set[str]:
+        inside = set(reduction.parameters)
+        return {user for parameter in self._graph.parameters if parameter.name in inside for user in parameter.users}
+
+    def _signal(self, cell: Cell, reduction: Reduction) -> int:
+        """The event of a bucket's completion within a backward cell: the end of it for a purely local bucket."""
+        if reduction.route == "local" or self._graph.update_scope == "model":
+            return self._done[cell]
+        event = self._event(cell.rank)
+        fraction = self._fraction(self._segment(cell).operators, self._operators_of(reduction))
+        self._signals[cell].append(Signal(event=event, reduction=reduction.name, fraction=fraction))
+        return event
+
+    def _fraction(self, operators: tuple[str, ...], users: set[str]) -> float:
+        """Share of the segment's backward that is over once its first user of the bucket is done."""
+        backward = [self._seconds[operator][1] for operator in operators]
+        first = next(index for index, operator in enumerate(operators) if operator in users)
+        total = sum(backward)
+        return min(1.0, sum(backward[first:]) / total) if total > 0 else 1.0
+
+    def _add_updates(self) -> None:
+        if self._graph.update_scope == "model":
+            self._add_joint_updates()
+            return
+        for reduction in self._reductions:
+            for rank, events in self._sums(reduction).items():
+                self._add(rank, "UPDATE", name=f"UPDATE {reduction.name}", after=events, reduction=reduction.name)
+                if reduction.route == "server":
+                    self._updated[reduction.name][rank] = (self._tasks[rank][-1].id,)
+        for reduction in self._reductions:
+            if reduction.route == "server":
+                messages.pull(reduction, self._updated[reduction.name], self._network)
+
+    @property
+    def _updated(self) -> dict[str, dict[int, tuple[int, ...]]]:
+        if not hasattr(self, "_updated_events"):
+            self._updated_events: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
+        return self._updated_events
+
+    def _sums(self, reduction: Reduction) -> Mapping[int, tuple[int, ...]]:
+        ready = self._ready[reduction.name]
+        if reduction.route == "ring":
+            return messages.ring(reduction, ready, self._network)
+        if reduction.route == "server":
+            return messages.push(reduction, ready, self._network)
+        return ready
+
+    def _add_joint_updates(self) -> None:
+        """An optimizer that must see all parameters at once updates each rank's buckets in one task."""
+        events: dict[int, list[int]] = defaultdict(list)
+        for reduction in self._reductions:
+            for rank, after in self._sums(reduction).items():
+                events[rank].extend(after)
+        for rank, after in sorted(events.items()):
+            self._add(rank, "UPDATE", name="UPDATE", after=tuple(dict.fromkeys(after)), reduction=ALL_REDUCTIONS)
+        for reduction in self._reductions:
+            if reduction.route == "server":
+                updated = {share.rank: (self._last_update(share.rank),) for share in reduction.shares}
+                messages.pull(reduction, updated, self._network)
+
+    def _last_update(self, rank: int) -> int:
+        return next(task.id for task in reversed(self._tasks[rank]) if task.kind == "UPDATE")
+
+    # Batch statistics
+
+    def _add_statistics(self) -> tuple[StatisticsGroup, ...]:
+        """Every owner of a batch norm gets all chunks' statistics, so that replicas keep equal running averages."""
+        groups = statistics_groups(self._graph, self._placement)
+        for group in groups:
+            owners = self._placement.owners[group.operators[0]]
+            arrived: dict[int, list[int]] = {rank: [] for rank in group.members}
+            for chunk, owner in enumerate(owners):
+                made = self._statistics_made(group, owner, chunk)
+                for rank in group.members:
+                    if rank != owner:
+                        arrived[rank].append(self._send_statistics(group, chunk, owner, rank, made))
+                    else:
+                        arrived[rank].extend(made)
+            for rank in group.members:
+                after = tuple(dict.fromkeys(arrived[rank]))
+                self._add(rank, "UPDATE", name=f"UPDATE {group.name}", after=after, reduction=group.name)
+        return groups
+
+    def _statistics_made(self, group: StatisticsGroup, rank: int, chunk: int) -> tuple[int, ...]:
+        cells: Cells = self._cells[rank]
+        inside = set(group.operators)
+        return tuple(
+            self._done[Cell(rank, False, chunk, index)]
+            for index in cells.by_chunk[chunk]
+            if inside & set(cells.segments[index].operators)
+        )
+
+    def _send_statistics(
+        self, group: StatisticsGroup, chunk: int, source: int, target: int, after: tuple[int, ...]
+    ) -> int:
+        fields = {
+            "chunk": chunk,
+            "reduction": group.name,
+            "purpose": "statistics",
+            "buffer": group.name,
+            "start": chunk * group.num_elements,
+            "stop": (chunk + 1) * group.num_elements,
+            "payload_bytes": group.num_elements * group.item_bytes,
+        }
+        _, receive = self._network.pair(source, target, fields, after)
+        return receive.id
+
+    # Tasks
+
+    def _event(self, rank: int) -> int:
+        self._events[rank] += 1
+        return self._events[rank] - 1
+
+    def _add(self, rank: int, kind: Any, *, event: int | None = None, **fields: Any) -> Task:
+        task = Task(id=self._event(rank) if event is None else event, kind=kind, **fields)
+        self._tasks[rank].append(task)
+        return task
+
+
+def statistics_groups(graph: ModelGraph, placement: Placement) -> tuple[StatisticsGroup, ...]:
+    """Group the batch norms whose chunks have the same owners. A group with one owner needs no messages and is left
+    out: its buffers live on that rank alone, which runs the module as it is."""
+    sizes = {statistic.module: statistic for statistic in graph.statistics}
+    grouped: dict[tuple[tuple[int, ...], str], list[str]] = defaultdict(list)
+    for operator in graph.operators:
+        owners = placement.owners[operator.name]
+        if operator.statistics and len(set(owners)) > 1:
+            grouped[owners, sizes[operator.statistics[0]].dtype].append(operator.name)
+    return tuple(
+        _group(graph, f"statistics/{index}", tuple(operators), owners, dtype)
+        for index, ((owners, dtype), operators) in enumerate(grouped.items())
+    )
+
+
+def _group(
+    graph: ModelGraph, name: str, operators: tuple[str, ...], owners: tuple[int, ...], dtype: str
+) -> StatisticsGroup:
+    channels = {statistic.module: statistic.num_channels for statistic in graph.statistics}
+    calls = [module for operator in operators for module in graph.operator(operator).statistics]
+    return StatisticsGroup(
+        name=name,
+        operators=operators,
+        members=tuple(sorted(set(owners))),
+        num_elements=2 * sum(channels[module] for module in calls),
+        dtype=dtype,
+        item_bytes=ITEM_BYTES[dtype],
+    )
