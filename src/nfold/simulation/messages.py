@@ -1,0 +1,123 @@
+"""Messages between ranks: one after another per peer, over a node's own channel or over the wires between nodes.
+
+    same node     bytes at the local channel's rate, for each pair of ranks; the two ends' processor work is a job
+                  on the node's cores. The message is through when both are done.
+    other nodes   bytes at a max-min fair share of the sender's uplink and the receiver's downlink; half of either
+                  channel's processor work is a job on that channel's node.
+
+Latency delays the arrival and not the sender, so messages behind each other pay it once. An idle cluster therefore
+moves one message in max(latency + bytes / bandwidth, processor work).
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nfold.core.cluster import Channel, Cluster
+from nfold.errors import ClusterError
+from nfold.simulation.cores import Cores
+from nfold.simulation.links import Link, Network
+from nfold.simulation.timeline import Action, Timeline, both, join
+
+_ENDS = 2
+"""A message within a node is worked on by its sender and its receiver: at most two cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Bytes from one rank to another; `gone` is played at the sender, `arrived` at the receiver."""
+
+    sender: int
+    receiver: int
+    payload_bytes: int
+    gone: Action
+    arrived: Action
+
+
+class Courier:
+    """Moves all messages of a cluster."""
+
+    def __init__(
+        self, timeline: Timeline, cluster: Cluster, nodes: tuple[str, ...], cores: Mapping[str, Cores]
+    ) -> None:
+        self._timeline = timeline
+        self._cores = cores
+        self._node_of = tuple(cluster.node(name) for name in nodes)
+        self._network = Network(timeline)
+        self._queues: dict[tuple[int, int], deque[Message]] = {}
+        self._up: dict[str, Link] = {}
+        self._down: dict[str, Link] = {}
+
+    def send(self, message: Message) -> None:
+        """Move a message when those before it to the same peer have gone.
+
+        Raises:
+            ClusterError: the ranks are on two nodes and one of them has no link to the other.
+        """
+        queue = self._queues.setdefault((message.sender, message.receiver), deque())
+        queue.append(message)
+        if len(queue) == 1:
+            self._start(message)
+
+    def _start(self, message: Message) -> None:
+        if self._node_of[message.sender].name == self._node_of[message.receiver].name:
+            self._start_local(message)
+        else:
+            self._start_remote(message)
+
+    def _gone(self, message: Message) -> None:
+        queue = self._queues[message.sender, message.receiver]
+        queue.popleft()
+        message.gone()
+        if queue:
+            self._start(queue[0])
+
+    def _start_local(self, message: Message) -> None:
+        node = self._node_of[message.sender]
+        wire_s = message.payload_bytes / node.local.bandwidth_bytes_per_s
+        sent, received = self._ends(message, num_jobs=1)
+        work_s = _processor_s(node.local, message.payload_bytes)
+        width = min(_ENDS, max(1.0, work_s / wire_s)) if wire_s > 0 else 1.0
+        self._work(node.name, work_s / width, width, both(sent, received))
+        now = self._timeline.now
+        self._timeline.at(now + wire_s, sent)
+        self._timeline.at(now + node.local.latency_s + wire_s, received)
+
+    def _start_remote(self, message: Message) -> None:
+        source, target = self._node_of[message.sender].name, self._node_of[message.receiver].name
+        uplink, downlink = self._channel(message.sender, "uplink"), self._channel(message.receiver, "downlink")
+        sent, received = self._ends(message, num_jobs=2)
+
+        def left() -> None:
+            sent()
+            self._timeline.at(self._timeline.now + uplink.latency_s + downlink.latency_s, received)
+
+        up = self._up.setdefault(source, Link(uplink.bandwidth_bytes_per_s))
+        down = self._down.setdefault(target, Link(downlink.bandwidth_bytes_per_s))
+        self._network.start(message.payload_bytes, (up, down), left)
+        self._work(source, _processor_s(uplink, message.payload_bytes) / 2, 1.0, both(sent, received))
+        self._work(target, _processor_s(downlink, message.payload_bytes) / 2, 1.0, received)
+
+    def _work(self, node: str, work_s: float, width: float, done: Action) -> None:
+        if work_s > 0:
+            self._cores[node].start(work_s, width, done)
+        else:
+            done()
+
+    def _ends(self, message: Message, num_jobs: int) -> tuple[Action, Action]:
+        """The sender waits for the wire and its own job, the receiver for the last byte and every job."""
+        return join(2, lambda: self._gone(message)), join(1 + num_jobs, message.arrived)
+
+    def _channel(self, rank: int, side: str) -> Channel:
+        node = self._node_of[rank]
+        channel = node.uplink if side == "uplink" else node.downlink
+        if channel is None:
+            raise ClusterError(
+                f"node {node.name} has no {side}, so rank {rank} cannot talk to ranks on other nodes: measure or "
+                f"declare the {side} of {node.name} in cluster.json, or keep all ranks on one node"
+            )
+        return channel
+
+
+def _processor_s(channel: Channel, payload_bytes: int) -> float:
+    return channel.cpu_s_per_message + channel.cpu_s_per_byte * payload_bytes

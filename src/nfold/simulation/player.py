@@ -1,0 +1,93 @@
+"""One rank in virtual time: which task may go next, and what each end of a task sets free."""
+
+from collections.abc import Callable
+
+from nfold.core.schedule import RankSchedule, Task
+from nfold.core.trace import Span
+
+_LANE = frozenset({"LOAD", "F", "B", "UPDATE"})
+
+
+class Player:
+    """Decides what a rank does next; `begin` is told when a task can start and ends it through `finish`."""
+
+    def __init__(self, schedule: RankSchedule, begin: Callable[[int, Task], None]) -> None:
+        self.spans: list[Span] = []
+        self.end_s = 0.0
+        self._rank = schedule.rank
+        self._begin = begin
+        self._lane = [task for task in schedule.tasks if task.kind in _LANE]
+        self._next = 0
+        self._lane_is_free = True
+        self._missing = {task.id: len(set(task.after)) for task in schedule.tasks}
+        self._start_s: dict[int, float] = {}
+        self._left = {task.id: task for task in schedule.tasks}
+        self._listeners: dict[int, list[Task]] = {}
+        for task in schedule.tasks:
+            for event in dict.fromkeys(task.after):
+                self._listeners.setdefault(event, []).append(task)
+
+    def start(self) -> None:
+        """Begin all messages that wait for nothing, and the first task of the compute lane."""
+        for task in list(self._left.values()):
+            if task.kind not in _LANE and not self._missing[task.id]:
+                self._play(task, 0.0)
+        self._advance_lane(0.0)
+
+    def happen(self, event: int, now_s: float) -> None:
+        """Note an event of this rank and begin what has waited for it. O(its listeners)."""
+        for task in self._listeners.pop(event, ()):
+            self._missing[task.id] -= 1
+            if not self._missing[task.id] and task.kind not in _LANE:
+                self._play(task, now_s)
+        self._advance_lane(now_s)
+
+    def finish(self, task: Task, now_s: float) -> None:
+        """End a task: record its span and let its event happen."""
+        del self._left[task.id]
+        self.spans.append(_span(self._rank, task, self._start_s.pop(task.id), now_s))
+        self.end_s = now_s
+        if task.kind in _LANE:
+            self._lane_is_free = True
+        self.happen(task.id, now_s)
+
+    def stuck(self) -> list[str]:
+        """Describe the tasks that have not ended."""
+        return [self._describe(task) for task in self._left.values()]
+
+    def _advance_lane(self, now_s: float) -> None:
+        if not self._lane_is_free or self._next == len(self._lane):
+            return
+        task = self._lane[self._next]
+        if not self._missing[task.id]:
+            self._next += 1
+            self._lane_is_free = False
+            self._play(task, now_s)
+
+    def _play(self, task: Task, now_s: float) -> None:
+        self._start_s[task.id] = now_s
+        self._begin(self._rank, task)
+
+    def _describe(self, task: Task) -> str:
+        where = f"rank {self._rank}: {task.name}"
+        if self._missing[task.id]:
+            waits = [str(event) for event in task.after if task in self._listeners.get(event, ())]
+            return f"{where} waits for event {', '.join(waits)}"
+        if task.id not in self._start_s:
+            return f"{where} waits for the compute lane"
+        return f"{where} waits for tag {task.tag} of rank {task.peer}"
+
+
+def _span(rank: int, task: Task, start_s: float, end_s: float) -> Span:
+    return Span(
+        rank=rank,
+        kind=task.kind,
+        name=task.name,
+        start_s=start_s,
+        end_s=end_s,
+        chunk=task.chunk,
+        reduction=task.reduction,
+        purpose=task.purpose,
+        peer=task.peer,
+        payload_bytes=task.payload_bytes,
+    )

@@ -1,0 +1,84 @@
+"""Small schedules written by hand."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.schedule import RankSchedule, Schedule, Task
+from nfold.core.trace import StepTrace
+from nfold.simulation import simulate
+
+WIRE = Channel(latency_s=0.001, bandwidth_bytes_per_s=1e6, origin="declared")
+
+
+def a_node(name: str, cores: float = 4.0, **fields: Any) -> Node:
+    links: dict[str, Any] = {"local": WIRE, "uplink": WIRE, "downlink": WIRE}
+    return Node(name=name, cores=cores, memory_bytes=1 << 30, **{**links, **fields})
+
+
+def play(
+    ranks: Mapping[int, list[tuple[Task, float]]],
+    nodes: list[Node],
+    *,
+    where: list[str] | None = None,
+    threads: int = 1,
+) -> StepTrace:
+    """Simulate tasks given as (task, seconds) per rank; rank r lives on nodes[r] unless `where` says otherwise."""
+    schedule = Schedule(
+        num_chunks=1,
+        ranks=tuple(
+            RankSchedule(rank=rank, segments=(), tasks=tuple(task for task, _ in tasks), num_events=1000)
+            for rank, tasks in ranks.items()
+        ),
+    )
+    seconds = {(rank, task.id): value for rank, tasks in ranks.items() for task, value in tasks}
+    return simulate(
+        schedule,
+        task_seconds=seconds,
+        cluster=Cluster(nodes=tuple(nodes)),
+        nodes=tuple(where or [node.name for node in nodes]),
+        threads=(threads,) * len(ranks),
+    )
+
+
+def a_compute(task: int, seconds: float, after: tuple[int, ...] = (), **fields: Any) -> tuple[Task, float]:
+    return Task(id=task, name=f"F0.{task}", after=after, **{"kind": "F", **fields}), seconds
+
+
+def a_send(task: int, peer: int, payload_bytes: int, after: tuple[int, ...] = (), tag: int = 0) -> tuple[Task, float]:
+    name = f"SEND {tag} to {peer}"
+    return Task(id=task, kind="SEND", name=name, peer=peer, tag=tag, after=after, payload_bytes=payload_bytes), 0.0
+
+
+def a_receive(
+    task: int, peer: int, payload_bytes: int, after: tuple[int, ...] = (), tag: int = 0
+) -> tuple[Task, float]:
+    name = f"RECV {tag} from {peer}"
+    return Task(id=task, kind="RECV", name=name, peer=peer, tag=tag, after=after, payload_bytes=payload_bytes), 0.0
+
+
+@pytest.fixture
+def node() -> Callable[..., Node]:
+    return a_node
+
+
+@pytest.fixture
+def simulated() -> Callable[..., StepTrace]:
+    return play
+
+
+@pytest.fixture
+def compute() -> Callable[..., tuple[Task, float]]:
+    return a_compute
+
+
+@pytest.fixture
+def send() -> Callable[..., tuple[Task, float]]:
+    return a_send
+
+
+@pytest.fixture
+def receive() -> Callable[..., tuple[Task, float]]:
+    return a_receive
