@@ -1,0 +1,56 @@
+# demo   install on a fresh machine and run the main job         test   check, then every test
+# check  format, lint, types, layers                             bench  every benchmark: minutes
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?= -q
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench docs clean
+
+help:
+	@echo 'make demo    install into $(VENV) and train the real digits three ways, side by side'
+	@echo 'make test    format, lint, types, layers and every test'
+	@echo 'make check   the same without the tests'
+	@echo 'make bench   every benchmark, minutes; rewrites benchmarks/*/result.json'
+	@echo 'make docs    check that links and commands in the documents hold'
+	@echo 'make clean   remove what was built; $(VENV) stays'
+
+demo: $(VENV)/.installed
+	@$(BIN)/nfold demo
+
+test: check
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.installed-dev
+	@$(BIN)/ruff format --check --quiet . && echo 'format  ok'
+	@$(BIN)/ruff check --quiet . && echo 'lint    ok'
+	@$(BIN)/mypy --no-error-summary && echo 'types   ok'
+	@$(BIN)/lint-imports --no-logo >$(VENV)/layers.log 2>&1 && echo 'layers  ok' || { cat $(VENV)/layers.log; exit 1; }
+
+bench: $(VENV)/.installed
+	@for run in benchmarks/*/run.py; do echo "== $$run"; $(BIN)/python $$run || exit 1; done
+
+docs: $(VENV)/.installed-dev
+	@$(BIN)/python -m pytest -q tests/examples/test_documents.py
+
+clean:
+	rm -rf build dist runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	find src tests examples benchmarks -name __pycache__ -type d -exec rm -rf {} +
+
+# Stamps: a second call installs nothing unless the dependencies have changed.
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo 'installing nfold and PyTorch into $(VENV) (once, a few minutes on a slow line)'
+	@$(BIN)/python -m pip install -q -e . 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	@echo 'installing nfold, PyTorch and the development tools into $(VENV) (once)'
+	@$(BIN)/python -m pip install -q -e '.[dev]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo 'nfold needs Python 3.11 or newer; there is no $(PYTHON). Install it, or use make PYTHON=/path/to/python3.11'; exit 1; }
+	@$(PYTHON) -c 'import sys; ok = sys.version_info >= (3, 11); found = ".".join(map(str, sys.version_info[:3])); ok or print("nfold needs Python 3.11 or newer; $(PYTHON) is " + found + ". Use make PYTHON=/path/to/python3.11"); sys.exit(not ok)'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo 'cannot make a virtual environment: on Debian and Ubuntu, install python3-venv'; exit 1; }
