@@ -1,0 +1,98 @@
+"""Trace -> where a step's time goes, over the workers and the steps after warm-up.
+
+The wait for a slower peer is told from the transfer without any common clock: in each step the transfer is the least
+exposed communication over the workers that communicate (the one that came last waited for nobody), and what another
+worker spent beyond that it spent waiting for a peer.
+"""
+
+from collections.abc import Sequence
+from statistics import fmean, mode
+
+from nfold.core.report import Quantiles, TimeParts
+from nfold.core.trace import StepParts, Trace
+from nfold.errors import InternalError
+
+WorkerStep = tuple[StepParts, ...]
+"""The parts of one step on every worker, in rank order."""
+
+
+def worker_steps(trace: Trace, skip: int) -> tuple[WorkerStep, ...]:
+    """Return the measured steps without the first `skip`, dedicated servers left out.
+
+    A run shorter than the warm-up keeps its last step: a rough figure is better than none.
+
+    Raises:
+        InternalError: nothing was measured.
+    """
+    servers = {usage.rank for usage in trace.usage if usage.role == "server"}
+    steps: dict[int, list[StepParts]] = {}
+    for parts in trace.parts:
+        if parts.rank not in servers:
+            steps.setdefault(parts.step, []).append(parts)
+    if not steps:
+        raise InternalError("the trace holds no step of any worker, so there is nothing to report")
+    kept = sorted(steps)[min(skip, len(steps) - 1) :]
+    return tuple(tuple(sorted(steps[step], key=lambda parts: parts.rank)) for step in kept)
+
+
+def time_parts(trace: Trace, skip: int) -> TimeParts:
+    """Return mean seconds of a step; the parts add up to the workers' mean step."""
+    steps = worker_steps(trace, skip)
+    every = [parts for step in steps for parts in step]
+    waits = [wait for step in steps for wait in peer_waits(step)]
+    communication_s = fmean(parts.communication_s for parts in every)
+    return TimeParts(
+        compute_s=fmean(parts.compute_s for parts in every),
+        exposed_communication_s=communication_s - fmean(waits),
+        peer_wait_s=fmean(waits),
+        input_s=fmean(parts.input_s for parts in every),
+        update_s=fmean(parts.update_s for parts in every),
+        other_s=fmean(parts.other_s for parts in every),
+    )
+
+
+def peer_waits(step: WorkerStep) -> tuple[float, ...]:
+    """Return the seconds that each worker waited for a slower peer in one step."""
+    transfer_s = min((parts.communication_s for parts in step if _communicates(parts)), default=0.0)
+    return tuple(max(0.0, parts.communication_s - transfer_s) if _communicates(parts) else 0.0 for parts in step)
+
+
+def step_quantiles(trace: Trace, skip: int) -> Quantiles:
+    """Return the median and the 95th percentile of step times."""
+    durations = [step_duration(step) for step in worker_steps(trace, skip)]
+    return Quantiles(p50=quantile(durations, 0.5), p95=quantile(durations, 0.95))
+
+
+def step_duration(step: WorkerStep) -> float:
+    """Return how long a step took: its slowest worker, because the next one cannot end before that one joins it."""
+    return max(parts.step_s for parts in step)
+
+
+def samples_per_s(trace: Trace, skip: int) -> float:
+    """Return the throughput of all workers together."""
+    steps = worker_steps(trace, skip)
+    return sum(parts.samples for step in steps for parts in step) / sum(step_duration(step) for step in steps)
+
+
+def sent_bytes_per_step(trace: Trace, batch_size: int) -> int:
+    """Return the payload that a full step sends, servers included: what most full steps agree on."""
+    samples: dict[int, int] = {}
+    sent: dict[int, int] = {}
+    for parts in trace.parts:
+        samples[parts.step] = samples.get(parts.step, 0) + parts.samples
+        sent[parts.step] = sent.get(parts.step, 0) + parts.sent_bytes
+    full = [sent[step] for step in sent if samples[step] == batch_size]
+    return mode(full or sent.values())
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return a quantile, linear between the two nearest values."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def _communicates(parts: StepParts) -> bool:
+    return parts.sent_bytes > 0 or parts.communication_s > 0

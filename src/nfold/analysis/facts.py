@@ -1,0 +1,91 @@
+"""Plan + Trace + Cluster -> the numbers that every finding is drawn from, gathered once."""
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from nfold.analysis.breakdown import WorkerStep, time_parts, worker_steps
+from nfold.analysis.network import ChannelUse, channel_uses
+from nfold.core.cluster import Cluster, Node
+from nfold.core.plan import Plan
+from nfold.core.report import TimeParts
+from nfold.core.trace import Trace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoreUse:
+    """Ranks that compute on one node."""
+
+    node: Node
+    num_ranks: int
+    threads: int
+    """Of all of them together."""
+
+    @property
+    def idle_cores(self) -> float:
+        """Cores that no rank computes on."""
+        return max(0.0, self.node.cores - self.threads)
+
+    @property
+    def shared_share(self) -> float:
+        """Share of the compute time that is there only because ranks share the cores."""
+        alone = self.node.slowdown(self.threads / max(1, self.num_ranks))
+        return max(0.0, 1.0 - alone / self.node.slowdown(self.threads))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What a run looked like, ready to be judged."""
+
+    plan: Plan
+    trace: Trace
+    cluster: Cluster
+    steps: tuple[WorkerStep, ...]
+    """Workers only, after warm-up."""
+    parts: TimeParts
+    step_s: float
+    """The sum of the parts."""
+    channels: tuple[ChannelUse, ...]
+    cores: tuple[CoreUse, ...]
+    """The busiest node first."""
+    server_busy_s: dict[int, float]
+    """Seconds per step that each dedicated server worked and did not wait for messages."""
+
+
+def gather(plan: Plan, trace: Trace, cluster: Cluster, skip: int) -> Facts:
+    """Return the facts of a run."""
+    parts = time_parts(trace, skip)
+    return Facts(
+        plan=plan,
+        trace=trace,
+        cluster=cluster,
+        steps=worker_steps(trace, skip),
+        parts=parts,
+        step_s=sum(
+            (
+                parts.compute_s,
+                parts.exposed_communication_s,
+                parts.peer_wait_s,
+                parts.input_s,
+                parts.update_s,
+                parts.other_s,
+            )
+        ),
+        channels=channel_uses(plan, trace, cluster),
+        cores=_core_uses(plan, cluster),
+        server_busy_s=_server_busy_s(trace),
+    )
+
+
+def _core_uses(plan: Plan, cluster: Cluster) -> tuple[CoreUse, ...]:
+    workers = range(plan.workers)
+    uses = []
+    for name in dict.fromkeys(plan.nodes[rank] for rank in workers):
+        threads = [plan.threads[rank] for rank in workers if plan.nodes[rank] == name]
+        uses.append(CoreUse(node=cluster.node(name), num_ranks=len(threads), threads=sum(threads)))
+    return tuple(sorted(uses, key=lambda use: -use.threads / max(use.node.cores, 1e-9)))
+
+
+def _server_busy_s(trace: Trace) -> dict[int, float]:
+    servers = [usage.rank for usage in trace.usage if usage.role == "server"]
+    busy = {rank: [p.step_s - p.communication_s for p in trace.parts if p.rank == rank] for rank in servers}
+    return {rank: fmean(seconds) for rank, seconds in busy.items() if seconds}

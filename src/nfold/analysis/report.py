@@ -1,0 +1,103 @@
+"""Plan + Trace + Cluster -> Report: how fast, what held it back, and how far the prediction was off."""
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from nfold.analysis.breakdown import samples_per_s, sent_bytes_per_step, step_quantiles
+from nfold.analysis.causes import findings, ranked_causes
+from nfold.analysis.facts import Facts, gather
+from nfold.analysis.network import bus_bandwidth_bytes_per_s
+from nfold.analysis.verdict import main_finding, verdict
+from nfold.core.cluster import Cluster
+from nfold.core.plan import Plan
+from nfold.core.report import PredictedStep, Report
+from nfold.core.trace import Trace
+
+WARM_UP_STEPS = 5
+"""The first steps allocate, connect and fill caches."""
+
+
+def report(
+    plan: Plan,
+    trace: Trace,
+    cluster: Cluster,
+    *,
+    alone_samples_per_s: float | None,
+    final_loss: float | None,
+    metrics: Mapping[str, float],
+    what_ifs: Mapping[str, float] | None = None,
+    skip: int = WARM_UP_STEPS,
+    program: str = "FILE.py",
+) -> Report:
+    """Return the report of a run.
+
+    Args:
+        plan: what was meant to happen.
+        trace: what happened.
+        cluster: where.
+        alone_samples_per_s: throughput of one plain single-device run; when None, each worker's own useful seconds
+            stand in for it.
+        final_loss: of the last step or epoch.
+        metrics: of the last evaluation.
+        what_ifs: simulated step seconds, as `what_if` returns them.
+        skip: steps left out as warm-up.
+        program: how the user named the program, for the next command.
+
+    Raises:
+        InternalError: the trace holds no step.
+    """
+    facts = gather(plan, trace, cluster, skip)
+    step_s, throughput = step_quantiles(trace, skip), samples_per_s(trace, skip)
+    main = main_finding(findings(facts))
+    return Report(
+        strategy=plan.strategy,
+        world_size=plan.world_size,
+        workers=plan.workers,
+        servers=plan.servers,
+        chunks=plan.chunks,
+        batch_size=plan.batch_size,
+        num_steps=len(facts.steps),
+        step_s=step_s,
+        samples_per_s=throughput,
+        efficiency=_efficiency(facts, throughput, alone_samples_per_s),
+        sent_bytes_per_step=sent_bytes_per_step(trace, plan.batch_size),
+        bus_bandwidth_bytes_per_s=bus_bandwidth_bytes_per_s(plan, trace, cluster),
+        time=facts.parts,
+        peak_rss_bytes=max((usage.peak_rss_bytes for usage in trace.usage), default=0),
+        worker_rss_bytes=_peak_rss_bytes(trace, "worker") or 0,
+        server_rss_bytes=_peak_rss_bytes(trace, "server"),
+        cpu_cores=_cpu_cores(trace),
+        final_loss=final_loss,
+        metrics=dict(metrics),
+        verdict=verdict(main),
+        causes=ranked_causes(facts, what_ifs or {}),
+        predicted=_predicted(plan, step_s.p50),
+        ledger=dict(trace.ledger),
+        next_command=main.next_command.replace("{file}", program),
+    )
+
+
+def _efficiency(facts: Facts, throughput: float, alone_samples_per_s: float | None) -> float:
+    """Throughput over what the workers would do alone, all together."""
+    if alone_samples_per_s:
+        return throughput / (facts.plan.workers * alone_samples_per_s)
+    useful = [p.compute_s + p.input_s + p.update_s for step in facts.steps for p in step]
+    return fmean(useful) / facts.step_s if facts.step_s > 0 else 1.0
+
+
+def _predicted(plan: Plan, measured_s: float) -> PredictedStep:
+    predicted = plan.predicted
+    return PredictedStep(
+        step_s=predicted.step_s,
+        sent_bytes_per_step=predicted.sent_bytes_per_step,
+        step_error=(predicted.step_s - measured_s) / measured_s if measured_s > 0 else 0.0,
+    )
+
+
+def _peak_rss_bytes(trace: Trace, role: str) -> int | None:
+    return max((usage.peak_rss_bytes for usage in trace.usage if usage.role == role), default=None)
+
+
+def _cpu_cores(trace: Trace) -> float:
+    wall_s = max((usage.wall_s for usage in trace.usage), default=0.0)
+    return sum(usage.cpu_s for usage in trace.usage) / wall_s if wall_s > 0 else 0.0

@@ -1,0 +1,62 @@
+"""Numbers with the unit that a person would pick. One place, so that every table and sentence reads alike."""
+
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+_RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "KB/s"), (1.0, "B/s"))
+_MINUTE, _HOUR = 60, 3600
+
+
+def seconds(value_s: float) -> str:
+    """`0.0412` -> `41.2 ms`."""
+    return _scaled(value_s, _SECONDS)
+
+
+def size(num_bytes: float) -> str:
+    """`3_500_000` -> `3.34 MiB`."""
+    return _scaled(num_bytes, _BYTES)
+
+
+def rate(bytes_per_s: float) -> str:
+    """`1.2e9` -> `1.20 GB/s`; powers of ten, as links are sold."""
+    return _scaled(bytes_per_s, _RATES)
+
+
+def percent(share: float) -> str:
+    """`0.784` -> `78 %`."""
+    return f"{100 * share:.0f} %"
+
+
+def signed_percent(share: float) -> str:
+    """`0.05` -> `+5 %`."""
+    return f"{100 * share:+.0f} %"
+
+
+def clock(value_s: float) -> str:
+    """`74` -> `1:14`."""
+    whole = max(0, round(value_s))
+    if whole >= _HOUR:
+        return f"{whole // _HOUR}:{whole % _HOUR // _MINUTE:02d}:{whole % _MINUTE:02d}"
+    return f"{whole // _MINUTE}:{whole % _MINUTE:02d}"
+
+
+def figure(value: float) -> str:
+    """Three significant digits, never an exponent below a million."""
+    magnitude = abs(value)
+    if magnitude >= 100:
+        return f"{value:.0f}"
+    if magnitude >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if magnitude >= 1 or value == 0 else f"{value:.3g}"
+
+
+def count(number: float, noun: str) -> str:
+    """`(2, "core")` -> `2 cores`."""
+    return f"{number:g} {noun}" + ("" if number == 1 else "s")
+
+
+def _scaled(value: float, scales: tuple[tuple[float, str], ...]) -> str:
+    if value == 0:
+        return f"0 {scales[0][1] if scales is _SECONDS else scales[-1][1]}"
+    factor, unit = next((pair for pair in scales if abs(value) >= pair[0]), scales[-1])
+    amount = value / factor
+    return f"{amount:.0f} {unit}" if factor == 1 and unit == "B" else f"{figure(amount)} {unit}"

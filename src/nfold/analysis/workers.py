@@ -1,0 +1,186 @@
+"""What holds the workers themselves back: compute, shared cores, a slower peer, input, memory, or fixed costs."""
+
+from statistics import fmean
+
+from nfold.analysis.breakdown import peer_waits
+from nfold.analysis.facts import CoreUse, Facts
+from nfold.analysis.finding import Finding
+from nfold.analysis.units import count, percent, seconds, size
+
+_ALMOST_FULL = 0.9
+
+
+def compute(facts: Facts) -> Finding:
+    """Return what forward and backward take, and whether more ranks could share them."""
+    use, lost_s = facts.cores[0], facts.parts.compute_s
+    share = lost_s / facts.step_s if facts.step_s else 0.0
+    place = use.node.name if len(facts.cores) == 1 else "all nodes"
+    of_step = f"{percent(share)} of each step ({seconds(lost_s)} of {seconds(facts.step_s)})"
+    return Finding(
+        kind="compute",
+        verdict="compute",
+        place=place,
+        lost_s=lost_s,
+        value=100 * share,
+        unit="%",
+        evidence=f"forward and backward are {of_step}",
+        text=f"Compute: {_who_computes(facts)} {of_step}. {_what_helps(facts, use)}",
+        next_command=f"nfold compare {{file}} -n {_other_sizes(facts, use)}",
+    )
+
+
+def shared_cores(facts: Facts) -> Finding | None:
+    """Return the part of compute that is there because ranks share cores; None when each has its own."""
+    use = max(facts.cores, key=lambda use: use.shared_share)
+    if use.shared_share <= 0:
+        return None
+    return Finding(
+        kind="shared cores",
+        place=use.node.name,
+        lost_s=facts.parts.compute_s * use.shared_share,
+        evidence=f"part of compute: {count(use.num_ranks, 'rank')} with {count(use.threads, 'thread')} share "
+        f"{count(use.node.cores, 'core')}",
+    )
+
+
+def peer_wait(facts: Facts) -> Finding | None:
+    """Return the rank that the others wait for; None when nobody waits."""
+    lost_s = facts.parts.peer_wait_s
+    if lost_s <= 0:
+        return None
+    rank, share = _last_one(facts)
+    node = facts.plan.nodes[rank]
+    own, others = _busy_s(facts, rank), fmean(_busy_s(facts, other) for other in range(facts.plan.workers))
+    evidence = (
+        f"rank {rank} comes last in {percent(share)} of the steps; it works {seconds(own)} a step, "
+        f"a worker on average {seconds(others)}"
+    )
+    return Finding(
+        kind="peer wait",
+        verdict="peer wait",
+        place=f"rank {rank} on {node}",
+        lost_s=lost_s,
+        value=lost_s * 1e3,
+        evidence=evidence,
+        text=f"Waiting for rank {rank}: a worker waits {seconds(lost_s)} of each {seconds(facts.step_s)} for slower "
+        f"ones, and {evidence}. See what else runs on {node}, or leave it out.",
+        next_command=f"nfold compare {{file}} -n {max(1, facts.plan.workers - 1)},{facts.plan.workers}",
+    )
+
+
+def reading(facts: Facts) -> Finding | None:
+    """Return what waiting for data takes; None when it takes nothing."""
+    lost_s = facts.parts.input_s
+    if lost_s <= 0:
+        return None
+    per_sample_s = lost_s * facts.plan.workers / max(1, facts.plan.batch_size)
+    evidence = f"reading takes {seconds(lost_s)} of each step, {seconds(per_sample_s)} a sample"
+    return Finding(
+        kind="input",
+        verdict="input",
+        place="dataset",
+        lost_s=lost_s,
+        value=lost_s * 1e3,
+        evidence=evidence,
+        text=f"Input: {evidence}. Make the dataset's items cheaper: decode once and keep them, or store them decoded.",
+        next_command="nfold train {file} -n 1 --steps 20",
+    )
+
+
+def fixed_costs(facts: Facts) -> list[Finding]:
+    """Return update and other costs; together the verdict `small batch` when they outweigh the compute."""
+    update_s, other_s = facts.parts.update_s, max(0.0, facts.parts.other_s)
+    if update_s + other_s > facts.parts.compute_s:
+        return [_small_batch(facts, update_s + other_s)]
+    update = Finding(
+        kind="update", place="optimizer", lost_s=update_s, evidence=f"the optimizer step takes {seconds(update_s)}"
+    )
+    other = Finding(
+        kind="other", place="runtime", lost_s=other_s, evidence=f"{seconds(other_s)} of each step fit no other part"
+    )
+    return [finding for finding in (update, other) if finding.lost_s > 0]
+
+
+def memory(facts: Facts) -> Finding | None:
+    """Return the node that is nearly out of memory; None when there is room."""
+    used: dict[str, int] = {}
+    for usage in facts.trace.usage:
+        used[usage.node] = used.get(usage.node, 0) + usage.peak_rss_bytes
+    limits = {name: facts.cluster.node(name).memory_bytes for name in used}
+    name = max(used, key=lambda name: used[name] / max(1, limits[name]), default=None)
+    if name is None or used[name] <= _ALMOST_FULL * limits[name]:
+        return None
+    share, ranks = used[name] / max(1, limits[name]), sum(usage.node == name for usage in facts.trace.usage)
+    evidence = f"{count(ranks, 'rank')} peak at {size(used[name])}, {percent(share)} of {name}'s {size(limits[name])}"
+    return Finding(
+        kind="memory",
+        verdict="memory",
+        place=name,
+        lost_s=0.0,
+        value=100 * share,
+        unit="%",
+        evidence=evidence,
+        text=f"Memory: {evidence}. A little more and the machine swaps or kills a rank: use more chunks (--chunks) "
+        "or fewer ranks per machine.",
+        next_command=f"nfold train {{file}} -n {facts.plan.workers} --chunks {2 * facts.plan.chunks}",
+    )
+
+
+def _small_batch(facts: Facts, lost_s: float) -> Finding:
+    compute_s, each = facts.parts.compute_s, facts.plan.batch_size / facts.plan.workers
+    evidence = (
+        f"each step computes {seconds(compute_s)} and spends {seconds(lost_s)} on the update and other fixed costs"
+    )
+    return Finding(
+        kind="small batch",
+        verdict="small batch",
+        place="every worker",
+        lost_s=lost_s,
+        value=each,
+        unit="samples",
+        evidence=evidence,
+        text=f"Small batch: with {each:g} samples per worker {evidence}. A larger batch_size would spread them over "
+        "more samples; more workers would not help.",
+        next_command=f"nfold compare {{file}} -n 1,{max(2, facts.plan.workers)}",
+    )
+
+
+def _who_computes(facts: Facts) -> str:
+    """`4 ranks share 2 cores, which do`, or `2 cores do`."""
+    use = facts.cores[0]
+    if use.threads > use.node.cores:
+        return f"{count(use.num_ranks, 'rank')} share {count(use.node.cores, 'core')} of {use.node.name}, which do"
+    threads = sum(use.threads for use in facts.cores)
+    return f"{count(threads, 'core')} {'does' if threads == 1 else 'do'}"
+
+
+def _what_helps(facts: Facts, use: CoreUse) -> str:
+    idle = min(other.idle_cores for other in facts.cores)
+    if idle >= 1:
+        return f"{count(int(idle), 'core')} of {use.node.name} would be free for more ranks (-n)."
+    machines = "this machine" if len(facts.cores) == 1 else "these machines"
+    another = "a second machine" if len(facts.cores) == 1 else "another machine"
+    return f"More ranks on {machines} will not help; {another} would."
+
+
+def _other_sizes(facts: Facts, use: CoreUse) -> str:
+    workers = facts.plan.workers
+    if use.idle_cores >= 1:
+        return f"{workers},{workers + int(use.idle_cores)}"
+    return f"1,{max(2, workers)}"
+
+
+def _last_one(facts: Facts) -> tuple[int, float]:
+    """Return the rank that waits least most often, and in which share of the steps."""
+    last: dict[int, int] = {}
+    for step in facts.steps:
+        waits = peer_waits(step)
+        rank = step[waits.index(min(waits))].rank
+        last[rank] = last.get(rank, 0) + 1
+    rank = max(last, key=lambda rank: last[rank])
+    return rank, last[rank] / len(facts.steps)
+
+
+def _busy_s(facts: Facts, rank: int) -> float:
+    own = [parts for step in facts.steps for parts in step if parts.rank == rank]
+    return fmean(parts.step_s - parts.communication_s for parts in own) if own else 0.0

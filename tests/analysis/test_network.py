@@ -1,0 +1,51 @@
+"""When the network counts as in use, and who shares which channel."""
+
+from dataclasses import replace
+
+import pytest
+
+from nfold.analysis.network import channel_uses, network_in_use_s
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.trace import Span, StepTrace, Trace
+
+WIRE = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e6, origin="measured")
+
+
+def span(rank, kind, start, end, peer, size):
+    return Span(rank=rank, kind=kind, name="m", start_s=start, end_s=end, peer=peer, payload_bytes=size)
+
+
+def step(*spans):
+    return StepTrace(step=0, origin="simulated", step_s=(1.0, 1.0), spans=spans)
+
+
+@pytest.fixture
+def two_nodes(run):
+    nodes = tuple(
+        Node(name=name, cores=2, memory_bytes=1, local=WIRE, uplink=WIRE, downlink=WIRE) for name in ("a", "b")
+    )
+    return replace(run().plan(), nodes=("a", "b")), Cluster(nodes=nodes)
+
+
+def test_a_receive_posted_early_does_not_count_before_the_first_send(two_nodes):
+    plan, cluster = two_nodes
+    spans = (span(0, "RECV", 0.0, 1.0, 1, 10), span(0, "SEND", 0.6, 0.8, 1, 10))
+    assert network_in_use_s(step(*spans), 0, plan, cluster) == pytest.approx(0.4)
+
+
+def test_who_only_receives_counts_from_when_the_bytes_can_have_left(two_nodes):
+    plan, cluster = two_nodes
+    assert network_in_use_s(step(span(0, "RECV", 0.0, 1.0, 1, 250_000)), 0, plan, cluster) == pytest.approx(0.25)
+
+
+def test_gaps_do_not_count(two_nodes):
+    plan, cluster = two_nodes
+    spans = (span(0, "SEND", 0.0, 0.1, 1, 10), span(0, "SEND", 0.05, 0.2, 1, 10), span(0, "SEND", 0.5, 0.6, 1, 10))
+    assert network_in_use_s(step(*spans), 0, plan, cluster) == pytest.approx(0.3)
+
+
+def test_the_fullest_channel_comes_first(two_nodes):
+    plan, cluster = two_nodes
+    spans = (span(0, "SEND", 0.0, 0.5, 1, 450_000), span(1, "RECV", 0.0, 0.5, 0, 450_000))
+    uses = channel_uses(plan, Trace(parts=(), steps=(step(*spans),), usage=()), cluster)
+    assert [(use.place, round(use.utilisation, 3)) for use in uses] == [("b's downlink", 1.0), ("a's uplink", 0.9)]

@@ -1,0 +1,147 @@
+"""A report for every verdict class."""
+
+import pytest
+
+from nfold.core.cluster import Channel
+from nfold.core.codec import dumps, encode, loads
+from nfold.core.report import Report
+
+HALVES = ((0.0, 0.01, 500_000), (0.01, 0.02, 500_000))
+
+
+def test_compute_that_fills_the_machine(run):
+    verdict = run().report().verdict
+    assert (verdict.kind, verdict.place, verdict.unit) == ("compute", "here", "%")
+    assert verdict.value == pytest.approx(80)
+    assert verdict.text == (
+        "Compute: 2 cores do 80 % of each step (40.0 ms of 50.0 ms). "
+        "More ranks on this machine will not help; a second machine would."
+    )
+
+
+def test_more_ranks_than_cores_are_said(run):
+    report = run(workers=4, compute_s=(0.04,) * 4, communication_s=(0.01,) * 4).report()
+    assert report.verdict.text.startswith("Compute: 4 ranks share 2 cores of here, which do 80 % of each step")
+    shared = next(cause for cause in report.causes if cause.kind == "shared cores")
+    assert shared.lost_s == pytest.approx(0.02)
+    assert shared.evidence == "part of compute: 4 ranks with 4 threads share 2 cores"
+
+
+def test_idle_cores_are_offered(run):
+    report = run(cores=8.0).report()
+    assert "6 cores of here would be free for more ranks (-n)." in report.verdict.text
+    assert report.next_command == "nfold compare examples/digits.py -n 2,8"
+
+
+def test_waiting_for_a_slow_rank(run):
+    slow = run(workers=3, cores=4, compute_s=(0.01, 0.01, 0.05), communication_s=(0.045, 0.045, 0.005))
+    verdict = slow.report().verdict
+    assert (verdict.kind, verdict.place) == ("peer wait", "rank 2 on here")
+    assert verdict.value == pytest.approx(80 / 3)
+    assert "comes last in 100 % of the steps; it works 50.0 ms a step, a worker on average 23.3 ms" in verdict.text
+
+
+def test_input(run):
+    verdict = run(input_s=0.1).report().verdict
+    assert (verdict.kind, verdict.place) == ("input", "dataset")
+    assert "Input: reading takes 100 ms of each step, 1.56 ms a sample." in verdict.text
+
+
+def test_small_batch(run):
+    verdict = (
+        run(compute_s=(0.001, 0.001), communication_s=(0.001, 0.001), update_s=0.002, other_s=0.001).report().verdict
+    )
+    assert (verdict.kind, verdict.value, verdict.unit) == ("small batch", 64, "samples")
+
+
+def test_update_and_other_are_only_causes_while_compute_outweighs_them(run):
+    kinds = [cause.kind for cause in run(update_s=0.002, other_s=0.001).report().causes]
+    assert kinds == ["compute", "transport", "update", "other"]
+
+
+def test_memory_comes_first(run):
+    verdict = run(rss_bytes=1 << 30, memory_bytes=2 << 30).report().verdict
+    assert (verdict.kind, verdict.place) == ("memory", "here")
+    assert verdict.value == pytest.approx(100)
+
+
+SLOW_NETWORK = {"compute_s": (0.005, 0.005), "communication_s": (0.02, 0.02)}
+
+
+def test_a_full_link(run):
+    local = Channel(latency_s=0, bandwidth_bytes_per_s=5.5e7, origin="measured")
+    verdict = run(**SLOW_NETWORK, messages=HALVES, local=local).report().verdict
+    assert (verdict.kind, verdict.place, verdict.unit) == ("link", "here's loopback", "MB/s")
+    assert verdict.value == pytest.approx(50)
+    assert "moves 50.0 MB/s, 91 % of the 55.0 MB/s that it can" in verdict.text
+
+
+def test_many_small_messages(run):
+    many = tuple((0.001 * index, 0.001 * (index + 1), 3072) for index in range(20))
+    local = Channel(latency_s=0.0006, bandwidth_bytes_per_s=1e9, origin="measured")
+    verdict = run(**SLOW_NETWORK, messages=many, local=local).report().verdict
+    assert verdict.kind == "latency"
+    assert verdict.text.startswith("Latency: 20 messages of 3.00 KiB a step, 600 us each before any byte")
+
+
+def test_a_transport_that_fills_no_link(run):
+    verdict = run(**SLOW_NETWORK, messages=HALVES).report().verdict
+    assert (verdict.kind, verdict.place) == ("transport", "here's loopback")
+    assert "here's loopback moves 50.0 MB/s, 5 % of what it can" in verdict.text
+
+
+def test_a_transport_of_which_no_message_was_traced(run):
+    verdict = run(**SLOW_NETWORK).report().verdict
+    assert (verdict.kind, verdict.place) == ("transport", "network")
+
+
+def test_a_busy_server(run):
+    report = run(**SLOW_NETWORK, servers=1, server_s=0.018, messages=HALVES).report()
+    assert (report.verdict.kind, report.verdict.place) == ("server", "rank 2 on here")
+    assert report.verdict.text.startswith("Server: rank 2 sums for 2 workers and works 18.0 ms of each step")
+    assert report.next_command == "nfold train examples/digits.py -n 2 --strategy ps --servers 2"
+    assert report.server_rss_bytes == (100 << 20) + 2
+    assert report.worker_rss_bytes == (100 << 20) + 1
+
+
+def test_bus_bandwidth_is_bytes_to_send_over_the_time_of_use(run):
+    report = run(messages=HALVES).report()
+    assert report.bus_bandwidth_bytes_per_s == pytest.approx(1e6 / 0.02)  # 2(n-1)/n of 1 MB in 20 ms
+    assert run().report().bus_bandwidth_bytes_per_s is None
+
+
+def test_prediction_error_has_its_sign(run):
+    assert run(predicted_s=0.04).report().predicted.step_error == pytest.approx(-0.2)
+    assert run(predicted_s=0.06).report().predicted.step_error == pytest.approx(+0.2)
+
+
+def test_efficiency_is_against_a_plain_run(run):
+    # 128 samples in 50 ms by two workers; one alone does 1600 in a second.
+    assert run(alone_samples_per_s=1600.0).report().efficiency == pytest.approx(0.8)
+    assert run().report().efficiency == pytest.approx(0.8)
+
+
+def test_what_ifs_become_speedups(run):
+    causes = run(what_ifs={"as planned": 0.05, "network": 0.04}).report().causes
+    assert {cause.kind: cause.what_if_speedup for cause in causes} == {
+        "compute": None,
+        "transport": pytest.approx(1.25),
+    }
+    assert [cause.share for cause in causes] == pytest.approx([0.8, 0.2])
+
+
+def test_one_worker_has_no_network(run):
+    report = run(workers=1, compute_s=(0.04,), communication_s=(0.0,), sent_bytes=0).report()
+    assert report.bus_bandwidth_bytes_per_s is None
+    assert report.sent_bytes_per_step == 0
+    assert [cause.kind for cause in report.causes] == ["compute"]
+
+
+def test_a_report_reads_back_from_json_with_the_keys_that_tools_rely_on(run):
+    report = run().report()
+    assert loads(Report, dumps(report)) == report
+    document = encode(report)
+    assert document["verdict"]["class"] == "compute"
+    assert set(document["step_s"]) == {"p50", "p95"}
+    assert document["cpu_cores"] == pytest.approx(1.0)
+    assert report.num_steps == 8

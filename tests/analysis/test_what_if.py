@@ -1,0 +1,52 @@
+"""Simulating again without a cause."""
+
+import pytest
+
+from nfold.analysis import what_if
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.schedule import RankSchedule, Schedule, Task
+
+LOCAL = Channel(latency_s=0.5, bandwidth_bytes_per_s=100.0, origin="declared")
+
+
+@pytest.fixture
+def found():
+    """Two ranks that slow each other to half speed read 1 s, compute 2 s and 4 s, exchange 150 bytes (0.5 + 1.5 s) and update for 0.25 s."""
+    ranks, seconds = [], {}
+    for rank, compute_s in ((0, 2.0), (1, 4.0)):
+        tasks = (
+            Task(id=0, kind="LOAD", name="L"),
+            Task(id=1, kind="F", name="F"),
+            Task(id=2, kind="SEND", name="S", peer=1 - rank, tag=0, after=(1,), payload_bytes=150),
+            Task(id=3, kind="RECV", name="R", peer=1 - rank, tag=0, after=(1,), combine="add", payload_bytes=150),
+            Task(id=4, kind="UPDATE", name="U", after=(3,)),
+        )
+        ranks.append(RankSchedule(rank=rank, segments=(), tasks=tasks, num_events=5))
+        seconds |= {(rank, 0): 1.0, (rank, 1): compute_s, (rank, 4): 0.25}
+    return what_if(
+        Schedule(num_chunks=1, ranks=tuple(ranks)),
+        task_seconds=seconds,
+        cluster=Cluster(nodes=(Node(name="a", cores=2, memory_bytes=1, local=LOCAL, crowding=(1.0, 2.0)),)),
+        nodes=("a", "a"),
+        threads=(1, 1),
+    )
+
+
+def test_as_planned(found):
+    # Half speed while both read and compute (until 6 s), then rank 1 alone for 2 s; rank 0 gets its bytes at 10 s.
+    assert found["as planned"] == pytest.approx(10.25)
+
+
+@pytest.mark.parametrize(
+    ("variant", "step_s"),
+    [
+        ("network", 8.5),
+        ("latency", 9.75),
+        ("input", 8.25),
+        ("update", 10.0),
+        ("shared cores", 7.25),
+        ("peer wait", 10.5),
+    ],
+)
+def test_each_cause_taken_away(found, variant, step_s):
+    assert found[variant] == pytest.approx(step_s)
