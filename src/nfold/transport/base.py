@@ -12,10 +12,13 @@ OnFailure = Callable[[TransportError], None]
 class Transport(Protocol):
     """Moves bytes between the ranks of one generation.
 
-    Both calls return at once; `done` is called later, once, from a thread of the transport, and must not block on
-    another message. Messages with different tags may overtake each other; a (peer, tag) pair is used once per
-    direction. A message that arrives before its receive is posted is kept. After a failure no pending `done` is
-    called; `on_failure` is, once per lost peer.
+    Both calls return at once; `done` is called once, from a thread of the transport or, when nothing is left to wait
+    for, inside the call itself. So make calls without holding a lock that `done` or the failure callback takes. `done`
+    must not block on another message; if it raises, the peer counts as lost. Messages with different tags may overtake
+    each other; a (peer, tag) pair is used once per direction. A message that arrives before its receive is posted is
+    kept. After a failure no pending `done` is called; `on_failure` is, once per lost peer.
+
+    A peer that closes is not lost by that: it is once a receive waits for it in vain or something is sent to it.
     """
 
     rank: int
@@ -47,5 +50,9 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of sockets and threads. Peers see this rank as gone."""
+        """Send what is queued, say goodbye, and let go of sockets and threads."""
+        ...
+
+    def abort(self) -> None:
+        """Leave at once: all peers see this rank as lost."""
         ...

@@ -1,0 +1,111 @@
+"""Moves bytes between ranks over plain TCP: a full mesh of proven connections, no pickle."""
+
+import contextlib
+import socket
+from collections.abc import Mapping, Sequence
+
+from nfold.errors import ClusterError
+from nfold.transport.framing import advance
+from nfold.transport.inbox import MAX_EARLY_BYTES
+from nfold.transport.linked import LinkedTransport
+from nfold.transport.mesh import Address, Listener, MeshOrder, form_mesh
+
+__all__ = ["Address", "Listener", "TcpTransport", "connect_mesh"]
+
+READ_AHEAD_BYTES = 16 << 10
+"""Read at once when less is wanted, so that a small frame costs one system call instead of two."""
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 5))
+"""Seconds of silence, seconds between probes, probes: a host that lost power is noticed after 15 s."""
+
+
+class TcpTransport(LinkedTransport):
+    """Moves bytes between ranks over one TCP connection per peer. Make one with `connect_mesh`."""
+
+    def __init__(
+        self, rank: int, connections: Mapping[int, socket.socket], max_early_bytes: int = MAX_EARLY_BYTES
+    ) -> None:
+        pipes = {peer: SocketPipe(connection) for peer, connection in connections.items()}
+        super().__init__(rank, pipes, max_early_bytes)
+
+
+def connect_mesh(
+    rank: int, world_size: int, listener: Listener, addresses: Sequence[Address], token: str, timeout_s: float
+) -> TcpTransport:
+    """Connect to all other ranks.
+
+    Args:
+        rank: of this process.
+        world_size: how many ranks there are.
+        listener: where the higher ranks reach us. It stays open; its owner closes it.
+        addresses: of every rank, by rank.
+        token: the job's secret. Connections without it are dropped and do no harm.
+        timeout_s: how long to wait for all together.
+
+    Raises:
+        TransportError: some rank refused us or did not come in time; the message says which.
+        ClusterError: the numbers of addresses and ranks differ.
+    """
+    if len(addresses) != world_size or not 0 <= rank < world_size:
+        raise ClusterError(f"rank {rank} of {world_size} was given the addresses of {len(addresses)} ranks")
+    order = MeshOrder(rank=rank, addresses=addresses, token=token, timeout_s=timeout_s)
+    return TcpTransport(rank, form_mesh(listener, order))
+
+
+class SocketPipe:
+    """A connected socket as a `Pipe`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        self._socket = connection
+        self._ahead = memoryview(bytearray(READ_AHEAD_BYTES))
+        self._start = 0
+        self._end = 0
+
+    def read_into(self, target: memoryview) -> None:
+        """Wait until the target is full."""
+        filled = self._take(target)
+        while filled < len(target):
+            rest = target[filled:]
+            if len(rest) >= READ_AHEAD_BYTES:
+                filled += self._receive(rest, socket.MSG_WAITALL)
+            else:
+                self._start, self._end = 0, self._receive(self._ahead, 0)
+                filled += self._take(rest)
+
+    def write(self, parts: Sequence[memoryview]) -> None:
+        """Wait until the kernel has taken all parts."""
+        while parts:
+            parts = advance(parts, self._socket.sendmsg(parts))
+
+    def try_write(self, parts: Sequence[memoryview]) -> int:
+        """Write what the kernel takes without waiting."""
+        try:
+            return self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+
+    def shutdown(self) -> None:
+        """Break the connection; what the kernel has taken still goes out."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _take(self, target: memoryview) -> int:
+        """Move bytes that were read ahead."""
+        num_bytes = min(len(target), self._end - self._start)
+        if num_bytes:
+            target[:num_bytes] = self._ahead[self._start : self._start + num_bytes]
+            self._start += num_bytes
+        return num_bytes
+
+    def _receive(self, target: memoryview, flags: int) -> int:
+        num_bytes = self._socket.recv_into(target, 0, flags)
+        if num_bytes == 0:
+            raise ConnectionError("it closed the connection")
+        return num_bytes
