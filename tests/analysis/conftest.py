@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nfold.analysis import report
+from nfold.analysis.report import report
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.placement import Placement, Reduction
 from nfold.core.plan import Plan, Prediction

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nfold.analysis import what_if
+from nfold.analysis.what_if import what_if
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import RankSchedule, Schedule, Task
 
@@ -11,7 +11,10 @@ LOCAL = Channel(latency_s=0.5, bandwidth_bytes_per_s=100.0, origin="declared")
 
 @pytest.fixture
 def found():
-    """Two ranks that slow each other to half speed read 1 s, compute 2 s and 4 s, exchange 150 bytes (0.5 + 1.5 s) and update for 0.25 s."""
+    """Read 1 s, compute 2 s (rank 0) or 4 s, exchange 150 bytes (0.5 + 1.5 s), update 0.25 s.
+
+    Two ranks that are busy at once slow each other to half speed.
+    """
     ranks, seconds = [], {}
     for rank, compute_s in ((0, 2.0), (1, 4.0)):
         tasks = (

@@ -1,0 +1,85 @@
+"""A report or a failure as text that says what happened, where, and what to type next."""
+
+from textwrap import fill, indent
+
+from nfold.analysis.units import clock, percent, rate, seconds, signed_percent, size
+from nfold.core.report import Cause, Report
+from nfold.view.rendering import PLAIN, Look
+from nfold.view.tables import run_name
+
+_NEGLIGIBLE = 0.005
+"""Causes below this share of the step are not listed."""
+
+
+def why_text(report: Report, *, look: Look = PLAIN) -> str:
+    """Return the verdict, the causes by seconds lost, where the run's time went, and the next command."""
+    sections = [
+        fill(report.verdict.text, look.width),
+        fill(_summary(report), look.width),
+        _causes_text(report.causes, look.width),
+        _ledger_text(report.ledger),
+        f"Next: {report.next_command}" if report.next_command else "",
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def failure_block(
+    *, cause: str, rank: int, node: str, step: int | None, line: str | None = None, num_echoes: int = 0
+) -> str:
+    """Return the first cause of a failed run, once; the other ranks that failed because of it are counted.
+
+    Args:
+        cause: the exception in one line, `ValueError: ...`.
+        rank: where it was raised.
+        node: host of that rank.
+        step: of the run; None before the first one.
+        line: the user's line, `FILE:NUMBER: code`.
+        num_echoes: ranks that failed because this one did.
+    """
+    when = "before the first step" if step is None else f"at step {step}"
+    lines = [f"rank {rank} on {node} failed {when}: {cause}"]
+    if line:
+        lines.append(f"  {line}")
+    if num_echoes:
+        lines.append(f"  ({num_echoes} other rank{'' if num_echoes == 1 else 's'} stopped because of it)")
+    return "\n".join(lines) + "\n"
+
+
+def _summary(report: Report) -> str:
+    predicted = report.predicted
+    pieces = [
+        f"{run_name(report)}: median step {seconds(report.step_s.p50)} over {report.num_steps} steps",
+        f"{report.samples_per_s:.0f} samples/s",
+        f"{percent(report.efficiency)} efficient",
+        f"{size(report.sent_bytes_per_step)} sent a step",
+    ]
+    if report.bus_bandwidth_bytes_per_s is not None:
+        pieces.append(f"bus bandwidth {rate(report.bus_bandwidth_bytes_per_s)}")
+    error = f"predicted {seconds(predicted.step_s)} ({signed_percent(predicted.step_error)})"
+    return f"{', '.join(pieces)}; {error}."
+
+
+def _causes_text(causes: tuple[Cause, ...], width: int) -> str:
+    shown = [cause for cause in causes if cause.share >= _NEGLIGIBLE]
+    if not shown:
+        return ""
+    return "\n".join(["What each step goes to:", *(_cause_text(cause, width) for cause in shown)])
+
+
+def _cause_text(cause: Cause, width: int) -> str:
+    gain = f"; without it a step would be {cause.what_if_speedup:.2f}x as fast" if cause.what_if_speedup else ""
+    head = f"  {seconds(cause.lost_s):>8} {percent(cause.share):>5}  {cause.kind:<12}  "
+    return fill(f"{cause.evidence}{gain}", width, initial_indent=head, subsequent_indent=" " * len(head))
+
+
+def _ledger_text(ledger: dict[str, float]) -> str:
+    if not ledger:
+        return ""
+    total_s = sum(ledger.values())
+    ranked = sorted(ledger.items(), key=lambda item: -item[1])
+    name_columns = max(len(name) for name in ledger)
+    lines = [
+        f"{name:<{name_columns}}  {seconds(value):>8} {percent(value / total_s if total_s else 0.0):>5}"
+        for name, value in ranked
+    ]
+    return f"The whole run took {clock(total_s)}:\n" + indent("\n".join(lines), "  ")

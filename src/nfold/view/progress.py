@@ -1,0 +1,112 @@
+"""One line per job that says how far it is, how fast, and what its time goes to.
+
+    epoch 2/10 41 %  loss 0.31  812 samples/s  compute 78 % network 12 % wait 6 % input 4 %  ETA 0:14
+
+On a terminal the line is rewritten in place, at most ten times a second. Elsewhere it is printed as a plain line now
+and then and at the end of each epoch, and nothing but text is ever written. The line has no colour to switch off.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from nfold.analysis.units import clock as clock_text
+from nfold.analysis.units import figure, percent
+from nfold.core.report import TimeParts
+
+_REDRAW_S = 0.1
+_PLAIN_S = 30.0
+_CLEAR_LINE = "\r\x1b[K"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a job is."""
+
+    epoch: int
+    """The first is 1."""
+    num_epochs: int
+    fraction: float
+    """Of this epoch."""
+    loss: float | None = None
+    samples_per_s: float | None = None
+    parts: TimeParts | None = None
+    """Of a recent step."""
+    eta_s: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of the epoch's evaluation, when it has just ended."""
+
+
+class ProgressLine:
+    """Writes the progress of one job, and messages that do not garble it.
+
+    Args:
+        stream: where to.
+        is_terminal: whether `stream` is one; nothing is rewritten where it is not.
+        clock: seconds, from any zero.
+        width: columns of the terminal; a longer line is cut, because a wrapped one cannot be rewritten.
+    """
+
+    def __init__(self, stream: TextIO, *, is_terminal: bool, clock: Callable[[], float], width: int = 120) -> None:
+        self._stream = stream
+        self._is_terminal = is_terminal
+        self._clock = clock
+        self._width = width
+        self._line = ""
+        self._written_s = float("-inf") if is_terminal else clock()
+
+    def update(self, progress: Progress) -> None:
+        """Show where the job is, if it is time to; the end of an epoch is always shown."""
+        period_s = _REDRAW_S if self._is_terminal else _PLAIN_S
+        if progress.fraction < 1 and self._clock() - self._written_s < period_s:
+            return
+        self._written_s = self._clock()
+        self._write(progress_text(progress))
+
+    def note(self, text: str) -> None:
+        """Print a message on lines of its own, above the progress line."""
+        if not self._line:
+            self._stream.write(f"{text}\n")
+        else:
+            self._stream.write(f"{_CLEAR_LINE}{text}\n{self._line}")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Leave the last line standing; more progress begins a new one."""
+        if self._line:
+            self._stream.write("\n")
+            self._stream.flush()
+        self._line = ""
+
+    def _write(self, text: str) -> None:
+        if self._is_terminal:
+            self._line = text[: self._width - 1]
+            self._stream.write(f"{_CLEAR_LINE}{self._line}")
+        else:
+            self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+
+def progress_text(progress: Progress) -> str:
+    """Return the line; what is not known yet is left out."""
+    pieces = [
+        f"epoch {progress.epoch}/{progress.num_epochs} {percent(progress.fraction)}",
+        "" if progress.loss is None else f"loss {progress.loss:.2f}",
+        "" if progress.samples_per_s is None else f"{progress.samples_per_s:.0f} samples/s",
+        "" if progress.parts is None else _parts_text(progress.parts),
+        "" if progress.eta_s is None else f"ETA {clock_text(progress.eta_s)}",
+        " ".join(f"{name} {figure(value)}" for name, value in progress.metrics.items()),
+    ]
+    return "  ".join(piece for piece in pieces if piece)
+
+
+def _parts_text(parts: TimeParts) -> str:
+    """Four shares; the update counts as compute here, and what fits no part makes the sum less than 100 %."""
+    shown = {
+        "compute": parts.compute_s + parts.update_s,
+        "network": parts.exposed_communication_s,
+        "wait": parts.peer_wait_s,
+        "input": parts.input_s,
+    }
+    step_s = sum(shown.values()) + max(0.0, parts.other_s)
+    return " ".join(f"{name} {percent(seconds / step_s if step_s > 0 else 0.0)}" for name, seconds in shown.items())

@@ -1,0 +1,115 @@
+"""Reports and plans as tables: runs side by side, and what the planner chose and why the others lost."""
+
+from collections.abc import Callable, Sequence
+
+from nfold.analysis.units import count, figure, percent, rate, seconds, signed_percent, size
+from nfold.core.plan import Plan, Prediction
+from nfold.core.report import Report
+from nfold.view.rendering import PLAIN, Look, render
+
+_NONE = "-"
+_LABEL_COLUMNS = 27
+_RUN_COLUMNS = 15
+"""Widths with their padding, for deciding how many runs fit side by side."""
+
+
+def compare_table(reports: Sequence[Report], *, names: Sequence[str] | None = None, look: Look = PLAIN) -> str:
+    """Return runs as columns and figures as rows; more runs than fit go into a block below.
+
+    Args:
+        reports: what to compare.
+        names: head of each column; by default the strategy and its ranks.
+        look: where it will be read.
+    """
+    heads = list(names) if names is not None else [run_name(report) for report in reports]
+    per_block = max(1, (look.width - _LABEL_COLUMNS) // _RUN_COLUMNS)
+    blocks = []
+    for first in range(0, len(reports), per_block):
+        part = slice(first, first + per_block)
+        blocks.append(render(["", *heads[part]], _rows(reports[part], reports), look, numeric=True))
+    return "\n".join(blocks)
+
+
+def run_name(report: Report) -> str:
+    """Return `ring x4`, `ps x3 +1` (one dedicated server) or `single`."""
+    if report.world_size == 1:
+        return report.strategy
+    return f"{report.strategy} x{report.workers}" + (f" +{report.servers}" if report.servers else "")
+
+
+def plan_table(plan: Plan, *, look: Look = PLAIN) -> str:
+    """Return the chosen strategy and the rejected ones, each with what it was predicted to cost and why it lost."""
+    chosen = [plan.strategy, *_prediction_cells(plan.predicted), "chosen"]
+    lost = [[other.strategy, *_prediction_cells(other.predicted), other.why] for other in plan.rejected]
+    head = ["strategy", "step", "bytes/step", "memory/rank", "why"]
+    servers = f" and {plan.servers} dedicated" if plan.servers else ""
+    title = (
+        f"{count(plan.workers, 'worker')}{servers} on {', '.join(dict.fromkeys(plan.nodes))}, "
+        f"batch {plan.batch_size} in {plan.chunks} chunks; predicted:"
+    )
+    return f"{title}\n{render(head, [chosen, *lost], look, numeric=False)}"
+
+
+def _prediction_cells(predicted: Prediction | None) -> list[str]:
+    if predicted is None:
+        return [_NONE, _NONE, _NONE]
+    memory = size(max(predicted.peak_memory_bytes)) if predicted.peak_memory_bytes else _NONE
+    return [seconds(predicted.step_s), size(predicted.sent_bytes_per_step), memory]
+
+
+def _rows(shown: Sequence[Report], every: Sequence[Report]) -> list[list[str]]:
+    """A figure that no run has (the memory of servers, say) takes no row."""
+    metrics = dict.fromkeys(name for report in every for name in report.metrics)
+    figures = {**_FIGURES, **{name: _metric(name) for name in metrics}, **_PREDICTIONS}
+    kept = [name for name, cell in figures.items() if any(cell(report) != _NONE for report in every)]
+    return [[name, *(figures[name](report) for report in shown)] for name in kept]
+
+
+def _metric(name: str) -> Callable[[Report], str]:
+    return lambda report: f"{report.metrics[name]:.4g}" if name in report.metrics else _NONE
+
+
+def _share(part_s: Callable[[Report], float]) -> Callable[[Report], str]:
+    def cell(report: Report) -> str:
+        parts = report.time
+        step_s = (
+            parts.compute_s
+            + parts.exposed_communication_s
+            + parts.peer_wait_s
+            + parts.input_s
+            + parts.update_s
+            + parts.other_s
+        )
+        return f"{seconds(part_s(report))} {percent(part_s(report) / step_s if step_s > 0 else 0.0):>5}"
+
+    return cell
+
+
+def _or_none(value: float | None, text: Callable[[float], str]) -> str:
+    return _NONE if value is None else text(value)
+
+
+_FIGURES: dict[str, Callable[[Report], str]] = {
+    "step, median": lambda report: seconds(report.step_s.p50),
+    "step, 95 %": lambda report: seconds(report.step_s.p95),
+    "samples/s": lambda report: figure(report.samples_per_s),
+    "efficiency": lambda report: percent(report.efficiency),
+    "  compute": _share(lambda report: report.time.compute_s),
+    "  exposed communication": _share(lambda report: report.time.exposed_communication_s),
+    "  waiting for a peer": _share(lambda report: report.time.peer_wait_s),
+    "  input": _share(lambda report: report.time.input_s),
+    "  update": _share(lambda report: report.time.update_s),
+    "  other": _share(lambda report: report.time.other_s),
+    "sent per rank and step": lambda report: size(report.sent_bytes_per_step / max(1, report.world_size)),
+    "bus bandwidth": lambda report: _or_none(report.bus_bandwidth_bytes_per_s, rate),
+    "peak memory, worker": lambda report: size(report.worker_rss_bytes),
+    "peak memory, server": lambda report: _or_none(report.server_rss_bytes, size),
+    "cores in use": lambda report: f"{report.cpu_cores:.1f}",
+    "final loss": lambda report: _or_none(report.final_loss, lambda loss: f"{loss:.4g}"),
+}
+
+_PREDICTIONS: dict[str, Callable[[Report], str]] = {
+    "predicted step": lambda report: seconds(report.predicted.step_s),
+    "prediction error": lambda report: signed_percent(report.predicted.step_error),
+    "held back by": lambda report: report.verdict.kind,
+}

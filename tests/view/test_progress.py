@@ -1,0 +1,86 @@
+"""The progress line, on a terminal and off it."""
+
+from io import StringIO
+
+import pytest
+
+from nfold.core.report import TimeParts
+from nfold.view import Progress, ProgressLine
+from nfold.view.progress import progress_text
+
+PARTS = TimeParts(compute_s=0.074, exposed_communication_s=0.012, peer_wait_s=0.006, input_s=0.004, update_s=0.004)
+CLEAR = "\r\x1b[K"
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def stream():
+    return StringIO()
+
+
+def at(fraction, epoch=1, **fields):
+    return Progress(epoch=epoch, num_epochs=10, fraction=fraction, **fields)
+
+
+def test_the_line():
+    progress = at(0.41, epoch=2, loss=0.312, samples_per_s=812.3, parts=PARTS, eta_s=14)
+    assert progress_text(progress) == (
+        "epoch 2/10 41 %  loss 0.31  812 samples/s  compute 78 % network 12 % wait 6 % input 4 %  ETA 0:14"
+    )
+
+
+def test_what_is_unknown_is_left_out():
+    assert progress_text(at(0.0)) == "epoch 1/10 0 %"
+    assert progress_text(at(1.0, metrics={"accuracy": 0.97})) == "epoch 1/10 100 %  accuracy 0.97"
+
+
+def test_a_terminal_line_is_rewritten_ten_times_a_second(stream, clock):
+    line = ProgressLine(stream, is_terminal=True, clock=clock)
+    for tick in range(21):
+        clock.now_s = tick / 100
+        line.update(at(tick / 100))
+    line.close()
+    assert stream.getvalue() == f"{CLEAR}epoch 1/10 0 %{CLEAR}epoch 1/10 10 %{CLEAR}epoch 1/10 20 %\n"
+
+
+def test_a_line_is_cut_to_the_terminal(stream, clock):
+    ProgressLine(stream, is_terminal=True, clock=clock, width=10).update(at(0.5))
+    assert stream.getvalue() == f"{CLEAR}epoch 1/1"
+
+
+def test_plain_lines_come_every_30_s_and_at_each_epochs_end(stream, clock):
+    line = ProgressLine(stream, is_terminal=False, clock=clock)
+    for second in range(0, 100, 5):
+        clock.now_s = second
+        line.update(at(second / 100))
+    line.update(at(1.0))
+    line.close()
+    assert stream.getvalue().splitlines() == [f"epoch 1/10 {done} %" for done in (30, 60, 90, 100)]
+
+
+def test_plain_output_holds_no_control_characters(stream, clock):
+    line = ProgressLine(stream, is_terminal=False, clock=clock)
+    line.update(at(1.0))
+    line.note("checkpoint kept")
+    line.close()
+    assert stream.getvalue() == "epoch 1/10 100 %\ncheckpoint kept\n"
+
+
+def test_a_note_stands_above_the_line(stream, clock):
+    line = ProgressLine(stream, is_terminal=True, clock=clock)
+    line.note("first")
+    line.update(at(0.5))
+    line.note("second")
+    assert stream.getvalue() == f"first\n{CLEAR}epoch 1/10 50 %{CLEAR}second\nepoch 1/10 50 %"

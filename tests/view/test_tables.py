@@ -1,0 +1,42 @@
+"""Tables against golden texts."""
+
+import pytest
+
+from nfold.view import Look, compare_table, plan_table
+
+
+def test_compare(single, server, golden):
+    assert compare_table([single, server]) == golden("compare")
+
+
+def test_compare_breaks_into_blocks_that_fit(single, server):
+    text = compare_table([single, server] * 4, look=Look(width=80))
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("samples/s") == 3
+    assert text.count("1829") == 4
+
+
+def test_figures_that_no_run_has_take_no_row(single):
+    text = compare_table([single])
+    assert "bus bandwidth" not in text
+    assert "peak memory, server" not in text
+
+
+def test_columns_can_be_named(single, server):
+    assert "plain loop" in compare_table([single, server], names=["plain loop", "ps"])
+
+
+def test_plan(plan, golden):
+    assert plan_table(plan) == golden("plan")
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_a_terminal_gets_rules(plan, color):
+    text = plan_table(plan, look=Look(width=100, is_terminal=True, color=color))
+    assert "───" in text
+    assert ("\x1b[3" in text) is False  # no colours, only bold heads
+
+
+def test_plain_text_holds_no_control_characters(plan, single, server):
+    text = plan_table(plan) + compare_table([single, server])
+    assert all(character == "\n" or character.isprintable() for character in text)
