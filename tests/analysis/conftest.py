@@ -24,6 +24,7 @@ class Run:
     servers: int = 0
     cores: float = 2.0
     threads: int = 1
+    crowding: tuple[float, ...] = (1.0,)
     compute_s: tuple[float, ...] = (0.04, 0.04)
     communication_s: tuple[float, ...] = (0.01, 0.01)
     input_s: float = 0.0
@@ -48,7 +49,13 @@ class Run:
         return self.workers + self.servers
 
     def cluster(self) -> Cluster:
-        node = Node(name="here", cores=self.cores, memory_bytes=self.memory_bytes, local=self.local)
+        node = Node(
+            name="here",
+            cores=self.cores,
+            memory_bytes=self.memory_bytes,
+            local=self.local,
+            crowding=self.crowding,
+        )
         return Cluster(nodes=(node,))
 
     def plan(self) -> Plan:

@@ -27,6 +27,13 @@ def test_more_ranks_than_cores_are_said(run):
     assert shared.evidence == "part of compute: 4 ranks with 4 threads share 2 cores"
 
 
+def test_ranks_that_crowd_a_cache_are_told_from_ranks_that_share_cores(run):
+    causes = run(crowding=(1.0, 1.25)).report().causes
+    shared = next(cause for cause in causes if cause.kind == "shared cores")
+    assert shared.lost_s == pytest.approx(0.04 * 0.2)
+    assert shared.evidence == "part of compute: 2 ranks with 2 threads slow each other (caches, memory) on 2 cores"
+
+
 def test_idle_cores_are_offered(run):
     report = run(cores=8.0).report()
     assert "6 cores of here would be free for more ranks (-n)." in report.verdict.text
@@ -131,7 +138,7 @@ def test_what_ifs_become_speedups(run):
 
 
 def test_one_worker_has_no_network(run):
-    report = run(workers=1, compute_s=(0.04,), communication_s=(0.0,), sent_bytes=0).report()
+    report = run(workers=1, compute_s=(0.04,), communication_s=(0.001,), sent_bytes=0).report()
     assert report.bus_bandwidth_bytes_per_s is None
     assert report.sent_bytes_per_step == 0
     assert [cause.kind for cause in report.causes] == ["compute"]

@@ -19,7 +19,7 @@ _FULL = 0.8
 
 def communication(facts: Facts) -> Finding | None:
     """Return what exposed communication is due to; None when there is none."""
-    if facts.parts.exposed_communication_s <= 0:
+    if facts.plan.world_size == 1 or facts.parts.exposed_communication_s <= 0:
         return None
     return _latency(facts) or _link(facts) or _server(facts) or _transport(facts)
 

@@ -34,12 +34,13 @@ def shared_cores(facts: Facts) -> Finding | None:
     use = max(facts.cores, key=lambda use: use.shared_share)
     if use.shared_share <= 0:
         return None
+    busy = f"{count(use.num_ranks, 'rank')} with {count(use.threads, 'thread')}"
+    crowd = "share" if use.threads > use.node.cores else "slow each other (caches, memory) on"
     return Finding(
         kind="shared cores",
         place=use.node.name,
         lost_s=facts.parts.compute_s * use.shared_share,
-        evidence=f"part of compute: {count(use.num_ranks, 'rank')} with {count(use.threads, 'thread')} share "
-        f"{count(use.node.cores, 'core')}",
+        evidence=f"part of compute: {busy} {crowd} {count(use.node.cores, 'core')}",
     )
 
 

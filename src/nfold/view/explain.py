@@ -9,6 +9,7 @@ from nfold.view.tables import run_name
 
 _NEGLIGIBLE = 0.005
 """Causes below this share of the step are not listed."""
+_WORTH_SAYING = 1.005
 
 
 def why_text(report: Report, *, look: Look = PLAIN) -> str:
@@ -67,7 +68,8 @@ def _causes_text(causes: tuple[Cause, ...], width: int) -> str:
 
 
 def _cause_text(cause: Cause, width: int) -> str:
-    gain = f"; without it a step would be {cause.what_if_speedup:.2f}x as fast" if cause.what_if_speedup else ""
+    speedup = cause.what_if_speedup or 1.0
+    gain = f"; without it a step would be {speedup:.2f}x as fast" if speedup > _WORTH_SAYING else ""
     head = f"  {seconds(cause.lost_s):>8} {percent(cause.share):>5}  {cause.kind:<12}  "
     return fill(f"{cause.evidence}{gain}", width, initial_indent=head, subsequent_indent=" " * len(head))
 
