@@ -15,7 +15,7 @@ from nfold.transport.framing import HEADER_BYTES, Frame, Kind, control_frame, da
 from nfold.transport.inbox import Inbox
 from nfold.transport.pipe import Pipe
 
-EAGER_BYTES = 64 << 10
+EAGER_BYTES = 128 << 10
 """The longest frame written by the thread that sends it. Copying more would hold up its other work."""
 LAST_WAIT_S = 0.5
 """How long a thread of a broken pipe may take to notice."""

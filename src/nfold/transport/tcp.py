@@ -8,7 +8,8 @@ from nfold.errors import ClusterError
 from nfold.transport.framing import advance
 from nfold.transport.inbox import MAX_EARLY_BYTES
 from nfold.transport.linked import LinkedTransport
-from nfold.transport.mesh import Address, Listener, MeshOrder, form_mesh
+from nfold.transport.listener import Address, Listener
+from nfold.transport.mesh import MeshOrder, form_mesh
 
 __all__ = ["Address", "Listener", "TcpTransport", "connect_mesh"]
 

@@ -20,7 +20,7 @@ from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore  # type: i
 from nfold.errors import ClusterError, TransportError
 from nfold.transport.handshake import job_name
 from nfold.transport.linked import LinkedTransport
-from nfold.transport.mesh import Address, Listener
+from nfold.transport.listener import Address, Listener
 
 _PATIENCE = timedelta(days=365)
 """A receive may wait this long: lost peers break their connection, and nothing else is a failure."""
