@@ -1,0 +1,180 @@
+"""Turns a model and a loss into a Captured program by the first method that passes the gate.
+
+fx                  small operators with the user's names
+torch.export        for control flow on shapes and the like, which fx refuses
+fx, parts opaque    the modules that cannot be traced stay whole
+opaque              the whole model and loss are one operator: data parallelism still works
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture.captured import Captured
+from nfold.capture.cut import cut
+from nfold.capture.describe import describe
+from nfold.capture.example import Example
+from nfold.capture.exporting import export
+from nfold.capture.facts import Facts, find_facts
+from nfold.capture.gate import pass_gate
+from nfold.capture.observe import observe
+from nfold.capture.optimizers import OptimizerFactory, update_scope
+from nfold.capture.program_graph import Loss, Traced
+from nfold.capture.random import LOCK, RandomState
+from nfold.capture.samples import sample_batches
+from nfold.capture.states import fresh_copies
+from nfold.capture.tracing import TraceRefused, trace
+from nfold.capture.trial import check_model
+from nfold.core.graph import ModelGraph
+from nfold.errors import InternalError
+from nfold.program import Program
+
+_MOST_OPAQUE = 8
+"""Modules to keep whole one after another before the whole model is."""
+
+
+def capture(
+    model: nn.Module,
+    loss: Loss,
+    example: Example,
+    *,
+    optimizer: OptimizerFactory | None = None,
+    rebuild: Callable[[], nn.Module] | None = None,
+) -> Captured:
+    """Capture a program and check the capture. About twenty forward passes over two or three samples.
+
+    The process's random generators are put back; the model is not changed.
+
+    Args:
+        model: the user's module; segments will use its weights and its torch.nn modules.
+        loss: (outputs, targets) -> scalar.
+        example: batches of the user's data.
+        optimizer: the user's factory, to find out how far an update can be cut.
+        rebuild: builds the module anew, for one that cannot be copied.
+
+    Raises:
+        ProgramError: (also a ValueError) the program fails by itself.
+    """
+    with _undisturbed():
+        check_model(model)
+        fresh = fresh_copies(model, rebuild)
+        facts = find_facts(fresh, loss, example)
+        captured = _Attempt(model, fresh, loss, example, facts).first_good()
+        scope = "element" if optimizer is None else update_scope(optimizer, model)
+        return Captured(replace(captured.graph, update_scope=scope), captured.layout, model)
+
+
+def capture_program(model: nn.Module, program: Program, dataset: Any) -> Captured:
+    """Capture a program, bound to a module that it built, on the first items of its data. See `capture`.
+
+    Raises:
+        ProgramError: (also a ValueError) the program fails by itself.
+    """
+    return capture(model, program.loss, sample_batches(dataset), optimizer=program.optimizer, rebuild=program.model)
+
+
+def recapture(
+    model: nn.Module,
+    loss: Loss,
+    example: Example,
+    graph: ModelGraph,
+    *,
+    rebuild: Callable[[], nn.Module] | None = None,
+) -> Captured:
+    """Capture again what another process captured, without the gate. About eight forward passes.
+
+    Args:
+        model: built by the same program.
+        loss: the same.
+        example: the same batches.
+        graph: what the other process found.
+        rebuild: see `capture`.
+
+    Raises:
+        InternalError: it came out differently.
+    """
+    with _undisturbed():
+        fresh = fresh_copies(model, rebuild)
+        attempt = _Attempt(model, fresh, loss, example, find_facts(fresh, loss, example))
+        wanted = [operator.name for operator in graph.operators]
+        for traced in attempt.traces():
+            captured = attempt.bind(traced) if traced.method == graph.capture else None
+            if captured and [operator.name for operator in captured.graph.operators] == wanted:
+                return Captured(graph, captured.layout, model)
+        raise InternalError("this process captures other operators than the one that made the plan")
+
+
+class _Attempt:
+    """Tries one method after another."""
+
+    def __init__(
+        self, model: nn.Module, fresh: Callable[[], nn.Module], loss: Loss, example: Example, facts: Facts
+    ) -> None:
+        self._model, self._fresh, self._loss, self._example, self._facts = model, fresh, loss, example, facts
+        self._notes: list[str] = []
+
+    def first_good(self) -> Captured:
+        """Return the first capture that passes the gate."""
+        for traced in self.traces():
+            captured = self.bind(traced)
+            if captured is None:
+                continue
+            failure = pass_gate(captured, self._fresh, self._loss, self._example)
+            # The user's own module is one operator here: if it does not equal itself, it is not repeatable.
+            if not failure or traced.method == "opaque":
+                return captured
+            self._notes.append(f"captured by {traced.method}, it would compute something else: {failure}")
+        raise InternalError("not even the whole model as one operator could be captured")
+
+    def bind(self, traced: Traced) -> Captured | None:
+        """Cut a trace and name its parts; None if it cannot be played or cut."""
+        try:
+            plays = observe(traced, self._fresh(), self._example)
+            pieces = cut(traced, plays, whole=traced.method == "opaque")
+        except Exception as error:
+            self._notes.append(f"captured by {traced.method}, it cannot be cut: {error}")
+            return None
+        return describe(replace(traced, notes=tuple(self._notes)), pieces, plays, self._facts, self._model)
+
+    def traces(self) -> Iterator[Traced]:
+        """Yield the program as each method sees it, the whole model as one operator last."""
+        inputs, _ = self._example.batch(1)
+        kept = list(self._facts.stateful)
+        exported = False
+        while "" not in kept and len(kept) <= len(self._facts.stateful) + _MOST_OPAQUE:
+            try:
+                yield trace(self._fresh(), self._loss, inputs, opaque=tuple(kept))
+                break
+            except TraceRefused as refusal:
+                self._notes.append(f"{refusal.module or 'the model'} cannot be traced by fx: {_first_line(refusal)}")
+                if refusal.exportable and not exported and not kept:
+                    exported = True
+                    yield from self._exported()
+                kept.append(refusal.module)
+        self._notes.append("the whole model is one operator, so only its batch can be spread over ranks")
+        yield replace(trace(self._fresh(), self._loss, inputs, opaque=("",)), method="opaque")
+
+    def _exported(self) -> Iterator[Traced]:
+        try:
+            yield export(self._fresh(), self._loss, self._example)
+        except TraceRefused as refusal:
+            self._notes.append(f"the model cannot be exported: {_first_line(refusal)}")
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keep ranks that are threads apart, put the generators back, and compute gradients whatever the caller's mode."""
+    with LOCK, torch.enable_grad():
+        before = RandomState()
+        try:
+            yield
+        finally:
+            before.restore()
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0][:200]

@@ -1,0 +1,79 @@
+"""Compares two ways of computing one training step: loss, gradients (absent or not, and value) and buffers."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What one forward and backward left behind."""
+
+    loss: torch.Tensor
+    gradients: dict[str, torch.Tensor | None]
+    buffers: dict[str, torch.Tensor]
+
+
+def outcome(loss: torch.Tensor, model: nn.Module) -> Outcome:
+    """Collect a step's results, and clear the gradients for the next."""
+    gradients = {
+        name: None if parameter.grad is None else parameter.grad.detach().clone()
+        for name, parameter in model.named_parameters()
+    }
+    model.zero_grad(set_to_none=True)
+    buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+    return Outcome(loss=loss.detach().clone(), gradients=gradients, buffers=buffers)
+
+
+def difference(expected: Outcome, found: Outcome, precision: float = 0.0) -> str:
+    """Say how an outcome differs from the expected one; empty if only by rounding.
+
+    Args:
+        expected: from the user's own module.
+        found: to compare.
+        precision: relative rounding of the coarsest type used inside, if coarser than the tensors'.
+    """
+    if not close(expected.loss, found.loss, precision):
+        return f"the loss is {found.loss.item():.9g} instead of {expected.loss.item():.9g}"
+    for name, gradient in expected.gradients.items():
+        other = found.gradients[name]
+        if (gradient is None) != (other is None):
+            return f"the gradient of {name} is {'missing' if other is None else 'there, and should not be'}"
+    largest = max((_largest(gradient) for gradient in expected.gradients.values() if gradient is not None), default=0.0)
+    for name, gradient in expected.gradients.items():
+        # Rounding of the largest gradient shows up in those that are nearly zero, as of a bias before batch norm.
+        if gradient is not None and not close(gradient, found.gradients[name], precision, floor=0.1 * largest):
+            return f"the gradient of {name} differs"
+    for name, buffer in expected.buffers.items():
+        if not close(buffer, found.buffers[name], precision):
+            return f"the buffer {name} differs"
+    return ""
+
+
+def close(expected: torch.Tensor, found: torch.Tensor | None, precision: float = 0.0, floor: float = 0.0) -> bool:
+    """Tell whether two tensors are equal up to rounding.
+
+    Args:
+        expected: gives the scale.
+        found: None is never close.
+        precision: relative rounding, if coarser than that of the tensors' own type.
+        floor: added to the scale.
+    """
+    if found is None or expected.shape != found.shape or expected.dtype != found.dtype:
+        return False
+    if not (expected.is_floating_point() or expected.is_complex()):
+        return torch.equal(expected, found)
+    if expected.is_sparse:
+        expected, found = expected.to_dense(), found.to_dense()
+    tolerance = max(torch.finfo(expected.dtype).eps, precision) ** 0.6
+    scale = _largest(expected) + floor
+    # Where both are infinite or not a number they agree.
+    return bool(torch.isclose(found, expected, rtol=0.0, atol=tolerance * scale, equal_nan=True).all())
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    if tensor.is_sparse:
+        tensor = tensor.to_dense()
+    finite = tensor[torch.isfinite(tensor)]
+    return float(finite.abs().max()) if finite.numel() else 0.0

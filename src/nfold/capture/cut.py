@@ -1,0 +1,200 @@
+"""Groups a program's nodes into operators: the smallest pieces that may compute on different ranks.
+
+    rule                                             why nodes stay together
+    in-place      producer of a storage .. its last writer    a copy on another rank would miss the write
+    no message    a value that is no plain tensor, or whose   only tensors of a known size can be sent
+                  size follows no rule: with all its users
+    region        one no_grad or autocast block               it is entered and left as a whole
+    no cycle      groups that wait for each other             operators need an order
+
+Some nodes belong to no operator, because every operator can have them for itself: the parts of a batch, parameters,
+and sizes, which are computed from the number of samples.
+"""
+
+import graphlib
+import heapq
+import itertools
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+from nfold.capture.observe import Play
+from nfold.capture.program_graph import Traced
+from nfold.capture.sizes import Spec, fit_number, fit_tensor
+from nfold.capture.tracing import TraceRefused
+
+_SIZE_METHODS = {"size", "dim", "numel", "nelement", "ndimension", "__len__"}
+_SIZE_ATTRIBUTES = {"shape", "ndim"}
+
+
+@dataclass(slots=True)
+class Cut:
+    """A program's nodes in groups."""
+
+    groups: list[tuple[fx.Node, ...]]
+    """In one topological order; nodes in the order of the program."""
+    sizes: dict[fx.Node, Any]
+    """Nodes that only compute sizes, with the rule for each: see `fit_number`."""
+    specs: dict[fx.Node, Spec]
+    """Shape and type of every value that may cross a cut."""
+    parts: set[fx.Node] = field(default_factory=set)
+    """Nodes that take a batch apart."""
+
+    def is_free(self, node: fx.Node) -> bool:
+        """Tell whether every operator can have a node for itself."""
+        return node.op in ("placeholder", "get_attr") or node in self.sizes or node in self.parts
+
+
+def cut(traced: Traced, plays: list[Play], *, whole: bool = False) -> Cut:
+    """Group nodes by the rules. O(nodes x writers) at worst.
+
+    Args:
+        traced: the program.
+        plays: what its nodes did.
+        whole: put everything into one operator.
+
+    Raises:
+        TraceRefused: it writes to its input or to a tensor that the trace baked in.
+    """
+    result = Cut(groups=[], sizes=_size_nodes(traced, plays), specs=_specs(traced, plays), parts=_parts(traced, plays))
+    nodes = [node for node in traced.nodes if not result.is_free(node)]
+    groups = _Groups(nodes)
+    if whole:
+        groups.join(nodes)
+    else:
+        _join_writers(traced, plays, groups)
+        _join_unsendable(result, nodes, groups)
+        _join_regions(traced, nodes, groups)
+    result.groups = groups.ordered(result)
+    return result
+
+
+class _Groups:
+    """Disjoint sets of nodes (union-find)."""
+
+    def __init__(self, nodes: list[fx.Node]) -> None:
+        self._index = {node: index for index, node in enumerate(nodes)}
+        self._nodes = nodes
+        self._parent = list(range(len(nodes)))
+
+    def join(self, nodes: Iterable[fx.Node]) -> None:
+        """Put nodes into one group; those that no operator owns are passed over."""
+        roots = [self._find(self._index[node]) for node in nodes if node in self._index]
+        for root in roots:
+            self._parent[root] = min(roots)
+
+    def ordered(self, cut: Cut) -> list[tuple[fx.Node, ...]]:
+        """Merge cycles away and return the groups, earliest first node first where the order is free."""
+        while True:
+            sorter = graphlib.TopologicalSorter(self._dependencies(cut))
+            try:
+                sorter.prepare()
+            except graphlib.CycleError as error:
+                self.join(self._nodes[root] for root in error.args[1])
+                continue
+            return self._in_order(sorter)
+
+    def _find(self, index: int) -> int:
+        while self._parent[index] != index:
+            self._parent[index] = index = self._parent[self._parent[index]]
+        return index
+
+    def _dependencies(self, cut: Cut) -> dict[int, set[int]]:
+        edges: dict[int, set[int]] = {self._find(index): set() for index in range(len(self._nodes))}
+        for node, index in self._index.items():
+            root = self._find(index)
+            edges[root] |= {self._find(self._index[used]) for used in node.all_input_nodes if used in self._index}
+            edges[root].discard(root)
+        return edges
+
+    def _in_order(self, sorter: "graphlib.TopologicalSorter[int]") -> list[tuple[fx.Node, ...]]:
+        members: dict[int, list[fx.Node]] = {}
+        for node, index in self._index.items():
+            members.setdefault(self._find(index), []).append(node)
+        ready, order = list(sorter.get_ready()), []
+        heapq.heapify(ready)
+        while ready:
+            root = heapq.heappop(ready)
+            order.append(tuple(members[root]))
+            sorter.done(root)
+            for other in sorter.get_ready():
+                heapq.heappush(ready, other)
+        return order
+
+
+def _observed(plays: list[Play], node: fx.Node) -> list[tuple[int, Any]]:
+    return [(play.size, play.nodes[node].value) for play in plays]
+
+
+def _specs(traced: Traced, plays: list[Play]) -> dict[fx.Node, Spec]:
+    fitted = {node: fit_tensor(_observed(plays, node)) for node in traced.nodes}
+    return {node: spec for node, spec in fitted.items() if spec is not None}
+
+
+def _size_nodes(traced: Traced, plays: list[Play]) -> dict[fx.Node, Any]:
+    """Find sizes of tensors and what is computed from nothing but them."""
+    sizes: dict[fx.Node, Any] = {}
+    for node in traced.nodes:
+        if _reads_size(node) or (node.all_input_nodes and all(used in sizes for used in node.all_input_nodes)):
+            rule = fit_number(_observed(plays, node))
+            if rule is not None:
+                sizes[node] = rule
+    return sizes
+
+
+def _reads_size(node: fx.Node) -> bool:
+    if node.op == "call_method":
+        return node.target in _SIZE_METHODS
+    return node.op == "call_function" and node.target is getattr and node.args[1] in _SIZE_ATTRIBUTES
+
+
+def _parts(traced: Traced, plays: list[Play]) -> set[fx.Node]:
+    """Find the nodes that take a tuple or dict of inputs apart."""
+    parts: set[fx.Node] = set()
+    for node in traced.nodes:
+        if node.op == "call_function" and node.target is operator.getitem:
+            whole = node.args[0]
+            if not isinstance(whole, fx.Node) or not (whole.op == "placeholder" or whole in parts):
+                continue
+            if isinstance(plays[0].nodes[whole].value, (tuple, list, dict)):
+                parts.add(node)
+    return parts
+
+
+def _join_writers(traced: Traced, plays: list[Play], groups: _Groups) -> None:
+    for play in plays:
+        touching: dict[int, list[fx.Node]] = {}
+        for node in traced.nodes:
+            seen = play.nodes[node]
+            for storage in seen.storages | _given(node, play):
+                touching.setdefault(storage, []).append(node)
+            for storage in seen.mutated:
+                _refuse_writing(touching[storage][0], traced)
+                groups.join(touching[storage])
+
+
+def _given(node: fx.Node, play: Play) -> frozenset[int]:
+    return frozenset().union(*(play.nodes[used].storages for used in node.all_input_nodes))
+
+
+def _refuse_writing(first: fx.Node, traced: Traced) -> None:
+    if first.op == "placeholder":
+        raise TraceRefused("it changes its input in place", exportable=False)
+    if first.op == "get_attr" and first.target in traced.constants:
+        raise TraceRefused("it changes a tensor that is made once")
+
+
+def _join_unsendable(result: Cut, nodes: list[fx.Node], groups: _Groups) -> None:
+    for node in nodes:
+        if node not in result.specs:
+            groups.join([node, *(user for user in node.users if not result.is_free(user))])
+
+
+def _join_regions(traced: Traced, nodes: list[fx.Node], groups: _Groups) -> None:
+    usual = next(iter(traced.graph.nodes)).meta["region"]
+    for node, following in itertools.pairwise(nodes):
+        if node.meta["region"] == following.meta["region"] != usual:
+            groups.join([node, following])

@@ -1,0 +1,166 @@
+"""Turns a cut program into the nouns: operators, tensors, parameters and statistics of a ModelGraph."""
+
+import torch
+from torch import fx, nn
+
+from nfold.capture.captured import Captured, Layout, find_anchors, needs_size
+from nfold.capture.cut import Cut
+from nfold.capture.facts import Facts
+from nfold.capture.naming import operator_kind, operator_names
+from nfold.capture.observe import Play
+from nfold.capture.program_graph import INPUT, LOSS, Scope, Traced
+from nfold.capture.segments import RandomNodes
+from nfold.capture.sizes import fit
+from nfold.capture.tree import dtype_name, tensors_of
+from nfold.core.graph import ModelGraph, Operator, Parameter, Statistic, Tensor
+
+
+def describe(traced: Traced, cut: Cut, plays: list[Play], facts: Facts, model: nn.Module) -> Captured:
+    """Name everything and bind it to a model."""
+    layout = _layout(traced, cut, plays)
+    scope = Scope(model, traced.constants)
+    operators = [_operator(name, layout, plays, scope) for name in layout.operators]
+    graph = ModelGraph(
+        operators=tuple(operators),
+        tensors=tuple(_tensor(name, layout, plays, operators) for name in layout.tensors),
+        parameters=_parameters(model, operators, facts),
+        statistics=_statistics(model, operators),
+        capture=traced.method,
+        indivisible=facts.indivisible,
+        static_gradients=facts.static_gradients and not traced.opaque,
+        notes=(*facts.notes, *traced.notes),
+    )
+    return Captured(graph, layout, model)
+
+
+def with_scope(captured: Captured, graph: ModelGraph) -> Captured:
+    """Return the same capture with another description."""
+    return Captured(graph, captured.layout, captured.model)
+
+
+def _layout(traced: Traced, cut: Cut, plays: list[Play]) -> Layout:
+    operators = dict(zip(operator_names(cut.groups), cut.groups, strict=True))
+    owner = {node: name for name, group in operators.items() for node in group}
+    tensors = {str(node.target): node for node in traced.nodes if node.op == "placeholder"}
+    for name, group in operators.items():
+        outputs = [node for node in group if any(owner.get(user, name) != name for user in node.users)]
+        if traced.result in group:
+            tensors[LOSS] = traced.result
+        many = len(outputs) > 1
+        tensors |= {f"{name}:{index}" if many else name: node for index, node in enumerate(outputs)}
+    random = [node for node in traced.nodes if any(play.nodes[node].random for play in plays)]
+    foreign = [node for node in traced.nodes if any(play.nodes[node].foreign_random for play in plays)]
+    drawing = [node for node in traced.nodes if node in random or node in foreign]
+    return Layout(
+        traced=traced,
+        cut=cut,
+        operators=operators,
+        tensors=tensors,
+        anchors=find_anchors(list(tensors.values()), plays),
+        random=RandomNodes({node: draw for draw, node in enumerate(drawing)}, bool(foreign)),
+    )
+
+
+def _operator(name: str, layout: Layout, plays: list[Play], scope: Scope) -> Operator:
+    group, names = layout.operators[name], {node: tensor for tensor, node in layout.tensors.items()}
+    inputs = dict.fromkeys(names[node] for node in _inputs(group, layout))
+    observed = plays[0]
+    return Operator(
+        name=name,
+        kind=operator_kind(group, scope),
+        inputs=tuple(inputs),
+        outputs=tuple(names[node] for node in group if node in names),
+        parameters=_parameter_names(group, scope),
+        flops_per_sample=sum(observed.nodes[node].flops for node in group) / observed.size,
+        num_random=sum(node in layout.random.draws for node in group),
+        statistics=tuple(module for node in group for module in observed.nodes[node].statistics),
+    )
+
+
+def _inputs(group: tuple[fx.Node, ...], layout: Layout) -> list[fx.Node]:
+    """Return what a group needs from outside, in order of first use; something to count the samples by included."""
+    cut, found, seen = layout.cut, list[fx.Node](), set(group)
+
+    def visit(node: fx.Node) -> None:
+        if node in seen or node.op == "get_attr" or node in cut.sizes:
+            return
+        seen.add(node)
+        if node in cut.parts:
+            visit(node.all_input_nodes[0])
+        else:
+            found.append(node)
+
+    for node in group:
+        for used in node.all_input_nodes:
+            visit(used)
+    if any(needs_size(node, cut) for node in group) and not any(node in layout.anchors for node in found):
+        found.append(layout.tensors[INPUT])
+    return found
+
+
+def _tensor(name: str, layout: Layout, plays: list[Play], operators: list[Operator]) -> Tensor:
+    node = layout.tensors[name]
+    per_sample, fixed = _bytes(node, layout, plays)
+    return Tensor(
+        name=name,
+        producer=next((operator.name for operator in operators if name in operator.outputs), ""),
+        consumers=tuple(operator.name for operator in operators if name in operator.inputs),
+        bytes_per_sample=per_sample,
+        fixed_bytes=fixed,
+        requires_grad=plays[-1].nodes[node].has_gradient,
+    )
+
+
+def _bytes(node: fx.Node, layout: Layout, plays: list[Play]) -> tuple[float, int]:
+    if node in layout.cut.specs:
+        return layout.cut.specs[node].bytes()
+    totals = [(play.size, sum(t.nbytes for t in tensors_of(play.nodes[node].value))) for play in plays]
+    line = fit(totals)
+    return (float(line.slope), line.fixed) if line else (totals[0][1] / totals[0][0], 0)
+
+
+def _parameter_names(group: tuple[fx.Node, ...], scope: Scope) -> tuple[str, ...]:
+    canonical = {id(parameter): name for name, parameter in scope.model.named_parameters()}
+    used: dict[str, None] = {}
+    for node in group:
+        # A module's result is no use of its weights by whoever takes it.
+        for source in (node, *(given for given in node.all_input_nodes if given.op == "get_attr")):
+            for parameter in _node_parameters(source, scope):
+                if id(parameter) in canonical:
+                    used[canonical[id(parameter)]] = None
+    return tuple(used)
+
+
+def _node_parameters(node: fx.Node, scope: Scope) -> list[torch.Tensor]:
+    if node.op == "get_attr":
+        return [scope.tensor(str(node.target))]
+    return list(scope.module(str(node.target)).parameters()) if node.op == "call_module" else []
+
+
+def _parameters(model: nn.Module, operators: list[Operator], facts: Facts) -> tuple[Parameter, ...]:
+    return tuple(
+        Parameter(
+            name=name,
+            num_elements=parameter.numel(),
+            num_bytes=parameter.nbytes,
+            dtype=dtype_name(parameter.dtype),
+            trainable=parameter.requires_grad,
+            users=tuple(operator.name for operator in operators if name in operator.parameters),
+            has_gradient=name in facts.gradients,
+        )
+        for name, parameter in model.named_parameters()
+    )
+
+
+def _statistics(model: nn.Module, operators: list[Operator]) -> tuple[Statistic, ...]:
+    calls = [module for operator in operators for module in operator.statistics]
+    modules = dict(model.named_modules())
+    return tuple(
+        Statistic(
+            module=name,
+            num_channels=modules[name].running_mean.numel(),
+            num_calls=calls.count(name),
+            dtype=dtype_name(modules[name].running_mean.dtype),
+        )
+        for name in dict.fromkeys(calls)
+    )

@@ -1,0 +1,29 @@
+"""A few batches of the user's data, on which a program is tried, captured and checked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from nfold.capture.tree import map_tensors
+
+SIZES = (3, 2)
+"""Two small batches: different, so that sizes can be told from constants, and enough for batch norm."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Example:
+    """Gives batches of any size."""
+
+    make: Callable[[int, int], tuple[Any, Any]]
+    """(size, which) -> (input, target); the same arguments give equal values, another `which` other samples."""
+
+    def batch(self, size: int, which: int = 0) -> tuple[Any, Any]:
+        """Return a fresh batch: a program that changes its input in place spoils only its own copy."""
+        inputs, target = self.make(size, which)
+        return map_tensors(_copy, inputs), map_tensors(_copy, target)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone()

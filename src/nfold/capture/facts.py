@@ -1,0 +1,98 @@
+"""What is true of a program whatever captures it: may its batch be cut, who gets a gradient, what does it keep."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture.compare import close
+from nfold.capture.divisible import why_indivisible
+from nfold.capture.example import SIZES, Example
+from nfold.capture.program_graph import Loss
+from nfold.capture.random import RandomState, seed_all
+from nfold.capture.states import changes, snapshot
+from nfold.capture.trial import try_step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """See the fields of the same names in `ModelGraph`."""
+
+    indivisible: str
+    gradients: frozenset[str]
+    """Parameters that got a gradient."""
+    static_gradients: bool
+    stateful: tuple[str, ...]
+    """Modules that carry state, other than batch-norm statistics, from one forward to the next."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    losses: list[torch.Tensor]
+    gradients: list[frozenset[str]]
+    changed: list[tuple[str, str]]
+    foreign_random: bool
+
+
+def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> Facts:
+    """Try a program on copies of its model: about five forward passes over a handful of samples.
+
+    Raises:
+        ProgramError: the program fails by itself.
+    """
+    calls = _call(fresh(), loss, example)
+    reason = _carried_state(calls)
+    notes = []
+    if calls.foreign_random:
+        notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
+    return Facts(
+        indivisible=reason or why_indivisible(fresh(), loss, example),
+        gradients=frozenset.union(*calls.gradients),
+        static_gradients=len(set(calls.gradients)) == 1,
+        stateful=tuple(dict.fromkeys(path for path, _ in calls.changed)),
+        notes=tuple(notes),
+    )
+
+
+def _call(model: nn.Module, loss: Loss, example: Example) -> _Calls:
+    """Train nothing, but compute: the same batch twice, then one of another size."""
+    large, small = SIZES
+    calls = _Calls([], [], [], False)
+    state: dict[tuple[str, str], Any] = {}
+    foreign = False
+    for size, which in ((large, 0), (large, 0), (small, 1)):
+        seed_all(0)
+        before = RandomState()
+        calls.losses.append(try_step(model, loss, example.batch(size, which)).detach())
+        foreign = foreign or before.others_moved()
+        calls.gradients.append(_with_gradient(model))
+        model.zero_grad(set_to_none=True)
+        now = snapshot(model)
+        if state:
+            calls.changed.extend(key for key in changes(state, now) if key not in calls.changed)
+        state = now
+    return _Calls(calls.losses, calls.gradients, calls.changed, foreign)
+
+
+def _with_gradient(model: nn.Module) -> frozenset[str]:
+    return frozenset(name for name, parameter in model.named_parameters() if parameter.grad is not None)
+
+
+def _carried_state(calls: _Calls) -> str:
+    first, second, *_ = calls.losses
+    if calls.changed:
+        names = ", ".join(".".join(part for part in key if part) for key in calls.changed[:3])
+        more = f" and {len(calls.changed) - 3} more" if len(calls.changed) > 3 else ""
+        return (
+            f"forward changes {names}{more}, so its result depends on the forward passes before it: "
+            "cut into chunks, it would be called more often"
+        )
+    if not close(first, second):
+        return (
+            f"a second forward with the same input, weights and random seed gives another loss "
+            f"({first.item():.6g}, then {second.item():.6g}): something that nfold cannot see is carried over"
+        )
+    return ""

@@ -1,0 +1,107 @@
+"""The gate that every capture passes before it is trusted: cut at every operator, it must equal the user's own module.
+
+Both sides draw the same random numbers: the module draws as it likes, and the cut program starts each draw from the
+state that the generators had at that point.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture.captured import Captured
+from nfold.capture.compare import difference, outcome
+from nfold.capture.example import SIZES, Example
+from nfold.capture.program_graph import LOSS, Loss, Scope
+from nfold.capture.random import RandomState, seed_all
+from nfold.capture.replay import play_step, segments_of
+from nfold.capture.segments import compile_nodes
+
+
+def pass_gate(captured: Captured, fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:
+    """Compare a capture with the module: three calls, two batch sizes, equal random numbers.
+
+    Args:
+        captured: to check; its own model is not touched.
+        fresh: makes copies of the model.
+        loss: the user's.
+        example: where batches come from.
+
+    Returns:
+        How they differ; empty if they do not.
+    """
+    eager, cut = fresh(), fresh()
+    bound = Captured(captured.graph, captured.layout, cut)
+    states = _States(bound, fresh) if captured.layout.random.draws else _NoDraws()
+    segments = segments_of(bound, [[operator.name] for operator in captured.graph.operators], states)
+    precision = max(node.meta["region"].lowest_precision for node in captured.layout.traced.nodes)
+    large, small = SIZES
+    for call, (size, which) in enumerate(((large, 0), (small, 1), (large, 0))):
+        seed_all(call)
+        inputs, target = example.batch(size, which)
+        expected = loss(eager(inputs), target)
+        torch.autograd.backward(expected)
+        try:
+            states.record(call, example.batch(size, which))
+            seed_all(call)
+            value = play_step(bound, segments, example.batch(size, which))
+        except Exception as error:
+            return f"the cut program raises {type(error).__name__}: {error}"
+        text = difference(outcome(expected, eager), outcome(value, cut), precision)
+        if text:
+            return text
+    return ""
+
+
+class _NoDraws:
+    """For programs without random nodes."""
+
+    def record(self, seed: int, batch: tuple[Any, Any]) -> None:
+        """Nothing to record."""
+
+    def seed(self, draw: int) -> None:
+        """Nothing to seed."""
+
+    def seed_everything(self, draw: int) -> None:
+        """Nothing to seed."""
+
+
+class _States(_NoDraws):
+    """Records the generators' states at each draw of an uncut run, for the same draw of a cut one."""
+
+    def __init__(self, captured: Captured, fresh: Callable[[], nn.Module]) -> None:
+        layout = captured.layout
+        nodes = [node for node in layout.traced.nodes if not layout.cut.is_free(node)]
+        given = [layout.tensors[name] for name in ("input", "target")]
+        self._states: dict[int, RandomState] = {}
+        self._recording = False
+        self._run = compile_nodes(
+            nodes,
+            given,
+            [layout.tensors[LOSS]],
+            cut=layout.cut,
+            scope=Scope(fresh(), layout.traced.constants),
+            anchor=next((layout.anchors[node] for node in given if node in layout.anchors), None),
+            random=layout.random,
+            draws=self,
+        )
+
+    def record(self, seed: int, batch: tuple[Any, Any]) -> None:
+        """Run the program in its own order and note where its draws begin."""
+        self._recording = True
+        seed_all(seed)
+        with torch.enable_grad():
+            self._run(*batch)
+        self._recording = False
+
+    def seed(self, draw: int) -> None:
+        """Note the states, or put them back."""
+        if self._recording:
+            self._states[draw] = RandomState()
+        else:
+            self._states[draw].restore()
+
+    def seed_everything(self, draw: int) -> None:
+        """The same: all generators are noted."""
+        self.seed(draw)

@@ -1,0 +1,146 @@
+"""Plays a traced program node by node and writes down what each node really did: everything a cut must know."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from nfold.capture.example import SIZES, Example
+from nfold.capture.program_graph import INPUT, Scope, Traced
+from nfold.capture.random import RandomState, seed_all
+from nfold.capture.tree import tensors_of
+
+BatchNorm = nn.modules.batchnorm._BatchNorm
+
+
+@dataclass(slots=True)
+class Observation:
+    """What one node did while playing one batch."""
+
+    value: Any
+    storages: frozenset[int]
+    """Storages that its value lies in."""
+    mutated: frozenset[int]
+    """Storages that it wrote to."""
+    random: bool
+    foreign_random: bool
+    """Whether it drew from Python's or numpy's generator."""
+    statistics: tuple[str, ...]
+    """Batch-norm modules that it called."""
+    flops: float
+    has_gradient: bool = False
+
+    def reached(self, _gradient: torch.Tensor) -> None:
+        """Note that a gradient came back to the value."""
+        self.has_gradient = True
+
+
+@dataclass(slots=True)
+class Play:
+    """One batch played through the program."""
+
+    size: int
+    nodes: dict[fx.Node, Observation] = field(default_factory=dict)
+
+
+def observe(traced: Traced, model: nn.Module, example: Example) -> list[Play]:
+    """Play three batches: two sizes, and the first size again with other samples; one backward at the end.
+
+    Args:
+        traced: the program.
+        model: a throw-away copy; its buffers and gradients change.
+        example: where batches come from.
+    """
+    large, small = SIZES
+    scope = Scope(model, traced.constants)
+    with FlopCounterMode(display=False) as counter:
+        plays = [_play(traced, scope, example, (large, 1), counter)]
+    plays += [_play(traced, scope, example, key) for key in ((small, 1), (large, 0))]
+    _backward(traced, plays[-1])
+    return plays
+
+
+def compute(node: fx.Node, scope: Scope, args: Any, kwargs: Any) -> Any:
+    """Compute one node."""
+    if node.op == "get_attr":
+        return scope.tensor(str(node.target))
+    if node.op == "call_module":
+        return scope.module(str(node.target))(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    assert callable(node.target)
+    return node.target(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def watch_statistics(model: nn.Module) -> Iterator[list[str]]:
+    """Collect the names of batch-norm modules that update running statistics, in order of call."""
+    calls: list[str] = []
+
+    def note(name: str) -> Any:
+        return lambda module, _args: calls.append(name) if module.training else None
+
+    hooks = [
+        module.register_forward_pre_hook(note(name))
+        for name, module in model.named_modules()
+        if isinstance(module, BatchNorm) and module.track_running_stats
+    ]
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _play(
+    traced: Traced, scope: Scope, example: Example, key: tuple[int, int], counter: FlopCounterMode | None = None
+) -> Play:
+    play = Play(size=key[0])
+    values = dict(zip(("input", "target"), example.batch(*key), strict=True))
+    seed_all(key[1])
+    with watch_statistics(scope.model) as calls:
+        for node in traced.nodes:
+            if node.op == "placeholder":
+                value = values[INPUT if node.target == INPUT else "target"]
+                play.nodes[node] = Observation(value, _storages(value), frozenset(), False, False, (), 0.0)
+            else:
+                play.nodes[node] = _observe_node(node, scope, play, calls, counter)
+    return play
+
+
+def _observe_node(
+    node: fx.Node, scope: Scope, play: Play, calls: list[str], counter: FlopCounterMode | None
+) -> Observation:
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda used: play.nodes[used].value)
+    given = [tensor for tensor in tensors_of([list(args), kwargs]) if not tensor.is_inference()]
+    versions = [tensor._version for tensor in given]
+    before, flops = RandomState(), counter.get_total_flops() if counter else 0
+    calls.clear()
+    with node.meta["region"].enter():
+        value = compute(node, scope, args, kwargs)
+    return Observation(
+        value=value,
+        storages=_storages(value),
+        mutated=_storages([tensor for tensor, old in zip(given, versions, strict=True) if tensor._version != old]),
+        random=before.torch_moved(),
+        foreign_random=before.others_moved(),
+        statistics=tuple(calls),
+        flops=float(counter.get_total_flops() - flops) if counter else 0.0,
+    )
+
+
+def _backward(traced: Traced, play: Play) -> None:
+    """Note which values a gradient reaches. Hooks come last: a write to its storage gives a value another history."""
+    for node, seen in play.nodes.items():
+        if isinstance(seen.value, torch.Tensor) and seen.value.requires_grad and node.op != "get_attr":
+            seen.value.register_hook(seen.reached)  # type: ignore[no-untyped-call]
+    torch.autograd.backward(play.nodes[traced.result].value)
+
+
+def _storages(value: Any) -> frozenset[int]:
+    """Identify storages; valid while the values are alive."""
+    return frozenset(tensor.untyped_storage()._cdata for tensor in tensors_of(value))

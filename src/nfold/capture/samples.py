@@ -1,0 +1,88 @@
+"""Takes the first items of the user's dataset as example batches, and says what is wrong with them if anything is."""
+
+from typing import Any
+
+from torch.utils.data import default_collate
+
+from nfold.capture.example import Example
+from nfold.capture.tree import shapes_text
+from nfold.errors import ProgramError
+from nfold.program import describe
+
+
+def sample_batches(dataset: Any) -> Example:
+    """Return batches of a dataset's items; items repeat when it has fewer than a batch needs.
+
+    Raises:
+        ProgramError: it is empty, is no map-style dataset, or its first item is no (input, target).
+    """
+    length = dataset_length(dataset)
+    _check_form(load_item(dataset, 0))
+
+    def make(size: int, which: int) -> tuple[Any, Any]:
+        return collate(dataset, [(which * size + offset) % length for offset in range(size)])
+
+    return Example(make=make)
+
+
+def dataset_length(dataset: Any) -> int:
+    """Return how many samples a dataset has.
+
+    Raises:
+        ProgramError: none, or it cannot tell.
+    """
+    try:
+        length = len(dataset)
+    except Exception as error:
+        raise ProgramError(
+            f"train_data() must return a map-style dataset with len() and items, it returned "
+            f"{type(dataset).__name__}: {describe(error)}. An iterable can be wrapped: list(iterable)."
+        ) from error
+    if length < 1:
+        raise ProgramError(
+            f"train_data() returned an empty dataset: {type(dataset).__name__} with 0 samples. "
+            "Check its path and filters."
+        )
+    return int(length)
+
+
+def load_item(dataset: Any, index: int) -> Any:
+    """Return one sample.
+
+    Raises:
+        ProgramError: reading it raised; the message names its index.
+    """
+    try:
+        return dataset[index]
+    except Exception as error:
+        raise ProgramError(
+            f"item {index} of {type(dataset).__name__} cannot be read: {describe(error)}. "
+            "Repair or leave out that item."
+        ) from error
+
+
+def collate(dataset: Any, indices: list[int]) -> tuple[Any, Any]:
+    """Return a batch of the given samples.
+
+    Raises:
+        ProgramError: an item cannot be read, or the items do not fit together.
+    """
+    items = [load_item(dataset, index) for index in indices]
+    try:
+        inputs, target = default_collate(items)
+    except Exception as error:
+        shapes = ", ".join(f"{index}: {shapes_text(item)}" for index, item in zip(indices[:4], items[:4], strict=True))
+        raise ProgramError(
+            f"items of {type(dataset).__name__} cannot be joined into a batch: {describe(error)}. They are {shapes}. "
+            "Give every item the same shape, as an (input, target) pair."
+        ) from error
+    return inputs, target
+
+
+def _check_form(item: Any) -> None:
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+        what = f"{len(item)} parts" if isinstance(item, (tuple, list)) else shapes_text(item)
+        raise ProgramError(
+            f"each item of train_data() must be a pair (input, target), item 0 is {what}. Several inputs go into one "
+            "tuple or dict: ((a, b), target)."
+        )

@@ -1,0 +1,86 @@
+"""How sizes grow with the batch: every dimension of a tensor that may cross a cut is a + b x samples."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """The number fixed + slope x samples."""
+
+    fixed: int
+    slope: int
+
+    def at(self, size: int) -> int:
+        """Return the number for a batch."""
+        return self.fixed + self.slope * size
+
+    def samples(self, number: int) -> int:
+        """Return the batch that gives a number. The slope must not be 0."""
+        return (number - self.fixed) // self.slope
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Shape and type of a tensor for any batch."""
+
+    shape: tuple[Affine, ...]
+    dtype: torch.dtype
+
+    def bytes(self) -> tuple[float, int]:
+        """Return bytes per sample and bytes that do not grow. Exact up to one growing dimension."""
+        at = [self.dtype.itemsize * self._elements(size) for size in (0, 1)]
+        if sum(dimension.slope != 0 for dimension in self.shape) > 1:
+            return float(at[1]), 0
+        return float(at[1] - at[0]), at[0]
+
+    def _elements(self, size: int) -> int:
+        elements = 1
+        for dimension in self.shape:
+            elements *= dimension.at(size)
+        return elements
+
+
+def fit(observed: list[tuple[int, int]]) -> Affine | None:
+    """Fit (samples, number) pairs; None if they lie on no line, or on one with a fraction in it."""
+    (size, number), *rest = observed
+    slope = 0
+    for other_size, other_number in rest:
+        if other_size != size:
+            slope, remainder = divmod(other_number - number, other_size - size)
+            if remainder:
+                return None
+    line = Affine(number - slope * size, slope)
+    return line if all(line.at(size) == number for size, number in observed) else None
+
+
+def fit_tensor(observed: list[tuple[int, Any]]) -> Spec | None:
+    """Fit a value seen at several batch sizes; None unless it is a plain dense tensor that may cross a cut."""
+    tensors = [tensor for _, tensor in observed if type(tensor) in (torch.Tensor, torch.nn.Parameter)]
+    if len(tensors) != len(observed) or any(tensor.layout != torch.strided for tensor in tensors):
+        return None
+    if len({(tensor.ndim, tensor.dtype) for tensor in tensors}) > 1:
+        return None
+    lines = [
+        fit([(size, tensor.shape[dimension]) for size, tensor in observed]) for dimension in range(tensors[0].ndim)
+    ]
+    return None if None in lines else Spec(tuple(line for line in lines if line), tensors[0].dtype)
+
+
+def fit_number(observed: list[tuple[int, Any]]) -> Any:
+    """Fit a size, or nested sizes, seen at several batches; None if they follow no rule.
+
+    Returns:
+        An `Affine` for an int, a tuple of them for a shape, the value itself for what never changes.
+    """
+    values = [value for _, value in observed]
+    if all(type(value) is int for value in values):
+        return fit(observed)
+    if all(isinstance(value, tuple) for value in values) and len({len(value) for value in values}) == 1:
+        parts = [fit_number([(size, value[index]) for size, value in observed]) for index in range(len(values[0]))]
+        return None if None in parts else tuple(parts)
+    if all(isinstance(value, (float, bool)) for value in values) and len(set(values)) == 1:
+        return values[0]
+    return None

@@ -1,0 +1,89 @@
+"""Fresh copies of the user's model, and what a forward pass leaves changed in one."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture.observe import BatchNorm
+from nfold.errors import ProgramError
+
+_OWN = frozenset(vars(nn.Module())) - {"_buffers"}
+_RUNNING = {"running_mean", "running_var", "num_batches_tracked"}
+
+State = dict[tuple[str, str], Any]
+"""(module path, attribute) -> value."""
+
+
+def fresh_copies(model: nn.Module, rebuild: Callable[[], nn.Module] | None) -> Callable[[], nn.Module]:
+    """Return a function that makes copies of a model, with its weights and its hooks, in training mode.
+
+    Args:
+        model: is left as it is.
+        rebuild: builds the same module anew, for models that cannot be copied.
+
+    Raises:
+        ProgramError: (when a copy is made) there is no way to copy it.
+    """
+
+    def fresh() -> nn.Module:
+        try:
+            return copy.deepcopy(model).train()
+        except Exception as error:
+            if rebuild is None:
+                raise ProgramError(
+                    f"nfold checks a program on copies of its model, and {type(model).__name__} cannot be copied: "
+                    f"copy.deepcopy raised {type(error).__name__}: {error}. Keep what cannot be copied out of it."
+                ) from error
+        other = rebuild()
+        other.load_state_dict(model.state_dict())
+        return other.train()
+
+    return fresh
+
+
+def snapshot(model: nn.Module) -> State:
+    """Write down everything but batch-norm statistics that a forward pass could change. O(buffers)."""
+    state: State = {}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name not in _OWN and name != "_buffers":
+                state[path, name] = _freeze(value)
+        for name, buffer in module.named_buffers(recurse=False):
+            if not (isinstance(module, BatchNorm) and name in _RUNNING):
+                state[path, name] = _freeze(buffer)
+        for name, parameter in module.named_parameters(recurse=False):
+            state[path, name] = (id(parameter), parameter._version)
+    return state
+
+
+def changes(before: State, after: State) -> list[tuple[str, str]]:
+    """Return what differs between two snapshots, in the order of the model."""
+    return [key for key in after if key not in before or not _same(before[key], after[key])]
+
+
+def _freeze(value: Any, depth: int = 0) -> Any:
+    """Copy what can change inside a value; other objects count as never changing."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if depth < 3 and isinstance(value, (list, tuple)) and len(value) < 1000:
+        return [_freeze(item, depth + 1) for item in value]
+    if depth < 3 and isinstance(value, dict) and len(value) < 1000:
+        return {str(key): _freeze(item, depth + 1) for key, item in value.items()}
+    return type(value)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        return one.shape == other.shape and one.dtype == other.dtype and bool(torch.equal(one, other))
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    return bool(one == other)

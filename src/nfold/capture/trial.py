@@ -1,0 +1,92 @@
+"""Tries the user's program once and turns what goes wrong into a message that says what, where and what to do."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from nfold.capture.program_graph import Loss
+from nfold.capture.tree import shapes_text
+from nfold.errors import ProgramError
+from nfold.program import describe
+
+
+def check_model(model: Any) -> nn.Module:
+    """Return what the user's model function built.
+
+    Raises:
+        ProgramError: it is no module, or its weights do not exist yet.
+    """
+    if not isinstance(model, nn.Module):
+        raise ProgramError(
+            f"Program(model=...) must be a function that returns a torch.nn.Module, it returned "
+            f"{type(model).__name__}. Return the module itself, not a class or a tuple."
+        )
+    lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
+    if lazy:
+        raise ProgramError(
+            f"{len(lazy)} weights of {type(model).__name__} have no size yet, {lazy[0]} first. "
+            "Call the model once on an example inside the function that builds it."
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ProgramError(f"{type(model).__name__} has no trainable parameter, so there is nothing to train.")
+    return model
+
+
+def try_step(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> torch.Tensor:
+    """Compute the loss of one batch and its gradients.
+
+    Raises:
+        ProgramError: forward or the loss raised, or the loss is not a scalar that depends on the weights.
+    """
+    value = try_loss(try_forward(model, batch[0]), batch[1], loss)
+    try:
+        value.backward()  # type: ignore[no-untyped-call]
+    except Exception as error:
+        raise ProgramError(f"the backward pass of {type(model).__name__} raised {describe(error)}.") from error
+    return value
+
+
+def try_forward(model: nn.Module, inputs: Any) -> Any:
+    """Return the model's outputs.
+
+    Raises:
+        ProgramError: forward raised.
+    """
+    given = shapes_text(inputs)
+    try:
+        return model(inputs)
+    except Exception as error:
+        raise ProgramError(
+            f"{type(model).__name__}.forward raised {describe(error)}. Its input was {given}, a batch of the first "
+            "items of train_data. Make the two fit: the batch comes first, and forward takes one argument."
+        ) from error
+
+
+def try_loss(outputs: Any, target: Any, loss: Loss) -> torch.Tensor:
+    """Return the loss of outputs.
+
+    Raises:
+        ProgramError: it raised, or is not a scalar that depends on the weights.
+    """
+    name = getattr(loss, "__name__", type(loss).__name__)
+    given = f"outputs {shapes_text(outputs)} and targets {shapes_text(target)}"
+    try:
+        value = loss(outputs, target)
+    except Exception as error:
+        raise ProgramError(
+            f"the loss {name} refused {given}: {describe(error)}. Make the model's last layer or the dataset's "
+            "targets fit the loss."
+        ) from error
+    if not isinstance(value, torch.Tensor) or value.numel() != 1 or value.ndim != 0:
+        raise ProgramError(
+            f"the loss {name} must return a scalar tensor, the mean over the samples that it is given; for {given} "
+            f"it returned {shapes_text(value)}. Use reduction='mean', or .mean() at its end."
+        )
+    if not value.requires_grad:
+        raise ProgramError(
+            f"the loss {name} does not depend on any trainable parameter, so there is nothing to train: for {given} "
+            "it returned a tensor without a gradient. Look for .detach(), .item() or no_grad on the way to it."
+        )
+    return value
