@@ -21,6 +21,7 @@ from nfold.core.schedule import (
     StatisticsGroup,
     Task,
 )
+from nfold.errors import InternalError
 from nfold.planning import reductions as messages
 from nfold.planning.order import Cell, order_cells
 from nfold.planning.segments import INPUTS, Cells, cut
@@ -78,7 +79,10 @@ class _Compiler:
         self._network = messages.Network(self._add)
         self._done: dict[Cell, int] = {}
         self._made: dict[tuple[str, int], Cell] = {}
+        self._users: dict[tuple[str, int], list[Cell]] = {}
         self._signals: dict[Cell, list[Signal]] = defaultdict(list)
+        self._ready: dict[str, dict[int, tuple[int, ...]]] = {}
+        self._updated: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
 
     def compile(self) -> Schedule:
         """Expand cells, then reductions, then statistics."""
@@ -110,7 +114,7 @@ class _Compiler:
                 for index in indices:
                     for name in cells.segments[index].outputs:
                         self._made[name, chunk] = Cell(rank, False, chunk, index)
-        users = self._users()
+        self._users = self._backward_users()
         for rank, cells in enumerate(self._cells):
             for chunk, indices in cells.by_chunk.items():
                 for index in indices:
@@ -119,11 +123,13 @@ class _Compiler:
                     inputs = [name for name in segment.inputs if self._tensors[name].producer]
                     after[forward] = frozenset(self._made[name, chunk] for name in inputs)
                     if segment.backward:
-                        later = (users[name, chunk] for name in segment.outputs if self._flows_back(name))
+                        later = (
+                            self._users.get((name, chunk), ()) for name in segment.outputs if self._flows_back(name)
+                        )
                         after[Cell(rank, True, chunk, index)] = frozenset({forward}.union(*later))
         return after, {cell: self._cell_seconds(cell) for cell in after}
 
-    def _users(self) -> dict[tuple[str, int], list[Cell]]:
+    def _backward_users(self) -> dict[tuple[str, int], list[Cell]]:
         """For each tensor and chunk the backward cells of the segments that take it as input, by rank."""
         users: dict[tuple[str, int], list[Cell]] = defaultdict(list)
         for rank, cells in enumerate(self._cells):
@@ -176,8 +182,7 @@ class _Compiler:
         if not cell.backward:
             made = {self._made[name, cell.chunk] for name in segment.inputs if self._tensors[name].producer}
         else:
-            users = self._users_now
-            made = {user for name in segment.outputs for user in users.get((name, cell.chunk), ())}
+            made = {user for name in segment.outputs for user in self._users.get((name, cell.chunk), ())}
             made.add(Cell(cell.rank, False, cell.chunk, cell.segment))
         return {before for before in made if before.rank == cell.rank}
 
@@ -185,7 +190,6 @@ class _Compiler:
 
     def _add_messages(self) -> dict[Cell, list[int]]:
         """Send every tensor once to each rank that uses it, and one gradient back from each of those."""
-        self._users_now = self._users()
         received: dict[Cell, list[int]] = defaultdict(list)
         for (name, chunk), producer in self._made.items():
             for rank, users in self._remote_users(name, chunk, producer).items():
@@ -222,7 +226,6 @@ class _Compiler:
 
     def _add_signals(self) -> None:
         """A bucket is complete on a rank when the last backward cell that feeds it has passed its first layer."""
-        self._ready: dict[str, dict[int, tuple[int, ...]]] = {}
         for reduction in self._reductions:
             self._ready[reduction.name] = {}
             for rank in reduction.members:
@@ -272,12 +275,6 @@ class _Compiler:
             if reduction.route == "server":
                 messages.pull(reduction, self._updated[reduction.name], self._network)
 
-    @property
-    def _updated(self) -> dict[str, dict[int, tuple[int, ...]]]:
-        if not hasattr(self, "_updated_events"):
-            self._updated_events: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
-        return self._updated_events
-
     def _sums(self, reduction: Reduction) -> Mapping[int, tuple[int, ...]]:
         ready = self._ready[reduction.name]
         if reduction.route == "ring":
@@ -292,8 +289,8 @@ class _Compiler:
         for reduction in self._reductions:
             for rank, after in self._sums(reduction).items():
                 events[rank].extend(after)
-        for rank, after in sorted(events.items()):
-            self._add(rank, "UPDATE", name="UPDATE", after=tuple(dict.fromkeys(after)), reduction=ALL_REDUCTIONS)
+        for rank, sums in sorted(events.items()):
+            self._add(rank, "UPDATE", name="UPDATE", after=tuple(dict.fromkeys(sums)), reduction=ALL_REDUCTIONS)
         for reduction in self._reductions:
             if reduction.route == "server":
                 updated = {share.rank: (self._last_update(share.rank),) for share in reduction.shares}
@@ -318,8 +315,8 @@ class _Compiler:
                     else:
                         arrived[rank].extend(made)
             for rank in group.members:
-                after = tuple(dict.fromkeys(arrived[rank]))
-                self._add(rank, "UPDATE", name=f"UPDATE {group.name}", after=after, reduction=group.name)
+                rows = tuple(dict.fromkeys(arrived[rank]))
+                self._add(rank, "UPDATE", name=f"UPDATE {group.name}", after=rows, reduction=group.name)
         return groups
 
     def _statistics_made(self, group: StatisticsGroup, rank: int, chunk: int) -> tuple[int, ...]:
@@ -359,14 +356,25 @@ class _Compiler:
 
 
 def statistics_groups(graph: ModelGraph, placement: Placement) -> tuple[StatisticsGroup, ...]:
-    """Group the batch norms whose chunks have the same owners. A group with one owner needs no messages and is left
-    out: its buffers live on that rank alone, which runs the module as it is."""
-    sizes = {statistic.module: statistic for statistic in graph.statistics}
+    """Group the batch norms whose chunks have the same owners.
+
+    Where one rank computes everything there is nothing to group: it runs the modules as they are.
+
+    Raises:
+        InternalError: two operators that update one module's statistics are placed differently.
+    """
+    if len({rank for owners in placement.owners.values() for rank in owners}) == 1:
+        return ()
+    dtypes = {statistic.module: statistic.dtype for statistic in graph.statistics}
     grouped: dict[tuple[tuple[int, ...], str], list[str]] = defaultdict(list)
+    owners_of: dict[str, tuple[int, ...]] = {}
     for operator in graph.operators:
         owners = placement.owners[operator.name]
-        if operator.statistics and len(set(owners)) > 1:
-            grouped[owners, sizes[operator.statistics[0]].dtype].append(operator.name)
+        for module in operator.statistics:
+            if owners_of.setdefault(module, owners) != owners:
+                raise InternalError(f"the operators that update {module}'s statistics must be placed together")
+        if operator.statistics:
+            grouped[owners, dtypes[operator.statistics[0]]].append(operator.name)
     return tuple(
         _group(graph, f"statistics/{index}", tuple(operators), owners, dtype)
         for index, ((owners, dtype), operators) in enumerate(grouped.items())

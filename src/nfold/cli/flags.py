@@ -1,0 +1,67 @@
+"""Flags that several commands share, and what they mean to the verbs."""
+
+import argparse
+from typing import Any
+
+from nfold.errors import PlanError
+
+_SAME_NAME = ("strategy", "servers", "steps", "chunks", "seed", "out", "device", "transport", "port")
+
+
+def add_program(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """Add the positional script."""
+    parser.add_argument(
+        "program",
+        metavar="FILE.py[:function]",
+        nargs="?" if optional else None,
+        help="script with a function that returns nfold.Program (`program` unless named)",
+    )
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what every command that starts ranks understands; absent flags are left to Options."""
+    parser.add_argument("--servers", type=int, metavar="K", help="dedicated server ranks beside the workers, at most N")
+    parser.add_argument("--steps", type=int, metavar="K", help="optimizer steps in all, instead of the epochs")
+    parser.add_argument("--chunks", type=int, metavar="C", help="equal cuts of a batch")
+    parser.add_argument("--seed", type=int, metavar="S", help="instead of the program's")
+    parser.add_argument("--out", metavar="RUN", help="folder of the run; a new one under runs/ unless given")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), help="where to compute")
+    parser.add_argument("--transport", choices=("tcp", "gloo"), help="how ranks talk")
+    parser.add_argument(
+        "--port", type=int, metavar="P", help="where the coordinator listens; any free port unless given"
+    )
+    parser.add_argument("--debug", action="store_true", help="ranks are threads of this process")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, all else on stderr")
+
+
+def wishes(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return the flags that were given, by the names of Options."""
+    given = {name: getattr(parsed, name) for name in _SAME_NAME if getattr(parsed, name, None) is not None}
+    if getattr(parsed, "debug", False):
+        given["debug"] = True
+    if getattr(parsed, "workers", None) is not None:
+        given["workers"] = parsed.workers
+    if getattr(parsed, "checkpoint_every", None) is not None:
+        given["checkpoint_every"] = parsed.checkpoint_every
+    return given
+
+
+def numbers(text: str) -> list[int]:
+    """Read `1,2,4`.
+
+    Raises:
+        PlanError: it is something else.
+    """
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise PlanError(f"-n {text}: expected whole numbers with commas between, as in -n 1,2,4") from error
+
+
+def names(text: str) -> list[str]:
+    """Read `ring,ps`."""
+    return [part.strip() for part in text.split(",") if part.strip()]

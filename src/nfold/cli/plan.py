@@ -1,0 +1,30 @@
+"""nfold plan"""
+
+import argparse
+import sys
+from typing import Any
+
+from nfold.cli.flags import add_json, add_program, add_run_flags, wishes
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command."""
+    description = "Say what train would do and why the other strategies lost. Measures the program; trains nothing."
+    parser = commands.add_parser("plan", help="say what train would do, and why", description=description)
+    add_program(parser)
+    parser.add_argument("-n", "--workers", type=int, metavar="N", help="worker ranks; 1 unless given")
+    parser.add_argument("--strategy", metavar="S", help="single, ring, ps or auto (unless given)")
+    add_run_flags(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Plan and print."""
+    from nfold.cli.terminal import look
+    from nfold.core import codec
+    from nfold.verbs.train import plan
+    from nfold.view import plan_table
+
+    made = plan(parsed.program, **wishes(parsed))
+    print(codec.dumps(made, indent=1) if parsed.json else plan_table(made, look=look(sys.stdout)))

@@ -1,0 +1,98 @@
+"""Shows a run while it goes on: one progress line on stderr."""
+
+import os
+import shutil
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import TextIO
+
+from nfold.analysis.breakdown import time_parts
+from nfold.core.plan import Plan
+from nfold.core.trace import RankUsage, StepParts, Trace
+from nfold.runtime import events as ev
+from nfold.view import Look, Progress, ProgressLine
+
+RECENT_STEPS = 50
+
+
+def look(stream: TextIO) -> Look:
+    """Return how text on a stream will be seen."""
+    is_terminal = stream.isatty()
+    width = shutil.get_terminal_size((110, 24)).columns if is_terminal else 110
+    return Look(width=width, is_terminal=is_terminal, color=is_terminal and not os.environ.get("NO_COLOR"))
+
+
+class TerminalObserver:
+    """An observer that keeps one line up to date, or writes plain lines where there is no terminal."""
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        seen = look(stream)
+        self._line = ProgressLine(stream, is_terminal=seen.is_terminal, clock=time.monotonic, width=seen.width)
+        self._recent: deque[tuple[StepParts, ...]] = deque(maxlen=RECENT_STEPS)
+        self._plan: Plan | None = None
+        self._total = self._per_epoch = 1
+
+    def planned(self, planned: ev.Planned, folder: Path | None) -> None:
+        """Say what will run."""
+        plan = planned.plan
+        self._plan, self._total, self._per_epoch = plan, planned.total_steps, planned.steps_per_epoch
+        self._recent.clear()
+        servers = f" and {plan.servers} servers" if plan.servers else ""
+        where = f" -> {folder}" if folder else ""
+        for note in planned.known.graph.notes:
+            self._line.note(f"note: {note}")
+        self._line.note(
+            f"{plan.strategy}, {plan.workers} worker{'s' if plan.workers > 1 else ''}{servers}, "
+            f"{plan.chunks} chunk{'s' if plan.chunks > 1 else ''} of a batch of {plan.batch_size}{where}"
+        )
+
+    def stepped(self, done: ev.StepDone) -> None:
+        """Move the line."""
+        self._recent.append(done.parts)
+        self._line.update(self._progress(done.step + 1, done.loss))
+
+    def evaluated(self, evaluated: ev.Evaluated) -> None:
+        """End an epoch's line with its metrics."""
+        self._line.update(self._progress(evaluated.step, None, evaluated.metrics))
+
+    def noted(self, text: str) -> None:
+        """Write a line of its own."""
+        self._line.note(text)
+
+    def close(self) -> None:
+        """Leave the cursor at the start of a line."""
+        self._line.close()
+
+    def _progress(self, step: int, loss: float | None, metrics: dict[str, float] | None = None) -> Progress:
+        epoch, position = divmod(step - 1, self._per_epoch)
+        durations = [max(part.step_s for part in parts) for parts in self._recent]
+        mean_s = sum(durations) / len(durations) if durations else 0.0
+        samples = sum(parts[0].samples for parts in self._recent)
+        return Progress(
+            epoch=epoch + 1,
+            num_epochs=-(-self._total // self._per_epoch),
+            fraction=(position + 1) / self._per_epoch,
+            loss=loss,
+            samples_per_s=samples / sum(durations) if durations else None,
+            parts=time_parts(self._trace(), 0) if durations else None,
+            eta_s=(self._total - step) * mean_s if durations else None,
+            metrics=metrics or {},
+        )
+
+    def _trace(self) -> Trace:
+        assert self._plan is not None, "a plan comes before its steps"
+        workers, nodes = self._plan.workers, self._plan.nodes
+        usage = tuple(
+            RankUsage(
+                rank=rank,
+                node=nodes[rank],
+                role="worker" if rank < workers else "server",
+                peak_rss_bytes=0,
+                cpu_s=0.0,
+                wall_s=0.0,
+            )
+            for rank in range(self._plan.world_size)
+        )
+        return Trace(parts=tuple(part for step in self._recent for part in step), steps=(), usage=usage)

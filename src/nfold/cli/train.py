@@ -1,0 +1,47 @@
+"""nfold train"""
+
+import argparse
+import sys
+from typing import Any
+
+from nfold.cli.flags import add_json, add_program, add_run_flags, wishes
+from nfold.errors import PlanError
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser("train", help="train a program", description="Train a program; ends with a verdict.")
+    add_program(parser, optional=True)
+    parser.add_argument("-n", "--workers", type=int, metavar="N", help="worker ranks; 1 unless given")
+    parser.add_argument("--strategy", metavar="S", help="single, ring, ps or auto (unless given)")
+    add_run_flags(parser)
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run from its last checkpoint")
+    parser.add_argument(
+        "--checkpoint-every", type=int, metavar="K", help="steps between checkpoints; an epoch unless given; 0: none"
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Train, then say what came of it."""
+    from nfold.cli.terminal import TerminalObserver, look
+    from nfold.core import codec
+    from nfold.verbs.train import resume, train
+    from nfold.view import why_text
+
+    if (parsed.program is None) == (parsed.resume is None):
+        raise PlanError("give either a script to train, or --resume RUN to go on with a run")
+    observer = TerminalObserver()
+    try:
+        if parsed.resume is not None:
+            done = resume(parsed.resume, observer=observer, **wishes(parsed))
+        else:
+            done = train(parsed.program, observer=observer, **wishes(parsed))
+    finally:
+        observer.close()
+    if parsed.json:
+        print(codec.dumps(done.report, indent=1))
+    else:
+        print(why_text(done.report, look=look(sys.stdout)))
+        print(f"run: {done.folder}")

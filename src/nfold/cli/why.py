@@ -1,0 +1,27 @@
+"""nfold why"""
+
+import argparse
+import sys
+from typing import Any
+
+from nfold.cli.flags import add_json
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command."""
+    description = "Say what held a run back: verdict, ledger, causes ranked by seconds lost, next command."
+    parser = commands.add_parser("why", help="say what held a run back", description=description)
+    parser.add_argument("folder", metavar="RUN", help="folder of a run")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Read the report and print it."""
+    from nfold.cli.terminal import look
+    from nfold.core import codec
+    from nfold.verbs.train import why
+    from nfold.view import why_text
+
+    report = why(parsed.folder)
+    print(codec.dumps(report, indent=1) if parsed.json else why_text(report, look=look(sys.stdout)))

@@ -1,0 +1,22 @@
+"""The contract of everything that starts ranks."""
+
+from typing import Protocol
+
+
+class Launcher(Protocol):
+    """Starts ranks, says how they ended, and ends them."""
+
+    def start(self, rank: int, host: str, port: int, token: str) -> None:
+        """Start a rank that will dial the coordinator at host:port and show the token."""
+        ...
+
+    def ended(self, rank: int, timeout_s: float) -> str | None:
+        """Return how a rank ended (`was killed by signal 9 (SIGKILL)`), or None while it runs.
+
+        Waits up to `timeout_s` for it to end.
+        """
+        ...
+
+    def stop(self, grace_s: float) -> None:
+        """End every rank: wait for those that are leaving, then kill. Safe to call again."""
+        ...

@@ -1,0 +1,66 @@
+"""Joins parameters into buckets, last layers first, so that a bucket can travel while earlier layers are computed."""
+
+from nfold.core.graph import ModelGraph, Parameter
+from nfold.core.placement import Reduction, Route, Share
+
+ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+PIECE_BYTES = 1 << 20
+"""Largest message: long enough to hide its fixed cost, short enough to overlap with the next."""
+
+
+def fill_buckets(graph: ModelGraph, members: tuple[int, ...], route: Route, bucket_bytes: int) -> tuple[Reduction, ...]:
+    """Return one reduction per bucket, without shares; together they hold every trained parameter once.
+
+    Parameters of different types never share a bucket. A parameter larger than a bucket gets one of its own.
+    """
+    buckets: list[list[Parameter]] = []
+    sizes: list[int] = []
+    for parameter in _backward_order(graph):
+        fits = buckets and buckets[-1][0].dtype == parameter.dtype and sizes[-1] + parameter.num_bytes <= bucket_bytes
+        if fits:
+            buckets[-1].append(parameter)
+            sizes[-1] += parameter.num_bytes
+        else:
+            buckets.append([parameter])
+            sizes.append(parameter.num_bytes)
+    return tuple(_reduction(index, bucket, members, route) for index, bucket in enumerate(buckets))
+
+
+def bounds(reduction: Reduction, graph: ModelGraph) -> tuple[int, ...]:
+    """Return where each parameter of a bucket begins, and where the last one ends."""
+    elements = {parameter.name: parameter.num_elements for parameter in graph.parameters}
+    offsets = [0]
+    for name in reduction.parameters:
+        offsets.append(offsets[-1] + elements[name])
+    return tuple(offsets)
+
+
+def whole_parameter_shares(reduction: Reduction, graph: ModelGraph, ranks: tuple[int, ...]) -> tuple[Share, ...]:
+    """Cut a bucket between parameters, as near to equal shares as they allow; some ranks may get nothing."""
+    offsets = bounds(reduction, graph)
+    targets = [reduction.num_elements * index / len(ranks) for index in range(len(ranks) + 1)]
+    cuts = [min(offsets, key=lambda offset: abs(offset - target)) for target in targets]
+    shares = zip(ranks, cuts[:-1], cuts[1:], strict=True)
+    return tuple(Share(rank=rank, start=start, stop=stop) for rank, start, stop in shares if stop > start)
+
+
+def _backward_order(graph: ModelGraph) -> list[Parameter]:
+    """Parameters by their earliest user, last first: the order in which a backward pass completes their gradients."""
+    position = {operator.name: index for index, operator in enumerate(graph.operators)}
+    first = {parameter.name: min(position[user] for user in parameter.users) for parameter in graph.trained}
+    order = {parameter.name: index for index, parameter in enumerate(graph.parameters)}
+    return sorted(graph.trained, key=lambda parameter: (-first[parameter.name], -order[parameter.name]))
+
+
+def _reduction(index: int, bucket: list[Parameter], members: tuple[int, ...], route: Route) -> Reduction:
+    item_bytes = ITEM_BYTES[bucket[0].dtype]
+    return Reduction(
+        name=f"b{index}",
+        parameters=tuple(parameter.name for parameter in bucket),
+        num_elements=sum(parameter.num_elements for parameter in bucket),
+        dtype=bucket[0].dtype,
+        item_bytes=item_bytes,
+        members=members,
+        route=route,
+        piece_elements=PIECE_BYTES // item_bytes,
+    )

@@ -1,0 +1,216 @@
+"""Simulates what the strategies propose, keeps the fastest that fits, and why the others lost."""
+
+from dataclasses import dataclass
+
+from nfold.core.plan import Plan, Prediction, Rejected
+from nfold.core.profile import Profile
+from nfold.core.schedule import Schedule
+from nfold.core.trace import StepTrace
+from nfold.errors import PlanError
+from nfold.planning.costs import peak_memory_bytes, task_seconds
+from nfold.planning.facts import Facts, Proposal
+from nfold.planning.schedule import compile_schedule
+from nfold.planning.strategies import AUTO, STRATEGIES, Strategy, named
+from nfold.simulation import simulate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A proposal with everything that the simulator said of it."""
+
+    strategy: str
+    proposal: Proposal
+    threads: tuple[int, ...]
+    schedule: Schedule
+    seconds: dict[tuple[int, int], float]
+    trace: StepTrace
+    predicted: Prediction
+
+
+def plan(facts: Facts, strategy: str = AUTO) -> Plan:
+    """Return the plan of a strategy, or the one predicted fastest.
+
+    Args:
+        facts: program, machines and wishes.
+        strategy: a name of STRATEGY_NAMES; `auto` never predicts slower than any that it could have taken.
+
+    Raises:
+        PlanError: the strategy is unknown, cannot be used here, or fits no node's memory.
+    """
+    check(facts, strategy)
+    chosen = None if strategy == AUTO else named(strategy)
+    best: list[Candidate] = []
+    rejected: list[Rejected] = []
+    for each in STRATEGIES:
+        objection = _objection(each, facts, wanted=each is chosen)
+        if objection:
+            rejected.append(Rejected(strategy=each.name, predicted=None, why=objection))
+            continue
+        candidates = [simulate_proposal(facts, each.name, proposal) for proposal in each.propose(facts)]
+        candidate = min(candidates, key=lambda candidate: candidate.predicted.step_s)
+        too_large = _memory_objection(facts, candidate)
+        if too_large:
+            rejected.append(Rejected(strategy=each.name, predicted=candidate.predicted, why=too_large))
+        else:
+            best.append(candidate)
+    winner = _winner(best, rejected, chosen)
+    losers = [_lost(candidate, winner, forced=chosen is not None) for candidate in best if candidate is not winner]
+    return _to_plan(facts, winner, tuple([*losers, *rejected]))
+
+
+def check(facts: Facts, strategy: str) -> None:
+    """Refuse wishes that make no sense, with their numbers.
+
+    Raises:
+        PlanError: see the message.
+    """
+    if strategy != AUTO:
+        named(strategy)
+    if facts.workers < 1:
+        raise PlanError(f"-n {facts.workers}: a job needs at least 1 worker")
+    if not 0 <= facts.servers <= facts.workers:
+        raise PlanError(
+            f"--servers {facts.servers} with {facts.workers} workers: more servers than workers cannot help, since "
+            f"{facts.workers} servers already have one link for each worker's. Use --servers 0 to {facts.workers}."
+        )
+    if facts.servers and strategy not in (AUTO, "ps"):
+        raise PlanError(f"--servers {facts.servers} needs --strategy ps, not {strategy}")
+    if strategy == "single" and facts.workers > 1:
+        raise PlanError(f"--strategy single runs on one worker, but -n asks for {facts.workers}. Use ring or ps.")
+    chunks = facts.chunks or facts.workers
+    if chunks < facts.workers:
+        raise PlanError(
+            f"{facts.workers} workers cannot share {chunks} chunks. "
+            f"Use --chunks {facts.workers} or more, or -n {chunks}."
+        )
+    if chunks > facts.batch_size:
+        raise PlanError(
+            f"a batch of {facts.batch_size} samples cannot be cut into {chunks} chunks. Use a batch size of at least "
+            f"{chunks}, or fewer workers or chunks."
+        )
+    if chunks > 1 and facts.graph.indivisible:
+        raise PlanError(
+            f"the batch cannot be cut into {chunks} chunks: {facts.graph.indivisible}. Use -n 1, --chunks 1."
+        )
+
+
+def _objection(strategy: Strategy, facts: Facts, *, wanted: bool) -> str | None:
+    objection = strategy.accepts(facts)
+    if objection and wanted:
+        raise PlanError(f"--strategy {strategy.name}: {objection}")
+    return objection
+
+
+def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Candidate:
+    """Compile a proposal and play it in virtual time."""
+    threads = _threads(facts, proposal)
+    profiles = tuple(facts.profiles[count] for count in threads)
+    operator_seconds = _operator_seconds(facts, profiles[0], proposal)
+    schedule = compile_schedule(
+        facts.graph,
+        proposal.placement,
+        proposal.reductions,
+        batch_size=facts.batch_size,
+        operator_seconds=operator_seconds,
+    )
+    seconds = task_seconds(schedule, facts.graph, profiles, facts.batch_size)
+    nodes = facts.nodes[: proposal.placement.world_size]
+    trace = simulate(schedule, task_seconds=seconds, cluster=facts.cluster, nodes=nodes, threads=threads)
+    return Candidate(
+        strategy=strategy,
+        proposal=proposal,
+        threads=threads,
+        schedule=schedule,
+        seconds=seconds,
+        trace=trace,
+        predicted=_prediction(facts, proposal, schedule, trace, profiles[0]),
+    )
+
+
+def _threads(facts: Facts, proposal: Proposal) -> tuple[int, ...]:
+    nodes = facts.nodes[: proposal.placement.world_size]
+    return tuple(facts.threads(nodes.count(node)) for node in nodes)
+
+
+def _operator_seconds(facts: Facts, profile: Profile, proposal: Proposal) -> dict[str, tuple[float, float]] | None:
+    chunk_size = facts.batch_size / proposal.placement.num_chunks
+    seconds = profile.operators_s(chunk_size)
+    known = all(operator.name in seconds for operator in facts.graph.operators)
+    return seconds if known else None
+
+
+def _prediction(facts: Facts, proposal: Proposal, schedule: Schedule, trace: StepTrace, profile: Profile) -> Prediction:
+    computing = [
+        sum(span.end_s - span.start_s for span in trace.spans if span.rank == rank and span.kind in ("F", "B"))
+        for rank in range(proposal.workers)
+    ]
+    compute_s = sum(computing) / len(computing)
+    step_s = max(trace.step_s)
+    busy = sum(span.end_s - span.start_s for span in trace.spans if span.rank == 0 and span.kind in ("LOAD", "UPDATE"))
+    return Prediction(
+        step_s=step_s,
+        sent_bytes_per_step=schedule.sent_bytes,
+        peak_memory_bytes=peak_memory_bytes(facts, proposal, profile),
+        compute_s=compute_s,
+        exposed_communication_s=max(0.0, step_s - compute_s - busy),
+    )
+
+
+def _memory_objection(facts: Facts, candidate: Candidate) -> str | None:
+    """Say which node would run out of memory, with the numbers."""
+    for node in facts.cluster.nodes:
+        needs = [
+            size
+            for size, name in zip(candidate.predicted.peak_memory_bytes, facts.nodes, strict=False)
+            if name == node.name
+        ]
+        if sum(needs) > node.memory_bytes:
+            return (
+                f"{len(needs)} ranks need {sum(needs) / 2**30:.1f} GiB on {node.name}, which has "
+                f"{node.memory_bytes / 2**30:.1f} GiB. Use more --chunks, fewer workers, or another node."
+            )
+    return None
+
+
+def _winner(best: list[Candidate], rejected: list[Rejected], chosen: Strategy | None) -> Candidate:
+    if chosen is not None:
+        for candidate in best:
+            if candidate.strategy == chosen.name:
+                return candidate
+        why = next(loser.why for loser in rejected if loser.strategy == chosen.name)
+        raise PlanError(f"--strategy {chosen.name}: {why}")
+    if not best:
+        reasons = "; ".join(f"{loser.strategy}: {loser.why}" for loser in rejected)
+        raise PlanError(f"no strategy can run here. {reasons}")
+    return min(best, key=lambda candidate: candidate.predicted.step_s)
+
+
+def _lost(candidate: Candidate, winner: Candidate, *, forced: bool) -> Rejected:
+    ratio = candidate.predicted.step_s / winner.predicted.step_s
+    if forced and ratio < 1:
+        why = f"predicted {1 / ratio:.2f}x as fast, but {winner.strategy} was asked for"
+    else:
+        why = f"predicted {ratio:.2f}x the step time of {winner.strategy}"
+    return Rejected(strategy=candidate.strategy, predicted=candidate.predicted, why=why)
+
+
+def _to_plan(facts: Facts, candidate: Candidate, rejected: tuple[Rejected, ...]) -> Plan:
+    proposal = candidate.proposal
+    compute = ("F", "B")
+    loads = [0.0] * proposal.placement.world_size
+    for rank in candidate.schedule.ranks:
+        loads[rank.rank] = sum(candidate.seconds[rank.rank, task.id] for task in rank.tasks if task.kind in compute)
+    return Plan(
+        strategy=candidate.strategy,
+        chunks=proposal.placement.num_chunks,
+        batch_size=facts.batch_size,
+        workers=proposal.workers,
+        servers=proposal.servers,
+        nodes=facts.nodes[: proposal.placement.world_size],
+        threads=candidate.threads,
+        placement=proposal.placement,
+        reductions=proposal.reductions,
+        loads_s=tuple(loads),
+        predicted=candidate.predicted,
+        rejected=rejected,
+    )

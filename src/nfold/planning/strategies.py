@@ -1,0 +1,151 @@
+"""The ways to spread a step that nfold knows. Adding one is one class here and one name in STRATEGIES."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
+
+from nfold.core.placement import Placement, Reduction, Share
+from nfold.errors import PlanError
+from nfold.planning.buckets import fill_buckets, whole_parameter_shares
+from nfold.planning.facts import Facts, Proposal
+from nfold.planning.reductions import equal_shares
+
+BUCKET_BYTES = (1 << 20, 4 << 20, 25 << 20, 1 << 40)
+"""Sizes that are tried; the simulator picks."""
+
+
+class Strategy(Protocol):
+    """Proposes placements; `search` simulates them."""
+
+    name: str
+
+    def accepts(self, facts: Facts) -> str | None:
+        """Return why it cannot be used here, or None."""
+        ...
+
+    def propose(self, facts: Facts) -> Iterator[Proposal]:
+        """Yield placements with reductions."""
+        ...
+
+
+class Single:
+    """Everything on one rank, chunk after chunk."""
+
+    name = "single"
+
+    def accepts(self, facts: Facts) -> str | None:
+        if facts.servers:
+            return f"one worker has nothing to send to {facts.servers} servers"
+        return None
+
+    def propose(self, facts: Facts) -> Iterator[Proposal]:
+        chunks = facts.chunks or 1
+        placement = Placement(
+            num_chunks=chunks, world_size=1, owners={op.name: (0,) * chunks for op in facts.graph.operators}
+        )
+        yield Proposal(placement=placement, reductions=local_buckets(facts), workers=1, servers=0)
+
+
+class Ring:
+    """Every worker computes some chunks of the whole model; gradients are summed round a ring."""
+
+    name = "ring"
+
+    def accepts(self, facts: Facts) -> str | None:
+        if facts.servers:
+            return f"a ring has no servers: leave out --servers {facts.servers}, or use --strategy ps"
+        return _data_parallel_objection(facts)
+
+    def propose(self, facts: Facts) -> Iterator[Proposal]:
+        members = tuple(range(facts.workers))
+        for bucket_bytes in _bucket_sizes(facts):
+            reductions = fill_buckets(facts.graph, members, "ring", bucket_bytes)
+            yield _data_parallel(facts, reductions if facts.workers > 1 else local_buckets(facts))
+
+
+class ParameterServer:
+    """Every worker computes some chunks; servers sum the gradients, update their shard and send the values back.
+
+    With no dedicated servers each worker also serves an equal share.
+    """
+
+    name = "ps"
+
+    def accepts(self, facts: Facts) -> str | None:
+        if facts.servers and facts.graph.update_scope == "model":
+            return "the optimizer must see all parameters at once, so it cannot run on separate servers"
+        if facts.graph.update_scope == "model" and facts.workers > 1:
+            return "the optimizer must see all parameters at once, so its work cannot be shared among servers"
+        return _data_parallel_objection(facts)
+
+    def propose(self, facts: Facts) -> Iterator[Proposal]:
+        members = tuple(range(facts.workers))
+        ranks = tuple(range(facts.workers, facts.workers + facts.servers)) or members
+        for bucket_bytes in _bucket_sizes(facts):
+            if facts.workers == 1 and not facts.servers:
+                yield _data_parallel(facts, local_buckets(facts))
+                continue
+            buckets = fill_buckets(facts.graph, members, "server", bucket_bytes)
+            yield _data_parallel(facts, _shared(facts, buckets, ranks))
+
+
+STRATEGIES: tuple[Strategy, ...] = (Single(), Ring(), ParameterServer())
+AUTO = "auto"
+STRATEGY_NAMES = (*(strategy.name for strategy in STRATEGIES), AUTO)
+
+
+def local_buckets(facts: Facts) -> tuple[Reduction, ...]:
+    """Return one purely local bucket per parameter type: nothing is sent, rank 0 updates."""
+    return fill_buckets(facts.graph, (0,), "local", 1 << 62)
+
+
+def even_owners(num_chunks: int, workers: int) -> tuple[int, ...]:
+    """Give each worker a run of chunks, as equal as possible."""
+    return tuple(chunk * workers // num_chunks for chunk in range(num_chunks))
+
+
+def _data_parallel_objection(facts: Facts) -> str | None:
+    if facts.workers > 1 and facts.graph.indivisible:
+        return f"the batch cannot be cut into chunks: {facts.graph.indivisible}"
+    return None
+
+
+def _data_parallel(facts: Facts, reductions: tuple[Reduction, ...]) -> Proposal:
+    chunks = facts.chunks or facts.workers
+    owners = even_owners(chunks, facts.workers)
+    placement = Placement(
+        num_chunks=chunks,
+        world_size=facts.workers + facts.servers,
+        owners={operator.name: owners for operator in facts.graph.operators},
+    )
+    return Proposal(placement=placement, reductions=reductions, workers=facts.workers, servers=facts.servers)
+
+
+def _bucket_sizes(facts: Facts) -> tuple[int, ...]:
+    """Sizes that make a difference: the first one that holds everything is the last one tried."""
+    total = facts.graph.parameter_bytes
+    smaller = tuple(size for size in BUCKET_BYTES if size < total)
+    return (*smaller, BUCKET_BYTES[-1])
+
+
+def _shared(facts: Facts, buckets: tuple[Reduction, ...], ranks: tuple[int, ...]) -> tuple[Reduction, ...]:
+    """Give each serving rank its share of every bucket."""
+
+    def shares(bucket: Reduction) -> tuple[Share, ...]:
+        if facts.graph.update_scope == "element":
+            return tuple(share for share in equal_shares(bucket.num_elements, ranks) if share.stop > share.start)
+        return whole_parameter_shares(bucket, facts.graph, ranks)
+
+    return tuple(replace(bucket, shares=shares(bucket)) for bucket in buckets)
+
+
+def named(name: str) -> Strategy:
+    """Return a strategy by the name that users type.
+
+    Raises:
+        PlanError: there is no such strategy.
+    """
+    for strategy in STRATEGIES:
+        if strategy.name == name:
+            return strategy
+    raise PlanError(f"unknown strategy {name!r}. Use one of: {', '.join(STRATEGY_NAMES)}")

@@ -1,0 +1,160 @@
+"""Where the bytes of messages lie: flat buckets of gradients and values that parameters are views of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from nfold.core.placement import Reduction
+from nfold.core.schedule import StatisticsGroup, Task
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "int64": torch.int64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The part of one parameter that lies in a range of a bucket."""
+
+    name: str
+    start: int
+    """Elements of the parameter, counted flat."""
+    stop: int
+    offset: int
+    """Where it begins in the bucket."""
+
+
+def pieces(reduction: Reduction, sizes: Mapping[str, int], start: int = 0, stop: int | None = None) -> list[Piece]:
+    """Return the parameters, or parts of them, in elements [start, stop) of a bucket."""
+    found, offset = [], 0
+    end = reduction.num_elements if stop is None else stop
+    for name in reduction.parameters:
+        low, high = max(start, offset), min(end, offset + sizes[name])
+        if low < high:
+            found.append(Piece(name, low - offset, high - offset, low))
+        offset += sizes[name]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """Elements [base, base + len(flat)) of a buffer."""
+
+    flat: torch.Tensor
+    base: int
+
+    def cut(self, start: int, stop: int) -> torch.Tensor:
+        return self.flat[start - self.base : stop - self.base]
+
+
+class Buffers:
+    """All flat buffers of one rank. On an accelerator the wire has a copy in host memory."""
+
+    def __init__(
+        self,
+        rank: int,
+        reductions: tuple[Reduction, ...],
+        groups: tuple[StatisticsGroup, ...],
+        num_chunks: int,
+        parameters: Mapping[str, nn.Parameter],
+        device: torch.device,
+    ) -> None:
+        self._device = device
+        self._regions: dict[str, _Region] = {}
+        self._scratch: dict[int, torch.Tensor] = {}
+        self._wires: dict[int, memoryview] = {}
+        self._sizes = {name: parameter.numel() for name, parameter in parameters.items()}
+        for reduction in reductions:
+            if reduction.route != "local":
+                self._allocate(rank, reduction, parameters)
+        for group in groups:
+            flat = torch.zeros(num_chunks * group.num_elements, dtype=DTYPES[group.dtype], device=device)
+            self._regions[group.name] = _Region(flat, 0)
+
+    def flat(self, buffer: str, start: int, stop: int) -> torch.Tensor:
+        """Return elements of a buffer."""
+        return self._regions[buffer].cut(start, stop)
+
+    def zero_gradients(self) -> None:
+        """Empty every bucket before the first backward of a step."""
+        for name, region in self._regions.items():
+            if name.startswith("gradient/"):
+                region.flat.zero_()
+
+    def outgoing(self, task: Task) -> memoryview:
+        """Return the bytes that a SEND takes."""
+        data = self.flat(task.buffer, task.start, task.stop)
+        if data.is_cpu:
+            return self._wire(task, data)
+        return as_bytes(data.cpu())
+
+    def incoming(self, task: Task) -> memoryview:
+        """Return where a RECV may write before its own turn has come: in place only where nothing is added."""
+        data = self.flat(task.buffer, task.start, task.stop)
+        if task.combine == "copy" and data.is_cpu:
+            return self._wire(task, data)
+        if task.id not in self._scratch:
+            self._scratch[task.id] = torch.empty_like(data, device="cpu")
+        return self._wire(task, self._scratch[task.id])
+
+    def combine(self, task: Task) -> None:
+        """Take in what a RECV brought."""
+        data = self.flat(task.buffer, task.start, task.stop)
+        if task.combine == "add":
+            data.add_(self._scratch[task.id].to(data.device))
+        elif not data.is_cpu:
+            data.copy_(self._scratch[task.id])
+
+    def _wire(self, task: Task, data: torch.Tensor) -> memoryview:
+        """Views are made once: they stay valid for the life of the buffers."""
+        if task.id not in self._wires:
+            self._wires[task.id] = as_bytes(data)
+        return self._wires[task.id]
+
+    def _allocate(self, rank: int, reduction: Reduction, parameters: Mapping[str, nn.Parameter]) -> None:
+        member = rank in reduction.members
+        share = next((share for share in reduction.shares if share.rank == rank), None)
+        if not member and share is None:
+            return
+        start, stop = (0, reduction.num_elements) if member or share is None else (share.start, share.stop)
+        dtype = DTYPES[reduction.dtype]
+        gradient = _Region(torch.zeros(stop - start, dtype=dtype, device=self._device), start)
+        self._regions[f"gradient/{reduction.name}"] = gradient
+        if reduction.route == "server":
+            value = _Region(torch.empty(stop - start, dtype=dtype, device=self._device), start)
+            self._regions[f"value/{reduction.name}"] = value
+            self._fill(value, reduction, parameters, start, stop)
+        if member:
+            self._attach(reduction, parameters)
+
+    def _fill(
+        self,
+        value: _Region,
+        reduction: Reduction,
+        parameters: Mapping[str, nn.Parameter],
+        start: int,
+        stop: int,
+    ) -> None:
+        for piece in pieces(reduction, self._sizes, start, stop):
+            source = parameters[piece.name].detach().reshape(-1)[piece.start : piece.stop]
+            value.cut(piece.offset, piece.offset + piece.stop - piece.start).copy_(source)
+
+    def _attach(self, reduction: Reduction, parameters: Mapping[str, nn.Parameter]) -> None:
+        """Make parameters and their gradients views of the bucket, so that no copy is needed to send or receive."""
+        for piece in pieces(reduction, self._sizes):
+            parameter = parameters[piece.name]
+            where = (piece.offset, piece.offset + parameter.numel())
+            parameter.grad = self.flat(f"gradient/{reduction.name}", *where).view(parameter.shape)
+            if reduction.route == "server":
+                parameter.data = self.flat(f"value/{reduction.name}", *where).view(parameter.shape)
+
+
+def as_bytes(tensor: torch.Tensor) -> memoryview:
+    """Return the memory of a contiguous tensor in host memory, writable."""
+    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

@@ -1,0 +1,166 @@
+"""Control messages between the coordinator and a rank: one JSON object, and bytes where tensors travel along.
+
+    magic  json length  blob length   json  blob
+    4 s    u32          u64
+
+The first thing a rank sends is the job's token; a connection without it is closed before anything else is read.
+"""
+
+import hashlib
+import hmac
+import json
+import queue
+import socket
+import struct
+import threading
+from typing import Any, Protocol
+
+from nfold.errors import RunError
+
+Message = dict[str, Any]
+
+_HEADER = struct.Struct("!4sIQ")
+_MAGIC = b"nfC1"
+_HELLO = struct.Struct("!4s32sI")
+_MAX_JSON_BYTES = 1 << 30
+
+
+class ChannelClosed(RunError):
+    """The other side is gone."""
+
+
+class Channel(Protocol):
+    """One side of the conversation between the coordinator and a rank."""
+
+    def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
+        """Send a message; raises ChannelClosed when the other side is gone."""
+        ...
+
+    def receive(self) -> tuple[Message, bytes]:
+        """Wait for a message; raises ChannelClosed when there will be none."""
+        ...
+
+    def close(self) -> None:
+        """End the conversation; a `receive` under way raises ChannelClosed on both sides."""
+        ...
+
+
+class SocketChannel:
+    """A channel over a connected socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._sending = threading.Lock()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @property
+    def local_host(self) -> str:
+        """The address by which the other side reaches us."""
+        return str(self._socket.getsockname()[0])
+
+    def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
+        """Send a message."""
+        text = json.dumps(message).encode()
+        try:
+            with self._sending:
+                self._socket.sendall(_HEADER.pack(_MAGIC, len(text), len(blob)) + text)
+                if len(blob):
+                    self._socket.sendall(blob)
+        except OSError as error:
+            raise ChannelClosed(f"the control connection broke: {error}") from error
+
+    def receive(self) -> tuple[Message, bytes]:
+        """Wait for a message."""
+        magic, text_bytes, blob_bytes = _HEADER.unpack(_read(self._socket, _HEADER.size))
+        if magic != _MAGIC or text_bytes > _MAX_JSON_BYTES:
+            raise ChannelClosed("the control connection carries something that is not nfold's protocol")
+        message = json.loads(_read(self._socket, text_bytes))
+        return message, _read(self._socket, blob_bytes) if blob_bytes else b""
+
+    def close(self) -> None:
+        """Close the socket."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # already gone: closing is all that is left to do
+        self._socket.close()
+
+
+def connect(host: str, port: int, token: str, rank: int, timeout_s: float = 30.0) -> SocketChannel:
+    """Dial the coordinator and show the token.
+
+    Raises:
+        ChannelClosed: nobody answers there.
+    """
+    try:
+        connection = socket.create_connection((host, port), timeout=timeout_s)
+        connection.sendall(_HELLO.pack(_MAGIC, _digest(token), rank))
+        connection.settimeout(None)
+    except OSError as error:
+        raise ChannelClosed(f"rank {rank} cannot reach the coordinator at {host}:{port}: {error}") from error
+    return SocketChannel(connection)
+
+
+def greet(connection: socket.socket, token: str, timeout_s: float) -> int | None:
+    """Read a newcomer's hello and return its rank, or None where the token is missing or wrong."""
+    connection.settimeout(timeout_s)
+    try:
+        magic, digest, rank = _HELLO.unpack(_read(connection, _HELLO.size))
+    except (OSError, ChannelClosed):
+        return None
+    connection.settimeout(None)
+    if magic != _MAGIC or not hmac.compare_digest(digest, _digest(token)):
+        return None
+    return int(rank)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _read(connection: socket.socket, num_bytes: int) -> bytes:
+    data = bytearray(num_bytes)
+    view, position = memoryview(data), 0
+    while position < num_bytes:
+        try:
+            count = connection.recv_into(view[position:])
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ChannelClosed(f"the control connection broke: {error}") from error
+        if count == 0:
+            raise ChannelClosed("the control connection was closed")
+        position += count
+    return bytes(data)
+
+
+class QueueChannel:
+    """A channel between threads of one process; `pair` makes both sides."""
+
+    def __init__(self, inbox: "queue.SimpleQueue[Any]", outbox: "queue.SimpleQueue[Any]") -> None:
+        self._inbox, self._outbox = inbox, outbox
+
+    @classmethod
+    def pair(cls) -> "tuple[QueueChannel, QueueChannel]":
+        """Return two connected sides."""
+        one: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        other: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        return cls(one, other), cls(other, one)
+
+    def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
+        """Send a message; it goes through JSON, so that threads and processes see the same."""
+        self._outbox.put((json.loads(json.dumps(message)), bytes(blob)))
+
+    def receive(self) -> tuple[Message, bytes]:
+        """Wait for a message."""
+        item = self._inbox.get()
+        if item is None:
+            self._inbox.put(None)
+            raise ChannelClosed("the control connection was closed")
+        message, blob = item
+        return message, blob
+
+    def close(self) -> None:
+        """Wake both sides."""
+        self._outbox.put(None)
+        self._inbox.put(None)

@@ -1,0 +1,408 @@
+"""Decides what the ranks of a job do next. Pure: events in, commands out; no clock, no sockets, no processes.
+
+    load ─> profile ─> listen, connect ─> probe ─> plan ─> build ─> until / evaluate / checkpoint .. ─> finish
+      └──────────────── any rank fails ──> post-mortem: who was first? ──> Failed
+
+The job is one generator that is sent events and yields commands, so it reads in the order in which things happen. Ranks
+may run a little ahead of what they reported, a window of about a third of a second, so that reports never hold up a
+step and a stop is never far away.
+"""
+
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from nfold.core import codec
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.graph import ModelGraph
+from nfold.core.plan import Plan
+from nfold.core.profile import Profile
+from nfold.core.trace import RankUsage, Span, StepParts, StepTrace
+from nfold.errors import NfoldError, ProgramError
+from nfold.planning.facts import Facts
+from nfold.planning.search import check, plan
+from nfold.runtime import events as ev
+from nfold.runtime.averages import averages
+from nfold.runtime.postmortem import Postmortem
+
+Flow = Generator[list[ev.Command], ev.Event, Any]
+
+WINDOW_S = 0.3
+FIRST_WINDOW = 4
+"""Steps that ranks may run ahead before a step time is known."""
+POSTMORTEM_S = 0.4
+"""How long the other ranks have to say what they saw, after the first bad news."""
+
+
+class Coordinator:
+    """One job."""
+
+    def __init__(
+        self,
+        settings: ev.JobSettings,
+        *,
+        cores: int,
+        known: ev.Known | None = None,
+        checkpoint: bytes = b"",
+        first_step: int = 0,
+    ) -> None:
+        self._settings, self._cores = settings, cores
+        self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
+        self._postmortem = Postmortem(settings.world_size)
+        self._gathers = 0
+        self._interrupted = False
+        self._flow = self._run()
+        self._over = False
+
+    def start(self, places: Mapping[int, tuple[str, int]]) -> list[ev.Command]:
+        """Return the first commands; call it once, when every rank has said hello.
+
+        Args:
+            places: host and process id of each rank.
+        """
+        for rank, (host, pid) in places.items():
+            self._postmortem.place(rank, host, pid)
+        return self._advance(None)
+
+    def handle(self, event: ev.Event) -> list[ev.Command]:
+        """Take in an event and return what to do about it."""
+        if self._over:
+            return []
+        if isinstance(event, ev.Left):
+            self._postmortem.left(event.rank, event.status)
+        elif isinstance(event, ev.Received) and event.message["is"] == "failed":
+            self._postmortem.failed(event.rank, event.message)
+        if self._postmortem.open:
+            return self._examine(event)
+        return self._advance(event)
+
+    def _advance(self, event: ev.Event | None) -> list[ev.Command]:
+        try:
+            return self._flow.send(event)  # type: ignore[arg-type]
+        except StopIteration as end:
+            self._over = True
+            return list(end.value or [])
+        except (NfoldError, KeyboardInterrupt) as error:
+            self._over = True
+            return [ev.Failed(error)]
+
+    def _examine(self, event: ev.Event) -> list[ev.Command]:
+        """Collect what every rank has to say, then name the first cause."""
+        if not self._postmortem.complete and not isinstance(event, ev.TimedOut):
+            return [ev.SetTimer(POSTMORTEM_S)] if self._postmortem.take_first() else []
+        self._over = True
+        return [ev.Failed(self._postmortem.error(), self._postmortem.details())]
+
+    # The job, in order
+
+    def _run(self) -> Flow:
+        everyone = tuple(range(self._settings.world_size))
+        ready = yield from self._ask(everyone, self._load_orders(), "ready")
+        facts = self._check_ready(ready)
+        known = self._known or (yield from self._measure(facts))
+        chosen = known.plan or self._plan(known, facts)
+        known = replace(known, plan=chosen)
+        total, per_epoch = self._count_steps(facts)
+        planned = ev.Planned(known, chosen, total, per_epoch, self._first_step)
+        if self._settings.plan_only:
+            yield from self._ask(everyone, {"do": "finish", "tag": 0}, "finished", before=[planned])
+            return [ev.Finished()]
+        idle = everyone[chosen.world_size :]
+        if idle:
+            yield from self._ask(idle, {"do": "finish", "tag": 0}, "finished")
+            self._postmortem.excuse(idle)
+        ranks = everyone[: chosen.world_size]
+        yield from self._ask(ranks, self._build_order(known, chosen, total), "built", self._checkpoint, [planned])
+        return (yield from self._train(ranks, chosen, facts, total, per_epoch))
+
+    def _load_orders(self) -> dict[str, Any]:
+        overrides = {"seed": self._settings.seed, "chunks": self._settings.chunks}
+        return {
+            "do": "load",
+            "threads": self._threads(self._settings.world_size),
+            "local_rank": 0,
+            "device": self._settings.device,
+            "overrides": {key: value for key, value in overrides.items() if value is not None},
+        }
+
+    def _threads(self, ranks: int) -> int:
+        return max(1, self._cores // ranks)
+
+    def _check_ready(self, ready: dict[int, dict[str, Any]]) -> dict[str, Any]:
+        """Compare what the ranks found; all must see the same program.
+
+        Raises:
+            ProgramError: they do not, or the batch is larger than the data.
+        """
+        facts = {**ready[0], "chunks": ready[0]["chunks"] or self._settings.default_chunks}
+        for rank, other in ready.items():
+            for key, what in (("num_samples", "samples of train_data()"), ("weights", "first weights (a checksum)")):
+                if other[key] != facts[key]:
+                    raise ProgramError(
+                        f"ranks 0 and {rank} built different programs: {what} are {facts[key]} and {other[key]}. "
+                        "Everything random in model() and train_data() must follow from the seed."
+                    )
+        if facts["batch_size"] > facts["num_samples"]:
+            raise ProgramError(
+                f"batch_size is {facts['batch_size']}, but train_data() has only {facts['num_samples']} samples. "
+                f"Use a batch size of at most {facts['num_samples']}."
+            )
+        return facts
+
+    def _measure(self, facts: dict[str, Any]) -> Flow:
+        """Profile on rank 0 while the others rest, then wire the ranks and probe the link between them."""
+        world = self._settings.world_size
+        threads = sorted({self._cores, self._threads(world)}, reverse=True)
+        order = {
+            "do": "profile",
+            "chunk_sizes": self._profiled_sizes(facts),
+            "threads": threads,
+            "own_threads": self._threads(world),
+        }
+        reply = (yield from self._ask((0,), order, "profiled"))[0]
+        node = codec.decode(Node, reply["node"])
+        graph = codec.decode(ModelGraph, reply["graph"])
+        profiles = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
+        self._check_wishes(graph, profiles, Cluster(nodes=(node,)), facts)
+        if world > 1:
+            node = replace(node, local=(yield from self._wire_and_probe()))
+        else:
+            yield from self._wire()
+        return ev.Known(graph=graph, profiles=profiles, cluster=Cluster(nodes=(node,)))
+
+    def _profiled_sizes(self, facts: dict[str, Any]) -> list[int]:
+        batch, chunks = facts["batch_size"], facts["chunks"] or self._settings.workers
+        return sorted({-(-batch // count) for count in (1, 2, max(1, chunks)) if count <= batch})
+
+    def _wire(self) -> Flow:
+        everyone = tuple(range(self._settings.world_size))
+        listening = yield from self._ask(everyone, {"do": "listen"}, "listening")
+        addresses = [listening[rank]["address"] for rank in everyone]
+        yield from self._ask(everyone, {"do": "connect", "addresses": addresses}, "connected")
+
+    def _wire_and_probe(self) -> Generator[list[ev.Command], ev.Event, Channel]:
+        yield from self._wire()
+        orders = [
+            ev.Order((0,), {"do": "probe", "peer": 1, "measures": True}),
+            ev.Order((1,), {"do": "probe", "peer": 0, "measures": False}),
+        ]
+        replies = yield from self._collect((0, 1), orders, "probed")
+        return codec.decode(Channel, replies[0]["channel"])
+
+    def _plan(self, known: ev.Known, facts: dict[str, Any]) -> Plan:
+        return plan(self._facts(known.graph, known.profiles, known.cluster, facts), self._settings.strategy)
+
+    def _check_wishes(
+        self, graph: ModelGraph, profiles: dict[int, Profile], cluster: Cluster, facts: dict[str, Any]
+    ) -> None:
+        """Refuse what makes no sense before anything is wired."""
+        check(self._facts(graph, profiles, cluster, facts), self._settings.strategy)
+
+    def _facts(self, graph: ModelGraph, profiles: dict[int, Profile], cluster: Cluster, facts: dict[str, Any]) -> Facts:
+        return Facts(
+            graph=graph,
+            profiles=profiles,
+            cluster=cluster,
+            nodes=(cluster.nodes[0].name,) * self._settings.world_size,
+            workers=self._settings.workers,
+            servers=self._settings.servers,
+            batch_size=facts["batch_size"],
+            chunks=facts["chunks"],
+        )
+
+    def _count_steps(self, facts: dict[str, Any]) -> tuple[int, int]:
+        per_epoch = -(-facts["num_samples"] // facts["batch_size"])
+        return self._settings.steps or facts["epochs"] * per_epoch, per_epoch
+
+    def _build_order(self, known: ev.Known, chosen: Plan, total: int) -> dict[str, Any]:
+        seconds = known.profiles[chosen.threads[0]].operators_s(chosen.batch_size / chosen.chunks)
+        complete = all(operator.name in seconds for operator in known.graph.operators)
+        return {
+            "do": "build",
+            "graph": codec.encode(known.graph),
+            "plan": codec.encode(chosen),
+            "operator_seconds": {name: list(pair) for name, pair in seconds.items()} if complete else None,
+            "total_steps": total,
+        }
+
+    # Training
+
+    def _train(self, ranks: tuple[int, ...], chosen: Plan, facts: dict[str, Any], total: int, per_epoch: int) -> Flow:
+        progress = _Progress(ranks, chosen, self._first_step, per_epoch)
+        commands: list[ev.Command] = []
+        has_test = bool(facts["has_test"]) and self._settings.evaluate
+        granted = ordered = self._first_step
+        allowed = granted if self._settings.lockstep else total
+        while progress.done < total or ordered < total:
+            stop = min(self._next_stop(granted, total, per_epoch), allowed, progress.done + progress.window())
+            if stop > granted and not self._interrupted:
+                commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
+                granted = stop
+                commands += self._orders_at(granted, ranks, total, per_epoch, has_test, progress)
+                ordered = granted
+                continue
+            if self._interrupted and progress.done == granted and not progress.pending:
+                break
+            event = yield commands
+            commands = []
+            if isinstance(event, ev.Interrupted):
+                self._interrupted = True
+            elif isinstance(event, ev.Continue):
+                allowed = min(total, allowed + 1)
+            elif isinstance(event, ev.Received):
+                commands += progress.take(event)
+        if self._interrupted and granted < total and self._settings.checkpoint_every != 0:
+            commands.append(ev.Order(ranks, {"do": "checkpoint", "tag": self._next_tag()}))
+            progress.pending.append((granted, "checkpoint", set(ranks)))
+        commands.append(ev.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
+        return (yield from self._finish(ranks, progress, commands))
+
+    def _finish(self, ranks: tuple[int, ...], progress: "_Progress", commands: list[ev.Command]) -> Flow:
+        left, model, usage = set(ranks), b"", {}
+        while left:
+            event = yield commands
+            commands = []
+            if not isinstance(event, ev.Received):
+                continue
+            if event.message["is"] == "finished":
+                left.discard(event.rank)
+                self._postmortem.excuse((event.rank,))
+                usage[event.rank] = codec.decode(RankUsage, event.message["usage"])
+                model = event.blob or model
+            else:
+                commands = progress.take(event)
+        order = tuple(usage[rank] for rank in sorted(usage))
+        return [*commands, ev.Finished(order, model, interrupted=self._interrupted)]
+
+    def _next_stop(self, granted: int, total: int, per_epoch: int) -> int:
+        """The next step after which something else than a step is due."""
+        stops = [total, (granted // per_epoch + 1) * per_epoch]
+        if self._settings.checkpoint_every:
+            stops.append((granted // self._settings.checkpoint_every + 1) * self._settings.checkpoint_every)
+        return min(stops)
+
+    def _orders_at(
+        self,
+        step: int,
+        ranks: tuple[int, ...],
+        total: int,
+        per_epoch: int,
+        has_test: bool,
+        progress: "_Progress",
+    ) -> list[ev.Command]:
+        commands: list[ev.Command] = []
+        ends_epoch = step % per_epoch == 0
+        if has_test and (ends_epoch or step == total):
+            commands.append(ev.Order(ranks, {"do": "evaluate", "tag": self._next_tag()}))
+            progress.pending.append((step, "evaluated", set(ranks)))
+        every = self._settings.checkpoint_every
+        due = ends_epoch if every is None else bool(every) and step % every == 0
+        if due or (step == total and every != 0):
+            commands.append(ev.Order(ranks, {"do": "checkpoint", "tag": self._next_tag()}))
+            progress.pending.append((step, "checkpoint", set(ranks)))
+        return commands
+
+    def _next_tag(self) -> int:
+        self._gathers += 1
+        return self._gathers
+
+    # Asking
+
+    def _ask(
+        self,
+        ranks: tuple[int, ...],
+        message: dict[str, Any],
+        reply: str,
+        blob: bytes = b"",
+        before: list[ev.Command] | None = None,
+    ) -> Flow:
+        """Send one order to ranks and return each one's reply."""
+        return (yield from self._collect(ranks, [*(before or []), ev.Order(ranks, message, blob)], reply))
+
+    def _collect(self, ranks: tuple[int, ...], commands: list[Any], reply: str) -> Flow:
+        replies: dict[int, dict[str, Any]] = {}
+        while len(replies) < len(ranks):
+            event = yield commands
+            commands = []
+            if isinstance(event, ev.Interrupted):
+                raise KeyboardInterrupt
+            if isinstance(event, ev.Received) and event.message["is"] == reply:
+                replies[event.rank] = event.message
+        return replies
+
+
+class _Progress:
+    """Joins the ranks' reports into steps, evaluations and checkpoints."""
+
+    def __init__(self, ranks: tuple[int, ...], chosen: Plan, first_step: int, per_epoch: int) -> None:
+        self._ranks, self._plan, self._per_epoch = ranks, chosen, per_epoch
+        self.done = first_step
+        self.pending: list[tuple[int, str, set[int]]] = []
+        """Evaluations and checkpoints that were ordered: after which step, what, and who has not replied."""
+        self._reports: dict[int, dict[int, dict[str, Any]]] = {}
+        self._sums: list[dict[str, list[float]]] = []
+        self._step_s: float | None = None
+
+    def window(self) -> int:
+        """Return how many steps ranks may run ahead of what they all reported."""
+        if self._step_s is None:
+            return FIRST_WINDOW
+        return max(2, round(WINDOW_S / max(self._step_s, 1e-6)))
+
+    def take(self, event: ev.Received) -> list[ev.Command]:
+        """Take in a report and return what became complete with it."""
+        kind = event.message["is"]
+        if kind == "steps":
+            for report in event.message["steps"]:
+                self._reports.setdefault(report["parts"]["step"], {})[event.rank] = report
+            return self._complete_steps()
+        if kind in ("evaluated", "checkpoint"):
+            return self._complete_pending(event, kind)
+        return []
+
+    def _complete_steps(self) -> list[ev.Command]:
+        done: list[ev.Command] = []
+        while len(self._reports.get(self.done, {})) == len(self._ranks):
+            done.append(self._step(self.done, self._reports.pop(self.done)))
+            self.done += 1
+        return done
+
+    def _step(self, step: int, reports: dict[int, dict[str, Any]]) -> ev.StepDone:
+        parts = tuple(codec.decode(StepParts, reports[rank]["parts"]) for rank in self._ranks)
+        self._step_s = max(part.step_s for part in parts)
+        losses = sorted(pair for report in reports.values() for pair in report["losses"])
+        loss = sum(value for _, value in losses)
+        return ev.StepDone(step, step // self._per_epoch, loss, parts, self._trace(step, reports, parts))
+
+    def _trace(self, step: int, reports: dict[int, dict[str, Any]], parts: tuple[StepParts, ...]) -> StepTrace | None:
+        if not any(report["spans"] for report in reports.values()):
+            return None
+        spans = [codec.decode(Span, span) for rank in self._ranks for span in reports[rank]["spans"]]
+        return StepTrace(
+            step=step,
+            origin="measured",
+            step_s=tuple(part.step_s for part in parts),
+            spans=tuple(spans),
+            begin_s=tuple(reports[rank]["begin_s"] for rank in self._ranks),
+        )
+
+    def _complete_pending(self, event: ev.Received, kind: str) -> list[ev.Command]:
+        """Replies come in the order of the orders, rank by rank; each belongs to the oldest that still waits for it."""
+        for entry in self.pending:
+            step, what, missing = entry
+            if what == kind and event.rank in missing:
+                missing.discard(event.rank)
+                break
+        else:
+            return []
+        commands: list[ev.Command] = []
+        if kind == "checkpoint" and event.blob:
+            commands.append(ev.KeepCheckpoint(step, event.blob))
+        if kind == "evaluated" and event.message["sums"]:
+            self._sums.append(event.message["sums"])
+        if not missing:
+            self.pending.remove(entry)
+            if kind == "evaluated":
+                commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, averages(self._sums)))
+                self._sums = []
+        return commands

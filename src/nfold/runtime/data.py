@@ -1,0 +1,106 @@
+"""Which samples a chunk holds, and how they get there while the previous step is computed."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch.utils.data import default_collate
+
+from nfold.core.placement import chunk_sizes
+from nfold.errors import ProgramError
+from nfold.program import describe
+
+Batch = tuple[Any, Any]
+"""Inputs and targets."""
+
+
+def sample_order(num_samples: int, epoch: int, seed: int) -> list[int]:
+    """Return the order in which an epoch visits the samples: each index once, the same on every rank."""
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % (1 << 63))
+    order: list[int] = torch.randperm(num_samples, generator=generator).tolist()
+    return order
+
+
+class Sampler:
+    """Maps (step, chunk) to sample indices. Steps count from 0 over all epochs."""
+
+    def __init__(self, num_samples: int, batch_size: int, num_chunks: int, seed: int) -> None:
+        self._num_samples, self._batch_size = num_samples, batch_size
+        self._num_chunks, self._seed = num_chunks, seed
+        self._order: tuple[int, list[int]] = (-1, [])
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of an epoch; the last one may be smaller."""
+        return -(-self._num_samples // self._batch_size)
+
+    def sizes(self, step: int) -> tuple[int, ...]:
+        """Return the samples of each chunk of a step."""
+        begin = step % self.steps_per_epoch * self._batch_size
+        return chunk_sizes(min(self._batch_size, self._num_samples - begin), self._num_chunks)
+
+    def indices(self, step: int, chunk: int) -> list[int]:
+        """Return the samples of one chunk."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        if self._order[0] != epoch:
+            self._order = (epoch, sample_order(self._num_samples, epoch, self._seed))
+        sizes = self.sizes(step)
+        begin = position * self._batch_size + sum(sizes[:chunk])
+        return self._order[1][begin : begin + sizes[chunk]]
+
+
+class ChunkLoader:
+    """Loads the chunks of one rank, a step ahead of their use."""
+
+    def __init__(self, dataset: Any, sampler: Sampler, chunks: tuple[int, ...], last_step: int) -> None:
+        self._dataset, self._sampler, self._chunks, self._last_step = dataset, sampler, chunks, last_step
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nfold-load")
+        self._futures: dict[tuple[int, int], Future[Batch]] = {}
+
+    def begin(self, step: int) -> None:
+        """Start loading this step, if it is not loaded yet, and the next one."""
+        for ahead in (step, step + 1):
+            if ahead >= self._last_step or not self._chunks or (ahead, self._chunks[0]) in self._futures:
+                continue
+            sizes = self._sampler.sizes(ahead)
+            for chunk in self._chunks:
+                if sizes[chunk]:
+                    indices = self._sampler.indices(ahead, chunk)
+                    self._futures[ahead, chunk] = self._pool.submit(collate, self._dataset, indices, "train_data")
+
+    def get(self, step: int, chunk: int) -> Batch:
+        """Return a chunk, once it is there.
+
+        Raises:
+            ProgramError: the dataset raised for one of its samples.
+        """
+        return self._futures.pop((step, chunk)).result()
+
+    def close(self) -> None:
+        """Stop loading."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def collate(dataset: Any, indices: list[int], what: str) -> Batch:
+    """Read samples and join them into one batch.
+
+    Raises:
+        ProgramError: a sample raised (its index is named), or the samples do not fit together.
+    """
+    fetch: Callable[[list[int]], list[Any]] | None = getattr(dataset, "__getitems__", None)
+    samples = [_read(dataset, index, what) for index in indices] if fetch is None else fetch(indices)
+    try:
+        joined = default_collate(samples)
+    except Exception as error:
+        raise ProgramError(f"samples {indices[:3]}.. of {what}() do not fit into one batch: {error}") from error
+    if not isinstance(joined, (list, tuple)) or len(joined) != 2:
+        raise ProgramError(f"an item of {what}() must be a pair (input, target), got {type(samples[0]).__name__}")
+    return joined[0], joined[1]
+
+
+def _read(dataset: Any, index: int, what: str) -> Any:
+    try:
+        return dataset[index]
+    except Exception as error:
+        raise ProgramError(f"item {index} of {what}() raised {describe(error)}") from error

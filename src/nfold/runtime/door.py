@@ -1,0 +1,121 @@
+"""Lets ranks in: accepts control connections, checks the token, and turns what ranks say into events."""
+
+import queue
+import socket
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from nfold.errors import ClusterError
+from nfold.runtime.channel import Channel, ChannelClosed, QueueChannel, SocketChannel, greet
+from nfold.runtime.events import Event, Left, Received
+
+HELLO_TIMEOUT_S = 5.0
+HOW_IT_ENDED = "closed its connection"
+
+Ended = Callable[[int], str | None]
+
+
+class Door(Protocol):
+    """How ranks reach the coordinator."""
+
+    host: str
+    port: int
+    channels: dict[int, Channel]
+
+    def close(self) -> None:
+        """Let nobody in any more, and end all conversations."""
+        ...
+
+
+class SocketDoor:
+    """Ranks come over TCP. A stranger without the token is sent away and the job goes on."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        token: str,
+        world_size: int,
+        events: "queue.SimpleQueue[Event]",
+        ended: Ended,
+    ) -> None:
+        """Listen.
+
+        Raises:
+            ClusterError: the port is in use, or the address is not ours.
+        """
+        try:
+            self._listener = socket.create_server((host, port), backlog=128)
+        except OSError as error:
+            raise ClusterError(
+                f"the coordinator cannot listen on {host}, port {port}: {error.strerror or error}. "
+                "Use another --port, or leave it out to take any free one."
+            ) from error
+        self.host, self.port = self._listener.getsockname()[:2]
+        self.channels: dict[int, Channel] = {}
+        self._token, self._world_size, self._events, self._ended = token, world_size, events, ended
+        self._lock = threading.Lock()
+        self.refused = 0
+        threading.Thread(target=self._accept, name="nfold-door", daemon=True).start()
+
+    def close(self) -> None:
+        """Let nobody in any more, and end all conversations."""
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # already closed
+        self._listener.close()
+        for channel in list(self.channels.values()):
+            channel.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._greet, args=(connection,), name="nfold-greeting", daemon=True).start()
+
+    def _greet(self, connection: socket.socket) -> None:
+        rank = greet(connection, self._token, HELLO_TIMEOUT_S)
+        with self._lock:
+            welcome = rank is not None and rank < self._world_size and rank not in self.channels
+            if not welcome or rank is None:
+                self.refused += 1
+                connection.close()
+                return
+            channel = self.channels[rank] = SocketChannel(connection)
+        listen(rank, channel, self._events, self._ended)
+
+
+class ThreadDoor:
+    """Ranks are threads; their channels are queues."""
+
+    host, port = "", 0
+
+    def __init__(self, world_size: int, events: "queue.SimpleQueue[Event]", ended: Ended) -> None:
+        self.channels: dict[int, Channel] = {}
+        self.far_ends: dict[int, QueueChannel] = {}
+        for rank in range(world_size):
+            near, self.far_ends[rank] = QueueChannel.pair()
+            self.channels[rank] = near
+            threading.Thread(
+                target=listen, args=(rank, near, events, ended), name=f"nfold-ear-{rank}", daemon=True
+            ).start()
+
+    def close(self) -> None:
+        """End all conversations."""
+        for channel in self.channels.values():
+            channel.close()
+
+
+def listen(rank: int, channel: Channel, events: "queue.SimpleQueue[Event]", ended: Ended) -> None:
+    """Turn a rank's messages into events until its channel ends."""
+    while True:
+        try:
+            message, blob = channel.receive()
+        except (ChannelClosed, ValueError):
+            events.put(Left(rank, ended(rank) or HOW_IT_ENDED))
+            return
+        events.put(Received(rank, message, blob))

@@ -1,0 +1,58 @@
+"""Loss and metrics on the test data, over the ranks that hold the whole model."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture.tree import map_tensors
+from nfold.errors import ProgramError
+from nfold.program import Program, describe
+from nfold.runtime.data import Batch, collate
+
+LOSS = "test_loss"
+
+
+def evaluate(
+    program: Program, model: nn.Module, dataset: Any, part: int, num_parts: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Evaluate every `num_parts`-th batch of the test data.
+
+    Returns:
+        name -> [sum over samples, number of samples], for the loss and each metric.
+    """
+    totals = {name: [0.0, 0.0] for name in (LOSS, *program.metrics)}
+    model.eval()
+    try:
+        with torch.no_grad():
+            for inputs, targets in _batches(program, dataset, part, num_parts, device):
+                outputs = model(inputs)
+                count = float(len(targets)) if hasattr(targets, "__len__") else 1.0
+                _add(totals[LOSS], float(program.loss(outputs, targets)), count)
+                for name in program.metrics:
+                    _add(totals[name], _metric(program, name, outputs, targets), count)
+    finally:
+        model.train()
+    return totals
+
+
+def _batches(program: Program, dataset: Any, part: int, num_parts: int, device: torch.device) -> Iterator[Batch]:
+    size = program.batch_size
+    for number, begin in enumerate(range(0, len(dataset), size)):
+        if number % num_parts == part:
+            indices = list(range(begin, min(begin + size, len(dataset))))
+            batch = collate(dataset, indices, "test_data")
+            yield map_tensors(lambda tensor: tensor.to(device), batch)
+
+
+def _metric(program: Program, name: str, outputs: Any, targets: Any) -> float:
+    try:
+        return float(program.metrics[name](outputs, targets))
+    except Exception as error:
+        raise ProgramError(f"the metric {name!r} raised {describe(error)}") from error
+
+
+def _add(total: list[float], value: float, count: float) -> None:
+    total[0] += value * count
+    total[1] += count

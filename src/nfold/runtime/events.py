@@ -1,0 +1,167 @@
+"""What the coordinator is told, and what it tells its shell to do. All plain data: a job can be replayed from a list."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nfold.core.cluster import Cluster
+from nfold.core.graph import ModelGraph
+from nfold.core.plan import Plan
+from nfold.core.profile import Profile
+from nfold.core.trace import RankUsage, StepParts, StepTrace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobSettings:
+    """What a user asked for."""
+
+    workers: int = 1
+    servers: int = 0
+    strategy: str = "auto"
+    steps: int | None = None
+    """Total steps; None: as many as the program's epochs have."""
+    chunks: int | None = None
+    """Instead of the program's own."""
+    default_chunks: int | None = None
+    """Where neither the user nor the program says; None: the planner chooses."""
+    seed: int | None = None
+    device: str = "auto"
+    checkpoint_every: int | None = None
+    """Steps between checkpoints; None: one at each end of an epoch; 0: none."""
+    evaluate: bool = True
+    plan_only: bool = False
+    lockstep: bool = False
+    """Play a step only when the caller asks for it."""
+
+    @property
+    def world_size(self) -> int:
+        """Ranks to start."""
+        return self.workers + self.servers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What an earlier part of the job settled, so that it is not measured again."""
+
+    graph: ModelGraph
+    profiles: dict[int, Profile]
+    cluster: Cluster
+    plan: Plan | None = None
+    """Replayed as it is; None: planned anew from the same measurements."""
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message of a rank."""
+
+    rank: int
+    message: dict[str, Any]
+    blob: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A rank's connection ended."""
+
+    rank: int
+    status: str
+    """How its process ended: `was killed by signal 9 (SIGKILL)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The user pressed Ctrl-C, or left the loop over steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """In lockstep: the caller wants one more step."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The timer that was asked for ran out."""
+
+
+Event = Received | Left | Interrupted | Continue | TimedOut
+
+# Commands
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Send a message to ranks."""
+
+    ranks: tuple[int, ...]
+    message: dict[str, Any]
+    blob: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Send TimedOut after a while."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan is made: keep it and what it rests on."""
+
+    known: Known
+    plan: Plan
+    total_steps: int
+    steps_per_epoch: int
+    first_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """All ranks have played a step."""
+
+    step: int
+    """Counts from 0."""
+    epoch: int
+    loss: float
+    parts: tuple[StepParts, ...]
+    trace: StepTrace | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Test loss and metrics after a number of steps."""
+
+    step: int
+    epoch: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCheckpoint:
+    """Write a checkpoint."""
+
+    step: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The job is over and every rank has said goodbye."""
+
+    usage: tuple[RankUsage, ...] = ()
+    model: bytes = b""
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job cannot go on: end every rank and raise."""
+
+    error: BaseException
+    details: str = field(default="", repr=False)
+    """For the log: tracebacks of the ranks."""
+
+
+Command = Order | SetTimer | Planned | StepDone | Evaluated | KeepCheckpoint | Finished | Failed

@@ -1,0 +1,95 @@
+"""Finds the first cause when ranks fail: one of them did something, the others only noticed."""
+
+from typing import Any
+
+from nfold.errors import NfoldError, NonFiniteLoss, ProgramError, WorkerLost
+
+_KINDS: dict[str, type[NfoldError]] = {"ProgramError": ProgramError, "NonFiniteLoss": NonFiniteLoss}
+
+
+class Postmortem:
+    """Collects how each rank ended. Open from the first bad news on."""
+
+    def __init__(self, world_size: int) -> None:
+        self._world_size = world_size
+        self._places: dict[int, str] = {}
+        self._failed: dict[int, dict[str, Any]] = {}
+        self._left: dict[int, str] = {}
+        self._excused: set[int] = set()
+        self._first = True
+        self.open = False
+
+    def place(self, rank: int, host: str, pid: int) -> None:
+        """Note where a rank runs."""
+        self._places[rank] = f"on {host}, pid {pid}"
+
+    def failed(self, rank: int, message: dict[str, Any]) -> None:
+        """Note what a rank said before it gave up."""
+        self._failed.setdefault(rank, message)
+        self.open = True
+
+    def left(self, rank: int, status: str) -> None:
+        """Note how a rank's process ended."""
+        if rank in self._excused:
+            return
+        self._left.setdefault(rank, status)
+        self.open = True
+
+    def excuse(self, ranks: tuple[int, ...]) -> None:
+        """These ranks are done: their leaving is no failure."""
+        self._excused.update(ranks)
+
+    def take_first(self) -> bool:
+        """Return True once: at the first bad news."""
+        first, self._first = self._first, False
+        return first
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has spoken or gone."""
+        return len({*self._failed, *self._left, *self._excused}) >= self._world_size
+
+    def error(self) -> NfoldError:
+        """Return the first cause as an error: a rank's own failure, else a death, else the first echo."""
+        causes = {rank: message for rank, message in self._failed.items() if not message["is_echo"]}
+        deaths = {rank: status for rank, status in self._left.items() if rank not in self._failed}
+        if causes:
+            rank, message = next(iter(causes.items()))
+            return self._own_failure(rank, message)
+        if deaths:
+            rank, status = next(iter(deaths.items()))
+            return WorkerLost(f"rank {rank} ({self._place(rank)}) {status}{self._when()}.{self._others()}")
+        rank, message = next(iter(self._failed.items()))
+        return WorkerLost(
+            f"rank {rank} ({self._place(rank)}) lost its connection{self._at(message)}: {message['text']}{self._others()}"
+        )
+
+    def details(self) -> str:
+        """Return every traceback, for the log."""
+        return "\n".join(f"rank {rank}:\n{message['traceback']}" for rank, message in self._failed.items())
+
+    def _own_failure(self, rank: int, message: dict[str, Any]) -> NfoldError:
+        kind = _KINDS.get(message["kind"], WorkerLost)
+        where = f"rank {rank} ({self._place(rank)}) failed {self._doing(message)}: "
+        if kind is ProgramError and message["step"] is None:
+            where = ""  # every rank sees the same program: which one said so first means nothing
+        return kind(f"{where}{message['text']}{self._others() if where else ''}")
+
+    def _doing(self, message: dict[str, Any]) -> str:
+        if message["step"] is not None:
+            return f"at step {message['step'] + 1}"
+        return f"while it should {message['doing']}"
+
+    def _at(self, message: dict[str, Any]) -> str:
+        return f" at step {message['step'] + 1}" if message["step"] is not None else ""
+
+    def _when(self) -> str:
+        steps = [message["step"] for message in self._failed.values() if message["step"] is not None]
+        return f" at step {max(steps) + 1}" if steps else ""
+
+    def _place(self, rank: int) -> str:
+        return self._places.get(rank, "unknown host")
+
+    def _others(self) -> str:
+        count = len({*self._failed, *self._left}) - 1
+        return "" if count < 1 else f" {count} other rank{'s' if count > 1 else ''} stopped because of it."

@@ -1,0 +1,200 @@
+"""One rank's part of a job, built from a plan: model, buffers, optimizers and the engine that plays its schedule."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture import Captured, StatisticsRecorder, capture_program
+from nfold.capture.random import LOCK, seed_all
+from nfold.core.graph import ModelGraph
+from nfold.core.plan import Plan
+from nfold.core.schedule import RankSchedule, Schedule
+from nfold.core.trace import Span, StepParts
+from nfold.errors import InternalError, ProgramError
+from nfold.planning.schedule import compile_schedule
+from nfold.program import Program, describe
+from nfold.runtime.buffers import Buffers
+from nfold.runtime.cells import Cells
+from nfold.runtime.data import ChunkLoader, Sampler
+from nfold.runtime.engine import Engine, Played
+from nfold.runtime.state import Checkpoint, contribution, join
+from nfold.runtime.updates import build_updaters
+from nfold.transport.base import Transport
+
+Clock = Callable[[], float]
+
+
+def build_model(program: Program, device: torch.device) -> nn.Module:
+    """Build the user's module from the program's seed.
+
+    Raises:
+        ProgramError: model() raised, or returned something else.
+    """
+    with LOCK:
+        seed_all(program.seed)
+        try:
+            model = program.model()
+        except Exception as error:
+            raise ProgramError(f"model() raised {describe(error)}") from error
+    if not isinstance(model, nn.Module):
+        raise ProgramError(f"model() must return a torch.nn.Module, got {type(model).__name__}")
+    return model.to(device).train()
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a rank tells of a step."""
+
+    parts: StepParts
+    losses: dict[int, float]
+    """Weighted loss by chunk, of the chunks whose loss was computed here."""
+    spans: tuple[Span, ...]
+    begin_s: float
+
+
+class Replica:
+    """One rank of one generation."""
+
+    def __init__(
+        self,
+        rank: int,
+        program: Program,
+        dataset: Any,
+        graph: ModelGraph,
+        plan: Plan,
+        transport: Transport,
+        *,
+        operator_seconds: dict[str, tuple[float, float]] | None,
+        device: torch.device,
+        last_step: int,
+        checkpoint: Checkpoint | None = None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self.rank, self.program, self.plan, self.device = rank, program, plan, device
+        self._graph, self._transport, self._clock = graph, transport, clock
+        self.model = build_model(program, device)
+        schedule = compile_schedule(
+            graph,
+            plan.placement,
+            plan.reductions,
+            batch_size=plan.batch_size,
+            operator_seconds=operator_seconds,
+        )
+        own = schedule.ranks[rank]
+        self._groups = tuple(group for group in schedule.statistics if rank in group.members)
+        if checkpoint is not None:
+            self.model.load_state_dict(checkpoint.model)
+        parameters = dict(self.model.named_parameters())
+        self._buffers = Buffers(rank, plan.reductions, self._groups, plan.chunks, parameters, device)
+        self._updaters = build_updaters(program, graph, plan.reductions, rank, self._buffers, parameters)
+        if checkpoint is not None:
+            for updater in self._updaters.values():
+                updater.restore(checkpoint.optimizer, {name: p.shape for name, p in parameters.items()})
+        self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
+        loaded = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
+        self._loader = ChunkLoader(dataset, self.sampler, loaded, last_step)
+        self._cells = self._build_cells(own, self._capture(dataset, own))
+        self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock)
+        self._previous_end_s: float | None = None
+
+    def _capture(self, dataset: Any, own: RankSchedule) -> Captured | None:
+        """Trace the model, unless this rank runs it whole and without seeds between its operators."""
+        cut = any(len(segment.operators) < len(self._graph.operators) for segment in own.segments)
+        random = any(operator.num_random for operator in self._graph.operators)
+        if self._graph.capture == "opaque" or not own.segments or not (cut or random):
+            return None
+        captured = capture_program(self.model, self.program, dataset)
+        if [op.name for op in captured.graph.operators] != [op.name for op in self._graph.operators]:
+            raise InternalError(f"rank {self.rank} captured another graph than the one planned with")
+        return captured
+
+    def _build_cells(self, own: RankSchedule, captured: Captured | None) -> Cells:
+        modules = [m for g in self._groups for op in g.operators for m in self._graph.operator(op).statistics]
+        recorder = StatisticsRecorder(self.model, tuple(dict.fromkeys(modules))) if modules else None
+        return Cells(
+            program=self.program,
+            model=self.model,
+            captured=captured,
+            graph=self._graph,
+            schedule=own,
+            reductions=self.plan.reductions,
+            groups=self._groups,
+            buffers=self._buffers,
+            updaters=self._updaters,
+            sampler=self.sampler,
+            loader=self._loader,
+            recorder=recorder,
+            device=self.device,
+        )
+
+    # Training
+
+    def step(self, index: int, *, keep_spans: bool) -> StepResult:
+        """Play one step."""
+        begin_s = self._clock() if self._previous_end_s is None else self._previous_end_s
+        sent_before = self._transport.sent_bytes
+        sizes = self.sampler.sizes(index)
+        self._cells.begin(index, sizes)
+        played = self._engine.play(index, sizes, keep_spans=keep_spans)
+        self._previous_end_s = played.end_s
+        parts = self._parts(index, played, played.end_s - begin_s, sum(sizes))
+        parts = replace(parts, sent_bytes=self._transport.sent_bytes - sent_before)
+        return StepResult(parts, dict(self._cells.losses), tuple(played.spans), played.begin_s)
+
+    def pause(self) -> None:
+        """Begin the next step's time at its own start: something that is no step comes between."""
+        self._previous_end_s = None
+
+    def _parts(self, index: int, played: Played, step_s: float, samples: int) -> StepParts:
+        seconds = played.seconds
+        known = sum(seconds.values()) + played.waited_s
+        return StepParts(
+            step=index,
+            rank=self.rank,
+            step_s=step_s,
+            input_s=seconds["LOAD"],
+            forward_s=seconds["F"],
+            backward_s=seconds["B"],
+            update_s=seconds["UPDATE"],
+            communication_s=played.waited_s,
+            other_s=max(0.0, step_s - known),
+            sent_bytes=0,
+            samples=samples,
+        )
+
+    # State
+
+    def contribution(self) -> bytes:
+        """Return what only this rank holds of the whole model's state."""
+        statistics = [
+            module
+            for group in self._groups
+            if group.members[0] == self.rank
+            for operator in group.operators
+            for module in self._graph.operator(operator).statistics
+        ]
+        return contribution(self.rank, self.plan.reductions, self._updaters, self.model, dict.fromkeys(statistics))
+
+    def join(self, parts: list[bytes], step: int) -> bytes:
+        """Join all ranks' contributions into a checkpoint."""
+        return join(parts, self.model, step, self.plan.chunks)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every worker holds the whole current model, so that each may evaluate a part of the test data."""
+        workers = set(range(self.plan.workers))
+        everywhere = all(workers <= set(reduction.members) for reduction in self.plan.reductions)
+        return everywhere and all(workers <= set(group.members) for group in self._groups)
+
+    def close(self) -> None:
+        """Stop loading."""
+        self._loader.close()
+
+
+def num_tags(schedule: Schedule) -> int:
+    """Return how many tags one step of a schedule uses."""
+    return 1 + max((task.tag for rank in schedule.ranks for task in rank.tasks), default=-1)

@@ -1,0 +1,151 @@
+"""The shell of a job: starts ranks, carries events to the coordinator and its orders back, and ends everything.
+
+Whatever happens (an exception, Ctrl-C, a rank that hangs), leaving the session ends every rank that it started.
+"""
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, Self
+
+from nfold.errors import RunError, WorkerLost
+from nfold.launch.base import Launcher
+from nfold.runtime import events as ev
+from nfold.runtime.channel import ChannelClosed
+from nfold.runtime.coordinator import Coordinator
+from nfold.runtime.door import Door
+
+BOOT_TIMEOUT_S = 180.0
+GRACE_S = 1.0
+"""How long ranks that are done, or were told to stop, have before they are killed."""
+POLL_S = 0.2
+"""While ranks start: how often to look whether one has died before it could say so."""
+
+Step = ev.Planned | ev.StepDone | ev.Evaluated | ev.KeepCheckpoint | ev.Finished
+
+
+class Session:
+    """One job from start to end; a context manager."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        launcher: Launcher,
+        door: Door,
+        events: "queue.SimpleQueue[ev.Event]",
+        *,
+        world_size: int,
+        token: str,
+        log: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._coordinator, self._launcher, self._door, self._events = coordinator, launcher, door, events
+        self._world_size, self._token, self._log, self._clock = world_size, token, log, clock
+        self._timers: list[threading.Timer] = []
+        self._old_handler: Any = None
+        self._interrupts = 0
+        self._finished = False
+
+    def __enter__(self) -> Self:
+        """Take over Ctrl-C and start the ranks."""
+        if threading.current_thread() is threading.main_thread():
+            self._old_handler = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            for rank in range(self._world_size):
+                self._launcher.start(rank, self._door.host, self._door.port, self._token)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End every rank and give Ctrl-C back."""
+        for timer in self._timers:
+            timer.cancel()
+        self._door.close()
+        self._launcher.stop(GRACE_S if self._finished else 0.0)
+        if self._old_handler is not None:
+            signal.signal(signal.SIGINT, self._old_handler)
+            self._old_handler = None
+
+    def run(self) -> Iterator[Step]:
+        """Yield what happens until the job is over.
+
+        Raises:
+            NfoldError: the job failed; the message names the first cause.
+            KeyboardInterrupt: Ctrl-C came before training began, or twice.
+        """
+        commands = self._coordinator.start(self._wait_for_hellos())
+        while True:
+            for command in commands:
+                if isinstance(command, ev.Failed):
+                    self._log(command.details)
+                    raise command.error
+                if isinstance(command, ev.Order):
+                    self._send(command)
+                elif isinstance(command, ev.SetTimer):
+                    self._set_timer(command.seconds)
+                else:
+                    self._finished = isinstance(command, ev.Finished)
+                    yield command
+                    if self._finished:
+                        return
+            commands = self._coordinator.handle(self._events.get())
+
+    def ask_for_step(self) -> None:
+        """In lockstep: let the ranks play one more step."""
+        self._events.put(ev.Continue())
+
+    def interrupt(self) -> None:
+        """Ask for an orderly end after the steps under way."""
+        self._events.put(ev.Interrupted())
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._interrupts += 1
+        if self._interrupts > 1:
+            raise KeyboardInterrupt
+        self.interrupt()
+
+    def _wait_for_hellos(self) -> dict[int, tuple[str, int]]:
+        """Wait until every rank is there, or one has died on the way."""
+        places: dict[int, tuple[str, int]] = {}
+        deadline_s = self._clock() + BOOT_TIMEOUT_S
+        while len(places) < self._world_size:
+            try:
+                event = self._events.get(timeout=POLL_S)
+            except queue.Empty:
+                self._check_boot(set(range(self._world_size)) - set(places), deadline_s)
+                continue
+            if isinstance(event, ev.Interrupted):
+                raise KeyboardInterrupt
+            if isinstance(event, ev.Left):
+                raise WorkerLost(f"rank {event.rank} {event.status} while it started. See the log.")
+            if isinstance(event, ev.Received) and event.message["is"] == "hello":
+                places[event.rank] = (event.message["host"], event.message["pid"])
+        return places
+
+    def _check_boot(self, missing: set[int], deadline_s: float) -> None:
+        for rank in sorted(missing):
+            how = self._launcher.ended(rank, 0.0)
+            if how is not None:
+                raise WorkerLost(f"rank {rank} {how} before it reached the coordinator. See the log.")
+        if self._clock() > deadline_s:
+            names = ", ".join(map(str, sorted(missing)))
+            raise RunError(f"rank {names} did not start within {BOOT_TIMEOUT_S:.0f} s. See the log.")
+
+    def _send(self, order: ev.Order) -> None:
+        for rank in order.ranks:
+            try:
+                self._door.channels[rank].send(order.message, order.blob)
+            except ChannelClosed:
+                continue  # its reader reports the loss, with how the rank ended
+
+    def _set_timer(self, seconds: float) -> None:
+        timer = threading.Timer(seconds, lambda: self._events.put(ev.TimedOut()))
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)

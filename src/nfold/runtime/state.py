@@ -1,0 +1,153 @@
+"""The whole model's state from what each rank holds, as one file that needs no nfold to read.
+
+State belongs to parameters, not to ranks: every rank contributes what only it has, rank 0 joins it, and any number of
+ranks under any plan can take it back. A checkpoint is a safetensors file:
+
+    model.NAME             the plain module's state dict
+    optimizer.NAME.KEY     whatever the optimizer keeps for that parameter
+    metadata "nfold"       step, chunks and plain values, as JSON
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import nn
+
+from nfold.core.placement import Reduction
+from nfold.errors import CheckpointError
+from nfold.runtime.updates import OptimizerState, Updater, collect
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A training state: the parameters after `step` steps, and what it takes to go on."""
+
+    step: int
+    chunks: int
+    model: dict[str, torch.Tensor]
+    optimizer: OptimizerState
+
+
+def contribution(
+    rank: int,
+    reductions: Iterable[Reduction],
+    updaters: Mapping[str, Updater],
+    model: nn.Module,
+    statistics_modules: Iterable[str],
+) -> bytes:
+    """Return what this rank alone must give to the whole model's state: safetensors bytes."""
+    parameters = dict(model.named_parameters())
+    owned = [name for reduction in reductions if reduction.members[0] == rank for name in reduction.parameters]
+    tensors = {f"model.{name}": parameters[name].detach().cpu().clone() for name in owned}
+    for module in statistics_modules:
+        for name, buffer in model.get_submodule(module).named_buffers(recurse=False):
+            tensors[f"model.{module}.{name}"] = buffer.detach().cpu().clone()
+    return _pack(tensors, _own_state(rank, reductions, updaters, parameters), {})
+
+
+def join(parts: Iterable[bytes], model: nn.Module, step: int, chunks: int) -> bytes:
+    """Join all contributions into a checkpoint; what nobody contributed is as this rank's module has it."""
+    tensors = {f"model.{name}": tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+    aliases = _aliases(model)
+    optimizer = OptimizerState()
+    for part in parts:
+        loaded, state, _ = _unpack(part)
+        for name, tensor in loaded.items():
+            for alias in aliases.get(name, (name,)):
+                tensors[alias] = tensor.clone()
+        _merge(optimizer, state)
+    return _pack(tensors, optimizer, {"step": step, "chunks": chunks})
+
+
+def plain_model(checkpoint: bytes) -> bytes:
+    """Return only the module's state dict: what `model.safetensors` holds."""
+    tensors, _, _ = _unpack(checkpoint)
+    return save_tensors(
+        {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
+    )
+
+
+def read_checkpoint(data: bytes) -> Checkpoint:
+    """Return the training state that a checkpoint's bytes hold.
+
+    Raises:
+        CheckpointError: they hold something else.
+    """
+    try:
+        tensors, optimizer, facts = _unpack(data)
+        model = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
+        return Checkpoint(facts["step"], facts["chunks"], model, optimizer)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"this is not a checkpoint of nfold, or it is damaged: {error}") from error
+
+
+def _own_state(
+    rank: int,
+    reductions: Iterable[Reduction],
+    updaters: Mapping[str, Updater],
+    parameters: Mapping[str, nn.Parameter],
+) -> OptimizerState:
+    """Optimizer state of which this rank is the first holder: its shares, or buckets whose first member it is."""
+    sizes = {name: parameter.numel() for name, parameter in parameters.items()}
+    own = {
+        name
+        for reduction in reductions
+        if reduction.route == "server" or reduction.members[0] == rank
+        for name in reduction.parameters
+    }
+    parts = [part for updater in updaters.values() for part in updater.state() if part[0].name in own]
+    state = collect(parts, sizes)
+    for name, tensors in state.tensors.items():
+        for key, tensor in tensors.items():
+            if tensor.numel() == sizes[name]:
+                tensors[key] = tensor.view(parameters[name].shape)
+    return state
+
+
+def _merge(into: OptimizerState, part: OptimizerState) -> None:
+    """Shares of one parameter come from several ranks, each zero where the others have something."""
+    for name, tensors in part.tensors.items():
+        for key, tensor in tensors.items():
+            have = into.tensors.setdefault(name, {})
+            is_share = key in have and tensor.dim() > 0
+            have[key] = have[key] + tensor if is_share else tensor
+    into.scalars.update(part.scalars)
+    into.groups.update(part.groups)
+
+
+def _aliases(model: nn.Module) -> dict[str, tuple[str, ...]]:
+    """Every key of the state dict, by the first key of the tensor that it shares."""
+    first: dict[int, str] = {}
+    aliases: dict[str, tuple[str, ...]] = {}
+    for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
+        key = first.setdefault(id(tensor), f"model.{name}")
+        aliases[key] = (*aliases.get(key, ()), f"model.{name}")
+    return aliases
+
+
+def _pack(tensors: dict[str, torch.Tensor], optimizer: OptimizerState, facts: dict[str, Any]) -> bytes:
+    everything = dict(tensors)
+    for name, state in optimizer.tensors.items():
+        for key, tensor in state.items():
+            everything[f"optimizer.{name}.{key}"] = tensor.detach().cpu().contiguous()
+    plain = {**facts, "scalars": optimizer.scalars, "groups": optimizer.groups}
+    contiguous = {name: tensor.contiguous() for name, tensor in everything.items()}
+    return save_tensors(contiguous, metadata={"nfold": json.dumps(plain)})
+
+
+def _unpack(data: bytes) -> tuple[dict[str, torch.Tensor], OptimizerState, dict[str, Any]]:
+    header_bytes = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + header_bytes])
+    facts = json.loads(header["__metadata__"]["nfold"])
+    tensors = load_tensors(data)
+    optimizer = OptimizerState(scalars=facts.pop("scalars"), groups=facts.pop("groups"))
+    for name in [name for name in tensors if name.startswith("optimizer.")]:
+        parameter, _, key = name.removeprefix("optimizer.").rpartition(".")
+        optimizer.tensors.setdefault(parameter, {})[key] = tensors.pop(name)
+    return tensors, optimizer, facts

@@ -1,0 +1,170 @@
+"""Optimizer steps over what a rank updates: whole parameters, or its share of a bucket.
+
+The user's optimizer is built once per bucket, over exactly the pieces that this rank updates. Planning has checked that
+this gives the same result as one optimizer over everything (`ModelGraph.update_scope`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.core.graph import ModelGraph
+from nfold.core.placement import Reduction
+from nfold.planning.schedule import ALL_REDUCTIONS
+from nfold.program import Program
+from nfold.runtime.buffers import Buffers, Piece, pieces
+
+Scalar = bool | int | float | str | None
+
+
+@dataclass(slots=True)
+class OptimizerState:
+    """An optimizer's state by parameter name, whole parameters whatever the shares were."""
+
+    tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
+    scalars: dict[str, dict[str, Scalar]] = field(default_factory=dict)
+    groups: dict[str, dict[str, Scalar]] = field(default_factory=dict)
+    """Hyper-parameters of each parameter's group, as far as they are plain values."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A piece of a parameter in the hands of one optimizer."""
+
+    piece: Piece
+    tensor: nn.Parameter
+
+
+class Updater:
+    """One optimizer over the pieces that one UPDATE task changes."""
+
+    def __init__(self, program: Program, held: list[_Held], extra: list[nn.Parameter]) -> None:
+        self._held = held
+        self._optimizer = program.optimizer([*(each.tensor for each in held), *extra])
+
+    def step(self) -> None:
+        """Apply the gradients."""
+        self._optimizer.step()
+
+    def forget_gradients(self) -> None:
+        """Let the next backward make new gradients."""
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def state(self) -> list[tuple[Piece, dict[str, Any], dict[str, Scalar]]]:
+        """Return what the optimizer keeps for each piece, and its group's plain hyper-parameters."""
+        groups = {id(tensor): group for group in self._optimizer.param_groups for tensor in group["params"]}
+        return [
+            (each.piece, dict(self._optimizer.state.get(each.tensor, {})), _plain(groups.get(id(each.tensor), {})))
+            for each in self._held
+        ]
+
+    def restore(self, saved: OptimizerState, shapes: Mapping[str, torch.Size]) -> None:
+        """Take back what `collect` gathered, cut to this updater's pieces."""
+        for each in self._held:
+            name = each.piece.name
+            for group in self._optimizer.param_groups:
+                if any(tensor is each.tensor for tensor in group["params"]):
+                    group.update(saved.groups.get(name, {}))
+            state: dict[str, Any] = dict(saved.scalars.get(name, {}))
+            for key, tensor in saved.tensors.get(name, {}).items():
+                state[key] = _cut(tensor, each, shapes[name])
+            if state:
+                self._optimizer.state[each.tensor] = state
+
+
+def build_updaters(
+    program: Program,
+    graph: ModelGraph,
+    reductions: tuple[Reduction, ...],
+    rank: int,
+    buffers: Buffers,
+    parameters: Mapping[str, nn.Parameter],
+) -> dict[str, Updater]:
+    """Return this rank's updaters by the reduction that their UPDATE task names."""
+    sizes = {name: parameter.numel() for name, parameter in parameters.items()}
+    held = {
+        reduction.name: _held(reduction, rank, graph, buffers, parameters, sizes)
+        for reduction in reductions
+        if rank in (reduction.members if reduction.route != "server" else [s.rank for s in reduction.shares])
+    }
+    if graph.update_scope == "model":
+        everything = [each for pieces_held in held.values() for each in pieces_held]
+        return {ALL_REDUCTIONS: Updater(program, *_ordered(everything, parameters))} if everything else {}
+    whole = len(held) == 1 and next(iter(held)) in {r.name for r in reductions if r.route == "local"}
+    return {
+        name: Updater(program, *(_ordered(each, parameters) if whole else (each, [])))
+        for name, each in held.items()
+        if each
+    }
+
+
+def _ordered(held: list[_Held], parameters: Mapping[str, nn.Parameter]) -> tuple[list[_Held], list[nn.Parameter]]:
+    """Put whole parameters in the module's own order, and add those that no reduction holds (frozen or unused)."""
+    by_name = {each.piece.name: each for each in held}
+    ordered = [by_name[name] for name in parameters if name in by_name]
+    return ordered, [parameter for name, parameter in parameters.items() if name not in by_name]
+
+
+def _held(
+    reduction: Reduction,
+    rank: int,
+    graph: ModelGraph,
+    buffers: Buffers,
+    parameters: Mapping[str, nn.Parameter],
+    sizes: Mapping[str, int],
+) -> list[_Held]:
+    if reduction.route != "server":
+        return [_Held(piece, parameters[piece.name]) for piece in pieces(reduction, sizes)]
+    share = next(share for share in reduction.shares if share.rank == rank)
+    return [
+        _Held(piece, _piece_parameter(reduction, piece, buffers, parameters, whole=graph.update_scope == "parameter"))
+        for piece in pieces(reduction, sizes, share.start, share.stop)
+    ]
+
+
+def _piece_parameter(
+    reduction: Reduction, piece: Piece, buffers: Buffers, parameters: Mapping[str, nn.Parameter], *, whole: bool
+) -> nn.Parameter:
+    """A parameter over the bucket's own memory: updating it changes the value that is sent back."""
+    where = (piece.offset, piece.offset + piece.stop - piece.start)
+    shape = parameters[piece.name].shape if whole else torch.Size([piece.stop - piece.start])
+    tensor = nn.Parameter(buffers.flat(f"value/{reduction.name}", *where).view(shape))
+    tensor.grad = buffers.flat(f"gradient/{reduction.name}", *where).view(shape)
+    return tensor
+
+
+def collect(parts: list[tuple[Piece, dict[str, Any], dict[str, Scalar]]], sizes: Mapping[str, int]) -> OptimizerState:
+    """Join the state of pieces into the state of whole parameters (flat; `restore` gives the shape back)."""
+    joined = OptimizerState()
+    for piece, state, group in parts:
+        joined.groups[piece.name] = group
+        for key, value in state.items():
+            if not isinstance(value, torch.Tensor):
+                joined.scalars.setdefault(piece.name, {})[key] = value
+            elif value.dim() == 0 or value.numel() != piece.stop - piece.start:
+                joined.tensors.setdefault(piece.name, {})[key] = value.detach().clone()
+            else:
+                tensors = joined.tensors.setdefault(piece.name, {})
+                if key not in tensors:
+                    tensors[key] = torch.zeros(sizes[piece.name], dtype=value.dtype)
+                tensors[key][piece.start : piece.stop] = value.detach().reshape(-1).to(tensors[key].device)
+    return joined
+
+
+def _cut(tensor: torch.Tensor, held: _Held, shape: torch.Size) -> torch.Tensor:
+    """Take a piece's part of a whole state tensor; tensors of another size (a step count) are copied as they are."""
+    if tensor.numel() != shape.numel():
+        return tensor.clone()
+    part = tensor.reshape(-1)[held.piece.start : held.piece.stop]
+    return part.to(held.tensor.device).view(held.tensor.shape).clone()
+
+
+def _plain(group: Mapping[str, Any]) -> dict[str, Scalar]:
+    return {
+        key: value
+        for key, value in group.items()
+        if key != "params" and (value is None or isinstance(value, (bool, int, float, str)))
+    }

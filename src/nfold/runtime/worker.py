@@ -1,0 +1,372 @@
+"""One rank: does what the coordinator says, one order after another.
+
+    coordinator            rank
+    load            -->    ready        imports the script, builds the data, checks the model's first weights
+    profile         -->    profiled     rank 0 only
+    listen, connect -->    connected    the mesh of connections between ranks
+    probe           -->    probed       how fast bytes move
+    build           -->    built        model, buffers and engine for the plan
+    until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported
+    evaluate, checkpoint, finish
+
+Orders are read by a thread and done in sequence, so the coordinator may send the next one before the last is done.
+"""
+
+import gc
+import os
+import queue
+import resource
+import socket
+import threading
+import time
+import traceback
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from nfold.core import codec
+from nfold.core.cluster import Channel as LinkChannel
+from nfold.core.cluster import Node
+from nfold.core.graph import ModelGraph
+from nfold.core.plan import Plan
+from nfold.core.profile import Profile
+from nfold.core.trace import RankUsage
+from nfold.errors import NfoldError, PeerLost, ProgramError, TransportError
+from nfold.program import Program, describe
+from nfold.runtime.channel import Channel, ChannelClosed, Message
+from nfold.runtime.evaluation import evaluate
+from nfold.runtime.gather import gather
+from nfold.runtime.replica import Replica, StepResult, build_model
+from nfold.runtime.state import plain_model, read_checkpoint
+from nfold.transport.base import Transport
+
+FLUSH_S = 0.05
+"""Step reports are sent together, at most this long after the first of them."""
+KEPT_STEPS = 8
+"""Steps whose tasks are reported one by one: the first ones after warm-up."""
+WARM_UP_STEPS = 3
+
+
+class Wiring(Protocol):
+    """Connects a rank to the others; one implementation per transport."""
+
+    def listen(self) -> list[Any]:
+        """Return the address at which others reach this rank."""
+        ...
+
+    def connect(self, rank: int, addresses: list[list[Any]]) -> Transport:
+        """Return the transport once all ranks are connected."""
+        ...
+
+
+class Tools(Protocol):
+    """What a rank needs from layers that the runtime does not know."""
+
+    def profile(self, program: Program, chunk_sizes: tuple[int, ...], num_threads: int) -> tuple[ModelGraph, Profile]:
+        """Capture and time the program on this machine."""
+        ...
+
+    def node(self) -> Node:
+        """Describe this machine."""
+        ...
+
+    def probe(self, transport: Transport, peer: int, *, measures: bool) -> LinkChannel | None:
+        """Measure the channel to a peer; one side measures, the other answers."""
+        ...
+
+
+class Worker:
+    """Carries out one rank's orders."""
+
+    def __init__(
+        self,
+        rank: int,
+        channel: Channel,
+        load: Callable[[], Program],
+        wiring: Wiring,
+        tools: Tools,
+        *,
+        script: Path | None,
+        abandon: Callable[[], None],
+        owns_process: bool,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.rank = rank
+        self._channel, self._load_program, self._wiring, self._tools = channel, load, wiring, tools
+        self._script = script
+        self._abandon, self._owns_process, self._clock = abandon, owns_process, clock
+        self._orders: queue.SimpleQueue[tuple[Message, bytes]] = queue.SimpleQueue()
+        self._program: Program | None = None
+        self._datasets: dict[str, Any] = {}
+        self._transport: Transport | None = None
+        self._replica: Replica | None = None
+        self._next_step = self._kept_from = 0
+        self._flushed_s = self._built_s = self._built_cpu_s = 0.0
+        self._reports: list[Message] = []
+        self._doing = "starting"
+        self._device = torch.device("cpu")
+
+    def run(self) -> int:
+        """Do orders until the last one; return the exit code."""
+        threading.Thread(target=self._read_orders, name=f"nfold-orders-{self.rank}", daemon=True).start()
+        try:
+            self._channel.send({"is": "hello", "host": socket.gethostname(), "pid": os.getpid()})
+            while True:
+                order, blob = self._orders.get()
+                self._doing = order["do"]
+                getattr(self, f"_do_{order['do']}")(order, blob)
+                if order["do"] == "finish":
+                    return 0
+        except ChannelClosed:
+            return 1
+        except Exception as error:
+            self._report_failure(error)
+            return 1
+        finally:
+            self._close()
+
+    def _read_orders(self) -> None:
+        try:
+            while True:
+                self._orders.put(self._channel.receive())
+        except ChannelClosed:
+            self._abandon()
+
+    # Setting up
+
+    def _do_load(self, order: Message, blob: bytes) -> None:
+        del blob
+        if self._owns_process:
+            torch.set_num_threads(order["threads"])
+        self._device = _device(order["device"], order["local_rank"])
+        program = self._load_program()
+        self._program = replace(program, **{key: value for key, value in order["overrides"].items()})
+        self._datasets = {"train": _dataset(program.train_data, "train_data")}
+        if program.test_data is not None:
+            self._datasets["test"] = _dataset(program.test_data, "test_data")
+        self._channel.send(
+            {
+                "is": "ready",
+                "num_samples": len(self._datasets["train"]),
+                "has_test": "test" in self._datasets,
+                "batch_size": self._program.batch_size,
+                "epochs": self._program.epochs,
+                "chunks": self._program.chunks,
+                "weights": _checksum(build_model(self._program, torch.device("cpu"))),
+            }
+        )
+
+    def _do_profile(self, order: Message, blob: bytes) -> None:
+        del blob
+        profiles, graph = {}, None
+        for threads in order["threads"]:
+            graph, profile = self._tools.profile(self._the_program, tuple(order["chunk_sizes"]), threads)
+            profiles[threads] = codec.encode(profile)
+        if self._owns_process:
+            torch.set_num_threads(order["own_threads"])
+        assert graph is not None
+        node = codec.encode(self._tools.node())
+        self._channel.send({"is": "profiled", "graph": codec.encode(graph), "profiles": profiles, "node": node})
+
+    def _do_listen(self, order: Message, blob: bytes) -> None:
+        del order, blob
+        self._channel.send({"is": "listening", "address": self._wiring.listen()})
+
+    def _do_connect(self, order: Message, blob: bytes) -> None:
+        del blob
+        self._transport = self._wiring.connect(self.rank, order["addresses"])
+        self._channel.send({"is": "connected"})
+
+    def _do_probe(self, order: Message, blob: bytes) -> None:
+        del blob
+        link = self._tools.probe(self._the_transport, order["peer"], measures=order["measures"])
+        self._channel.send({"is": "probed", "channel": codec.encode(link) if link else None})
+
+    def _do_build(self, order: Message, blob: bytes) -> None:
+        checkpoint = read_checkpoint(blob) if blob else None
+        self._next_step = checkpoint.step if checkpoint else 0
+        self._kept_from = self._next_step + WARM_UP_STEPS
+        seconds, plan = order["operator_seconds"], codec.decode(Plan, order["plan"])
+        if self._owns_process:
+            torch.set_num_threads(plan.threads[self.rank])
+        self._replica = Replica(
+            self.rank,
+            self._the_program,
+            self._datasets["train"],
+            codec.decode(ModelGraph, order["graph"]),
+            plan,
+            self._the_transport,
+            operator_seconds=seconds and {name: (pair[0], pair[1]) for name, pair in seconds.items()},
+            device=self._device,
+            last_step=order["total_steps"],
+            checkpoint=checkpoint,
+            clock=self._clock,
+        )
+        gc.collect()
+        self._built_s, self._built_cpu_s = self._clock(), time.process_time()
+        self._channel.send({"is": "built"})
+
+    # Training
+
+    def _do_until(self, order: Message, blob: bytes) -> None:
+        del blob
+        replica = self._the_replica
+        self._doing = "training"
+        while self._next_step < order["step"]:
+            keep = 0 <= self._next_step - self._kept_from < KEPT_STEPS
+            result = replica.step(self._next_step, keep_spans=keep)
+            self._next_step += 1
+            self._report_step(result)
+        if self._orders.empty():
+            self._flush()
+            replica.pause()
+
+    def _report_step(self, result: StepResult) -> None:
+        parts = codec.encode(result.parts)
+        spans = [codec.encode(span) for span in result.spans]
+        self._reports.append(
+            {"parts": parts, "losses": list(result.losses.items()), "spans": spans, "begin_s": result.begin_s}
+        )
+        if self._clock() - self._flushed_s >= FLUSH_S:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._reports:
+            self._channel.send({"is": "steps", "steps": self._reports})
+            self._reports = []
+        self._flushed_s = self._clock()
+
+    def _do_evaluate(self, order: Message, blob: bytes) -> None:
+        del blob
+        replica, plan = self._the_replica, self._the_replica.plan
+        self._pause()
+        model, part, num_parts = replica.model, self.rank, plan.workers
+        if not replica.is_complete:
+            whole = self._gather(order["tag"])
+            model, part, num_parts = build_model(self._the_program, self._device), self.rank, 1
+            if whole is not None:
+                model.load_state_dict(read_checkpoint(whole).model)
+        sums: dict[str, list[float]] = {}
+        if part < num_parts:
+            sums = evaluate(self._the_program, model, self._datasets["test"], part, num_parts, self._device)
+        self._channel.send({"is": "evaluated", "sums": sums})
+
+    def _do_checkpoint(self, order: Message, blob: bytes) -> None:
+        del blob
+        self._pause()
+        whole = self._gather(order["tag"])
+        self._channel.send({"is": "checkpoint", "step": self._next_step}, whole or b"")
+
+    def _do_finish(self, order: Message, blob: bytes) -> None:
+        del blob
+        self._pause()
+        usage = None
+        model = b""
+        if self._replica is not None:
+            whole = self._gather(order["tag"])
+            model = plain_model(whole) if whole is not None else b""
+            usage = codec.encode(self._usage(self._replica.plan))
+        self._channel.send({"is": "finished", "usage": usage}, model)
+
+    def _pause(self) -> None:
+        self._flush()
+        if self._replica is not None:
+            self._replica.pause()
+
+    def _gather(self, tag: int) -> bytes | None:
+        """Bring the whole state to rank 0; returns it there and None elsewhere."""
+        replica = self._the_replica
+        parts = gather(self._the_transport, replica.plan.world_size, tag, replica.contribution())
+        return replica.join(parts, self._next_step) if parts is not None else None
+
+    def _usage(self, plan: Plan) -> RankUsage:
+        return RankUsage(
+            rank=self.rank,
+            node=plan.nodes[self.rank],
+            role="worker" if self.rank < plan.workers else "server",
+            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            cpu_s=time.process_time() - self._built_cpu_s,
+            wall_s=self._clock() - self._built_s,
+        )
+
+    # Failing and ending
+
+    def _report_failure(self, error: Exception) -> None:
+        """Tell the coordinator what went wrong here; another rank's loss is an echo, not a cause."""
+        text = str(error) if isinstance(error, NfoldError) else describe(error, self._script)
+        try:
+            self._flush()
+            self._channel.send(
+                {
+                    "is": "failed",
+                    "kind": type(error).__name__,
+                    "text": text,
+                    "doing": self._doing,
+                    "step": self._next_step if self._doing == "training" else None,
+                    "is_echo": isinstance(error, (PeerLost, TransportError)),
+                    "peer": getattr(error, "peer", None),
+                    "traceback": "".join(traceback.format_exception(error)),
+                }
+            )
+        except ChannelClosed:
+            pass  # the coordinator is gone too: nobody is left to tell
+
+    def _close(self) -> None:
+        if self._replica is not None:
+            self._replica.close()
+        if self._transport is not None:
+            self._transport.close()
+        self._channel.close()
+
+    @property
+    def _the_program(self) -> Program:
+        assert self._program is not None, "load comes first"
+        return self._program
+
+    @property
+    def _the_transport(self) -> Transport:
+        assert self._transport is not None, "connect comes first"
+        return self._transport
+
+    @property
+    def _the_replica(self) -> Replica:
+        assert self._replica is not None, "build comes first"
+        return self._replica
+
+
+def _device(wanted: str, local_rank: int) -> torch.device:
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ProgramError("--device cuda: this machine's torch sees no CUDA device. Use --device cpu.")
+    return torch.device("cuda", local_rank % torch.cuda.device_count())
+
+
+def _dataset(make: Callable[[], Any], what: str) -> Any:
+    """Build a dataset and check that it can be indexed.
+
+    Raises:
+        ProgramError: it raised, is empty or is no map-style dataset.
+    """
+    try:
+        dataset = make()
+    except Exception as error:
+        raise ProgramError(f"{what}() raised {describe(error)}") from error
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise ProgramError(f"{what}() must return a map-style dataset (with len and []), got {type(dataset).__name__}")
+    if len(dataset) == 0:
+        raise ProgramError(f"{what}() returned an empty dataset: there are 0 samples to train on or test with")
+    return dataset
+
+
+def _checksum(model: torch.nn.Module) -> int:
+    """Add up the bytes of all weights, so that ranks can be compared cheaply."""
+    total = 0
+    for tensor in model.state_dict().values():
+        if isinstance(tensor, torch.Tensor) and tensor.numel():
+            total = zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data, total)
+    return total

@@ -1,0 +1,375 @@
+"""One run from a program to a folder: starts the session, keeps what happens, and sums it up."""
+
+import os
+import queue
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from nfold.analysis.report import report
+from nfold.analysis.what_if import what_if
+from nfold.core.plan import Plan
+from nfold.core.profile import Profile
+from nfold.core.report import Report
+from nfold.core.trace import RankUsage, StepParts, StepTrace, Trace
+from nfold.launch.base import Launcher
+from nfold.launch.local import LocalLauncher
+from nfold.launch.threads import ThreadLauncher
+from nfold.planning.costs import task_seconds
+from nfold.planning.schedule import compile_schedule
+from nfold.program import Program, ProgramSource
+from nfold.runtime import events as ev
+from nfold.runtime.coordinator import Coordinator
+from nfold.runtime.door import Door, SocketDoor, ThreadDoor
+from nfold.runtime.session import Session
+from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder, checkpoint_step
+from nfold.verbs.options import Options
+
+HOST = "127.0.0.1"
+EXIT_WAIT_S = 1.0
+"""How long to wait for a process to be gone after its connection is, to say how it ended."""
+MOST_STEPS_KEPT = 4000
+"""A longer run keeps the parts of every second step, then of every fourth, and so on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepInfo:
+    """A step as the user's loop sees it."""
+
+    step: int
+    """The first is 1."""
+    epoch: int
+    """The first is 1."""
+    loss: float
+    step_s: float
+
+
+class Observer(Protocol):
+    """Is shown what happens in a run."""
+
+    def planned(self, planned: ev.Planned, folder: Path | None) -> None:
+        """The plan is made."""
+        ...
+
+    def stepped(self, done: ev.StepDone) -> None:
+        """A step is done."""
+        ...
+
+    def evaluated(self, evaluated: ev.Evaluated) -> None:
+        """The test data was evaluated."""
+        ...
+
+    def noted(self, text: str) -> None:
+        """Something worth a line happened."""
+        ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run amounts to so far."""
+
+    known: ev.Known | None = None
+    plan: Plan | None = None
+    steps_per_epoch: int = 0
+    parts: list[tuple[StepParts, ...]] = field(default_factory=list)
+    every: int = 1
+    traces: list[StepTrace] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    last_step: int = 0
+    trace: Trace | None = None
+    report: Report | None = None
+    model: bytes = b""
+    interrupted: bool = False
+
+
+class Job:
+    """Runs a program; iterating plays it and yields every step."""
+
+    def __init__(
+        self,
+        source: ProgramSource | Program,
+        options: Options,
+        observer: Observer,
+        *,
+        folder: RunFolder | None,
+        lockstep: bool = False,
+        plan_only: bool = False,
+        resumed: "Resumed | None" = None,
+        alone_samples_per_s: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._source, self._options, self._observer = source, options, observer
+        self.folder, self._resumed, self._alone = folder, resumed, alone_samples_per_s
+        self._settings = options.settings(lockstep=lockstep, plan_only=plan_only)
+        self._clock = clock
+        self.outcome = Outcome(history=list(resumed.history) if resumed else [])
+        self._in_steps_s = self._planned_s = self._first_s = 0.0
+        self._usage: tuple[RankUsage, ...] = ()
+
+    def play(self) -> Iterator[StepInfo]:
+        """Play the job to its end, or until the caller stops asking.
+
+        Raises:
+            NfoldError: it failed; every rank is gone.
+            KeyboardInterrupt: Ctrl-C; after the plan was made, a checkpoint is kept.
+        """
+        began_s = self._clock()
+        with self._session() as session:
+            self._planned_s = self._first_s = self._clock()
+            happenings = session.run()
+            try:
+                if self._settings.lockstep:
+                    session.ask_for_step()
+                for happening in happenings:
+                    info = self._take(happening)
+                    if info is not None:
+                        yield info
+                        if self._settings.lockstep:
+                            session.ask_for_step()
+            except GeneratorExit:
+                session.interrupt()
+                for happening in happenings:
+                    self._take(happening)
+                self._complete(began_s)
+                raise
+        self._complete(began_s)
+        if self.outcome.interrupted:
+            raise KeyboardInterrupt
+
+    # Starting
+
+    def _session(self) -> Session:
+        events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+        token = secrets.token_hex(16)
+        resumed = self._resumed
+        coordinator = Coordinator(
+            self._settings,
+            cores=len(os.sched_getaffinity(0)),
+            known=resumed.known if resumed else None,
+            checkpoint=resumed.checkpoint if resumed else b"",
+            first_step=checkpoint_step(resumed.checkpoint) if resumed and resumed.checkpoint else 0,
+        )
+        launcher, door = self._ways(token, events)
+        return Session(
+            coordinator,
+            launcher,
+            door,
+            events,
+            world_size=self._settings.world_size,
+            token=token,
+            log=self._log,
+        )
+
+    def _ways(self, token: str, events: "queue.SimpleQueue[ev.Event]") -> tuple[Launcher, Door]:
+        """How ranks start and how they reach us: as processes over TCP, or as threads over queues."""
+        world = self._settings.world_size
+        if self._options.debug or isinstance(self._source, Program):
+            return self._threads(world, events)
+        log = self.folder.log if self.folder else None
+        launcher = LocalLauncher([*_rank_command(self._source), "--transport", self._options.transport], log)
+        door = SocketDoor(
+            HOST, self._options.port, token, world, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S)
+        )
+        return launcher, door
+
+    def _threads(self, world: int, events: "queue.SimpleQueue[ev.Event]") -> tuple[Launcher, Door]:
+        from nfold.verbs.threads import thread_body
+
+        door: ThreadDoor | None = None
+        launcher = ThreadLauncher(lambda rank: body(rank))
+        door = ThreadDoor(world, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S))
+        body = thread_body(self._source, door.far_ends, world)
+        return launcher, door
+
+    # What happens
+
+    def _take(self, happening: Any) -> StepInfo | None:
+        if isinstance(happening, ev.Planned):
+            self._take_plan(happening)
+        elif isinstance(happening, ev.StepDone):
+            return self._take_step(happening)
+        elif isinstance(happening, ev.Evaluated):
+            self._take_evaluation(happening)
+        elif isinstance(happening, ev.KeepCheckpoint):
+            if self.folder is not None:
+                self.folder.write_whole(CHECKPOINT, happening.data, f"the checkpoint of step {happening.step}")
+        elif isinstance(happening, ev.Finished):
+            self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
+            self._usage = happening.usage
+        return None
+
+    def _take_plan(self, planned: ev.Planned) -> None:
+        self._planned_s = self._first_s = self._clock()
+        outcome = self.outcome
+        outcome.known, outcome.plan, outcome.steps_per_epoch = planned.known, planned.plan, planned.steps_per_epoch
+        outcome.last_step = planned.first_step
+        if self.folder is not None:
+            has_script = isinstance(self._source, ProgramSource)
+            self.folder.save_known(planned.known, planned.plan, self._record(planned) if has_script else None)
+        self._observer.planned(planned, self.folder.path if self.folder else None)
+
+    def _record(self, planned: ev.Planned) -> JobRecord:
+        options = self._options
+        return JobRecord(
+            source=str(self._source),
+            workers=options.workers,
+            servers=options.servers,
+            strategy=options.strategy,
+            steps=options.steps,
+            seed=options.seed,
+            transport=options.transport,
+            device=options.device,
+            checkpoint_every=options.checkpoint_every,
+            evaluate=options.evaluate,
+            total_steps=planned.total_steps,
+            steps_per_epoch=planned.steps_per_epoch,
+        )
+
+    def _take_step(self, done: ev.StepDone) -> StepInfo:
+        outcome = self.outcome
+        if not outcome.parts:
+            self._first_s = self._clock()
+        step_s = max(part.step_s for part in done.parts)
+        self._in_steps_s += step_s
+        outcome.last_step = done.step + 1
+        if done.step % outcome.every == 0:
+            outcome.parts.append(done.parts)
+        if len(outcome.parts) > MOST_STEPS_KEPT:
+            outcome.every *= 2
+            outcome.parts = [parts for parts in outcome.parts if parts[0].step % outcome.every == 0]
+        if done.trace is not None:
+            outcome.traces.append(done.trace)
+        outcome.losses.append(done.loss)
+        self._remember({"step": done.step + 1, "epoch": done.epoch + 1, "loss": done.loss, "metrics": {}})
+        self._observer.stepped(done)
+        return StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
+
+    def _take_evaluation(self, evaluated: ev.Evaluated) -> None:
+        outcome = self.outcome
+        outcome.metrics = evaluated.metrics
+        epoch_losses = [
+            entry["loss"]
+            for entry in outcome.history
+            if entry["epoch"] == evaluated.epoch + 1 and not entry["metrics"] and entry["step"] <= evaluated.step
+        ]
+        loss = sum(epoch_losses) / len(epoch_losses) if epoch_losses else 0.0
+        self._remember(
+            {"step": evaluated.step, "epoch": evaluated.epoch + 1, "loss": loss, "metrics": evaluated.metrics}
+        )
+        self._observer.evaluated(evaluated)
+
+    def _remember(self, entry: dict[str, Any]) -> None:
+        self.outcome.history.append(entry)
+        if self.folder is not None:
+            self.folder.append_history(entry)
+
+    def _log(self, text: str) -> None:
+        if self.folder is not None and text:
+            with open(self.folder.log, "a") as file:
+                file.write(text + "\n")
+
+    # Summing up
+
+    def _complete(self, began_s: float) -> None:
+        outcome = self.outcome
+        if outcome.plan is None or outcome.known is None or self._settings.plan_only:
+            return
+        if self.folder is not None and outcome.model:
+            self.folder.write_whole(MODEL, outcome.model, "the model")
+        if not outcome.parts:
+            return
+        parts = tuple(part for step in outcome.parts for part in step)
+        outcome.trace = Trace(
+            parts=parts,
+            steps=tuple(outcome.traces),
+            usage=tuple(self._usage),
+            ledger=self._ledger(began_s),
+        )
+        outcome.report = self._report(outcome.plan, outcome.known, outcome.trace)
+        if self.folder is not None:
+            self.folder.save_outcome(outcome.trace, outcome.report)
+
+    def _ledger(self, began_s: float) -> dict[str, float]:
+        """Seconds by what they went to, from the command to now; they sum to the wall time."""
+        kept = self.outcome.parts
+        scale = self._in_steps_s / (sum(max(part.step_s for part in step) for step in kept) or 1.0)
+        shares: dict[str, float] = {}
+        for step in kept:
+            slowest = max(step, key=lambda part: part.step_s)
+            for name, seconds in (
+                ("forward and backward", slowest.compute_s),
+                ("waiting for messages", slowest.communication_s),
+                ("input", slowest.input_s),
+                ("update", slowest.update_s),
+                ("between tasks", slowest.other_s),
+            ):
+                shares[name] = shares.get(name, 0.0) + seconds * scale
+        total_s, start_s = self._clock() - began_s, self._planned_s - began_s
+        building_s = max(0.0, self._first_s - self._planned_s)
+        rest_s = max(0.0, total_s - start_s - building_s - sum(shares.values()))
+        return {
+            "starting, profiling, planning": start_s,
+            "building, first step": building_s,
+            **shares,
+            "evaluation, checkpoints, ending": rest_s,
+        }
+
+    def _report(self, plan: Plan, known: ev.Known, trace: Trace) -> Report:
+        profiles = tuple(known.profiles.get(count, known.profiles[plan.threads[0]]) for count in plan.threads)
+        schedule = compile_schedule(
+            known.graph,
+            plan.placement,
+            plan.reductions,
+            batch_size=plan.batch_size,
+            operator_seconds=profiles[0].operators_s(plan.batch_size / plan.chunks) or None,
+        )
+        what_ifs = what_if(
+            schedule,
+            task_seconds=task_seconds(schedule, known.graph, profiles, plan.batch_size),
+            cluster=known.cluster,
+            nodes=plan.nodes,
+            threads=plan.threads,
+        )
+        outcome = self.outcome
+        recent = outcome.losses[-outcome.steps_per_epoch :]
+        return report(
+            plan,
+            trace,
+            known.cluster,
+            alone_samples_per_s=self._alone or alone_samples_per_s(known, plan.batch_size),
+            final_loss=sum(recent) / len(recent) if recent else None,
+            metrics=outcome.metrics,
+            what_ifs=what_ifs,
+            program=str(self._source.path) if isinstance(self._source, ProgramSource) else "FILE.py",
+            skip=min(5, max(0, len(outcome.parts) - 1)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """Where an earlier run stopped."""
+
+    known: ev.Known | None
+    """None: measure and plan anew, because the ranks are others."""
+    checkpoint: bytes
+    history: list[dict[str, Any]]
+
+
+def alone_samples_per_s(known: ev.Known, batch_size: int) -> float:
+    """Return what one plain process with all cores of the machine would do, from its profile."""
+    profile: Profile = known.profiles[max(known.profiles)]
+    forward_s, backward_s = profile.whole_s(batch_size)
+    step_s = forward_s + backward_s + profile.update.median_s + profile.load_s_per_sample * batch_size
+    return batch_size / step_s
+
+
+def _rank_command(source: ProgramSource) -> list[str]:
+    """What starts a rank, but for its number and our address."""
+    module = [sys.executable, "-m", "nfold.verbs.rank"]
+    return [*module, "--script", str(source.path), "--function", source.function]

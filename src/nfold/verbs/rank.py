@@ -1,0 +1,56 @@
+"""The process of one rank: `python -m nfold.verbs.rank`, started by a launcher, never by hand."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from nfold.launch.local import TOKEN_VARIABLE
+from nfold.program import ProgramSource
+from nfold.runtime.channel import ChannelClosed, connect
+
+
+def main() -> int:
+    """Dial the coordinator and do what it says."""
+    arguments = _parse()
+    token = os.environ.pop(TOKEN_VARIABLE)
+    host, _, port = arguments.connect.rpartition(":")
+    try:
+        channel = connect(host, int(port), token, arguments.rank)
+    except ChannelClosed as error:
+        print(error, file=sys.stderr)
+        return 1
+    # Only now, connected, load torch: a rank that cannot be reached must not take seconds to say so.
+    from nfold.runtime.worker import Worker
+    from nfold.verbs.toolbox import Toolbox, wiring
+
+    source = ProgramSource(path=Path(arguments.script), function=arguments.function)
+    worker = Worker(
+        arguments.rank,
+        channel,
+        source.load,
+        wiring(arguments.transport, arguments.rank, channel.local_host, token),
+        Toolbox(),
+        script=source.path,
+        abandon=lambda: os._exit(1),
+        owns_process=True,
+    )
+    code = worker.run()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of the user's libraries must not keep a finished rank alive.
+    os._exit(code)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="nfold-rank")
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--connect", required=True)
+    parser.add_argument("--script", required=True)
+    parser.add_argument("--function", required=True)
+    parser.add_argument("--transport", required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Joins the layers that do not know each other, on the side of a rank: profiling and transports for the runtime."""
+
+from collections.abc import Callable
+from typing import Any
+
+from nfold.core.cluster import Channel, Node
+from nfold.core.graph import ModelGraph
+from nfold.core.profile import Profile
+from nfold.errors import PlanError
+from nfold.profiling import profile_program, this_node
+from nfold.program import Program
+from nfold.runtime.worker import Wiring
+from nfold.transport.base import Transport
+from nfold.transport.memory import MemoryNetwork
+from nfold.transport.mesh import Listener
+from nfold.transport.probe import probe_pair
+from nfold.transport.tcp import connect_mesh
+
+CONNECT_TIMEOUT_S = 60.0
+PROBE_TAG = (1 << 30) + (1 << 28)
+"""Above the tags of steps and gathers."""
+UNMEASURED = Channel(latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared")
+"""Until it is probed; nothing is sent on a machine with one rank."""
+
+
+class Toolbox:
+    """Profiles, describes and probes."""
+
+    def profile(self, program: Program, chunk_sizes: tuple[int, ...], num_threads: int) -> tuple[ModelGraph, Profile]:
+        """Capture and time the program on this machine."""
+        return profile_program(program, chunk_sizes=chunk_sizes, num_threads=num_threads)
+
+    def node(self) -> Node:
+        """Describe this machine."""
+        return this_node(UNMEASURED)
+
+    def probe(self, transport: Transport, peer: int, *, measures: bool) -> Channel | None:
+        """Measure the channel to a peer, or answer one that measures."""
+        return probe_pair(transport, peer, "measure" if measures else "echo", base_tag=PROBE_TAG)
+
+
+class TcpWiring:
+    """A mesh of plain TCP connections."""
+
+    def __init__(self, host: str, token: str) -> None:
+        self._host, self._token = host, token
+        self._listener: Listener | None = None
+
+    def listen(self) -> list[Any]:
+        """Open a port for the other ranks."""
+        self._listener = Listener(self._host)
+        return list(self._listener.address)
+
+    def connect(self, rank: int, addresses: list[list[Any]]) -> Transport:
+        """Connect to every other rank."""
+        assert self._listener is not None, "listen comes first"
+        peers = [(str(host), int(port)) for host, port in addresses]
+        try:
+            return connect_mesh(rank, len(peers), self._listener, peers, self._token, CONNECT_TIMEOUT_S)
+        finally:
+            self._listener.close()
+
+
+class GlooWiring:
+    """torch.distributed's point-to-point messages; rank 0 hosts the store."""
+
+    def __init__(self, rank: int, host: str, token: str) -> None:
+        self._rank, self._host, self._token = rank, host, token
+        self._store: Any = None
+
+    def listen(self) -> list[Any]:
+        """Open the store on rank 0."""
+        from nfold.transport.torch_distributed import StoreServer
+
+        if self._rank != 0:
+            return [self._host, 0]
+        self._store = StoreServer(self._host)
+        return list(self._store.address)
+
+    def connect(self, rank: int, addresses: list[list[Any]]) -> Transport:
+        """Meet the other ranks at the store."""
+        from nfold.transport.torch_distributed import connect_group
+
+        store = (str(addresses[0][0]), int(addresses[0][1]))
+        return connect_group(rank, len(addresses), self._host, store, self._token, CONNECT_TIMEOUT_S)
+
+
+class MemoryWiring:
+    """Ranks are threads of one process."""
+
+    def __init__(self, network: Callable[[], MemoryNetwork]) -> None:
+        self._network = network
+
+    def listen(self) -> list[Any]:
+        """Nothing to open."""
+        return ["", 0]
+
+    def connect(self, rank: int, addresses: list[list[Any]]) -> Transport:
+        """Take this rank's end of the network."""
+        del addresses
+        return self._network().transport(rank)
+
+
+def wiring(name: str, rank: int, host: str, token: str) -> Wiring:
+    """Return the wiring of a transport by its name.
+
+    Raises:
+        PlanError: there is no such transport.
+    """
+    if name == "tcp":
+        return TcpWiring(host, token)
+    if name == "gloo":
+        return GlooWiring(rank, host, token)
+    raise PlanError(f"unknown transport {name!r}")

@@ -1,0 +1,197 @@
+"""train, start, plan: from a program to a run, step by step or whole, or only to what it would be."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from nfold.core.plan import Plan
+from nfold.core.report import Report
+from nfold.core.trace import Trace
+from nfold.errors import CheckpointError, InternalError, PlanError
+from nfold.program import Program, ProgramSource
+from nfold.runtime import events as ev
+from nfold.verbs.folder import RunFolder, checkpoint_step
+from nfold.verbs.job import Job, Observer, Resumed, StepInfo
+from nfold.verbs.options import Options, Wishes
+
+if TYPE_CHECKING:
+    import torch
+
+Source = str | Path | Program | Callable[[], Program]
+
+
+class Silent:
+    """An observer that shows nothing."""
+
+    def planned(self, planned: ev.Planned, folder: Path | None) -> None:
+        """Show nothing."""
+
+    def stepped(self, done: ev.StepDone) -> None:
+        """Show nothing."""
+
+    def evaluated(self, evaluated: ev.Evaluated) -> None:
+        """Show nothing."""
+
+    def noted(self, text: str) -> None:
+        """Show nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A run that ended well."""
+
+    folder: Path
+    """What it left behind."""
+    plan: Plan
+    report: Report
+    trace: Trace
+    history: list[dict[str, Any]]
+    """A line per step, and one per evaluation (the one with metrics)."""
+    model: bytes
+    """safetensors."""
+
+    def state_dict(self) -> "dict[str, torch.Tensor]":
+        """Return the trained parameters and buffers; the plain module's `load_state_dict` takes them."""
+        from safetensors.torch import load
+
+        return load(self.model)
+
+
+def train(program: Source, *, observer: Observer | None = None, **wishes: Unpack[Wishes]) -> Run:
+    """Train a program to its end.
+
+    Args:
+        program: a script's path (`FILE.py` or `FILE.py:function`), a function of a script that returns a Program, or
+            a Program; the last has no script that workers could import, so its ranks are threads of this process.
+        observer: is shown what happens.
+        wishes: the fields of Options.
+
+    Raises:
+        NfoldError: with what happened, where, and what to do; nothing is left running.
+        KeyboardInterrupt: Ctrl-C; the checkpoint is kept.
+    """
+    options = Options(**wishes)
+    source = find_source(program)
+    job = Job(source, options, observer or Silent(), folder=RunFolder.create(options.out, name_of(source)))
+    return play_to_end(job, options)
+
+
+def start(program: Source, **wishes: Unpack[Wishes]) -> Iterator[StepInfo]:
+    """Train step by step: each step is played when the loop asks for it, and leaving the loop ends the run cleanly.
+
+    Raises:
+        NfoldError: as `train` does.
+    """
+    options = Options(**wishes)
+    source = find_source(program)
+    folder = RunFolder.create(options.out, name_of(source))
+    return Job(source, options, Silent(), folder=folder, lockstep=True).play()
+
+
+def resume(path: str | Path, *, observer: Observer | None = None, **wishes: Unpack[Wishes]) -> Run:
+    """Go on with a run from its last checkpoint, in its folder.
+
+    Args:
+        path: the run's folder.
+        observer: is shown what happens.
+        wishes: fields of Options that shall differ from the run's; with other ranks it is planned anew, with the same
+            it goes on bit for bit. Chunks stay as they are.
+
+    Raises:
+        NfoldError: there is nothing to go on with, or as `train` does.
+    """
+    folder = RunFolder.open(path)
+    record, known = folder.record(), folder.known()
+    checkpoint = folder.checkpoint()
+    step = checkpoint_step(checkpoint) if checkpoint else 0
+    options = _resumed_options(folder, wishes)
+    total = options.steps or record.total_steps
+    if step >= total:
+        raise PlanError(
+            f"the run in {path} is complete: {step} of {total} steps are done. Use --steps to make it longer."
+        )
+    same = (options.workers, options.servers, options.strategy) == (record.workers, record.servers, record.strategy)
+    resumed = Resumed(known=known if same else None, checkpoint=checkpoint, history=folder.cut_history(step))
+    job = Job(ProgramSource.parse(record.source), options, observer or Silent(), folder=folder, resumed=resumed)
+    return play_to_end(job, options)
+
+
+def plan(program: Source, **wishes: Unpack[Wishes]) -> Plan:
+    """Say what `train` would do, and why the other strategies lost. Measures the program, trains nothing.
+
+    Raises:
+        NfoldError: as `train` does.
+    """
+    job = Job(find_source(program), Options(**wishes), Silent(), folder=None, plan_only=True)
+    for _ in job.play():
+        raise InternalError("a plan played a step")
+    if job.outcome.plan is None:
+        raise InternalError("planning ended without a plan")
+    return job.outcome.plan
+
+
+def why(path: str | Path) -> Report:
+    """Read the report of a run.
+
+    Raises:
+        PlanError: there is none.
+    """
+    return RunFolder.open(path).report()
+
+
+def play_to_end(job: Job, options: Options) -> Run:
+    """Play all steps and return the run."""
+    for _ in job.play():
+        pass
+    outcome = job.outcome
+    if outcome.plan is None or outcome.report is None or outcome.trace is None or job.folder is None:
+        raise InternalError("the job ended without a report")
+    del options
+    return Run(
+        folder=job.folder.path,
+        plan=outcome.plan,
+        report=outcome.report,
+        trace=outcome.trace,
+        history=outcome.history,
+        model=outcome.model,
+    )
+
+
+def find_source(program: Source) -> ProgramSource | Program:
+    """Return where a program is written, or the program itself where it is written nowhere."""
+    if isinstance(program, Program):
+        return program
+    if isinstance(program, str | Path):
+        return ProgramSource.parse(str(program))
+    return ProgramSource.of(program)
+
+
+def name_of(source: ProgramSource | Program) -> str:
+    """Return what a new run folder is called after."""
+    return source.path.stem if isinstance(source, ProgramSource) else "run"
+
+
+def _resumed_options(folder: RunFolder, wishes: Wishes) -> Options:
+    record, chunks = folder.record(), folder.known().plan
+    asked = wishes.get("chunks")
+    if chunks is None:
+        raise CheckpointError(f"{folder.path} holds no plan")
+    if asked is not None and asked != chunks.chunks:
+        raise PlanError(
+            f"the run was begun with {chunks.chunks} chunks, and they are part of its result. Leave out --chunks {asked}."
+        )
+    saved = Options(
+        workers=record.workers,
+        strategy=record.strategy,
+        servers=record.servers,
+        steps=record.steps,
+        chunks=chunks.chunks,
+        seed=record.seed,
+        transport=record.transport,  # type: ignore[arg-type]  # checked by Options
+        device=record.device,
+        checkpoint_every=record.checkpoint_every,
+        evaluate=record.evaluate,
+        out=folder.path,
+    )
+    return replace(saved, **{key: value for key, value in wishes.items() if value is not None})
