@@ -74,7 +74,11 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
     Raises:
         ProgramError: (also a ValueError) the program fails by itself.
     """
-    return capture(model, program.loss, sample_batches(dataset), optimizer=program.optimizer, rebuild=program.model)
+    device = next(check_model(model).parameters()).device
+    example = sample_batches(dataset, device)
+    return capture(
+        model, program.loss, example, optimizer=program.optimizer, rebuild=lambda: program.model().to(device)
+    )
 
 
 def recapture(

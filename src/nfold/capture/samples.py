@@ -2,16 +2,21 @@
 
 from typing import Any
 
+import torch
 from torch.utils.data import default_collate
 
 from nfold.capture.example import Example
-from nfold.capture.tree import shapes_text
+from nfold.capture.tree import map_tensors, shapes_text
 from nfold.errors import ProgramError
 from nfold.program import describe
 
 
-def sample_batches(dataset: Any) -> Example:
+def sample_batches(dataset: Any, device: torch.device | None = None) -> Example:
     """Return batches of a dataset's items; items repeat when it has fewer than a batch needs.
+
+    Args:
+        dataset: the user's.
+        device: where to put them; left where they are if not given.
 
     Raises:
         ProgramError: it is empty, is no map-style dataset, or its first item is no (input, target).
@@ -20,7 +25,10 @@ def sample_batches(dataset: Any) -> Example:
     _check_form(load_item(dataset, 0))
 
     def make(size: int, which: int) -> tuple[Any, Any]:
-        return collate(dataset, [(which * size + offset) % length for offset in range(size)])
+        inputs, target = collate(dataset, [(which * size + offset) % length for offset in range(size)])
+        if device is None:
+            return inputs, target
+        return map_tensors(lambda t: t.to(device), inputs), map_tensors(lambda t: t.to(device), target)
 
     return Example(make=make)
 

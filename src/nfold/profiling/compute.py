@@ -1,0 +1,136 @@
+"""Times a captured program: as a whole, operator by operator, its update, and reading its data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture import BoundSegment, Captured, CellRandom, Example
+from nfold.capture.samples import collate, dataset_length
+from nfold.capture.trial import try_step
+from nfold.core.profile import ChunkTiming, OperatorProfile, Timing
+from nfold.profiling.measure import Meter, Pair, chunk_timing, timing
+from nfold.program import Program
+
+_MOST_SAMPLES = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """A program on the test bench."""
+
+    program: Program
+    captured: Captured
+    example: Example
+    meter: Meter
+    after_forward: Callable[[], None]
+    """Called when a forward's activations are alive."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The user's module; its weights change."""
+        return self.captured.model
+
+
+def time_whole(bench: Bench, chunk_sizes: tuple[int, ...], budget_s: float) -> tuple[ChunkTiming, ...]:
+    """Time forward and backward of model and loss at every chunk size."""
+    share_s = budget_s / max(1, len(chunk_sizes))
+    found = []
+    for size in chunk_sizes:
+        batch = bench.example.batch(size)
+        try_step(bench.model, bench.program.loss, batch)
+        found.append(chunk_timing(size, bench.meter.repeat(lambda batch=batch: _step(bench, batch), share_s)))  # type: ignore[misc]
+    return tuple(found)
+
+
+def time_operators(bench: Bench, whole: tuple[ChunkTiming, ...], budget_s: float) -> tuple[OperatorProfile, ...]:
+    """Time every operator by itself, at as many of the whole's chunk sizes as the time allows, at least at one."""
+    operators = bench.captured.graph.operators
+    if len(operators) == 1:
+        return (OperatorProfile(operator=operators[0].name, timings=whole),)
+    affordable = _affordable(whole, budget_s)
+    share_s = budget_s / (len(affordable) * len(operators))
+    timings: dict[str, list[ChunkTiming]] = {operator.name: [] for operator in operators}
+    for size in affordable:
+        for name, pairs in _time_each(bench, size, share_s):
+            timings[name].append(chunk_timing(size, pairs))
+    return tuple(OperatorProfile(operator=name, timings=tuple(found)) for name, found in timings.items())
+
+
+def time_update(meter: Meter, optimizer: torch.optim.Optimizer, budget_s: float) -> Timing:
+    """Time an optimizer's step. Its parameters must have gradients."""
+
+    def measure() -> Pair:
+        begin_s = meter.now()
+        optimizer.step()
+        return meter.now() - begin_s, 0.0
+
+    return timing([seconds for seconds, _ in meter.repeat(measure, budget_s)])
+
+
+def time_loading(meter: Meter, dataset: Any, budget_s: float) -> float:
+    """Return the seconds that reading and joining one sample takes."""
+    num_samples, read = min(dataset_length(dataset), _MOST_SAMPLES), 0
+    batch = max(1, num_samples // 4)
+    collate(dataset, [0])
+    begin_s = meter.now()
+    while read < num_samples:
+        indices = list(range(read, min(read + batch, num_samples)))
+        collate(dataset, indices)
+        read += len(indices)
+        if meter.now() - begin_s > budget_s:
+            break
+    return (meter.now() - begin_s) / read
+
+
+def _step(bench: Bench, batch: tuple[Any, Any]) -> Pair:
+    begin_s = bench.meter.now()
+    loss = bench.program.loss(bench.model(batch[0]), batch[1])
+    forward_s = bench.meter.now()
+    bench.after_forward()
+    resume_s = bench.meter.now()
+    torch.autograd.backward(loss)
+    return forward_s - begin_s, bench.meter.now() - resume_s
+
+
+def _affordable(whole: tuple[ChunkTiming, ...], budget_s: float) -> tuple[int, ...]:
+    """Choose chunk sizes, smallest first, for which one warm-up and two measurements fit; the first in any case."""
+    chosen: list[int] = []
+    used_s = 0.0
+    for found in whole:
+        used_s += 3 * (found.forward.median_s + found.backward.median_s)
+        if not chosen or used_s <= budget_s:
+            chosen.append(found.chunk_size)
+    return tuple(chosen)
+
+
+def _time_each(bench: Bench, size: int, share_s: float) -> list[tuple[str, list[Pair]]]:
+    """Play the program operator by operator and repeat each on what the ones before it made."""
+    captured, random = bench.captured, CellRandom(bench.program.seed)
+    random.enter(0, 0)
+    needs = {tensor.name: tensor.requires_grad for tensor in captured.graph.tensors}
+    values = dict(zip(("input", "target"), bench.example.batch(size), strict=True))
+    found = []
+    for operator in captured.graph.operators:
+        segment = captured.segment((operator.name,), operator.inputs, operator.outputs, random)
+        given = [(values[name], needs[name]) for name in segment.inputs]
+        pairs = bench.meter.repeat(lambda segment=segment, given=given: _play(bench, segment, given), share_s)  # type: ignore[misc]
+        found.append((operator.name, pairs))
+        made = segment(*(value for value, _ in given))
+        values |= {name: value.detach() for name, value in zip(segment.outputs, made, strict=True)}
+    return found
+
+
+def _play(bench: Bench, segment: BoundSegment, given: list[tuple[Any, bool]]) -> Pair:
+    inputs = [value.detach().requires_grad_() if needs else value for value, needs in given]
+    begin_s = bench.meter.now()
+    made = segment(*inputs)
+    forward_s = bench.meter.now()
+    ends = [value for value in made if value.requires_grad]
+    gradients = [torch.ones_like(value) for value in ends]
+    resume_s = bench.meter.now()
+    if ends:
+        torch.autograd.backward(ends, gradients)
+    return forward_s - begin_s, bench.meter.now() - resume_s

@@ -1,0 +1,145 @@
+"""Turns a program into its graph and what it costs on this machine."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture import Captured, capture_program, sample_batches
+from nfold.capture.random import LOCK, RandomState, seed_all
+from nfold.capture.trial import check_model
+from nfold.core.graph import ModelGraph
+from nfold.core.profile import Profile
+from nfold.errors import ProgramError
+from nfold.profiling.compute import Bench, time_loading, time_operators, time_update, time_whole
+from nfold.profiling.measure import Clock, Meter
+from nfold.profiling.memory import optimizer_bytes, resident_bytes, saved_bytes
+from nfold.program import Program, describe
+
+_SHARES = {"whole": 0.5, "operators": 0.35, "update": 0.05, "load": 0.1}
+"""Of the time to spend on measuring."""
+
+
+def profile_program(
+    program: Program,
+    *,
+    chunk_sizes: tuple[int, ...],
+    num_threads: int,
+    budget_s: float = 2.0,
+    clock: Clock = time.perf_counter,
+    device: torch.device | None = None,
+) -> tuple[ModelGraph, Profile]:
+    """Capture a program and measure it. It leaves no trace: build the model to train afterwards.
+
+    Args:
+        program: the user's.
+        chunk_sizes: to measure at.
+        num_threads: of one rank.
+        budget_s: for the measurements; each thing is measured at least once, however slow it is.
+        clock: gives seconds.
+        device: where to compute; the CPU if not given.
+
+    Raises:
+        ProgramError: (also a ValueError) the program fails by itself.
+    """
+    device = device or torch.device("cpu")
+    with _undisturbed(num_threads):
+        base_bytes = resident_bytes()
+        dataset = build_dataset(program)
+        seed_all(program.seed)
+        captured = capture_program(build_model(program).to(device).train(), program, dataset)
+        meter = Meter(clock=clock, device=device)
+        profile = _measure(program, captured, dataset, meter, tuple(sorted(set(chunk_sizes))), budget_s, base_bytes)
+    return captured.graph, profile
+
+
+def build_model(program: Program) -> nn.Module:
+    """Call the user's model function.
+
+    Raises:
+        ProgramError: it raised, or returned something else.
+    """
+    try:
+        model = program.model()
+    except Exception as error:
+        raise ProgramError(f"Program(model=...) raised {describe(error)}") from error
+    return check_model(model)
+
+
+def build_dataset(program: Program) -> Any:
+    """Call the user's data function.
+
+    Raises:
+        ProgramError: it raised.
+    """
+    try:
+        return program.train_data()
+    except Exception as error:
+        raise ProgramError(f"Program(train_data=...) raised {describe(error)}") from error
+
+
+def _measure(
+    program: Program,
+    captured: Captured,
+    dataset: Any,
+    meter: Meter,
+    chunk_sizes: tuple[int, ...],
+    budget_s: float,
+    base_bytes: int,
+) -> Profile:
+    peaks = [resident_bytes()]
+    bench = Bench(
+        program=program,
+        captured=captured,
+        example=sample_batches(dataset, meter.device),
+        meter=meter,
+        after_forward=lambda: peaks.append(resident_bytes()),
+    )
+    whole = time_whole(bench, chunk_sizes, budget_s * _SHARES["whole"])
+    operators = time_operators(bench, whole, budget_s * _SHARES["operators"])
+    trained = [parameter for parameter in bench.model.parameters() if parameter.grad is not None]
+    optimizer = program.optimizer(trained)
+    return Profile(
+        device_kind=_device_kind(meter.device),
+        num_threads=torch.get_num_threads(),
+        operators=operators,
+        whole=whole,
+        update=time_update(meter, optimizer, budget_s * _SHARES["update"]),
+        load_s_per_sample=time_loading(meter, dataset, budget_s * _SHARES["load"]),
+        parameter_bytes=sum(parameter.nbytes for parameter in bench.model.parameters()),
+        optimizer_bytes=optimizer_bytes(optimizer),
+        activation_bytes_per_sample=_activation_bytes(bench),
+        base_bytes=base_bytes,
+        peak_bytes=max(*peaks, resident_bytes()),
+    )
+
+
+def _activation_bytes(bench: Bench) -> float:
+    """Return how much more is kept for the backward of one more sample."""
+
+    def kept(size: int) -> int:
+        inputs, target = bench.example.batch(size)
+        return saved_bytes(lambda: bench.program.loss(bench.model(inputs), target), bench.model)
+
+    return max(0.0, (kept(4) - kept(2)) / 2)
+
+
+def _device_kind(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+@contextlib.contextmanager
+def _undisturbed(num_threads: int) -> Iterator[None]:
+    """Compute with a rank's threads, and put the process's generators, threads and modes back."""
+    threads = torch.get_num_threads()
+    with LOCK, torch.enable_grad():
+        before = RandomState()
+        torch.set_num_threads(num_threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            before.restore()
