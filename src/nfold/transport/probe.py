@@ -25,6 +25,8 @@ FEWEST_PINGS = 5
 """On a link so slow that more would not fit into the budget."""
 NUM_WARM_UPS = 4
 PINGS_BUDGET_S = 0.3
+NUM_TRIES = 5
+TRIES_BUDGET_S = 0.1
 NUM_BURSTS = 7
 FEWEST_BURSTS = 2
 BURSTS_BUDGET_S = 0.4
@@ -195,12 +197,12 @@ def _burst(line: _Line, num_bytes: int, clock: Clock) -> float:
 
 
 def _burst_bytes(line: _Line, clock: Clock, latency_s: float) -> int:
-    """Choose a payload that fits into the budget, from one short try (the second: the first also warms up)."""
-    _burst(line, MIN_BURST_BYTES, clock)
-    one_way_s = _burst(line, MIN_BURST_BYTES, clock) / 2
-    affordable = _bandwidth(MIN_BURST_BYTES, one_way_s, latency_s) * BURSTS_BUDGET_S / (2 * NUM_BURSTS)
+    """Choose a payload that fits into the budget, from the best of some short tries."""
+    tries = _repeat(lambda: _burst(line, MIN_BURST_BYTES, clock), clock, NUM_TRIES, 1, TRIES_BUDGET_S)
+    affordable = _bandwidth(MIN_BURST_BYTES, min(tries) / 2, latency_s) * BURSTS_BUDGET_S / (2 * NUM_BURSTS)
     return int(min(MAX_BURST_BYTES, max(MIN_BURST_BYTES, affordable)))
 
 
 def _bandwidth(num_bytes: int, one_way_s: float, latency_s: float) -> float:
-    return num_bytes / max(one_way_s - latency_s, one_way_s / 10, 1e-9)
+    """Return the rate after the latency, which noise must not make larger than most of the time."""
+    return num_bytes / max(one_way_s - latency_s, one_way_s / 4, 1e-9)
