@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import fx
 
 from nfold.capture.observe import Play
@@ -148,7 +149,9 @@ def _size_nodes(traced: Traced, plays: list[Play]) -> dict[fx.Node, Any]:
 def _reads_size(node: fx.Node) -> bool:
     if node.op == "call_method":
         return node.target in _SIZE_METHODS
-    return node.op == "call_function" and node.target is getattr and node.args[1] in _SIZE_ATTRIBUTES
+    if node.target is getattr:
+        return node.args[1] in _SIZE_ATTRIBUTES
+    return node.target is torch.ops.aten.sym_size.int
 
 
 def _parts(traced: Traced, plays: list[Play]) -> set[fx.Node]:

@@ -122,7 +122,7 @@ def _observe_node(
     calls.clear()
     with node.meta["region"].enter():
         value = compute(node, scope, args, kwargs)
-    return Observation(
+    observation = Observation(
         value=value,
         storages=_storages(value),
         mutated=_storages([tensor for tensor, old in zip(given, versions, strict=True) if tensor._version != old]),
@@ -131,14 +131,19 @@ def _observe_node(
         statistics=tuple(calls),
         flops=float(counter.get_total_flops() - flops) if counter else 0.0,
     )
+    if isinstance(value, torch.Tensor) and value.requires_grad and node.op != "get_attr":
+        value.register_hook(observation.reached)  # type: ignore[no-untyped-call]
+    return observation
 
 
 def _backward(traced: Traced, play: Play) -> None:
-    """Note which values a gradient reaches. Hooks come last: a write to its storage gives a value another history."""
-    for node, seen in play.nodes.items():
-        if isinstance(seen.value, torch.Tensor) and seen.value.requires_grad and node.op != "get_attr":
-            seen.value.register_hook(seen.reached)  # type: ignore[no-untyped-call]
+    """Note which values a gradient reaches."""
     torch.autograd.backward(play.nodes[traced.result].value)
+    written = frozenset[int]().union(*(seen.mutated for seen in play.nodes.values()))
+    for seen in play.nodes.values():
+        # A write to its storage gave the value another history than the one that was watched.
+        if seen.storages & written and any(tensor.requires_grad for tensor in tensors_of(seen.value)):
+            seen.has_gradient = True
 
 
 def _storages(value: Any) -> frozenset[int]:

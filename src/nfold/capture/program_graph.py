@@ -33,8 +33,8 @@ class Traced:
 
     graph: fx.Graph
     method: Literal["fx", "export", "opaque"]
-    constants: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Tensors that the trace made for itself, by path."""
+    constants: dict[str, Any] = field(default_factory=dict)
+    """Tensors and functions that the trace made for itself, by path."""
     opaque: tuple[str, ...] = ()
     """Modules kept whole because tracing them fails or would be wrong."""
     notes: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Traced:
 class Scope:
     """Finds what a graph's paths name in one model: its own modules and tensors, never copies."""
 
-    def __init__(self, model: nn.Module, constants: dict[str, torch.Tensor]) -> None:
+    def __init__(self, model: nn.Module, constants: dict[str, Any]) -> None:
         self.model = model
         self._constants = constants
 
@@ -65,9 +65,9 @@ class Scope:
         return self.model.get_submodule(module_path(target))
 
     def owner(self, target: str) -> tuple[Any, str]:
-        """Return the object that holds a tensor, and the attribute."""
+        """Return the object that holds a tensor (or a constant), and the attribute."""
         if target in self._constants:
-            return _Constant(self._constants[target]), "tensor"
+            return _Constant(self._constants[target]), "value"
         path, _, attribute = module_path(target).rpartition(".")
         return self.model.get_submodule(path), attribute
 
@@ -79,7 +79,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class _Constant:
-    tensor: torch.Tensor
+    value: Any
 
 
 def module_path(target: str) -> str:

@@ -153,7 +153,7 @@ def _patched(tracer: _Tracer) -> Iterator[None]:
             setattr(torch, name, factory_node(factory))
         yield
     finally:
-        torch.autograd.Function.apply = apply
+        torch.autograd.Function.apply = apply  # type: ignore[method-assign]
         for name, factory in factories.items():
             setattr(torch, name, factory)
 
