@@ -147,18 +147,21 @@ class _Attempt:
     def traces(self) -> Iterator[Traced]:
         """Yield the program as each method sees it, the whole model as one operator last."""
         inputs, _ = self._example.batch(1)
-        kept = list(self._facts.stateful)
-        exported = False
+        kept, exportable = list(self._facts.stateful), not self._facts.stateful
         while "" not in kept and len(kept) <= len(self._facts.stateful) + _MOST_OPAQUE:
             try:
                 yield trace(self._fresh(), self._loss, inputs, opaque=tuple(kept))
+                # It did not pass the gate.
+                if exportable:
+                    yield from self._exported()
                 break
             except TraceRefused as refusal:
-                self._notes.append(f"{refusal.module or 'the model'} cannot be traced by fx: {_first_line(refusal)}")
-                if refusal.exportable and not exported and not kept:
-                    exported = True
+                module = _outside(refusal.module, kept)
+                self._notes.append(f"{module or 'the model'} cannot be traced by fx: {_first_line(refusal)}")
+                if refusal.exportable and exportable:
                     yield from self._exported()
-                kept.append(refusal.module)
+                exportable = False
+                kept.append(module)
         self._notes.append("the whole model is one operator, so only its batch can be spread over ranks")
         yield replace(trace(self._fresh(), self._loss, inputs, opaque=("",)), method="opaque")
 
@@ -178,6 +181,13 @@ def _undisturbed() -> Iterator[None]:
             yield
         finally:
             before.restore()
+
+
+def _outside(module: str, kept: list[str]) -> str:
+    """Return the innermost module around one that is not kept whole already."""
+    while module and module in kept:
+        module = module.rpartition(".")[0]
+    return module
 
 
 def _first_line(error: BaseException) -> str:

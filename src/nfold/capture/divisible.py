@@ -40,18 +40,17 @@ def why_indivisible(model: nn.Module, loss: Loss, example: Example) -> str:
 
 def _compare(model: nn.Module, loss: Loss, inputs: Any, target: Any) -> str:
     size = sum(_PARTS)
-    with torch.no_grad():
+    full, drew = _forward(model, inputs)
+    if drew:
+        model.eval()
         full, drew = _forward(model, inputs)
-        if drew:
-            model.eval()
-            full, drew = _forward(model, inputs)
-        # A model that draws even in evaluation gives no two outputs to compare; its loss can still be checked.
-        pieces = _split(full, size) if drew else [_forward(model, piece)[0] for piece in _split(inputs, size)]
-        if not _same_outputs(full, pieces, size):
-            return "an output of the model depends on the other samples of its batch, not only on its own"
-        before = RandomState()
-        whole = loss(full, target)
-        parts = [loss(piece, part) for piece, part in zip(pieces, _split(target, size), strict=True)]
+    # A model that draws even in evaluation gives no two outputs to compare; its loss can still be checked.
+    pieces = _split(full, size) if drew else [_forward(model, piece)[0] for piece in _split(inputs, size)]
+    if not _same_outputs(full, pieces, size):
+        return "an output of the model depends on the other samples of its batch, not only on its own"
+    before = RandomState()
+    whole = loss(full, target)
+    parts = [loss(piece, part) for piece, part in zip(pieces, _split(target, size), strict=True)]
     mean = sum((part * (count / size) for part, count in zip(parts, _PARTS, strict=True)), torch.zeros_like(whole))
     if close(whole, mean) or before.torch_moved():
         return ""
@@ -64,7 +63,7 @@ def _compare(model: nn.Module, loss: Loss, inputs: Any, target: Any) -> str:
 def _forward(model: nn.Module, inputs: Any) -> tuple[Any, bool]:
     """Return the outputs, and whether random numbers went into them."""
     before = RandomState()
-    outputs = try_forward(model, map_tensors(torch.clone, inputs))
+    outputs = map_tensors(torch.Tensor.detach, try_forward(model, map_tensors(torch.clone, inputs)))
     return outputs, before.torch_moved() or before.others_moved()
 
 

@@ -4,8 +4,12 @@ Batch norm is put back as the user's module, because export spells it out and wo
 call. The loss stays one node, and everything is found by the user's own paths again.
 """
 
+import contextlib
+import io
+import logging
 import operator
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -120,11 +124,28 @@ def _export(model: nn.Module, inputs: Any) -> fx.GraphModule:
     def dynamic(leaf: torch.Tensor) -> Any:
         return {0: batch} if leaf.ndim and leaf.shape[0] == _SIZE else None
 
-    with warnings.catch_warnings():
+    # It writes its own thoughts to every channel there is; what matters comes as an exception.
+    silence = io.StringIO()
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(silence),
+        contextlib.redirect_stderr(silence),
+        _no_logs(),
+    ):
         warnings.simplefilter("ignore")
         shapes = pytree.tree_map(dynamic, inputs)
         exported = torch.export.export(model, (inputs,), dynamic_shapes=(shapes,), strict=False)
         return exported.module(check_guards=False)
+
+
+@contextlib.contextmanager
+def _no_logs() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _module(node: fx.Node) -> str:

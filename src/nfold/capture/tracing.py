@@ -98,7 +98,10 @@ class _Tracer(fx.Tracer):
         return path in self._opaque
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
-        self._stack.append(module_path(self.path_of_module(m)))
+        path = self.path_of_module(m)
+        if self.is_leaf_module(m, path):
+            return super().call_module(m, forward, args, kwargs)
+        self._stack.append(module_path(path))
         result = super().call_module(m, forward, args, kwargs)
         self._stack.pop()
         return result

@@ -1,7 +1,7 @@
 """Joins parameters into buckets, last layers first, so that a bucket can travel while earlier layers are computed."""
 
 from nfold.core.graph import ModelGraph, Parameter
-from nfold.core.placement import Reduction, Route, Share
+from nfold.core.placement import Placement, Reduction, Route, Share
 
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 PIECE_BYTES = 1 << 20
@@ -9,13 +9,35 @@ PIECE_BYTES = 1 << 20
 
 
 def fill_buckets(graph: ModelGraph, members: tuple[int, ...], route: Route, bucket_bytes: int) -> tuple[Reduction, ...]:
-    """Return one reduction per bucket, without shares; together they hold every trained parameter once.
+    """Return one reduction per bucket, without shares, for a model that every member computes whole."""
+    return _fill(backward_order(graph), members, route, bucket_bytes, first=0)
 
-    Parameters of different types never share a bucket. A parameter larger than a bucket gets one of its own.
+
+def buckets_of(graph: ModelGraph, placement: Placement, route: Route, bucket_bytes: int) -> tuple[Reduction, ...]:
+    """Return one reduction per bucket for any placement: parameters with the same owners share buckets.
+
+    A parameter with one owner is local whatever the route.
+    """
+    by_members: dict[tuple[int, ...], list[Parameter]] = {}
+    for parameter in backward_order(graph):
+        by_members.setdefault(placement.ranks_of(parameter.users), []).append(parameter)
+    found: list[Reduction] = []
+    for members, parameters in by_members.items():
+        way = route if len(members) > 1 else "local"
+        found.extend(_fill(parameters, members, way, bucket_bytes, first=len(found)))
+    return tuple(found)
+
+
+def _fill(
+    parameters: list[Parameter], members: tuple[int, ...], route: Route, bucket_bytes: int, *, first: int
+) -> tuple[Reduction, ...]:
+    """Put each parameter where it lies once; parameters of different types never share a bucket.
+
+    A parameter larger than a bucket gets one of its own.
     """
     buckets: list[list[Parameter]] = []
     sizes: list[int] = []
-    for parameter in _backward_order(graph):
+    for parameter in parameters:
         fits = buckets and buckets[-1][0].dtype == parameter.dtype and sizes[-1] + parameter.num_bytes <= bucket_bytes
         if fits:
             buckets[-1].append(parameter)
@@ -23,7 +45,7 @@ def fill_buckets(graph: ModelGraph, members: tuple[int, ...], route: Route, buck
         else:
             buckets.append([parameter])
             sizes.append(parameter.num_bytes)
-    return tuple(_reduction(index, bucket, members, route) for index, bucket in enumerate(buckets))
+    return tuple(_reduction(first + index, bucket, members, route) for index, bucket in enumerate(buckets))
 
 
 def bounds(reduction: Reduction, graph: ModelGraph) -> tuple[int, ...]:
@@ -44,7 +66,7 @@ def whole_parameter_shares(reduction: Reduction, graph: ModelGraph, ranks: tuple
     return tuple(Share(rank=rank, start=start, stop=stop) for rank, start, stop in shares if stop > start)
 
 
-def _backward_order(graph: ModelGraph) -> list[Parameter]:
+def backward_order(graph: ModelGraph) -> list[Parameter]:
     """Parameters by their earliest user, last first: the order in which a backward pass completes their gradients."""
     position = {operator.name: index for index, operator in enumerate(graph.operators)}
     first = {parameter.name: min(position[user] for user in parameter.users) for parameter in graph.trained}

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture import Captured, CellRandom, StatisticsRecorder
-from nfold.capture.random import LOCK
+from nfold.capture.captured import BoundSegment, Captured
+from nfold.capture.random import LOCK, CellRandom
+from nfold.capture.statistics import StatisticsRecorder
 from nfold.capture.tree import map_tensors
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
@@ -80,10 +81,11 @@ class Cells:
         self._groups = {group.name: group for group in groups}
         self._random = CellRandom(program.seed)
         self._is_random = any(operator.num_random for operator in graph.operators)
-        self._segments: dict[int, nn.Module] = {}
+        self._segments: dict[int, BoundSegment] = {}
         self._tensors = {tensor.name: tensor for tensor in graph.tensors}
-        self._has_buckets = any(reduction.route != "local" for reduction in reductions)
-        self._signals = _GradientSignals(graph, schedule, reductions, dict(model.named_parameters()))
+        parameters = dict(model.named_parameters())
+        self._local = [parameters[name] for each in reductions if each.route == "local" for name in each.parameters]
+        self._signals = _GradientSignals(graph, schedule, reductions, parameters)
         self._step = _Step()
 
     # Steps
@@ -92,8 +94,9 @@ class Cells:
         """Get ready for a step."""
         self._step = _Step(index=step, sizes=sizes)
         self._loader.begin(step)
-        if self._has_buckets:
-            self._buffers.zero_gradients()
+        self._buffers.zero_gradients()
+        for parameter in self._local:
+            parameter.grad = None
 
     @property
     def losses(self) -> dict[int, float]:
@@ -112,13 +115,7 @@ class Cells:
         elif task.reduction in self._groups:
             self._fold(self._groups[task.reduction])
         elif task.reduction in self._updaters:
-            self._update(task.reduction)
-
-    def _update(self, name: str) -> None:
-        updater = self._updaters[name]
-        updater.step()
-        if not self._has_buckets:
-            updater.forget_gradients()
+            self._updaters[task.reduction].step()
 
     # Forward
 
@@ -154,7 +151,7 @@ class Cells:
         outputs = module(*inputs.values())
         return _Live(inputs, dict(zip(segment.outputs, outputs, strict=True)))
 
-    def _segment_module(self, index: int, segment: Segment) -> nn.Module:
+    def _segment_module(self, index: int, segment: Segment) -> BoundSegment:
         if index not in self._segments:
             assert self._captured is not None, "a cut model needs its capture"
             self._segments[index] = self._captured.segment(

@@ -8,13 +8,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture import Captured, StatisticsRecorder, capture_program
+from nfold.capture.capture import recapture
+from nfold.capture.captured import Captured
 from nfold.capture.random import LOCK, seed_all
+from nfold.capture.samples import sample_batches
+from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.schedule import RankSchedule, Schedule
 from nfold.core.trace import Span, StepParts
-from nfold.errors import InternalError, ProgramError
+from nfold.errors import ProgramError
 from nfold.planning.schedule import compile_schedule
 from nfold.program import Program, describe
 from nfold.runtime.buffers import Buffers
@@ -107,10 +110,13 @@ class Replica:
         random = any(operator.num_random for operator in self._graph.operators)
         if self._graph.capture == "opaque" or not own.segments or not (cut or random):
             return None
-        captured = capture_program(self.model, self.program, dataset)
-        if [op.name for op in captured.graph.operators] != [op.name for op in self._graph.operators]:
-            raise InternalError(f"rank {self.rank} captured another graph than the one planned with")
-        return captured
+        return recapture(
+            self.model,
+            self.program.loss,
+            sample_batches(dataset),
+            self._graph,
+            rebuild=lambda: build_model(self.program, self.device),
+        )
 
     def _build_cells(self, own: RankSchedule, captured: Captured | None) -> Cells:
         modules = [m for g in self._groups for op in g.operators for m in self._graph.operator(op).statistics]

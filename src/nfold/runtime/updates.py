@@ -49,10 +49,6 @@ class Updater:
         """Apply the gradients."""
         self._optimizer.step()
 
-    def forget_gradients(self) -> None:
-        """Let the next backward make new gradients."""
-        self._optimizer.zero_grad(set_to_none=True)
-
     def state(self) -> list[tuple[Piece, dict[str, Any], dict[str, Scalar]]]:
         """Return what the optimizer keeps for each piece, and its group's plain hyper-parameters."""
         groups = {id(tensor): group for group in self._optimizer.param_groups for tensor in group["params"]}

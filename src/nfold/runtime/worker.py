@@ -125,6 +125,8 @@ class Worker:
             return 1
         except Exception as error:
             self._report_failure(error)
+            if self._transport is not None:
+                self._transport.abort()
             return 1
         finally:
             self._close()

@@ -1,0 +1,182 @@
+"""Programs on which tracers are silently wrong, or refuse: each must be captured exactly or kept whole."""
+
+import random
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Base(nn.Module):
+    """Two layers for a probe to stand between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(12, 12), nn.Linear(12, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.between(self.first(x)))
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class NoGradRegion(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            scale = torch.sigmoid(x * 2)
+            scale = scale + 1
+        return x * scale
+
+
+class AutocastRegion(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = F.linear(x, self.first.weight)
+        return x + y.to(x.dtype)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2.0
+
+
+class CustomFunction(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return Doubled.apply(x)
+
+
+class MovingAverage(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.zeros(12))
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        self.average = 0.9 * self.average + 0.1 * x.detach().mean(0)
+        return x - self.average
+
+
+class AddedBuffer(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(12))
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        self.total += x.detach().mean(0)
+        return x + 1.0 * self.total.clone()
+
+
+class Counter(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return x if self.count < 3 else x * 2
+
+
+class Spectral(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.utils.parametrizations.spectral_norm(self.first)
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x)
+
+
+class WeightNorm(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.utils.parametrizations.weight_norm(self.first)
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x)
+
+
+class BranchOnValue(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x * 3
+
+
+class BranchOnSize(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[1] > 4 else x
+
+
+class LoopOverBatch(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x[index] * 2 for index in range(len(x))])
+
+
+class PythonRandom(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if random.random() < 0.5 else x * 3
+
+
+class TorchRandomBranch(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if torch.rand(1).item() < 0.5 else x * 3
+
+
+class NoiseOfBatchSize(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.zeros(x.shape[0], 12, dtype=x.dtype)
+        mask[:, :4] = 1.0
+        return x * mask + torch.rand(x.size(0), 1, dtype=x.dtype)
+
+
+class BooleanMask(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 1.0
+        y[x > 0] = 0.25
+        return y + x[x > 0].sum() * 0
+
+
+class Checkpointed(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        from torch.utils.checkpoint import checkpoint
+
+        return checkpoint(lambda y: torch.tanh(self.first(y)), x, use_reentrant=False)
+
+
+class ChangesInput(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x.mul_(2.0)))
+
+
+class GradientInForward(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        y = (x**2).sum()
+        (slope,) = torch.autograd.grad(y, x, create_graph=True)
+        return slope
+
+
+class GradientHook(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 1.0
+        y.register_hook(lambda gradient: gradient.clamp(-1e-3, 1e-3))
+        return y * 2 + y.tanh()
+
+
+class InstanceCheck(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if isinstance(x, torch.Tensor) else x * 3
+
+
+class GRULoop(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(4, 12)
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.zeros_like(x)
+        for part in x.view(-1, 3, 4).unbind(1):
+            hidden = self.cell(part, hidden)
+        return hidden

@@ -1,0 +1,7 @@
+"""Lets tests of a folder share modules that lie beside them."""
+
+import sys
+from pathlib import Path
+
+for folder in ("runtime",):
+    sys.path.insert(0, str(Path(__file__).parent / folder))

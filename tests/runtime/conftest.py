@@ -1,0 +1,5 @@
+"""One compute thread per rank: ranks that are threads would otherwise fight over the cores."""
+
+import torch
+
+torch.set_num_threads(1)

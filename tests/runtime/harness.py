@@ -1,0 +1,202 @@
+"""Plays programs on ranks that are threads of the test, without coordinator or processes."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture.capture import capture
+from nfold.capture.samples import sample_batches
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.graph import ModelGraph
+from nfold.core.plan import Plan, Prediction
+from nfold.core.placement import Placement, Reduction
+from nfold.core.profile import ChunkTiming, OperatorProfile, Profile, Timing
+from nfold.planning.facts import Facts
+from nfold.planning.search import plan
+from nfold.program import Program
+from nfold.runtime.data import sample_order
+from nfold.runtime.replica import Replica, build_model
+from nfold.runtime.state import read_checkpoint
+from nfold.transport.memory import MemoryNetwork
+
+CPU = torch.device("cpu")
+
+
+def graph_of(program: Program) -> ModelGraph:
+    """Capture a program with the gate."""
+    model = build_model(program, CPU)
+    example = sample_batches(program.train_data())
+    return capture(
+        model, program.loss, example, optimizer=program.optimizer, rebuild=lambda: build_model(program, CPU)
+    ).graph
+
+
+def profile_of(graph: ModelGraph) -> Profile:
+    """A profile in which every operator takes a millisecond."""
+    once = Timing(median_s=1e-3, spread_s=0.0, repeats=1)
+    timing = ChunkTiming(chunk_size=8, forward=once, backward=once)
+    return Profile(
+        device_kind="cpu",
+        num_threads=1,
+        operators=tuple(OperatorProfile(operator=op.name, timings=(timing,)) for op in graph.operators),
+        whole=(timing,),
+        update=once,
+        load_s_per_sample=0.0,
+        parameter_bytes=graph.parameter_bytes,
+        optimizer_bytes=0,
+        activation_bytes_per_sample=0.0,
+        base_bytes=0,
+        peak_bytes=0,
+    )
+
+
+def cluster() -> Cluster:
+    """One quick machine."""
+    channel = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="declared")
+    return Cluster(nodes=(Node(name="box", cores=8.0, memory_bytes=1 << 40, local=channel),))
+
+
+def make_plan(program: Program, graph: ModelGraph, strategy: str, workers: int, servers: int, chunks: int) -> Plan:
+    """Plan with the synthetic profile."""
+    facts = Facts(
+        graph=graph,
+        profiles={1: profile_of(graph)},
+        cluster=cluster(),
+        nodes=("box",) * (workers + servers),
+        workers=workers,
+        servers=servers,
+        batch_size=program.batch_size,
+        chunks=chunks,
+    )
+    return plan(facts, strategy)
+
+
+def placed_plan(program: Program, owners: dict[str, tuple[int, ...]], world: int, reductions: tuple[Reduction, ...]) -> Plan:
+    """A plan for a placement made by hand."""
+    chunks = len(next(iter(owners.values())))
+    return Plan(
+        strategy="by hand",
+        chunks=chunks,
+        batch_size=program.batch_size,
+        workers=world,
+        servers=0,
+        nodes=("box",) * world,
+        threads=(1,) * world,
+        placement=Placement(num_chunks=chunks, world_size=world, owners=owners),
+        reductions=reductions,
+        loads_s=(0.0,) * world,
+        predicted=Prediction(step_s=1.0, sent_bytes_per_step=0, peak_memory_bytes=(0,) * world),
+    )
+
+
+class Played:
+    """What a number of steps came to."""
+
+    def __init__(self, world: int) -> None:
+        self.losses: list[float] = []
+        self.sent_bytes = [0] * world
+        self.checkpoint = b""
+        self.step_losses: list[list[dict[int, float]]] = [[] for _ in range(world)]
+
+    @property
+    def state(self) -> dict[str, torch.Tensor]:
+        """The whole model's state dict."""
+        return read_checkpoint(self.checkpoint).model
+
+
+def play(
+    program: Program,
+    graph: ModelGraph,
+    plan: Plan,
+    steps: int,
+    *,
+    checkpoint: bytes = b"",
+    each_step: Callable[[int, int], None] | None = None,
+) -> Played:
+    """Play steps on threads over the in-memory transport and gather the state."""
+    network = MemoryNetwork(plan.world_size)
+    played, parts = Played(plan.world_size), [b""] * plan.world_size
+    errors: list[BaseException] = []
+    dataset = program.train_data()
+    start = read_checkpoint(checkpoint).step if checkpoint else 0
+    joined: list[Callable[[], None]] = []
+
+    def run(rank: int) -> None:
+        transport = network.transport(rank)
+        try:
+            replica = Replica(
+                rank, program, dataset, graph, plan, transport,
+                operator_seconds=None, device=CPU, last_step=steps,
+                checkpoint=read_checkpoint(checkpoint) if checkpoint else None,
+            )  # fmt: skip
+            for step in range(start, steps):
+                if each_step is not None:
+                    each_step(rank, step)
+                result = replica.step(step, keep_spans=True)
+                played.step_losses[rank].append(result.losses)
+                if step == start:
+                    played.sent_bytes[rank] = result.parts.sent_bytes
+            parts[rank] = replica.contribution()
+            if rank == 0:
+                joined.append(lambda: setattr(played, "checkpoint", replica.join(parts, steps)))
+            replica.close()
+        except BaseException as error:
+            errors.append(error)
+            network.fail(rank)
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(plan.world_size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), f"a rank hangs; errors so far: {errors}"
+    network.close()
+    if errors:
+        raise errors[0]
+    joined[0]()
+    for step_losses in zip(*played.step_losses, strict=True):
+        merged = {chunk: loss for losses in step_losses for chunk, loss in losses.items()}
+        played.losses.append(sum(merged[chunk] for chunk in sorted(merged)))
+    return played
+
+
+def plain_loop(program: Program, steps: int, chunks: int, *, batch_chunks: Callable[[int], Any] | None = None) -> nn.Module:
+    """The reference: one device, plain PyTorch, gradients accumulated over the same chunks."""
+    from nfold.core.placement import chunk_sizes
+
+    dataset = program.train_data()
+    model = build_model(program, CPU)
+    optimizer = program.optimizer(list(model.parameters()))
+    per_epoch = -(-len(dataset) // program.batch_size)
+    for step in range(steps):
+        epoch, position = divmod(step, per_epoch)
+        order = sample_order(len(dataset), epoch, program.seed)
+        batch = order[position * program.batch_size :][: program.batch_size]
+        optimizer.zero_grad(set_to_none=True)
+        begin = 0
+        for size in chunk_sizes(len(batch), chunks):
+            if not size:
+                continue
+            items = [dataset[index] for index in batch[begin : begin + size]]
+            begin += size
+            inputs = torch.stack([item[0] for item in items])
+            targets = torch.stack([torch.as_tensor(item[1]) for item in items])
+            (program.loss(model(inputs), targets) * (size / len(batch))).backward()
+        optimizer.step()
+    return model
+
+
+def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Largest relative difference of any tensor, by norm."""
+    assert set(one) == set(other)
+    worst = 0.0
+    for name, tensor in one.items():
+        a, b = tensor.double(), other[name].double()
+        worst = max(worst, float((a - b).norm() / (b.norm() + 1e-30)))
+    return worst
+
+

@@ -1,0 +1,48 @@
+"""Cells may lie anywhere: random placements give one device's parameters too."""
+
+import random
+
+import pytest
+from harness import difference, graph_of, placed_plan, plain_loop, play
+from nets import NETS, program
+
+from nfold.core.placement import Placement
+from nfold.planning.buckets import buckets_of
+
+STEPS, CHUNKS = 5, 4
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    made = {}
+    return lambda net: made.setdefault(net, graph_of(program(net)))
+
+
+def random_owners(graph, world, seed):
+    """Each operator's chunks on random ranks: every chunk by itself, or all of an operator's chunks together."""
+    chosen = random.Random(seed)
+    owners = {}
+    for operator in graph.operators:
+        if chosen.random() < 0.5:
+            owners[operator.name] = tuple(chosen.randrange(world) for _ in range(CHUNKS))
+        else:
+            owners[operator.name] = (chosen.randrange(world),) * CHUNKS
+    return owners
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize(("world", "seed"), [(2, 0), (3, 1), (3, 2), (4, 3)])
+def test_random_placements_equal_one_device(graphs, net, world, seed):
+    mine, graph = program(net), graphs(net)
+    owners = random_owners(graph, world, seed)
+    placement = Placement(num_chunks=CHUNKS, world_size=world, owners=owners)
+    plan = placed_plan(mine, owners, world, buckets_of(graph, placement, "ring", 4096))
+    played = play(mine, graph, plan, STEPS)
+    if net == "dropping":
+        single = placed_plan(mine, {op.name: (0,) * CHUNKS for op in graph.operators}, 1, ())
+        single_placement = single.placement
+        single = placed_plan(mine, single_placement.owners, 1, buckets_of(graph, single_placement, "local", 1 << 40))
+        expected = play(mine, graph, single, STEPS).state
+    else:
+        expected = plain_loop(mine, STEPS, CHUNKS).state_dict()
+    assert difference(played.state, expected) <= 1e-9

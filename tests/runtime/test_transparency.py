@@ -1,0 +1,46 @@
+"""Whatever the strategy, training gives one device's parameters."""
+
+import pytest
+from harness import difference, graph_of, make_plan, plain_loop, play
+from nets import NETS, adamw, program, sgd
+
+WAYS = [("single", 1, 0), ("ring", 2, 0), ("ring", 3, 0), ("ps", 2, 0), ("ps", 3, 0), ("ps", 2, 1), ("ps", 3, 2)]
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    made = {}
+    return lambda net: made.setdefault(net, graph_of(program(net)))
+
+
+@pytest.mark.parametrize("net", [net for net in NETS if net != "dropping"])
+@pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
+def test_equals_a_plain_loop_over_the_same_chunks(graphs, net, strategy, workers, servers):
+    mine = program(net)
+    played = play(mine, graphs(net), make_plan(mine, graphs(net), strategy, workers, servers, chunks=6), STEPS)
+    assert difference(played.state, plain_loop(mine, STEPS, 6).state_dict()) <= 1e-9
+
+
+@pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS[1:])
+def test_dropout_is_the_same_under_every_strategy(graphs, strategy, workers, servers):
+    mine, graph = program("dropping"), graphs("dropping")
+    alone = play(mine, graph, make_plan(mine, graph, "single", 1, 0, chunks=6), STEPS)
+    spread = play(mine, graph, make_plan(mine, graph, strategy, workers, servers, chunks=6), STEPS)
+    assert difference(spread.state, alone.state) <= 1e-9
+    assert spread.losses == pytest.approx(alone.losses, rel=1e-9)
+
+
+@pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
+def test_equals_a_plain_loop_with_another_optimizer(graphs, strategy, workers, servers):
+    mine = program("unused", optimizer=adamw)
+    played = play(mine, graphs("unused"), make_plan(mine, graphs("unused"), strategy, workers, servers, chunks=6), 10)
+    assert difference(played.state, plain_loop(mine, 10, 6).state_dict()) <= 1e-9
+
+
+@pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
+def test_sends_the_predicted_bytes(graphs, strategy, workers, servers):
+    mine = program("residual", sgd)
+    plan = make_plan(mine, graphs("residual"), strategy, workers, servers, chunks=6)
+    played = play(mine, graphs("residual"), plan, 1)
+    assert sum(played.sent_bytes) == plan.predicted.sent_bytes_per_step
