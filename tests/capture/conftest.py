@@ -1,46 +1,17 @@
-"""Helpers of the capture tests."""
+"""Lets the tests of this folder share their nets."""
 
-import random
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-from nfold.capture.captured import Captured
-from nfold.capture.random import CellRandom
-from nfold.capture.replay import play_step, segments_of
-
-
-def cut_at_random(names: Sequence[str], generator: random.Random) -> list[list[str]]:
-    """Cut a list into runs."""
-    places = sorted(generator.sample(range(1, len(names)), generator.randint(1, len(names) - 1)))
-    return [list(names[a:b]) for a, b in zip([0, *places], [*places, len(names)], strict=True)]
-
-
-def step(captured: Captured, pieces: Sequence[Sequence[str]], batch: Any, chunk: int = 0) -> dict[str, Any]:
-    """Return the loss and the gradients of one chunk, cut into pieces."""
-    draws = CellRandom(5)
-    draws.enter(2, chunk)
-    captured.model.zero_grad(set_to_none=True)
-    found = {"loss": play_step(captured, segments_of(captured, pieces, draws), batch)}
-    return found | {name: parameter.grad for name, parameter in captured.model.named_parameters()}
-
-
-def assert_equal(found: dict[str, Any], expected: dict[str, Any], tolerance: float = 1e-10) -> None:
-    """Compare losses and gradients, absent ones included."""
-    assert {name for name, value in found.items() if value is None} == {
-        name for name, value in expected.items() if value is None
-    }
-    for name, value in expected.items():
-        if value is not None:
-            torch.testing.assert_close(
-                found[name], value, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
-            )
+sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Any:
+def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

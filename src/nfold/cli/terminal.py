@@ -69,7 +69,7 @@ class TerminalObserver:
         epoch, position = divmod(step - 1, self._per_epoch)
         durations = [max(part.step_s for part in parts) for parts in self._recent]
         mean_s = sum(durations) / len(durations) if durations else 0.0
-        samples = sum(parts[0].samples for parts in self._recent)
+        samples = sum(part.samples for parts in self._recent for part in parts)
         return Progress(
             epoch=epoch + 1,
             num_epochs=-(-self._total // self._per_epoch),

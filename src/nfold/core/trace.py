@@ -53,6 +53,7 @@ class StepParts:
     sent_bytes: int
     """Payload counted at the transport."""
     samples: int
+    """Of the chunks whose loss this rank computed, so that the ranks' samples add up to the batch."""
 
     @property
     def compute_s(self) -> float:

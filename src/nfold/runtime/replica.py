@@ -147,7 +147,8 @@ class Replica:
         self._cells.begin(index, sizes)
         played = self._engine.play(index, sizes, keep_spans=keep_spans)
         self._previous_end_s = played.end_s
-        parts = self._parts(index, played, played.end_s - begin_s, sum(sizes))
+        samples = sum(sizes[chunk] for chunk in self._cells.losses)
+        parts = self._parts(index, played, played.end_s - begin_s, samples)
         parts = replace(parts, sent_bytes=self._transport.sent_bytes - sent_before)
         return StepResult(parts, dict(self._cells.losses), tuple(played.spans), played.begin_s)
 

@@ -108,6 +108,7 @@ class Worker:
         self._flushed_s = self._built_s = self._built_cpu_s = 0.0
         self._reports: list[Message] = []
         self._doing = "starting"
+        self._is_closing = False
         self._device = torch.device("cpu")
 
     def run(self) -> int:
@@ -136,7 +137,8 @@ class Worker:
             while True:
                 self._orders.put(self._channel.receive())
         except ChannelClosed:
-            self._abandon()
+            if not self._is_closing:
+                self._abandon()
 
     # Setting up
 
@@ -318,6 +320,7 @@ class Worker:
             pass  # the coordinator is gone too: nobody is left to tell
 
     def _close(self) -> None:
+        self._is_closing = True
         if self._replica is not None:
             self._replica.close()
         if self._transport is not None:

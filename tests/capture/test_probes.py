@@ -1,0 +1,134 @@
+"""Programs on which tracers are silently wrong: captured exactly, or kept whole and said so."""
+
+import copy
+
+import pytest
+import torch
+from cutting import assert_equal, play
+from probes import (
+    AddedBuffer,
+    AutocastRegion,
+    BooleanMask,
+    BranchOnSize,
+    BranchOnValue,
+    ChangesInput,
+    Checkpointed,
+    Counter,
+    CustomFunction,
+    GradientHook,
+    GradientInForward,
+    GRULoop,
+    InstanceCheck,
+    LoopOverBatch,
+    MovingAverage,
+    NoGradRegion,
+    NoiseOfBatchSize,
+    PythonRandom,
+    Spectral,
+    TorchRandomBranch,
+    WeightNorm,
+)
+from torch import nn
+from zoo import Net, rows
+
+from nfold.capture.capture import capture
+from nfold.capture.captured import Captured
+
+EXACT = {
+    NoGradRegion: "fx",
+    AutocastRegion: "fx",
+    CustomFunction: "fx",
+    WeightNorm: "fx",
+    BooleanMask: "fx",
+    BranchOnSize: "export",
+    GradientInForward: "export",
+    InstanceCheck: "export",
+    GRULoop: "export",
+}
+WHOLE = [BranchOnValue, LoopOverBatch, Checkpointed, ChangesInput, GradientHook]
+STATEFUL = {MovingAverage: "average", AddedBuffer: "total", Counter: "count", Spectral: "_u"}
+DRAWING = {NoiseOfBatchSize: "fx", TorchRandomBranch: "opaque", PythonRandom: "opaque"}
+
+
+def captured(probe: type[nn.Module]) -> Captured:
+    net = Net(probe, rows)
+    return capture(net.model(), net.loss, net.example())
+
+
+def assert_equals_module(found: Captured) -> None:
+    """Compare the finest cut with the module on a batch and a size that the gate has not seen."""
+    net = Net(nn.Identity, rows)
+    names = [[operator.name] for operator in found.graph.operators]
+    model = copy.deepcopy(found.model)
+    model.zero_grad(set_to_none=True)
+    inputs, target = net.example().batch(6, 9)
+    loss = net.loss(model(inputs), target)
+    loss.backward()
+    expected = {"loss": loss.detach()} | {name: parameter.grad for name, parameter in model.named_parameters()}
+    tolerance = 1e-2 if isinstance(model, AutocastRegion) else 1e-10
+    assert_equal(play(found, names, net.example().batch(6, 9)), expected, tolerance)
+
+
+@pytest.mark.parametrize("probe", EXACT, ids=lambda probe: probe.__name__)
+def test_exact(probe: type[nn.Module]) -> None:
+    found = captured(probe)
+    assert found.graph.capture == EXACT[probe]
+    assert len(found.graph.operators) > 2
+    assert not found.graph.indivisible
+    assert_equals_module(found)
+
+
+@pytest.mark.parametrize("probe", WHOLE, ids=lambda probe: probe.__name__)
+def test_whole(probe: type[nn.Module]) -> None:
+    found = captured(probe)
+    assert [operator.name for operator in found.graph.operators] == ["model"]
+    assert found.graph.capture == "opaque"
+    assert any("one operator" in note for note in found.graph.notes)
+    assert not found.graph.static_gradients
+    assert_equals_module(found)
+
+
+@pytest.mark.parametrize("probe", STATEFUL, ids=lambda probe: probe.__name__)
+def test_state_forbids_chunks(probe: type[nn.Module]) -> None:
+    assert STATEFUL[probe] in captured(probe).graph.indivisible
+
+
+@pytest.mark.parametrize("probe", DRAWING, ids=lambda probe: probe.__name__)
+def test_draws_repeat(probe: type[nn.Module]) -> None:
+    found = captured(probe)
+    net, names = Net(probe, rows), [[operator.name] for operator in found.graph.operators]
+    assert found.graph.capture == DRAWING[probe]
+    assert sum(operator.num_random for operator in found.graph.operators) == 1
+    losses = [play(found, names, net.example().batch(4), chunk)["loss"] for chunk in (0, 1, 2, 3, 4, 5, 0)]
+    assert losses[0] == losses[-1]
+    assert len(set(losses)) > 1
+
+
+def test_an_untraceable_block_stays_whole_and_the_rest_is_cut() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.probe, self.after = nn.Linear(12, 12), BranchOnValue(), nn.Linear(5, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.after(self.probe(self.before(x)))
+
+    found = captured(Outer)
+    assert [operator.name for operator in found.graph.operators] == ["before", "probe", "after", "loss"]
+    assert any(note.startswith("probe cannot be traced") for note in found.graph.notes)
+    assert not found.graph.static_gradients
+    assert_equals_module(found)
+
+
+def test_a_stateful_block_stays_whole() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.probe = nn.Linear(12, 12), Counter()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.probe(self.before(x))
+
+    graph = captured(Outer).graph
+    assert "probe.count" in graph.indivisible
+    assert [operator.name for operator in graph.operators] == ["before", "probe", "loss"]

@@ -1,0 +1,77 @@
+"""Batch statistics taken out of each chunk and folded in later equal a plain loop over the same chunks."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from zoo import ZOO, Net, rows
+
+from nfold.capture.capture import capture
+from nfold.capture.random import CellRandom
+from nfold.capture.replay import play_step, segments_of
+from nfold.capture.statistics import StatisticsRecorder
+
+RUNNING = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def norms(model: nn.Module) -> dict[str, Any]:
+    return {
+        name: module for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)
+    }
+
+
+def with_momentum(net: Net, momentum: float | None) -> nn.Module:
+    model = net.model()
+    for module in norms(model).values():
+        module.momentum = momentum
+    return model
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.7, None], ids=str)
+@pytest.mark.parametrize("name", ["residual", "unet", "twice"])
+@pytest.mark.parametrize("cut", [False, True], ids=["module", "segments"])
+def test_equals_a_plain_loop(name: str, momentum: float | None, cut: bool) -> None:
+    net = ZOO[name]
+    plain, model = with_momentum(net, momentum), with_momentum(net, momentum)
+    batches = [net.example().batch(size, size) for size in (4, 3, 5)]
+    captured = capture(model, net.loss, net.example())
+    pieces = segments_of(captured, [[op.name] for op in captured.graph.operators], CellRandom(0)) if cut else []
+    recorder = StatisticsRecorder(model, tuple(norms(model)))
+    for _ in range(2):
+        for inputs, _target in batches:
+            plain(inputs)
+        calls = {}
+        for chunk in random.Random(1).sample(range(len(batches)), len(batches)):
+            inputs, target = batches[chunk]
+            play_step(captured, pieces, (inputs, target)) if cut else model(inputs)
+            calls[chunk] = recorder.take()
+        for chunk in sorted(calls):
+            for module, found in calls[chunk].items():
+                for mean, variance in found:
+                    recorder.fold(module, mean, variance)
+    for module, expected in norms(plain).items():
+        for buffer in RUNNING:
+            torch.testing.assert_close(
+                getattr(norms(model)[module], buffer), getattr(expected, buffer), rtol=1e-14, atol=1e-15
+            )
+
+
+def test_recording_leaves_the_module_as_it_was() -> None:
+    model = nn.Sequential(nn.Linear(12, 4), nn.BatchNorm1d(4)).double()
+    buffers = {name: buffer for name, buffer in model.named_buffers()}
+    before = {name: buffer.clone() for name, buffer in buffers.items()}
+    recorder = StatisticsRecorder(model, ("1",))
+    model(rows(5))
+    with pytest.raises(ValueError, match="more than 1 value"):
+        model(rows(1))
+    model.eval()(rows(5))
+    assert all(buffer is buffers[name] for name, buffer in model.named_buffers())
+    assert all(torch.equal(buffer, before[name]) for name, buffer in buffers.items())
+    assert model[1].momentum == 0.1
+    assert [len(calls) for calls in recorder.take().values()] == [1]
+    recorder.close()
+    model.train()(rows(5))
+    assert recorder.take() == {}
+    assert not torch.equal(model[1].running_mean, before["1.running_mean"])
