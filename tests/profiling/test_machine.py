@@ -1,0 +1,79 @@
+"""A machine is described as what may really be used of it."""
+
+import itertools
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from nfold.core import codec
+from nfold.core.cluster import Channel, Node
+from nfold.profiling import machine
+from nfold.profiling.measure import Meter, timing
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def allowed() -> float:
+    return float(len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "50000 100000\n"}, 0.5),
+        ({"cpu/cpu.cfs_quota_us": "25000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.25),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu.max": "99900000 100000\n"}, None),
+    ],
+    ids=["none", "unlimited", "half", "version-1", "version-1-unlimited", "more-than-there-is"],
+)
+def test_cores(tmp_path: Path, allowed: float, files: dict[str, str], cores: float | None) -> None:
+    assert machine.available_cores(write(tmp_path, files)) == (allowed if cores is None else cores)
+
+
+def test_memory(tmp_path: Path) -> None:
+    total = machine.available_memory(tmp_path)
+    assert total > 1 << 20
+    assert machine.available_memory(write(tmp_path, {"memory.max": "max\n"})) == total
+    assert machine.available_memory(write(tmp_path, {"memory.max": "1000000\n"})) == 1_000_000
+
+
+def test_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", None)
+    monkeypatch.setattr(socket, "gethostbyname", None)
+    local = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="declared")
+    node = machine.this_node(local)
+    assert codec.loads(Node, codec.dumps(node)) == node
+    assert node.name == socket.gethostname()
+    assert node.devices[0].kind == "cpu"
+    assert 1 <= len(node.crowding) <= max(1, node.cores)
+    assert node.crowding[0] == 1.0
+    assert list(node.crowding) == sorted(node.crowding)
+
+
+def test_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "")
+    assert machine.node_name() == "localhost"
+
+
+def test_timing() -> None:
+    found = timing([3.0, 1.0, 2.0, 4.0, 5.0])
+    assert (found.median_s, found.spread_s, found.repeats) == (3.0, 2.0, 5)
+    assert timing([2.0]).spread_s == 0.0
+
+
+@pytest.mark.parametrize(("tick_s", "repeats"), [(0.0, 15), (1.0, 1), (0.05, 4)])
+def test_repeats_stop_with_the_budget(tick_s: float, repeats: int) -> None:
+    clock = itertools.count(0, 1)
+    meter = Meter(clock=lambda: next(clock) * tick_s)
+    assert len(meter.repeat(lambda: (meter.now(), 0.0), 0.5)) == repeats

@@ -1,0 +1,131 @@
+"""A profile is complete, sane and leaves no trace."""
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nfold.core import codec
+from nfold.core.graph import ModelGraph
+from nfold.core.profile import ChunkTiming, Profile
+from nfold.errors import ProgramError
+from nfold.profiling import profile_program
+from nfold.program import Program
+
+DATA = [(torch.full((1, 8, 8), float(index % 7)), index % 5) for index in range(20)]
+
+
+def small_cnn() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Dropout(0.1), nn.Linear(144, 5))
+
+
+def program(**changes: Any) -> Program:
+    arguments: dict[str, Any] = {
+        "model": small_cnn,
+        "loss": F.cross_entropy,
+        "optimizer": lambda parameters: torch.optim.Adam(parameters),
+        "train_data": lambda: DATA,
+        "batch_size": 8,
+    }
+    return Program(**(arguments | changes))
+
+
+def profiled(**changes: Any) -> tuple[ModelGraph, Profile]:
+    return profile_program(program(**changes), chunk_sizes=(8, 2), num_threads=1, budget_s=0.2)
+
+
+def test_a_profile_is_complete_and_round_trips() -> None:
+    graph, profile = profiled()
+    assert codec.loads(ModelGraph, codec.dumps(graph)) == graph
+    assert codec.loads(Profile, codec.dumps(profile)) == profile
+    names = [operator.name for operator in graph.operators]
+    assert names == ["0", "2", "3", "4", "loss"]
+    assert [found.operator for found in profile.operators] == names
+    for timings in [profile.whole, *(found.timings for found in profile.operators)]:
+        assert [timing.chunk_size for timing in timings] == [2, 8]
+        assert all(_positive(timing) for timing in timings)
+    assert (profile.device_kind, profile.num_threads) == ("cpu", 1)
+
+
+def _positive(timing: ChunkTiming) -> bool:
+    return timing.forward.median_s > 0 and timing.backward.median_s > 0 and timing.forward.repeats >= 1
+
+
+def test_bytes_are_counted() -> None:
+    graph, profile = profiled()
+    elements = 4 * 9 + 4 + 144 * 5 + 5
+    assert profile.parameter_bytes == graph.parameter_bytes == 4 * elements
+    # Adam: two moments per element and a step per parameter.
+    assert profile.optimizer_bytes == 2 * 4 * elements + 4 * 4
+    # Input, ReLU's result, dropout's mask and result, log-softmax and target at least.
+    assert 4 * (64 + 144 + 144 + 5) < profile.activation_bytes_per_sample < 4 * (64 + 5 * 144 + 30)
+    assert 0 < profile.base_bytes <= profile.peak_bytes
+
+
+def test_operators_add_up_to_the_whole() -> None:
+    _, profile = profiled()
+    forward, backward = profile.whole_s(4)
+    seconds = profile.operators_s(4)
+    assert sum(pair[0] for pair in seconds.values()) == pytest.approx(forward)
+    assert sum(pair[1] for pair in seconds.values()) == pytest.approx(backward)
+
+
+def test_it_leaves_no_trace() -> None:
+    torch.manual_seed(3)
+    random.seed(3)
+    states = torch.get_rng_state(), random.getstate(), torch.get_num_threads()
+    data = [(image.clone(), label) for image, label in DATA]
+    profiled()
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1:] == (random.getstate(), torch.get_num_threads())
+    assert all(torch.equal(image, DATA[index][0]) for index, (image, _) in enumerate(data))
+
+
+def test_an_opaque_model_is_one_operator() -> None:
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(64, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.inner(x.flatten(1))
+            return y if y.sum() > 0 else y * 2
+
+    graph, profile = profiled(model=Branching)
+    assert graph.capture == "opaque"
+    assert [found.operator for found in profile.operators] == ["model"]
+    assert profile.operators[0].timings == profile.whole
+
+
+def test_a_slow_program_is_measured_once_and_at_few_sizes() -> None:
+    ticks = itertools.count(0.0, 10.0)
+    _, profile = profile_program(
+        program(), chunk_sizes=(2, 4, 8), num_threads=1, budget_s=0.1, clock=lambda: next(ticks)
+    )
+    assert [timing.forward.repeats for timing in profile.whole] == [1, 1, 1]
+    assert [[timing.chunk_size for timing in found.timings] for found in profile.operators] == [[2]] * 5
+
+
+def _raise(*_: Any) -> Any:
+    raise KeyError("weights")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": _raise}, r"Program\(model=...\) raised KeyError"),
+        ({"model": lambda: nn.Linear}, "must be a function that returns a torch.nn.Module, it returned type"),
+        ({"train_data": _raise}, r"Program\(train_data=...\) raised KeyError"),
+        ({"train_data": list}, "empty dataset"),
+        ({"optimizer": _raise}, r"Program\(optimizer=...\) raised KeyError"),
+        ({"loss": _raise}, "the loss _raise refused outputs"),
+    ],
+    ids=["model", "class", "data", "empty", "optimizer", "loss"],
+)
+def test_programs_that_cannot_work(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProgramError, match=words):
+        profiled(**changes)
