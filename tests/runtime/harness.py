@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,8 +11,8 @@ from nfold.capture.capture import capture
 from nfold.capture.samples import sample_batches
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph
-from nfold.core.plan import Plan, Prediction
 from nfold.core.placement import Placement, Reduction
+from nfold.core.plan import Plan, Prediction
 from nfold.core.profile import ChunkTiming, OperatorProfile, Profile, Timing
 from nfold.planning.facts import Facts
 from nfold.planning.search import plan
@@ -75,7 +74,9 @@ def make_plan(program: Program, graph: ModelGraph, strategy: str, workers: int, 
     return plan(facts, strategy)
 
 
-def placed_plan(program: Program, owners: dict[str, tuple[int, ...]], world: int, reductions: tuple[Reduction, ...]) -> Plan:
+def placed_plan(
+    program: Program, owners: dict[str, tuple[int, ...]], world: int, reductions: tuple[Reduction, ...]
+) -> Plan:
     """A plan for a placement made by hand."""
     chunks = len(next(iter(owners.values())))
     return Plan(
@@ -164,7 +165,9 @@ def play(
     return played
 
 
-def plain_loop(program: Program, steps: int, chunks: int, *, batch_chunks: Callable[[int], Any] | None = None) -> nn.Module:
+def plain_loop(
+    program: Program, steps: int, chunks: int, *, batch_chunks: Callable[[int], Any] | None = None
+) -> nn.Module:
     """The reference: one device, plain PyTorch, gradients accumulated over the same chunks."""
     from nfold.core.placement import chunk_sizes
 
@@ -198,5 +201,3 @@ def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
         a, b = tensor.double(), other[name].double()
         worst = max(worst, float((a - b).norm() / (b.norm() + 1e-30)))
     return worst
-
-

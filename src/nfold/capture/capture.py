@@ -89,7 +89,7 @@ def recapture(
     *,
     rebuild: Callable[[], nn.Module] | None = None,
 ) -> Captured:
-    """Capture again what another process captured, without the gate. About eight forward passes.
+    """Capture again what another process captured, without the gate. About six forward passes.
 
     Args:
         model: built by the same program.
@@ -103,7 +103,8 @@ def recapture(
     """
     with _undisturbed():
         fresh = fresh_copies(model, rebuild)
-        attempt = _Attempt(model, fresh, loss, example, find_facts(fresh, loss, example))
+        facts = find_facts(fresh, loss, example, divisible=not graph.indivisible)
+        attempt = _Attempt(model, fresh, loss, example, facts)
         wanted = [operator.name for operator in graph.operators]
         for traced in attempt.traces():
             captured = attempt.bind(traced) if traced.method == graph.capture else None

@@ -31,21 +31,24 @@ def why_indivisible(model: nn.Module, loss: Loss, example: Example) -> str:
         Why the batch cannot be cut, in the user's words; empty if it can.
     """
     _quiet(model)
-    for which in (2, 3):
-        reason = _compare(model, loss, *example.batch(sum(_PARTS), which))
-        if reason:
-            return reason
-    return ""
+    size = sum(_PARTS)
+    return _compare(model, loss, *example.batch(size, 2)) or _compare(
+        # Other targets may show what these did not; the outputs have been compared.
+        model,
+        loss,
+        *example.batch(size, 3),
+        loss_only=True,
+    )
 
 
-def _compare(model: nn.Module, loss: Loss, inputs: Any, target: Any) -> str:
+def _compare(model: nn.Module, loss: Loss, inputs: Any, target: Any, *, loss_only: bool = False) -> str:
     size = sum(_PARTS)
     full, drew = _forward(model, inputs)
     if drew:
         model.eval()
         full, drew = _forward(model, inputs)
     # A model that draws even in evaluation gives no two outputs to compare; its loss can still be checked.
-    pieces = _split(full, size) if drew else [_forward(model, piece)[0] for piece in _split(inputs, size)]
+    pieces = _split(full, size) if drew or loss_only else [_forward(model, piece)[0] for piece in _split(inputs, size)]
     if not _same_outputs(full, pieces, size):
         return "an output of the model depends on the other samples of its batch, not only on its own"
     before = RandomState()

@@ -37,19 +37,27 @@ class _Calls:
     foreign_random: bool
 
 
-def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> Facts:
-    """Try a program on copies of its model: about five forward passes over a handful of samples.
+def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, divisible: bool | None = None) -> Facts:
+    """Try a program on copies of its model: a few forward passes over a handful of samples.
+
+    Args:
+        fresh: makes copies.
+        loss: the user's.
+        example: where batches come from.
+        divisible: whether chunks are known to be allowed or not, which saves half of the time.
 
     Raises:
         ProgramError: the program fails by itself.
     """
     calls = _call(fresh(), loss, example)
     reason = _carried_state(calls)
+    if not reason and divisible is None:
+        reason = why_indivisible(fresh(), loss, example)
     notes = []
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
     return Facts(
-        indivisible=reason or why_indivisible(fresh(), loss, example),
+        indivisible=reason,
         gradients=frozenset.union(*calls.gradients),
         static_gradients=len(set(calls.gradients)) == 1,
         stateful=tuple(dict.fromkeys(path for path, _ in calls.changed)),

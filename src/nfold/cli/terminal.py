@@ -6,13 +6,15 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from nfold.analysis.breakdown import time_parts
-from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage, StepParts, Trace
 from nfold.runtime import events as ev
 from nfold.view import Look, Progress, ProgressLine
+
+if TYPE_CHECKING:
+    from nfold.core.plan import Plan
 
 RECENT_STEPS = 50
 

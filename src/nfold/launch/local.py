@@ -1,5 +1,6 @@
 """Starts ranks as processes of this machine and never leaves one behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -51,10 +52,8 @@ class LocalLauncher:
         """Wait for ranks that are leaving, then kill their process groups."""
         deadline_s = self._clock() + grace_s
         for process in self._processes.values():
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # its grace is over: killed below
                 process.wait(max(0.0, deadline_s - self._clock()))
-            except subprocess.TimeoutExpired:
-                pass  # its grace is over: killed below
         for process in self._processes.values():
             _kill_group(process)
         for process in self._processes.values():

@@ -4,6 +4,8 @@ A rank that computes the whole model runs the user's own module; a cut model run
 chunk's loss is weighted by its share of the batch, so that gradients add up to the whole batch's whatever the cut is.
 """
 
+import contextlib
+import functools
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -139,7 +141,7 @@ class Cells:
 
     def _forward_whole(self, task: Task) -> _Live:
         inputs, targets = self._step.batches[task.chunk]
-        with LOCK if self._is_random else _NO_LOCK:
+        with LOCK if self._is_random else contextlib.nullcontext():
             if self._is_random:
                 self._random.seed_everything(0)
             loss = self._program.loss(self._model(inputs), targets)
@@ -290,15 +292,6 @@ class Cells:
             self._step.gradients[name, task.chunk][task.peer] = value
 
 
-class _NoLock:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-_NO_LOCK = _NoLock()
-
-
 class _GradientSignals:
     """Emits a bucket's event when the last of its gradients is there, while the backward is still running."""
 
@@ -324,7 +317,8 @@ class _GradientSignals:
         signalled = {signal.reduction for task in schedule.tasks for signal in task.signals}
         for name, bucket in bucket_of.items():
             if bucket in signalled:
-                parameters[name].register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._count(bucket))  # type: ignore[misc]
+                watch: Any = parameters[name].register_post_accumulate_grad_hook
+                watch(functools.partial(self._count, bucket))
 
     def during(self, task: Task, emit: Emit) -> "_GradientSignals":
         """Watch one backward."""
@@ -342,7 +336,8 @@ class _GradientSignals:
                 self._emit(event)
         self._emit, self._events = None, {}
 
-    def _count(self, bucket: str) -> None:
+    def _count(self, bucket: str, parameter: torch.Tensor) -> None:
+        del parameter
         if self._emit is None or bucket not in self._left:
             return
         self._left[bucket] -= 1

@@ -6,6 +6,7 @@
 The first thing a rank sends is the job's token; a connection without it is closed before anything else is read.
 """
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -79,10 +80,8 @@ class SocketChannel:
 
     def close(self) -> None:
         """Close the socket."""
-        try:
+        with contextlib.suppress(OSError):  # already gone: closing is all that is left to do
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # already gone: closing is all that is left to do
         self._socket.close()
 
 

@@ -1,8 +1,7 @@
 """Which samples a chunk holds, and how they get there while the previous step is computed."""
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import default_collate
@@ -10,6 +9,9 @@ from torch.utils.data import default_collate
 from nfold.core.placement import chunk_sizes
 from nfold.errors import ProgramError
 from nfold.program import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Batch = tuple[Any, Any]
 """Inputs and targets."""

@@ -1,14 +1,17 @@
 """Lets ranks in: accepts control connections, checks the token, and turns what ranks say into events."""
 
-import queue
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nfold.errors import ClusterError
 from nfold.runtime.channel import Channel, ChannelClosed, QueueChannel, SocketChannel, greet
 from nfold.runtime.events import Event, Left, Received
+
+if TYPE_CHECKING:
+    import queue
 
 HELLO_TIMEOUT_S = 5.0
 HOW_IT_ENDED = "closed its connection"
@@ -61,10 +64,8 @@ class SocketDoor:
 
     def close(self) -> None:
         """Let nobody in any more, and end all conversations."""
-        try:
+        with contextlib.suppress(OSError):  # already closed
             self._listener.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # already closed
         self._listener.close()
         for channel in list(self.channels.values()):
             channel.close()

@@ -9,6 +9,7 @@ for starts it, so no message waits for a thread to wake up.
                --> wait for the messages that are left
 """
 
+import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -111,7 +112,7 @@ class Engine:
         self._sizes, self._base_tag = sizes, step % TAG_WINDOW * self._num_tags
         self._post()
         for task in self._compute:
-            self._wait(lambda task=task: self._waiting[task.id] == 0, played)  # type: ignore[misc]
+            self._wait(functools.partial(self._is_ready, task.id), played)
             self._perform(task, played)
         self._wait(lambda: self._left == 0, played)
         played.end_s = self._clock()
@@ -122,14 +123,15 @@ class Engine:
             if self._skipped(task):
                 self._happened(task.id, is_arrival=True)
             else:
-                tag = self._base_tag + task.tag
                 into = self._performer.incoming(task)
-                self._transport.receive(
-                    task.peer, tag, into, lambda task=task: self._happened(task.id, is_arrival=True)
-                )  # type: ignore[misc]
+                arrived = functools.partial(self._happened, task.id, is_arrival=True)
+                self._transport.receive(task.peer, self._base_tag + task.tag, into, arrived)
         for task in self._messages.values():
             if task.kind == "SEND" and not task.after:
                 self._start(task)
+
+    def _is_ready(self, event: int) -> bool:
+        return self._waiting[event] == 0
 
     def _skipped(self, task: Task) -> bool:
         return task.chunk >= 0 and self._sizes[task.chunk] == 0
@@ -180,9 +182,8 @@ class Engine:
                 if not is_arrival and event in self._messages:
                     self._left -= 1
                 self._changed.notify_all()
-            for waiter in ready:
-                if waiter in self._messages and self._start(self._messages[waiter]):
-                    pending.append((waiter, False))
+            messages = (self._messages[waiter] for waiter in ready if waiter in self._messages)
+            pending.extend((message.id, False) for message in messages if self._start(message))
 
     def _start(self, task: Task) -> bool:
         """Begin a message that waits for nothing any more; return whether it is over at once."""

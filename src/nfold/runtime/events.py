@@ -1,4 +1,7 @@
-"""What the coordinator is told, and what it tells its shell to do. All plain data: a job can be replayed from a list."""
+"""What the coordinator is told, and what it tells its shell to do.
+
+All plain data: a job can be replayed from a list of events.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any

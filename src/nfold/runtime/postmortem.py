@@ -61,7 +61,8 @@ class Postmortem:
             return WorkerLost(f"rank {rank} ({self._place(rank)}) {status}{self._when()}.{self._others()}")
         rank, message = next(iter(self._failed.items()))
         return WorkerLost(
-            f"rank {rank} ({self._place(rank)}) lost its connection{self._at(message)}: {message['text']}{self._others()}"
+            f"rank {rank} ({self._place(rank)}) lost its connection{self._at(message)}: "
+            f"{message['text']}{self._others()}"
         )
 
     def details(self) -> str:

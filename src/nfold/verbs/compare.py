@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from nfold.core.report import Report
 from nfold.errors import PlanError
 from nfold.planning.strategies import STRATEGY_NAMES
 from nfold.verbs.folder import RUNS, RunFolder
 from nfold.verbs.job import Job, Observer
-from nfold.verbs.options import Options, Wishes
+from nfold.verbs.options import CommonWishes, Options
 from nfold.verbs.train import Silent, Source, find_source, name_of, play_to_end
 
 SINGLE = "single"
@@ -40,7 +40,7 @@ def compare(
     workers: Sequence[int] = (1, 2, 4),
     strategies: Sequence[str] = ("ring", "ps"),
     observer: Observer | None = None,
-    **wishes: Unpack[Wishes],
+    **wishes: Unpack[CommonWishes],
 ) -> Comparison:
     """Run every strategy with every number of workers, one after another.
 
@@ -90,8 +90,8 @@ def _runs(workers: Sequence[int], strategies: Sequence[str]) -> Iterator[tuple[s
             yield from ((name, count) for count in sorted(set(workers)) if count > 1)
 
 
-def _options(wishes: Wishes, strategy: str, workers: int, every: Sequence[int], parent: Path) -> Options:
-    mine = dict(wishes)
+def _options(wishes: CommonWishes, strategy: str, workers: int, every: Sequence[int], parent: Path) -> Options:
+    mine: dict[str, Any] = dict(wishes)
     servers = wishes.get("servers", 0) if strategy == "ps" else 0
     mine.update(
         workers=workers,
@@ -100,7 +100,7 @@ def _options(wishes: Wishes, strategy: str, workers: int, every: Sequence[int], 
         out=parent / f"{strategy}-{workers}",
         default_chunks=None if strategy == SINGLE else _common_chunks(every),
     )
-    return Options(**mine)  # type: ignore[arg-type]  # the keys are those of Wishes
+    return Options(**mine)
 
 
 def _common_chunks(workers: Sequence[int]) -> int:

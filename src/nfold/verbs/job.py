@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nfold.analysis.report import report
 from nfold.analysis.what_if import what_if
 from nfold.core.plan import Plan
-from nfold.core.profile import Profile
 from nfold.core.report import Report
 from nfold.core.trace import RankUsage, StepParts, StepTrace, Trace
 from nfold.launch.base import Launcher
@@ -28,6 +27,9 @@ from nfold.runtime.door import Door, SocketDoor, ThreadDoor
 from nfold.runtime.session import Session
 from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder, checkpoint_step
 from nfold.verbs.options import Options
+
+if TYPE_CHECKING:
+    from nfold.core.profile import Profile
 
 HOST = "127.0.0.1"
 EXIT_WAIT_S = 1.0

@@ -11,11 +11,9 @@ TransportName = Literal["tcp", "gloo"]
 TRANSPORTS: tuple[TransportName, ...] = ("tcp", "gloo")
 
 
-class Wishes(TypedDict, total=False):
-    """Keyword arguments of the verbs; the fields of Options."""
+class CommonWishes(TypedDict, total=False):
+    """Keyword arguments of every verb; fields of Options."""
 
-    workers: int
-    strategy: str
     servers: int
     steps: int | None
     chunks: int | None
@@ -28,6 +26,13 @@ class Wishes(TypedDict, total=False):
     evaluate: bool
     port: int
     default_chunks: int | None
+
+
+class Wishes(CommonWishes, total=False):
+    """Keyword arguments of the verbs that make one run."""
+
+    workers: int
+    strategy: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

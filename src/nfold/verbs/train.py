@@ -179,7 +179,8 @@ def _resumed_options(folder: RunFolder, wishes: Wishes) -> Options:
         raise CheckpointError(f"{folder.path} holds no plan")
     if asked is not None and asked != chunks.chunks:
         raise PlanError(
-            f"the run was begun with {chunks.chunks} chunks, and they are part of its result. Leave out --chunks {asked}."
+            f"the run was begun with {chunks.chunks} chunks, and they are part of its result. "
+            f"Leave out --chunks {asked}."
         )
     saved = Options(
         workers=record.workers,
@@ -194,4 +195,5 @@ def _resumed_options(folder: RunFolder, wishes: Wishes) -> Options:
         evaluate=record.evaluate,
         out=folder.path,
     )
-    return replace(saved, **{key: value for key, value in wishes.items() if value is not None})
+    given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None}
+    return replace(saved, **given)
