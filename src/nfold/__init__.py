@@ -1,22 +1,51 @@
 """nfold: PyTorch programs for one device, on the machines you have, with every second accounted for.
 
-Program --profile--> Profile, Cluster --plan--> Plan --schedule--> Schedule --train | simulate--> Trace --> Report
+    Program --profile--> Profile, Cluster --plan--> Plan --schedule--> Schedule --train | simulate--> Trace --> Report
+
+Names load when they are first used, so that `import nfold` costs next to nothing.
 """
 
-from nfold.core.cluster import Cluster
-from nfold.core.graph import ModelGraph
-from nfold.core.placement import Placement, chunk_sizes
-from nfold.core.plan import Plan
-from nfold.core.profile import Profile
-from nfold.core.report import Report
-from nfold.core.schedule import Schedule
-from nfold.core.trace import StepTrace, Trace
-from nfold.errors import NfoldError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from nfold.program import Program
-from nfold.verbs.compare import compare
-from nfold.verbs.demo import demo
-from nfold.verbs.train import Run, plan, resume, start, train, why
 from nfold.version import __version__
+
+if TYPE_CHECKING:
+    from nfold.core.cluster import Cluster
+    from nfold.core.graph import ModelGraph
+    from nfold.core.placement import Placement, chunk_sizes
+    from nfold.core.plan import Plan
+    from nfold.core.profile import Profile
+    from nfold.core.report import Report
+    from nfold.core.schedule import Schedule
+    from nfold.core.trace import StepTrace, Trace
+    from nfold.errors import NfoldError
+    from nfold.verbs.compare import compare
+    from nfold.verbs.demo import demo
+    from nfold.verbs.train import Run, plan, resume, start, train, why
+
+_HOME = {
+    "Cluster": "core.cluster",
+    "ModelGraph": "core.graph",
+    "NfoldError": "errors",
+    "Placement": "core.placement",
+    "Plan": "core.plan",
+    "Profile": "core.profile",
+    "Report": "core.report",
+    "Run": "verbs.train",
+    "Schedule": "core.schedule",
+    "StepTrace": "core.trace",
+    "Trace": "core.trace",
+    "chunk_sizes": "core.placement",
+    "compare": "verbs.compare",
+    "demo": "verbs.demo",
+    "plan": "verbs.train",
+    "resume": "verbs.train",
+    "start": "verbs.train",
+    "train": "verbs.train",
+    "why": "verbs.train",
+}
 
 __all__ = [
     "Cluster",
@@ -41,3 +70,13 @@ __all__ = [
     "train",
     "why",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'nfold' has no attribute {name!r}")
+    return getattr(import_module(f"nfold.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

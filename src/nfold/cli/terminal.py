@@ -5,6 +5,7 @@ import shutil
 import sys
 import time
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -35,6 +36,7 @@ class TerminalObserver:
         self._recent: deque[tuple[StepParts, ...]] = deque(maxlen=RECENT_STEPS)
         self._plan: Plan | None = None
         self._total = self._per_epoch = 1
+        self._held: Progress | None = None
 
     def planned(self, planned: ev.Planned, folder: Path | None) -> None:
         """Say what will run."""
@@ -51,13 +53,25 @@ class TerminalObserver:
         )
 
     def stepped(self, done: ev.StepDone) -> None:
-        """Move the line."""
+        """Move the line. The last one of an epoch waits for the metrics that may follow."""
+        self._release()
         self._recent.append(done.parts)
-        self._line.update(self._progress(done.step + 1, done.loss))
+        progress = self._progress(done.step + 1, done.loss)
+        if progress.fraction >= 1:
+            self._held = progress
+        else:
+            self._line.update(progress)
 
     def evaluated(self, evaluated: ev.Evaluated) -> None:
         """End an epoch's line with its metrics."""
-        self._line.update(self._progress(evaluated.step, None, evaluated.metrics))
+        held = self._held or self._progress(evaluated.step, None)
+        self._held = replace(held, metrics=evaluated.metrics)
+        self._release()
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._line.update(self._held)
+            self._held = None
 
     def noted(self, text: str) -> None:
         """Write a line of its own."""
@@ -65,9 +79,10 @@ class TerminalObserver:
 
     def close(self) -> None:
         """Leave the cursor at the start of a line."""
+        self._release()
         self._line.close()
 
-    def _progress(self, step: int, loss: float | None, metrics: dict[str, float] | None = None) -> Progress:
+    def _progress(self, step: int, loss: float | None) -> Progress:
         epoch, position = divmod(step - 1, self._per_epoch)
         durations = [max(part.step_s for part in parts) for parts in self._recent]
         mean_s = sum(durations) / len(durations) if durations else 0.0
@@ -80,7 +95,6 @@ class TerminalObserver:
             samples_per_s=samples / sum(durations) if durations else None,
             parts=time_parts(self._trace(), 0) if durations else None,
             eta_s=(self._total - step) * mean_s if durations else None,
-            metrics=metrics or {},
         )
 
     def _trace(self) -> Trace:

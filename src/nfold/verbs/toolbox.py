@@ -17,6 +17,8 @@ from nfold.transport.probe import probe_pair
 from nfold.transport.tcp import connect_mesh
 
 CONNECT_TIMEOUT_S = 60.0
+PROFILE_S = 1.0
+"""Spent on timing, for each number of threads."""
 PROBE_TAG = (1 << 30) + (1 << 28)
 """Above the tags of steps and gathers."""
 UNMEASURED = Channel(latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared")
@@ -28,7 +30,7 @@ class Toolbox:
 
     def profile(self, program: Program, chunk_sizes: tuple[int, ...], num_threads: int) -> tuple[ModelGraph, Profile]:
         """Capture and time the program on this machine."""
-        return profile_program(program, chunk_sizes=chunk_sizes, num_threads=num_threads)
+        return profile_program(program, chunk_sizes=chunk_sizes, num_threads=num_threads, budget_s=PROFILE_S)
 
     def node(self) -> Node:
         """Describe this machine."""
