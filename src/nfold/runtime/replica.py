@@ -88,6 +88,7 @@ class Replica:
             operator_seconds=operator_seconds,
         )
         own = schedule.ranks[rank]
+        self._all_groups = schedule.statistics
         self._groups = tuple(group for group in schedule.statistics if rank in group.members)
         if checkpoint is not None:
             self.model.load_state_dict(checkpoint.model)
@@ -177,14 +178,9 @@ class Replica:
 
     def contribution(self) -> bytes:
         """Return what only this rank holds of the whole model's state."""
-        statistics = [
-            module
-            for group in self._groups
-            if group.members[0] == self.rank
-            for operator in group.operators
-            for module in self._graph.operator(operator).statistics
-        ]
-        return contribution(self.rank, self.plan.reductions, self._updaters, self.model, dict.fromkeys(statistics))
+        own = [op for op in self._graph.operators if min(self.plan.placement.owners[op.name]) == self.rank]
+        statistics = dict.fromkeys(module for operator in own for module in operator.statistics)
+        return contribution(self.rank, self.plan.reductions, self._updaters, self.model, statistics)
 
     def join(self, parts: list[bytes], step: int) -> bytes:
         """Join all ranks' contributions into a checkpoint."""
@@ -195,7 +191,7 @@ class Replica:
         """Whether every worker holds the whole current model, so that each may evaluate a part of the test data."""
         workers = set(range(self.plan.workers))
         everywhere = all(workers <= set(reduction.members) for reduction in self.plan.reductions)
-        return everywhere and all(workers <= set(group.members) for group in self._groups)
+        return everywhere and all(workers <= set(group.members) for group in self._all_groups)
 
     def close(self) -> None:
         """Stop loading."""

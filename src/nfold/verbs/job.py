@@ -1,5 +1,6 @@
 """One run from a program to a folder: starts the session, keeps what happens, and sums it up."""
 
+import contextlib
 import os
 import queue
 import secrets
@@ -122,7 +123,7 @@ class Job:
             KeyboardInterrupt: Ctrl-C; after the plan was made, a checkpoint is kept.
         """
         began_s = self._clock()
-        with self._session() as session:
+        with self._cores(), self._session() as session:
             self._planned_s = self._first_s = self._clock()
             happenings = session.run()
             try:
@@ -179,6 +180,13 @@ class Job:
             HOST, self._options.port, token, world, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S)
         )
         return launcher, door
+
+    def _cores(self) -> contextlib.AbstractContextManager[None]:
+        if not self._options.debug and not isinstance(self._source, Program):
+            return contextlib.nullcontext()
+        from nfold.verbs.threads import shared_cores
+
+        return shared_cores(self._settings.world_size)
 
     def _threads(self, world: int, events: "queue.SimpleQueue[ev.Event]") -> tuple[Launcher, Door]:
         from nfold.verbs.threads import thread_body

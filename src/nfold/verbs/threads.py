@@ -1,6 +1,10 @@
 """Ranks as threads of this process."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
 
 from nfold.program import Program, ProgramSource
 from nfold.runtime.channel import QueueChannel
@@ -31,3 +35,14 @@ def thread_body(
         return worker.run()
 
     return run
+
+
+@contextlib.contextmanager
+def shared_cores(world_size: int) -> Iterator[None]:
+    """Give each thread its share of the cores: torch's own threads would otherwise fight over them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // world_size))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
