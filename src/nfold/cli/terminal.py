@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from nfold.core.plan import Plan
 
 RECENT_STEPS = 50
+REDRAW_S = 0.1
+"""Summing up costs processor time that the ranks want."""
 
 
 def look(stream: TextIO) -> Look:
@@ -37,6 +39,7 @@ class TerminalObserver:
         self._plan: Plan | None = None
         self._total = self._per_epoch = 1
         self._held: Progress | None = None
+        self._shown_s = 0.0
 
     def planned(self, planned: ev.Planned, folder: Path | None) -> None:
         """Say what will run."""
@@ -56,8 +59,13 @@ class TerminalObserver:
         """Move the line. The last one of an epoch waits for the metrics that may follow."""
         self._release()
         self._recent.append(done.parts)
+        ends_epoch = (done.step + 1) % self._per_epoch == 0
+        now_s = time.monotonic()
+        if not ends_epoch and now_s - self._shown_s < REDRAW_S:
+            return
+        self._shown_s = now_s
         progress = self._progress(done.step + 1, done.loss)
-        if progress.fraction >= 1:
+        if ends_epoch:
             self._held = progress
         else:
             self._line.update(progress)

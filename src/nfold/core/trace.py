@@ -1,7 +1,7 @@
 """What each rank did and when, in one vocabulary for measured and simulated steps."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from nfold.core.schedule import Purpose, TaskKind
 
@@ -59,6 +59,18 @@ class StepParts:
     def compute_s(self) -> float:
         """Forward and backward."""
         return self.forward_s + self.backward_s
+
+    def to_row(self) -> list[float]:
+        """Return the values alone: steps are many, and names would be most of a report."""
+        return [getattr(self, name) for name in _PART_NAMES]
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> "StepParts":
+        """Return the parts that `to_row` gave."""
+        return cls(**dict(zip(_PART_NAMES, row, strict=True)))
+
+
+_PART_NAMES = tuple(part.name for part in fields(StepParts))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

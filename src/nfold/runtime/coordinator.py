@@ -354,7 +354,7 @@ class _Progress:
         kind = event.message["is"]
         if kind == "steps":
             for report in event.message["steps"]:
-                self._reports.setdefault(report["parts"]["step"], {})[event.rank] = report
+                self._reports.setdefault(report["step"], {})[event.rank] = report
             return self._complete_steps()
         if kind in ("evaluated", "checkpoint"):
             return self._complete_pending(event, kind)
@@ -368,7 +368,7 @@ class _Progress:
         return done
 
     def _step(self, step: int, reports: dict[int, dict[str, Any]]) -> ev.StepDone:
-        parts = tuple(codec.decode(StepParts, reports[rank]["parts"]) for rank in self._ranks)
+        parts = tuple(StepParts.from_row(reports[rank]["parts"]) for rank in self._ranks)
         self._step_s = max(part.step_s for part in parts)
         losses = sorted(pair for report in reports.values() for pair in report["losses"])
         loss = sum(value for _, value in losses)

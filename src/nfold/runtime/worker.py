@@ -230,10 +230,16 @@ class Worker:
             replica.pause()
 
     def _report_step(self, result: StepResult) -> None:
-        parts = codec.encode(result.parts)
+        parts = result.parts.to_row()
         spans = [codec.encode(span) for span in result.spans]
         self._reports.append(
-            {"parts": parts, "losses": list(result.losses.items()), "spans": spans, "begin_s": result.begin_s}
+            {
+                "step": result.parts.step,
+                "parts": parts,
+                "losses": list(result.losses.items()),
+                "spans": spans,
+                "begin_s": result.begin_s,
+            }
         )
         if self._clock() - self._flushed_s >= FLUSH_S:
             self._flush()

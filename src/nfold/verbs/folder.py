@@ -160,10 +160,10 @@ class RunFolder:
 
     # History
 
-    def append_history(self, entry: dict[str, Any]) -> None:
-        """Add a line."""
+    def append_history(self, entries: list[dict[str, Any]]) -> None:
+        """Add lines."""
         with open(self.path / "history.jsonl", "a") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.writelines(json.dumps(entry) + "\n" for entry in entries)
 
     def history(self) -> list[dict[str, Any]]:
         """Read all lines."""

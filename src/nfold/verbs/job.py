@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 EXIT_WAIT_S = 1.0
 """How long to wait for a process to be gone after its connection is, to say how it ended."""
+HISTORY_S = 0.2
+"""History is written in batches, at most this old, and before every checkpoint."""
 MOST_STEPS_KEPT = 4000
 """A longer run keeps the parts of every second step, then of every fourth, and so on."""
 
@@ -114,6 +116,8 @@ class Job:
         self.outcome = Outcome(history=list(resumed.history) if resumed else [])
         self._in_steps_s = self._planned_s = self._first_s = 0.0
         self._usage: tuple[RankUsage, ...] = ()
+        self._unwritten: list[dict[str, Any]] = []
+        self._written_s = 0.0
 
     def play(self) -> Iterator[StepInfo]:
         """Play the job to its end, or until the caller stops asking.
@@ -123,7 +127,10 @@ class Job:
             KeyboardInterrupt: Ctrl-C; after the plan was made, a checkpoint is kept.
         """
         began_s = self._clock()
-        with self._cores(), self._session() as session:
+        with contextlib.ExitStack() as ending:
+            ending.enter_context(self._cores())
+            session = ending.enter_context(self._session())
+            ending.callback(self._write_history)
             self._planned_s = self._first_s = self._clock()
             happenings = session.run()
             try:
@@ -207,6 +214,7 @@ class Job:
         elif isinstance(happening, ev.Evaluated):
             self._take_evaluation(happening)
         elif isinstance(happening, ev.KeepCheckpoint):
+            self._write_history()
             if self.folder is not None:
                 self.folder.write_whole(CHECKPOINT, happening.data, f"the checkpoint of step {happening.step}")
         elif isinstance(happening, ev.Finished):
@@ -276,8 +284,14 @@ class Job:
 
     def _remember(self, entry: dict[str, Any]) -> None:
         self.outcome.history.append(entry)
-        if self.folder is not None:
-            self.folder.append_history(entry)
+        self._unwritten.append(entry)
+        if self._clock() - self._written_s >= HISTORY_S:
+            self._write_history()
+
+    def _write_history(self) -> None:
+        if self.folder is not None and self._unwritten:
+            self.folder.append_history(self._unwritten)
+        self._unwritten, self._written_s = [], self._clock()
 
     def _log(self, text: str) -> None:
         if self.folder is not None and text:

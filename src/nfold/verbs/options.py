@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from nfold.errors import PlanError
+from nfold.planning.search import check_ranks
 from nfold.runtime.events import JobSettings
 
 TransportName = Literal["tcp", "gloo"]
+LAST_PORT = 65535
 TRANSPORTS: tuple[TransportName, ...] = ("tcp", "gloo")
 
 
@@ -80,6 +82,14 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise PlanError(f"{name} is {value}: it must be at least {least}")
+        if self.port > LAST_PORT:
+            raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
+        check_ranks(self.strategy, self.workers, self.servers)
+        if self.chunks is not None and self.chunks < self.workers:
+            raise PlanError(
+                f"{self.workers} workers cannot share {self.chunks} chunks. "
+                f"Use --chunks {self.workers} or more, or -n {self.chunks}."
+            )
         if self.transport not in TRANSPORTS:
             raise PlanError(f"unknown transport {self.transport!r}. Use one of: {', '.join(TRANSPORTS)}")
         if self.device not in ("auto", "cpu", "cuda"):
