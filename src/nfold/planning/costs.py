@@ -60,7 +60,7 @@ def peak_memory_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> tup
     A worker keeps parameters, gradients, optimizer state for what it updates, the activations of one chunk and a copy
     of what it is receiving; a dedicated server keeps its shards with their gradients, state and one incoming copy.
     """
-    chunk_size = -(-facts.batch_size // proposal.placement.num_chunks)
+    chunk_size = max(chunk_sizes(facts.batch_size, proposal.placement.num_chunks))
     computing = proposal.placement.ranks_of(tuple(proposal.placement.owners))
     return tuple(
         profile.base_bytes

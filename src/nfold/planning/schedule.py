@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nfold.core.graph import ModelGraph, Tensor
-from nfold.core.placement import Placement, Reduction
+from nfold.core.placement import Placement, Reduction, chunk_sizes
 from nfold.core.schedule import (
     RankSchedule,
     Schedule,
@@ -70,7 +70,7 @@ class _Compiler:
         max_chunks: int,
     ) -> None:
         self._graph, self._placement, self._reductions = graph, placement, reductions
-        self._chunk_size = batch_size / placement.num_chunks
+        self._sizes = chunk_sizes(batch_size, placement.num_chunks)
         self._seconds, self._max_chunks = seconds, max_chunks
         self._cells = cut(graph, placement)
         self._tensors = {tensor.name: tensor for tensor in graph.tensors}
@@ -193,7 +193,7 @@ class _Compiler:
         received: dict[Cell, list[int]] = defaultdict(list)
         for (name, chunk), producer in self._made.items():
             for rank, users in self._remote_users(name, chunk, producer).items():
-                payload = self._payload(self._tensors[name])
+                payload = self._payload(self._tensors[name], chunk)
                 fields = {"chunk": chunk, "reduction": "", "payload_bytes": payload}
                 forward = {**fields, "purpose": "activation", "buffer": f"activation/{name}"}
                 _, receive = self._network.pair(producer.rank, rank, forward, (self._done[producer],))
@@ -219,8 +219,9 @@ class _Compiler:
                 remote[rank] = users
         return remote
 
-    def _payload(self, tensor: Tensor) -> int:
-        return round(tensor.bytes_per_sample * self._chunk_size) + tensor.fixed_bytes
+    def _payload(self, tensor: Tensor, chunk: int) -> int:
+        size = self._sizes[chunk]
+        return round(tensor.bytes_per_sample * size) + tensor.fixed_bytes if size else 0
 
     # Reductions
 
@@ -338,7 +339,7 @@ class _Compiler:
             "buffer": group.name,
             "start": chunk * group.num_elements,
             "stop": (chunk + 1) * group.num_elements,
-            "payload_bytes": group.num_elements * group.item_bytes,
+            "payload_bytes": group.num_elements * group.item_bytes if self._sizes[chunk] else 0,
         }
         _, receive = self._network.pair(source, target, fields, after)
         return receive.id

@@ -1,0 +1,6 @@
+"""Lets the tests of this folder share their models and their referee."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
