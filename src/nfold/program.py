@@ -4,12 +4,14 @@ A program says what runs on one device. It is never pickled: every worker import
 calls the function that returns the Program. torch is imported by the user's script, not by this module.
 """
 
+import contextlib
 import importlib.util
 import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
 DEFAULT_FUNCTION = "program"
+
+_loading: ContextVar[str] = ContextVar("nfold_loading", default="")
+"""The script that is being imported, while it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +120,10 @@ class ProgramSource:
         Raises:
             ProgramError: the script has no such function, it raised, or it returned something else.
         """
+        with _marked_as_loading(self.path):
+            return self._load()
+
+    def _load(self) -> Program:
         module = _import(self.path)
         function = getattr(module, self.function, None)
         if not callable(function):
@@ -126,11 +135,24 @@ class ProgramSource:
             program = function()
         except ProgramError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ProgramError(f"{self.function}() raised {describe(error, self.path)}") from error
         if not isinstance(program, Program):
             raise ProgramError(f"{self.function}() in {self.path} must return nfold.Program, got {program!r}")
         return program
+
+
+def refuse_while_loading(verb: str) -> None:
+    """Refuse to start a job from a script that is imported for one: every rank would start a job, and so on.
+
+    Raises:
+        ProgramError: a script is being imported.
+    """
+    if _loading.get():
+        raise ProgramError(
+            f"nfold.{verb} was called while {_loading.get()} was imported to find its program. "
+            'Put the call under `if __name__ == "__main__":`'
+        )
 
 
 def describe(error: BaseException, script: Path | None = None) -> str:
@@ -149,7 +171,18 @@ def describe(error: BaseException, script: Path | None = None) -> str:
 
 def _is_library(filename: str) -> bool:
     parts = Path(filename).parts
-    return filename.startswith("<") or "site-packages" in parts or "nfold" in parts or filename.startswith(sys.prefix)
+    if filename.startswith(("<", sys.prefix, sys.base_prefix)) or "site-packages" in parts:
+        return True
+    return Path(filename).is_relative_to(Path(__file__).parent)
+
+
+@contextlib.contextmanager
+def _marked_as_loading(path: Path) -> Iterator[None]:
+    token = _loading.set(str(path))
+    try:
+        yield
+    finally:
+        _loading.reset(token)
 
 
 def _import(path: Path) -> ModuleType:
@@ -163,6 +196,6 @@ def _import(path: Path) -> ModuleType:
         sys.path.insert(0, str(path.parent))
     try:
         specification.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProgramError(f"importing {path} raised {describe(error, path)}") from error
     return module

@@ -64,19 +64,7 @@ def check(facts: Facts, strategy: str) -> None:
     Raises:
         PlanError: see the message.
     """
-    if strategy != AUTO:
-        named(strategy)
-    if facts.workers < 1:
-        raise PlanError(f"-n {facts.workers}: a job needs at least 1 worker")
-    if not 0 <= facts.servers <= facts.workers:
-        raise PlanError(
-            f"--servers {facts.servers} with {facts.workers} workers: more servers than workers cannot help, since "
-            f"{facts.workers} servers already have one link for each worker's. Use --servers 0 to {facts.workers}."
-        )
-    if facts.servers and strategy not in (AUTO, "ps"):
-        raise PlanError(f"--servers {facts.servers} needs --strategy ps, not {strategy}")
-    if strategy == "single" and facts.workers > 1:
-        raise PlanError(f"--strategy single runs on one worker, but -n asks for {facts.workers}. Use ring or ps.")
+    check_ranks(strategy, facts.workers, facts.servers)
     chunks = facts.chunks or facts.workers
     if chunks < facts.workers:
         raise PlanError(
@@ -92,6 +80,27 @@ def check(facts: Facts, strategy: str) -> None:
         raise PlanError(
             f"the batch cannot be cut into {chunks} chunks: {facts.graph.indivisible}. Use -n 1, --chunks 1."
         )
+
+
+def check_ranks(strategy: str, workers: int, servers: int) -> None:
+    """Refuse numbers of ranks that make no sense whatever the program is.
+
+    Raises:
+        PlanError: see the message.
+    """
+    if strategy != AUTO:
+        named(strategy)
+    if workers < 1:
+        raise PlanError(f"-n {workers}: a job needs at least 1 worker")
+    if not 0 <= servers <= workers:
+        raise PlanError(
+            f"--servers {servers} with {workers} workers: more servers than workers cannot help, since "
+            f"{workers} servers already have one link for each worker's. Use --servers 0 to {workers}."
+        )
+    if servers and strategy not in (AUTO, "ps"):
+        raise PlanError(f"--servers {servers} needs --strategy ps, not {strategy}")
+    if strategy == "single" and workers > 1:
+        raise PlanError(f"--strategy single runs on one worker, but -n asks for {workers}. Use ring or ps.")
 
 
 def _objection(strategy: Strategy, facts: Facts, *, wanted: bool) -> str | None:
