@@ -14,10 +14,8 @@ Orders are read by a thread and done in sequence, so the coordinator may send th
 
 import gc
 import os
-import queue
 import resource
 import socket
-import threading
 import time
 import traceback
 import zlib
@@ -40,6 +38,7 @@ from nfold.program import Program, describe
 from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.evaluation import evaluate
 from nfold.runtime.gather import gather
+from nfold.runtime.orders import Orders
 from nfold.runtime.replica import Replica, StepResult, build_model
 from nfold.runtime.state import plain_model, read_checkpoint
 from nfold.transport.base import Transport
@@ -86,20 +85,20 @@ class Worker:
         self,
         rank: int,
         channel: Channel,
+        orders: Orders,
         load: Callable[[], Program],
         wiring: Wiring,
         tools: Tools,
         *,
         script: Path | None,
-        abandon: Callable[[], None],
         owns_process: bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.rank = rank
-        self._channel, self._load_program, self._wiring, self._tools = channel, load, wiring, tools
+        self._channel, self._orders, self._load_program = channel, orders, load
+        self._wiring, self._tools = wiring, tools
         self._script = script
-        self._abandon, self._owns_process, self._clock = abandon, owns_process, clock
-        self._orders: queue.SimpleQueue[tuple[Message, bytes]] = queue.SimpleQueue()
+        self._owns_process, self._clock = owns_process, clock
         self._program: Program | None = None
         self._datasets: dict[str, Any] = {}
         self._transport: Transport | None = None
@@ -108,12 +107,10 @@ class Worker:
         self._flushed_s = self._built_s = self._built_cpu_s = 0.0
         self._reports: list[Message] = []
         self._doing = "starting"
-        self._is_closing = False
         self._device = torch.device("cpu")
 
     def run(self) -> int:
         """Do orders until the last one; return the exit code."""
-        threading.Thread(target=self._read_orders, name=f"nfold-orders-{self.rank}", daemon=True).start()
         try:
             self._channel.send({"is": "hello", "host": socket.gethostname(), "pid": os.getpid()})
             while True:
@@ -124,21 +121,13 @@ class Worker:
                     return 0
         except ChannelClosed:
             return 1
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report_failure(error)
             if self._transport is not None:
                 self._transport.abort()
             return 1
         finally:
             self._close()
-
-    def _read_orders(self) -> None:
-        try:
-            while True:
-                self._orders.put(self._channel.receive())
-        except ChannelClosed:
-            if not self._is_closing:
-                self._abandon()
 
     # Setting up
 
@@ -305,7 +294,7 @@ class Worker:
 
     # Failing and ending
 
-    def _report_failure(self, error: Exception) -> None:
+    def _report_failure(self, error: BaseException) -> None:
         """Tell the coordinator what went wrong here; another rank's loss is an echo, not a cause."""
         text = str(error) if isinstance(error, NfoldError) else describe(error, self._script)
         try:
@@ -326,7 +315,7 @@ class Worker:
             pass  # the coordinator is gone too: nobody is left to tell
 
     def _close(self) -> None:
-        self._is_closing = True
+        self._orders.leave()
         if self._replica is not None:
             self._replica.close()
         if self._transport is not None:
@@ -370,7 +359,7 @@ def _dataset(make: Callable[[], Any], what: str) -> Any:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise ProgramError(f"{what}() must return a map-style dataset (with len and []), got {type(dataset).__name__}")
     if len(dataset) == 0:
-        raise ProgramError(f"{what}() returned an empty dataset: there are 0 samples to train on or test with")
+        raise ProgramError(f"{what}() returned an empty dataset, with 0 samples. Check its path and filters.")
     return dataset
 
 

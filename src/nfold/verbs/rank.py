@@ -2,12 +2,14 @@
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
 from nfold.launch.local import TOKEN_VARIABLE
 from nfold.program import ProgramSource
 from nfold.runtime.channel import ChannelClosed, connect
+from nfold.runtime.orders import Orders
 
 
 def main() -> int:
@@ -20,7 +22,8 @@ def main() -> int:
     except ChannelClosed as error:
         print(error, file=sys.stderr)
         return 1
-    # Only now, connected, load torch: a rank that cannot be reached must not take seconds to say so.
+    orders = Orders(channel, abandon=_end_at_once)
+    # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
     from nfold.runtime.worker import Worker
     from nfold.verbs.toolbox import Toolbox, wiring
 
@@ -28,11 +31,11 @@ def main() -> int:
     worker = Worker(
         arguments.rank,
         channel,
+        orders,
         source.load,
         wiring(arguments.transport, arguments.rank, channel.local_host, token),
         Toolbox(),
         script=source.path,
-        abandon=lambda: os._exit(1),
         owns_process=True,
     )
     code = worker.run()
@@ -40,6 +43,13 @@ def main() -> int:
     sys.stderr.flush()
     # Threads of the user's libraries must not keep a finished rank alive.
     os._exit(code)
+
+
+def _end_at_once() -> None:
+    """Nobody is left to work for: end, with all that the user's program has started."""
+    if os.getpgrp() == os.getpid():  # the launcher made this rank the leader of its own group
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def _parse() -> argparse.Namespace:

@@ -8,6 +8,7 @@ import torch
 
 from nfold.program import Program, ProgramSource
 from nfold.runtime.channel import QueueChannel
+from nfold.runtime.orders import Orders
 from nfold.runtime.worker import Worker
 from nfold.transport.memory import MemoryNetwork
 from nfold.verbs.toolbox import MemoryWiring, Toolbox
@@ -25,11 +26,11 @@ def thread_body(
         worker = Worker(
             rank,
             channel,
+            Orders(channel, abandon=lambda: network.fail(rank)),
             lambda: program,
             MemoryWiring(lambda: network),
             Toolbox(),
             script=source.path if isinstance(source, ProgramSource) else None,
-            abandon=lambda: network.fail(rank),
             owns_process=False,
         )
         return worker.run()

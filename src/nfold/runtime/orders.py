@@ -1,0 +1,43 @@
+"""Reads a rank's orders as they come, so that it notices the end of its coordinator whatever it is doing."""
+
+import queue
+import threading
+from collections.abc import Callable
+
+from nfold.runtime.channel import Channel, ChannelClosed, Message
+
+
+class Orders:
+    """A queue of orders that a thread fills. Needs no torch: it reads while that is still loading."""
+
+    def __init__(self, channel: Channel, abandon: Callable[[], None]) -> None:
+        """Begin to read.
+
+        Args:
+            channel: where orders come from.
+            abandon: called when the coordinator is gone without having said goodbye.
+        """
+        self._channel, self._abandon = channel, abandon
+        self._queue: queue.SimpleQueue[tuple[Message, bytes]] = queue.SimpleQueue()
+        self._is_leaving = False
+        threading.Thread(target=self._read, name="nfold-orders", daemon=True).start()
+
+    def get(self) -> tuple[Message, bytes]:
+        """Wait for the next order."""
+        return self._queue.get()
+
+    def empty(self) -> bool:
+        """Whether no order waits."""
+        return self._queue.empty()
+
+    def leave(self) -> None:
+        """From now on the end of the channel is nothing to worry about."""
+        self._is_leaving = True
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._queue.put(self._channel.receive())
+        except (ChannelClosed, ValueError):  # ValueError: what came is no JSON
+            if not self._is_leaving:
+                self._abandon()
