@@ -1,7 +1,7 @@
 """Which samples a chunk holds, and how they get there while the previous step is computed."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import default_collate
@@ -9,9 +9,6 @@ from torch.utils.data import default_collate
 from nfold.core.placement import chunk_sizes
 from nfold.errors import ProgramError
 from nfold.program import describe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Batch = tuple[Any, Any]
 """Inputs and targets."""
@@ -90,8 +87,8 @@ def collate(dataset: Any, indices: list[int], what: str) -> Batch:
     Raises:
         ProgramError: a sample raised (its index is named), or the samples do not fit together.
     """
-    fetch: Callable[[list[int]], list[Any]] | None = getattr(dataset, "__getitems__", None)
-    samples = [_read(dataset, index, what) for index in indices] if fetch is None else fetch(indices)
+    together = hasattr(dataset, "__getitems__")
+    samples = _fetch(dataset, indices, what) if together else [_read(dataset, index, what) for index in indices]
     try:
         joined = default_collate(samples)
     except Exception as error:
@@ -99,6 +96,17 @@ def collate(dataset: Any, indices: list[int], what: str) -> Batch:
     if not isinstance(joined, (list, tuple)) or len(joined) != 2:
         raise ProgramError(f"an item of {what}() must be a pair (input, target), got {type(samples[0]).__name__}")
     return joined[0], joined[1]
+
+
+def _fetch(dataset: Any, indices: list[int], what: str) -> list[Any]:
+    """Read samples together, as the dataset offers; if that raises, find out which one it is."""
+    try:
+        samples: list[Any] = dataset.__getitems__(indices)
+    except Exception as error:
+        for index in indices:
+            _read(dataset, index, what)
+        raise ProgramError(f"items {indices[:3]}.. of {what}() raised {describe(error)}") from error
+    return samples
 
 
 def _read(dataset: Any, index: int, what: str) -> Any:
