@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         parsed.run(parsed)
     except NfoldError as error:
-        print(f"nfold: {error}", file=sys.stderr)
+        print("\n".join((f"nfold: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt as stop:
         print(f"nfold: stopped. {stop}".rstrip(), file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from nfold.core.report import Report
 from nfold.errors import PlanError
 from nfold.planning.strategies import STRATEGY_NAMES
-from nfold.verbs.folder import RUNS, RunFolder
+from nfold.verbs.folder import RunFolder, next_free
 from nfold.verbs.job import Job, Observer
 from nfold.verbs.options import CommonWishes, Options
 from nfold.verbs.train import Silent, Source, find_source, name_of, play_to_end
@@ -110,9 +110,4 @@ def _common_chunks(workers: Sequence[int]) -> int:
 
 
 def _parent(out: str | Path | None, name: str) -> Path:
-    if out is not None:
-        return Path(out)
-    number = 1
-    while (RUNS / f"{name}-compare-{number}").exists():
-        number += 1
-    return RUNS / f"{name}-compare-{number}"
+    return Path(out) if out is not None else next_free(f"{name}-compare")

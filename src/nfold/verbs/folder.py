@@ -1,12 +1,17 @@
 """The folder that a run leaves behind: read and written in this file only."""
 
+import contextlib
+import errno
+import fcntl
 import json
 import os
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nfold.analysis.units import size
 from nfold.core import codec
 from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
@@ -44,8 +49,10 @@ class JobRecord:
 class RunFolder:
     """One run's files."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_new: bool = False) -> None:
         self.path = path
+        self._is_new = is_new
+        self._unlock: Callable[[], object] | None = None
 
     @classmethod
     def create(cls, out: str | Path | None, name: str) -> "RunFolder":
@@ -54,14 +61,17 @@ class RunFolder:
         Raises:
             PlanError: it holds a run already, or cannot be made.
         """
-        path = Path(out) if out is not None else _next_free(RUNS, name)
-        if (path / "job.json").exists():
-            raise PlanError(f"{path} already holds a run. Use --resume {path} to go on with it, or another --out.")
+        folder = cls(Path(out), is_new=not Path(out).exists()) if out is not None else cls(next_free(name), is_new=True)
+        path = folder.path
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise PlanError(f"cannot make the run folder {path}: {error.strerror}. Use another --out.") from error
-        return cls(path)
+        folder.lock()
+        if (path / "plan.json").exists():
+            folder.release()
+            raise PlanError(f"{path} already holds a run. Use --resume {path} to go on with it, or another --out.")
+        return folder
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
@@ -72,8 +82,43 @@ class RunFolder:
         """
         folder = cls(Path(path))
         if not folder.path.is_dir():
-            raise PlanError(f"there is no run folder {path}")
+            raise PlanError(f"there is no run folder {path}. A run says where it is when it begins and when it ends.")
         return folder
+
+    # One writer at a time
+
+    def lock(self) -> None:
+        """Keep other jobs from writing here until `release`, or until this process ends.
+
+        Raises:
+            PlanError: another job is writing here.
+        """
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise PlanError(
+                f"another job is writing to {self.path} right now. Wait for its end, or use another --out."
+            ) from error
+        except OSError:
+            pass  # a file system without locks: nobody can be kept out
+        self._unlock = weakref.finalize(self, os.close, descriptor)
+
+    def release(self) -> None:
+        """Let other jobs write here."""
+        if self._unlock is not None:
+            self._unlock()
+
+    def discard_if_empty(self) -> None:
+        """Leave nothing of a run that never came to a plan, but for what its ranks said."""
+        if (self.path / "plan.json").exists():
+            return
+        with contextlib.suppress(OSError):  # not empty, or gone already: there is nothing to clear away
+            if self.log.exists() and not self.log.stat().st_size:
+                self.log.unlink()
+            if self._is_new:
+                self.path.rmdir()
 
     @property
     def log(self) -> Path:
@@ -84,17 +129,17 @@ class RunFolder:
 
     def save_known(self, known: Known, plan: Plan, record: JobRecord | None) -> None:
         """Write what a run rests on."""
-        codec.save(known.graph, self.path / "graph.json")
-        codec.save(known.profiles[plan.threads[0]], self.path / "profile.json")
-        codec.save(known.cluster, self.path / "cluster.json")
-        codec.save(plan, self.path / "plan.json")
+        self._save(known.graph, "graph.json")
+        self._save(known.profiles[plan.threads[0]], "profile.json")
+        self._save(known.cluster, "cluster.json")
+        self._save(plan, "plan.json")
         if record is not None:
-            codec.save(record, self.path / "job.json")
+            self._save(record, "job.json")
 
     def save_outcome(self, trace: Trace, report: Report) -> None:
         """Write what became of it."""
-        codec.save(trace, self.path / "trace.json")
-        codec.save(report, self.path / "report.json")
+        self._save(trace, "trace.json")
+        self._save(report, "report.json")
 
     def record(self) -> JobRecord:
         """Read how the run was started.
@@ -103,7 +148,7 @@ class RunFolder:
             PlanError: the folder holds no run.
         """
         if not (self.path / "job.json").exists():
-            raise PlanError(f"{self.path} holds no run: there is no job.json in it")
+            raise PlanError(f"{self.path} holds no run that can go on: there is no job.json in it.")
         return codec.load(JobRecord, self.path / "job.json")
 
     def known(self) -> Known:
@@ -124,6 +169,8 @@ class RunFolder:
             PlanError: the run has none, because it did not end well.
         """
         if not (self.path / "report.json").exists():
+            if not (self.path / "job.json").exists():
+                raise PlanError(f"{self.path} holds no run: there is no report.json in it.")
             raise PlanError(
                 f"{self.path} has no report.json: the run did not end. "
                 f"See {self.log}, or go on with: nfold train --resume {self.path}"
@@ -146,24 +193,57 @@ class RunFolder:
                 os.fsync(file.fileno())
             temporary.replace(self.path / name)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
-            kept = "The previous one is unharmed." if (self.path / name).exists() else "There is no earlier one."
+            with contextlib.suppress(OSError):  # the folder itself may be gone
+                temporary.unlink(missing_ok=True)
+            kept = " The previous one is unharmed." if (self.path / name).exists() else ""
             raise CheckpointError(
-                f"cannot write {what} ({len(data) / 2**20:.1f} MiB) to {self.path}: {error.strerror}. {kept} "
-                "Make room, then go on with --resume, or use another --out."
+                f"cannot write {what} ({size(len(data))}) to {self.path}: {error.strerror}.{kept} "
+                "Make room, or use another --out."
             ) from error
+
+    def _save(self, noun: Any, name: str) -> None:
+        self.write_whole(name, f"{codec.dumps(noun, indent=1)}\n".encode(), name)
 
     def checkpoint(self) -> bytes:
         """Read the last checkpoint; empty if there is none."""
         path = self.path / CHECKPOINT
         return path.read_bytes() if path.exists() else b""
 
+    def ensure_model(self, checkpoint: bytes) -> None:
+        """Write the model of a run that was stopped between its last checkpoint and its end.
+
+        Raises:
+            CheckpointError: as `write_whole` does.
+        """
+        if not (self.path / MODEL).exists():
+            from nfold.runtime.state import plain_model
+
+            self.write_whole(MODEL, plain_model(checkpoint), "the model")
+
     # History
 
     def append_history(self, entries: list[dict[str, Any]]) -> None:
-        """Add lines."""
-        with open(self.path / "history.jsonl", "a") as file:
-            file.writelines(json.dumps(entry) + "\n" for entry in entries)
+        """Add lines.
+
+        Raises:
+            CheckpointError: the disk is full, or the folder is gone; none of the lines is left, nor half of one.
+        """
+        lines = "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in entries).encode()
+        try:
+            with open(self.path / "history.jsonl", "ab", buffering=0) as file:
+                begin = file.tell()
+                if file.write(lines) < len(lines):
+                    file.truncate(begin)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot write the history to {self.path}: {error.strerror}. Make room, or use another --out."
+            ) from error
+
+    def append_log(self, text: str) -> None:
+        """Add lines to the log, if there is room: what they are about is said elsewhere too."""
+        with contextlib.suppress(OSError), open(self.log, "a") as file:
+            file.write(text + "\n")
 
     def history(self) -> list[dict[str, Any]]:
         """Read all lines."""
@@ -200,8 +280,20 @@ def checkpoint_step(data: bytes) -> int:
         raise CheckpointError(f"the checkpoint is damaged: {error}") from error
 
 
-def _next_free(parent: Path, name: str) -> Path:
+def next_free(name: str) -> Path:
+    """Make the next numbered folder under runs/; two jobs that begin at once get one each.
+
+    Raises:
+        PlanError: it cannot be made.
+    """
     number = 1
-    while (parent / f"{name}-{number}").exists():
-        number += 1
-    return parent / f"{name}-{number}"
+    while True:
+        path = RUNS / f"{name}-{number}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise PlanError(f"cannot make the run folder {path}: {error.strerror}. Use --out.") from error
+        else:
+            return path

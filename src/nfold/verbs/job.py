@@ -1,6 +1,7 @@
 """One run from a program to a folder: starts the session, keeps what happens, and sums it up."""
 
 import contextlib
+import math
 import os
 import queue
 import secrets
@@ -16,6 +17,7 @@ from nfold.analysis.what_if import what_if
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import RankUsage, StepParts, StepTrace, Trace
+from nfold.errors import NfoldError
 from nfold.launch.base import Launcher
 from nfold.launch.local import LocalLauncher
 from nfold.launch.threads import ThreadLauncher
@@ -118,6 +120,8 @@ class Job:
         self._usage: tuple[RankUsage, ...] = ()
         self._unwritten: list[dict[str, Any]] = []
         self._written_s = 0.0
+        self._total = 0
+        self._kept_step = checkpoint_step(resumed.checkpoint) if resumed and resumed.checkpoint else 0
 
     def play(self) -> Iterator[StepInfo]:
         """Play the job to its end, or until the caller stops asking.
@@ -126,6 +130,19 @@ class Job:
             NfoldError: it failed; every rank is gone.
             KeyboardInterrupt: Ctrl-C; after the plan was made, a checkpoint is kept.
         """
+        try:
+            yield from self._play()
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(self._what_is_kept()) from stop
+        except NfoldError as error:
+            self._say_what_is_left(error)
+            raise
+        finally:
+            if self.folder is not None:
+                self.folder.discard_if_empty()
+                self.folder.release()
+
+    def _play(self) -> Iterator[StepInfo]:
         began_s = self._clock()
         with contextlib.ExitStack() as ending:
             ending.enter_context(self._cores())
@@ -217,6 +234,7 @@ class Job:
             self._write_history()
             if self.folder is not None:
                 self.folder.write_whole(CHECKPOINT, happening.data, f"the checkpoint of step {happening.step}")
+                self._kept_step = happening.step
         elif isinstance(happening, ev.Finished):
             self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
             self._usage = happening.usage
@@ -226,7 +244,7 @@ class Job:
         self._planned_s = self._first_s = self._clock()
         outcome = self.outcome
         outcome.known, outcome.plan, outcome.steps_per_epoch = planned.known, planned.plan, planned.steps_per_epoch
-        outcome.last_step = planned.first_step
+        outcome.last_step, self._total = planned.first_step, planned.total_steps
         if self.folder is not None:
             has_script = isinstance(self._source, ProgramSource)
             self.folder.save_known(planned.known, planned.plan, self._record(planned) if has_script else None)
@@ -270,16 +288,16 @@ class Job:
 
     def _take_evaluation(self, evaluated: ev.Evaluated) -> None:
         outcome = self.outcome
-        outcome.metrics = evaluated.metrics
+        outcome.metrics = {name: value for name, value in evaluated.metrics.items() if math.isfinite(value)}
+        for name in evaluated.metrics.keys() - outcome.metrics.keys():
+            self._observer.noted(f"note: {name} is {evaluated.metrics[name]} after step {evaluated.step}")
         epoch_losses = [
             entry["loss"]
             for entry in outcome.history
             if entry["epoch"] == evaluated.epoch + 1 and not entry["metrics"] and entry["step"] <= evaluated.step
         ]
         loss = sum(epoch_losses) / len(epoch_losses) if epoch_losses else 0.0
-        self._remember(
-            {"step": evaluated.step, "epoch": evaluated.epoch + 1, "loss": loss, "metrics": evaluated.metrics}
-        )
+        self._remember({"step": evaluated.step, "epoch": evaluated.epoch + 1, "loss": loss, "metrics": outcome.metrics})
         self._observer.evaluated(evaluated)
 
     def _remember(self, entry: dict[str, Any]) -> None:
@@ -295,8 +313,32 @@ class Job:
 
     def _log(self, text: str) -> None:
         if self.folder is not None and text:
-            with open(self.folder.log, "a") as file:
-                file.write(text + "\n")
+            self.folder.append_log(text)
+
+    # Ending early
+
+    def _what_is_kept(self) -> str:
+        """Say after Ctrl-C how far the run came and how to go on."""
+        if not self._total:
+            return "Training had not begun."
+        done = f"{self.outcome.last_step} of {self._total} steps are done."
+        if self.folder is None or not isinstance(self._source, ProgramSource):
+            return done
+        if not self._kept_step:
+            return f"{done} There is no checkpoint."
+        return f"{done} The checkpoint of step {self._kept_step} is kept; go on with: {self._resume_command()}"
+
+    def _say_what_is_left(self, error: NfoldError) -> None:
+        """Add to a failure where to look and how to go on."""
+        if self.folder is None:
+            return
+        if self._kept_step and isinstance(self._source, ProgramSource):
+            error.add_note(f"The checkpoint of step {self._kept_step} is kept; go on with: {self._resume_command()}")
+        if self.folder.log.exists() and self.folder.log.stat().st_size:
+            error.add_note(f"The log has the tracebacks and what the ranks printed: {self.folder.log}")
+
+    def _resume_command(self) -> str:
+        return f"nfold train --resume {self.folder.path if self.folder else 'RUN'}"
 
     # Summing up
 

@@ -9,9 +9,10 @@ from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, InternalError, PlanError
-from nfold.program import Program, ProgramSource
+from nfold.planning.strategies import AUTO
+from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
-from nfold.verbs.folder import RunFolder, checkpoint_step
+from nfold.verbs.folder import JobRecord, RunFolder, checkpoint_step
 from nfold.verbs.job import Job, Observer, Resumed, StepInfo
 from nfold.verbs.options import Options, Wishes
 
@@ -102,19 +103,15 @@ def resume(path: str | Path, *, observer: Observer | None = None, **wishes: Unpa
         NfoldError: there is nothing to go on with, or as `train` does.
     """
     folder = RunFolder.open(path)
-    record, known = folder.record(), folder.known()
-    checkpoint = folder.checkpoint()
-    step = checkpoint_step(checkpoint) if checkpoint else 0
-    options = _resumed_options(folder, wishes)
-    total = options.steps or record.total_steps
-    if step >= total:
-        raise PlanError(
-            f"the run in {path} is complete: {step} of {total} steps are done. Use --steps to make it longer."
-        )
-    same = (options.workers, options.servers, options.strategy) == (record.workers, record.servers, record.strategy)
-    resumed = Resumed(known=known if same else None, checkpoint=checkpoint, history=folder.cut_history(step))
-    job = Job(ProgramSource.parse(record.source), options, observer or Silent(), folder=folder, resumed=resumed)
-    return play_to_end(job, options)
+    refuse_while_loading("resume")
+    folder.lock()
+    try:
+        options, resumed = _resumed(folder, wishes)
+        source = ProgramSource.parse(folder.record().source)
+    except BaseException:
+        folder.release()
+        raise
+    return play_to_end(Job(source, options, observer or Silent(), folder=folder, resumed=resumed), options)
 
 
 def plan(program: Source, **wishes: Unpack[Wishes]) -> Plan:
@@ -159,7 +156,12 @@ def play_to_end(job: Job, options: Options) -> Run:
 
 
 def find_source(program: Source) -> ProgramSource | Program:
-    """Return where a program is written, or the program itself where it is written nowhere."""
+    """Return where a program is written, or the program itself where it is written nowhere.
+
+    Raises:
+        ProgramError: there is no such script, or it is being imported for a job already.
+    """
+    refuse_while_loading("train")
     if isinstance(program, Program):
         return program
     if isinstance(program, str | Path):
@@ -172,8 +174,24 @@ def name_of(source: ProgramSource | Program) -> str:
     return source.path.stem if isinstance(source, ProgramSource) else "run"
 
 
+def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
+    record, known = folder.record(), folder.known()
+    checkpoint = folder.checkpoint()
+    step = checkpoint_step(checkpoint) if checkpoint else 0
+    options = _resumed_options(folder, wishes)
+    total = options.steps or record.total_steps
+    if step >= total:
+        folder.ensure_model(checkpoint)
+        raise PlanError(
+            f"the run in {folder.path} is complete: {step} of {total} steps are done. Use --steps to make it longer."
+        )
+    same = (options.workers, options.servers, options.strategy) == (record.workers, record.servers, record.strategy)
+    return options, Resumed(known=known if same else None, checkpoint=checkpoint, history=folder.cut_history(step))
+
+
 def _resumed_options(folder: RunFolder, wishes: Wishes) -> Options:
     record, chunks = folder.record(), folder.known().plan
+    _refuse_changes(folder, record, wishes)
     asked = wishes.get("chunks")
     if chunks is None:
         raise CheckpointError(f"{folder.path} holds no plan")
@@ -195,5 +213,22 @@ def _resumed_options(folder: RunFolder, wishes: Wishes) -> Options:
         evaluate=record.evaluate,
         out=folder.path,
     )
-    given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None}
+    given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
+    if given.get("workers", 1) > chunks.chunks:
+        raise PlanError(
+            f"the run was begun with {chunks.chunks} chunks, and {given['workers']} workers cannot share them. "
+            f"Use -n {chunks.chunks} or fewer."
+        )
+    if given.get("strategy", "ps") not in ("ps", AUTO):
+        given.setdefault("servers", 0)
     return replace(saved, **given)
+
+
+def _refuse_changes(folder: RunFolder, record: JobRecord, wishes: Wishes) -> None:
+    """Refuse what would make the rest of a run another run."""
+    seed, out = wishes.get("seed"), wishes.get("out")
+    if seed is not None and seed != record.seed:
+        begun = "the program's seed" if record.seed is None else f"seed {record.seed}"
+        raise PlanError(f"the run was begun with {begun}, and it is part of its result. Leave out --seed {seed}.")
+    if out is not None and Path(out).resolve() != folder.path.resolve():
+        raise PlanError(f"a resumed run goes on in its own folder, {folder.path}. Leave out --out {out}.")
