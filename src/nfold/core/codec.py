@@ -79,6 +79,8 @@ def load(kind: type[T], path: Path) -> T:
         text = path.read_text()
     except OSError as error:
         raise CodecError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CodecError(f"{path}: not text: {error}") from error
     try:
         return loads(kind, text)
     except CodecError as error:
@@ -172,18 +174,37 @@ def _decode_tuple(arguments: tuple[Any, ...], value: Any, path: str) -> tuple[An
 def _decode_dict(arguments: tuple[Any, ...], value: Any, path: str) -> dict[Any, Any]:
     if not isinstance(value, dict):
         _fail(path, "an object", value)
-    key_type = arguments[0]
-    return {key_type(key): _decode(arguments[1], item, f"{path}.{key}") for key, item in value.items()}
+    return {
+        _decode_key(arguments[0], key, path): _decode(arguments[1], item, f"{path}.{key}")
+        for key, item in value.items()
+    }
+
+
+def _decode_key(key_type: type, key: str, path: str) -> Any:
+    """JSON's keys are text, whatever they were."""
+    try:
+        return key_type(key)
+    except ValueError:
+        _fail(path, f"keys of type {key_type.__name__}", key)
 
 
 def _decode_scalar(hint: Any, value: Any, path: str) -> Any:
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _decode_float(value, path)
     if isinstance(value, bool) and hint is not bool:
         _fail(path, hint.__name__, value)
     if not isinstance(value, hint):
         _fail(path, hint.__name__, value)
     return value
+
+
+def _decode_float(value: float, path: str) -> float:
+    """Python's JSON reader takes NaN and Infinity, which JSON does not have."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    return number if math.isfinite(number) else _fail(path, "a finite number", value)
 
 
 def _fail(path: str, expected: str, value: Any) -> typing.NoReturn:
