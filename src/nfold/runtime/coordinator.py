@@ -99,6 +99,7 @@ class Coordinator:
         everyone = tuple(range(self._settings.world_size))
         ready = yield from self._ask(everyone, self._load_orders(), "ready")
         facts = self._check_ready(ready)
+        self._check_same_batch(facts)
         known = self._known or (yield from self._measure(facts))
         chosen = known.plan or self._plan(known, facts)
         known = replace(known, plan=chosen)
@@ -148,6 +149,19 @@ class Coordinator:
                 f"Use a batch size of at most {facts['num_samples']}."
             )
         return facts
+
+    def _check_same_batch(self, facts: dict[str, Any]) -> None:
+        """Refuse to go on with a program whose steps are others now.
+
+        Raises:
+            ProgramError: the batch size differs from the plan's.
+        """
+        begun = self._known.plan if self._known else None
+        if begun is not None and begun.batch_size != facts["batch_size"]:
+            raise ProgramError(
+                f"the run was begun with a batch size of {begun.batch_size}, and the program has "
+                f"{facts['batch_size']} now. Put it back, or begin a new run."
+            )
 
     def _measure(self, facts: dict[str, Any]) -> Flow:
         """Profile on rank 0 while the others rest, then wire the ranks and probe the link between them."""
@@ -231,6 +245,7 @@ class Coordinator:
         progress = _Progress(ranks, chosen, self._first_step, per_epoch)
         commands: list[ev.Command] = []
         has_test = bool(facts["has_test"]) and self._settings.evaluate
+        self._postmortem.ordered("until")
         granted = ordered = self._first_step
         allowed = granted if self._settings.lockstep else total
         while progress.done < total or ordered < total:
@@ -251,10 +266,12 @@ class Coordinator:
                 allowed = min(total, allowed + 1)
             elif isinstance(event, ev.Received):
                 commands += progress.take(event)
+                self._postmortem.reached(progress.done)
         if self._interrupted and granted < total and self._settings.checkpoint_every != 0:
             commands.append(ev.Order(ranks, {"do": "checkpoint", "tag": self._next_tag()}))
             progress.pending.append((granted, "checkpoint", set(ranks)))
         commands.append(ev.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
+        self._postmortem.ordered("finish")
         return (yield from self._finish(ranks, progress, commands))
 
     def _finish(self, ranks: tuple[int, ...], progress: "_Progress", commands: list[ev.Command]) -> Flow:
@@ -317,6 +334,7 @@ class Coordinator:
         before: list[ev.Command] | None = None,
     ) -> Flow:
         """Send one order to ranks and return each one's reply."""
+        self._postmortem.ordered(message["do"])
         return (yield from self._collect(ranks, [*(before or []), ev.Order(ranks, message, blob)], reply))
 
     def _collect(self, ranks: tuple[int, ...], commands: list[Any], reply: str) -> Flow:
@@ -340,7 +358,9 @@ class _Progress:
         self.pending: list[tuple[int, str, set[int]]] = []
         """Evaluations and checkpoints that were ordered: after which step, what, and who has not replied."""
         self._reports: dict[int, dict[int, dict[str, Any]]] = {}
-        self._sums: list[dict[str, list[float]]] = []
+        self._sums: dict[int, list[dict[str, list[float]]]] = {}
+        """By the step after which it was evaluated."""
+        self._checkpoints: dict[int, bytes] = {}
         self._step_s: float | None = None
 
     def window(self) -> int:
@@ -396,13 +416,15 @@ class _Progress:
         else:
             return []
         commands: list[ev.Command] = []
-        if kind == "checkpoint" and event.blob:
-            commands.append(ev.KeepCheckpoint(step, event.blob))
+        if event.blob:
+            self._checkpoints[step] = event.blob
         if kind == "evaluated" and event.message["sums"]:
-            self._sums.append(event.message["sums"])
+            self._sums.setdefault(step, []).append(event.message["sums"])
         if not missing:
             self.pending.remove(entry)
+            if kind == "checkpoint":
+                # Only now have all ranks reported the steps before it, so that history and checkpoint agree.
+                commands.append(ev.KeepCheckpoint(step, self._checkpoints.pop(step)))
             if kind == "evaluated":
-                commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, averages(self._sums)))
-                self._sums = []
+                commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, averages(self._sums.pop(step, []))))
         return commands

@@ -4,6 +4,19 @@ from typing import Any
 
 from nfold.errors import NfoldError, NonFiniteLoss, ProgramError, WorkerLost
 
+_DOING = {
+    "load": "while it loaded the program",
+    "profile": "while it measured the program",
+    "listen": "while it connected to the other ranks",
+    "connect": "while it connected to the other ranks",
+    "probe": "while it probed the network",
+    "build": "while it built the model",
+    "evaluate": "while it evaluated the test data",
+    "checkpoint": "while its state was gathered for a checkpoint",
+    "finish": "while it finished",
+}
+"""What a rank does at an order, in words that follow `failed` or `was killed`."""
+_OUT_OF_MEMORY = "was killed by signal 9"
 _KINDS: dict[str, type[NfoldError]] = {"ProgramError": ProgramError, "NonFiniteLoss": NonFiniteLoss}
 
 
@@ -17,11 +30,21 @@ class Postmortem:
         self._left: dict[int, str] = {}
         self._excused: set[int] = set()
         self._first = True
+        self._order = ""
+        self._steps_done: int | None = None
         self.open = False
 
     def place(self, rank: int, host: str, pid: int) -> None:
         """Note where a rank runs."""
         self._places[rank] = f"on {host}, pid {pid}"
+
+    def ordered(self, order: str) -> None:
+        """Note what all ranks were told last."""
+        self._order = order
+
+    def reached(self, steps: int) -> None:
+        """Note how many steps all ranks have reported."""
+        self._steps_done = steps
 
     def failed(self, rank: int, message: dict[str, Any]) -> None:
         """Note what a rank said before it gave up."""
@@ -58,11 +81,11 @@ class Postmortem:
             return self._own_failure(rank, message)
         if deaths:
             rank, status = next(iter(deaths.items()))
-            return WorkerLost(f"rank {rank} ({self._place(rank)}) {status}{self._when()}.{self._others()}")
+            return WorkerLost(f"rank {rank} ({self._place(rank)}) {status} {self._when()}.{self._advice(status)}")
         rank, message = next(iter(self._failed.items()))
         return WorkerLost(
-            f"rank {rank} ({self._place(rank)}) lost its connection{self._at(message)}: "
-            f"{message['text']}{self._others()}"
+            f"rank {rank} ({self._place(rank)}) lost its connection {self._doing(message)}: "
+            f"{_sentence(message['text'])}{self._others()}"
         )
 
     def details(self) -> str:
@@ -74,23 +97,33 @@ class Postmortem:
         where = f"rank {rank} ({self._place(rank)}) failed {self._doing(message)}: "
         if kind is ProgramError and message["step"] is None:
             where = ""  # every rank sees the same program: which one said so first means nothing
-        return kind(f"{where}{message['text']}{self._others() if where else ''}")
+        return kind(f"{where}{_sentence(message['text'])}{self._others() if where else ''}")
 
     def _doing(self, message: dict[str, Any]) -> str:
         if message["step"] is not None:
             return f"at step {message['step'] + 1}"
-        return f"while it should {message['doing']}"
-
-    def _at(self, message: dict[str, Any]) -> str:
-        return f" at step {message['step'] + 1}" if message["step"] is not None else ""
+        return _DOING.get(message["doing"], "while it started")
 
     def _when(self) -> str:
+        """Say when a rank died that could not say so itself, from what the others saw."""
         steps = [message["step"] for message in self._failed.values() if message["step"] is not None]
-        return f" at step {max(steps) + 1}" if steps else ""
+        if steps:
+            return f"at step {max(steps) + 1}"
+        if self._steps_done is not None and self._order == "until":
+            return f"after step {self._steps_done}"
+        return _DOING.get(self._order, "while it started")
+
+    def _advice(self, status: str) -> str:
+        memory = " If nobody killed it, the machine may have run out of memory: use fewer workers or a smaller batch."
+        return self._others() + (memory if status.startswith(_OUT_OF_MEMORY) else "")
 
     def _place(self, rank: int) -> str:
         return self._places.get(rank, "unknown host")
 
     def _others(self) -> str:
-        count = len({*self._failed, *self._left}) - 1
+        count = self._world_size - len(self._excused) - 1
         return "" if count < 1 else f" {count} other rank{'s' if count > 1 else ''} stopped because of it."
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
