@@ -1,10 +1,11 @@
 """nfold compare"""
 
 import argparse
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from nfold.cli.flags import add_json, add_program, add_run_flags, names, numbers, wishes
+from nfold.cli.flags import add_json, add_program, add_run_flags, names, numbers, only_result_on_stdout, wishes
 
 if TYPE_CHECKING:
     from nfold.verbs.compare import Comparison
@@ -28,7 +29,7 @@ def run(parsed: argparse.Namespace) -> None:
     from nfold.verbs.compare import compare
 
     observer = TerminalObserver()
-    try:
+    with only_result_on_stdout(parsed), contextlib.closing(observer):
         comparison = compare(
             parsed.program,
             workers=numbers(parsed.counts),
@@ -36,8 +37,6 @@ def run(parsed: argparse.Namespace) -> None:
             observer=observer,
             **wishes(parsed),
         )
-    finally:
-        observer.close()
     show(comparison, as_json=parsed.json)
 
 

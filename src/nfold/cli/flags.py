@@ -1,6 +1,9 @@
 """Flags that several commands share, and what they mean to the verbs."""
 
 import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 from nfold.errors import PlanError
@@ -48,6 +51,13 @@ def wishes(parsed: argparse.Namespace) -> dict[str, Any]:
     if getattr(parsed, "checkpoint_every", None) is not None:
         given["checkpoint_every"] = parsed.checkpoint_every
     return given
+
+
+@contextlib.contextmanager
+def only_result_on_stdout(parsed: argparse.Namespace) -> Iterator[None]:
+    """With --json, send what the user's program prints (with --debug it runs in this process) to stderr."""
+    with contextlib.redirect_stdout(sys.stderr) if parsed.json else contextlib.nullcontext():
+        yield
 
 
 def numbers(text: str) -> list[int]:

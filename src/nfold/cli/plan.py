@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from nfold.cli.flags import add_json, add_program, add_run_flags, wishes
+from nfold.cli.flags import add_json, add_program, add_run_flags, only_result_on_stdout, wishes
 
 
 def add_parser(commands: Any) -> None:
@@ -26,5 +26,6 @@ def run(parsed: argparse.Namespace) -> None:
     from nfold.verbs.train import plan
     from nfold.view import plan_table
 
-    made = plan(parsed.program, **wishes(parsed))
+    with only_result_on_stdout(parsed):
+        made = plan(parsed.program, **wishes(parsed))
     print(codec.dumps(made, indent=1) if parsed.json else plan_table(made, look=look(sys.stdout)))

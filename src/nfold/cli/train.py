@@ -1,10 +1,11 @@
 """nfold train"""
 
 import argparse
+import contextlib
 import sys
 from typing import Any
 
-from nfold.cli.flags import add_json, add_program, add_run_flags, wishes
+from nfold.cli.flags import add_json, add_program, add_run_flags, only_result_on_stdout, wishes
 from nfold.errors import PlanError
 
 
@@ -33,13 +34,11 @@ def run(parsed: argparse.Namespace) -> None:
     if (parsed.program is None) == (parsed.resume is None):
         raise PlanError("give either a script to train, or --resume RUN to go on with a run")
     observer = TerminalObserver()
-    try:
+    with only_result_on_stdout(parsed), contextlib.closing(observer):
         if parsed.resume is not None:
             done = resume(parsed.resume, observer=observer, **wishes(parsed))
         else:
             done = train(parsed.program, observer=observer, **wishes(parsed))
-    finally:
-        observer.close()
     if parsed.json:
         print(codec.dumps(done.report, indent=1))
     else:

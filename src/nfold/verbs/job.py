@@ -1,7 +1,6 @@
 """One run from a program to a folder: starts the session, keeps what happens, and sums it up."""
 
 import contextlib
-import math
 import os
 import queue
 import secrets
@@ -288,16 +287,16 @@ class Job:
 
     def _take_evaluation(self, evaluated: ev.Evaluated) -> None:
         outcome = self.outcome
-        outcome.metrics = {name: value for name, value in evaluated.metrics.items() if math.isfinite(value)}
-        for name in evaluated.metrics.keys() - outcome.metrics.keys():
-            self._observer.noted(f"note: {name} is {evaluated.metrics[name]} after step {evaluated.step}")
+        outcome.metrics = evaluated.metrics
         epoch_losses = [
             entry["loss"]
             for entry in outcome.history
             if entry["epoch"] == evaluated.epoch + 1 and not entry["metrics"] and entry["step"] <= evaluated.step
         ]
         loss = sum(epoch_losses) / len(epoch_losses) if epoch_losses else 0.0
-        self._remember({"step": evaluated.step, "epoch": evaluated.epoch + 1, "loss": loss, "metrics": outcome.metrics})
+        self._remember(
+            {"step": evaluated.step, "epoch": evaluated.epoch + 1, "loss": loss, "metrics": evaluated.metrics}
+        )
         self._observer.evaluated(evaluated)
 
     def _remember(self, entry: dict[str, Any]) -> None:
