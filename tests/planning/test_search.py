@@ -1,0 +1,267 @@
+"""Planning: what is refused and why, what is chosen, and that the figures are what the messages add up to."""
+
+from dataclasses import replace
+
+import pytest
+from grids import chain, channel, facts, model, parameter, profile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nfold.core.cluster import Cluster, Node
+from nfold.core.placement import chunk_sizes
+from nfold.errors import PlanError
+from nfold.planning.buckets import bounds
+from nfold.planning.facts import Facts
+from nfold.planning.search import check, plan, simulate_proposal
+from nfold.planning.strategies import STRATEGIES, STRATEGY_NAMES, even_owners, named
+
+GRAPH = chain(1000, 300, 7)
+WHOLE = chain(100, 30, update_scope="model")
+UNCUT = chain(10, indivisible="the loss is no mean over samples")
+
+
+def slow_network(graph, workers=2, **fields) -> Facts:
+    """One node whose ranks would be quicker alone."""
+    node = Node(name="box", cores=16.0, memory_bytes=1 << 40, local=channel(1e3, latency_s=1.0))
+    return facts(graph, workers, cluster=Cluster(nodes=(node,)), **fields)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("question", "strategy", "message"),
+    [
+        (facts(GRAPH, 2), "rong", r"unknown strategy 'rong'. Use one of: single, ring, ps, auto$"),
+        (facts(GRAPH, 0, nodes=("box",)), "auto", r"-n 0: a job needs at least 1 worker"),
+        (
+            facts(GRAPH, 2, 3),
+            "ps",
+            r"--servers 3 with 2 workers: more servers than workers cannot help, since 2 servers already have one link "
+            r"for each worker's. Use --servers 0 to 2.",
+        ),
+        (facts(GRAPH, 2, -1), "ps", r"--servers -1 with 2 workers: .* Use --servers 0 to 2."),
+        (facts(GRAPH, 2, 1), "ring", r"--servers 1 needs --strategy ps, not ring"),
+        (facts(GRAPH, 1, 1), "single", r"--servers 1 needs --strategy ps, not single"),
+        (
+            facts(GRAPH, 2),
+            "single",
+            r"--strategy single runs on one worker, but -n asks for 2. Use ring or ps.",
+        ),
+        (
+            facts(GRAPH, 4, chunks=3),
+            "auto",
+            r"4 workers cannot share 3 chunks. Use --chunks 4 or more, or -n 3.",
+        ),
+        (
+            facts(GRAPH, 4, batch_size=3),
+            "ring",
+            r"a batch of 3 samples cannot be cut into 4 chunks. Use a batch size of at least 4, or fewer",
+        ),
+        (
+            facts(UNCUT, 2),
+            "ring",
+            r"the batch cannot be cut into 2 chunks: the loss is no mean over samples. Use -n 1, --chunks 1.",
+        ),
+        (facts(UNCUT, 1, chunks=2), "single", r"cannot be cut into 2 chunks: the loss is no mean over samples"),
+        (facts(WHOLE, 2), "ps", r"--strategy ps: the optimizer must see all parameters at once, so its work cannot"),
+        (facts(WHOLE, 2, 1), "ps", r"--strategy ps: the optimizer must see all .* cannot run on separate servers"),
+        (
+            facts(WHOLE, 2, 1),
+            "auto",
+            r"no strategy can run here. single: one worker has nothing to send to 1 servers; ring: a ring has no "
+            r"servers: leave out --servers 1, or use --strategy ps; ps: the optimizer must see all parameters",
+        ),
+    ],
+)
+def test_wishes_that_make_no_sense(question, strategy, message):
+    with pytest.raises(PlanError, match=message) as caught:
+        plan(question, strategy)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("strategy", ["ring", "auto"])
+def test_what_can_run_passes_the_check(strategy):
+    check(facts(GRAPH, 2), strategy)
+    check(facts(GRAPH, 32), strategy)
+
+
+def test_too_little_memory_is_said_with_numbers():
+    node = Node(name="tiny", cores=16.0, memory_bytes=1 << 30, local=channel())
+    question = facts(
+        GRAPH,
+        2,
+        cluster=Cluster(nodes=(node,)),
+        nodes=("tiny",) * 2,
+        profiles={1: profile(GRAPH, base_bytes=768 << 20)},
+    )
+    with pytest.raises(PlanError, match=r"--strategy ring: 2 ranks need 1.5 GiB on tiny, which has 1.0 GiB. Use more"):
+        plan(question, "ring")
+    chosen = plan(question, "auto")
+    assert chosen.strategy == "single", "one process fits where two do not"
+    assert {loser.strategy: loser.why[:25] for loser in chosen.rejected} == dict.fromkeys(
+        ("ring", "ps"), "2 ranks need 1.5 GiB on t"
+    )
+    assert all(loser.predicted is not None for loser in chosen.rejected)
+
+
+def test_memory_that_nothing_fits_lists_every_strategy():
+    node = Node(name="box", cores=16.0, memory_bytes=1, local=channel())
+    with pytest.raises(PlanError, match=r"no strategy can run here. single: 1 ranks need .*; ring: .*; ps: "):
+        plan(facts(GRAPH, 2, cluster=Cluster(nodes=(node,))), "auto")
+
+
+# What is chosen
+
+
+def test_names_are_those_that_users_type():
+    assert STRATEGY_NAMES == ("single", "ring", "ps", "auto")
+    assert [named(strategy.name) for strategy in STRATEGIES] == list(STRATEGIES)
+
+
+def test_a_forced_strategy_keeps_why_the_others_lost():
+    chosen = plan(slow_network(GRAPH), "ring")
+    assert chosen.strategy == "ring"
+    assert {loser.strategy for loser in chosen.rejected} == {"single", "ps"}
+    single = next(loser for loser in chosen.rejected if loser.strategy == "single")
+    ratio = chosen.predicted.step_s / single.predicted.step_s
+    assert single.why == f"predicted {ratio:.2f}x as fast, but ring was asked for"
+
+
+def test_auto_keeps_by_how_much_the_others_lost():
+    chosen = plan(slow_network(GRAPH), "auto")
+    assert chosen.strategy == "single", "a second of latency is dearer than 32 samples"
+    for loser in chosen.rejected:
+        assert loser.why == f"predicted {loser.predicted.step_s / chosen.predicted.step_s:.2f}x the step time of single"
+
+
+def test_a_strategy_that_cannot_be_used_is_kept_without_a_prediction():
+    chosen = plan(facts(WHOLE, 2), "ring")
+    objection = next(loser for loser in chosen.rejected if loser.strategy == "ps")
+    assert objection.predicted is None
+    assert "must see all parameters at once" in objection.why
+
+
+def test_dedicated_servers_leave_only_the_parameter_server():
+    assert plan(facts(GRAPH, 2, 1), "auto").strategy == "ps"
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(1, 4),
+    st.sampled_from([1e4, 1e6, 1e9]),
+    st.sampled_from([0.0, 1e-3, 1.0]),
+    st.lists(st.integers(1, 3000), min_size=1, max_size=3),
+)
+def test_auto_is_never_predicted_slower_than_another(workers, bandwidth, latency_s, sizes):
+    node = Node(name="box", cores=4.0, memory_bytes=1 << 40, local=channel(bandwidth, latency_s))
+    question = facts(chain(*sizes), workers, cluster=Cluster(nodes=(node,)))
+    chosen = plan(question, "auto")
+    forced = [plan(question, "ring"), plan(question, "ps"), *([plan(question, "single")] if workers == 1 else [])]
+    assert all(chosen.predicted.step_s <= other.predicted.step_s for other in forced)
+    assert all(chosen.predicted.step_s <= loser.predicted.step_s for loser in chosen.rejected)
+
+
+def test_equal_questions_get_equal_plans():
+    assert plan(facts(GRAPH, 3)) == plan(facts(GRAPH, 3))
+
+
+# What is sent
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("strategy", ["ring", "ps"])
+def test_workers_among_themselves_send_twice_the_others_times_the_parameters(strategy, workers):
+    chosen = plan(facts(GRAPH, workers), strategy)
+    assert chosen.predicted.sent_bytes_per_step == 2 * (workers - 1) * GRAPH.parameter_bytes
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 1), (2, 2), (3, 2), (5, 3)])
+def test_dedicated_servers_make_it_twice_the_workers_times_the_parameters(workers, servers):
+    chosen = plan(facts(GRAPH, workers, servers), "ps")
+    assert chosen.predicted.sent_bytes_per_step == 2 * workers * GRAPH.parameter_bytes
+    assert (chosen.workers, chosen.servers, chosen.world_size) == (workers, servers, workers + servers)
+
+
+def test_one_process_sends_nothing():
+    assert plan(facts(GRAPH, 1), "single").predicted.sent_bytes_per_step == 0
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(2, 0), (3, 2)])
+def test_an_optimizer_that_needs_whole_parameters_gets_them(workers, servers):
+    graph = chain(100, 30, 7, update_scope="parameter")
+    chosen = plan(facts(graph, workers, servers), "ps")
+    for reduction in chosen.reductions:
+        cuts = set(bounds(reduction, graph))
+        assert all({share.start, share.stop} <= cuts for share in reduction.shares)
+        assert sum(share.stop - share.start for share in reduction.shares) == reduction.num_elements
+
+
+def test_shares_of_a_bucket_smaller_than_its_servers_are_not_empty():
+    chosen = plan(facts(chain(2), 3), "ps")
+    (reduction,) = chosen.reductions
+    assert [share.stop - share.start for share in reduction.shares] == [1, 1]
+    assert chosen.predicted.sent_bytes_per_step == 2 * 2 * 8
+
+
+def test_a_model_without_weights_can_still_be_planned():
+    graph = model({"A": ("input",), "Loss": ("a", "target")}, (parameter("w", 3, "A", trainable=False),))
+    assert plan(facts(graph, 2)).predicted.sent_bytes_per_step == 0
+
+
+# Placements, loads and memory
+
+
+@given(st.integers(1, 40), st.integers(1, 12))
+def test_workers_get_runs_of_chunks_as_equal_as_possible(num_chunks, workers):
+    owners = even_owners(num_chunks, workers)
+    counts = [owners.count(rank) for rank in range(workers)]
+    assert list(owners) == sorted(owners)
+    assert max(counts) - min(counts) <= 1
+
+
+def test_loads_are_the_compute_seconds_of_each_rank():
+    chosen = plan(facts(GRAPH, 2, 1, chunks=4, batch_size=32), "ps")
+    assert chosen.loads_s == pytest.approx((16 * 3e-3, 16 * 3e-3, 0.0))
+    assert chosen.placement.owners["A"] == (0, 0, 1, 1)
+    assert chosen.predicted.compute_s == pytest.approx(16 * 3e-3)
+
+
+def test_ranks_use_the_largest_measured_number_of_threads_that_is_fair():
+    question = facts(GRAPH, 3, profiles={count: profile(GRAPH, num_threads=count) for count in (1, 4, 8, 16)})
+    assert plan(question, "ring").threads == (4, 4, 4)
+    assert plan(facts(GRAPH, 1, profiles=question.profiles), "single").threads == (16,)
+    assert plan(replace(question, profiles={8: question.profiles[8]}), "ring").threads == (8, 8, 8)
+
+
+def test_memory_grows_with_what_a_rank_keeps():
+    costly = {1: profile(GRAPH, base_bytes=10**6, optimizer_bytes=0, activation_bytes_per_sample=1000.0)}
+    alone = plan(facts(GRAPH, 1, profiles=costly), "single").predicted.peak_memory_bytes
+    shared = plan(facts(GRAPH, 2, profiles=costly), "ring").predicted.peak_memory_bytes
+    total = GRAPH.parameter_bytes
+    assert alone == (10**6 + 2 * total + 32 * 1000,)
+    assert shared == (10**6 + 3 * total + 16 * 1000,) * 2
+    served = plan(facts(GRAPH, 2, 1, profiles=costly), "ps").predicted.peak_memory_bytes
+    assert served == (10**6 + 2 * total + 16 * 1000,) * 2 + (10**6 + 3 * total,)
+
+
+def test_optimizer_state_lies_where_the_update_is_done():
+    heavy = {1: profile(GRAPH, optimizer_bytes=8 * GRAPH.parameter_bytes)}
+    worker, _, server = plan(facts(GRAPH, 2, 1, profiles=heavy), "ps").predicted.peak_memory_bytes
+    assert server - worker == 8 * GRAPH.parameter_bytes + GRAPH.parameter_bytes
+
+
+def test_memory_counts_the_largest_chunk_that_there_will_be():
+    costly = {1: profile(GRAPH, activation_bytes_per_sample=1e6)}
+    assert chunk_sizes(4, 4) == (2, 2, 0, 0)
+    peaks = plan(facts(GRAPH, 4, batch_size=4, profiles=costly), "ring").predicted.peak_memory_bytes
+    assert min(peaks) >= 2e6
+
+
+def test_a_proposal_is_simulated_with_all_its_tasks():
+    question = facts(GRAPH, 2)
+    proposal = next(iter(named("ring").propose(question)))
+    candidate = simulate_proposal(question, "ring", proposal)
+    assert len(candidate.trace.spans) == sum(len(rank.tasks) for rank in candidate.schedule.ranks)
+    assert candidate.predicted.step_s == max(candidate.trace.step_s)
+    assert 0 <= candidate.predicted.exposed_communication_s <= candidate.predicted.step_s
