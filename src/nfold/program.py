@@ -88,9 +88,9 @@ class ProgramSource:
             ProgramError: there is no such file.
         """
         name, separator, function = text.rpartition(":")
-        if not separator or not name or function.endswith(".py") or os.sep in function:
+        if not (separator and name and function) or function.endswith(".py") or os.sep in function:
             name, function = text, DEFAULT_FUNCTION
-        path = Path(name).expanduser()
+        path = Path(os.path.expanduser(name))  # Path.expanduser raises for a user that does not exist
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "does not exist"
             raise ProgramError(f"the script {name} {what}. Give the path of a Python file: nfold train FILE.py")
@@ -103,13 +103,14 @@ class ProgramSource:
         Raises:
             ProgramError: workers could not find it again (a lambda, a nested function, one typed at a prompt).
         """
-        file = inspect.getsourcefile(function)
-        if file is None or not Path(file).is_file() or not function.__qualname__.isidentifier():
+        file = inspect.getsourcefile(function) if inspect.isfunction(function) else None
+        name = getattr(function, "__qualname__", repr(function))
+        if file is None or not Path(file).is_file() or not name.isidentifier():
             raise ProgramError(
-                f"workers must find the program by importing its script, but {function.__qualname__} is not a "
+                f"workers must find the program by importing its script, but {name} is not a "
                 "top-level function of a file. Put it there, or pass the script's path."
             )
-        return cls(path=Path(file).resolve(), function=function.__qualname__)
+        return cls(path=Path(file).resolve(), function=name)
 
     def __str__(self) -> str:
         return f"{self.path}:{self.function}"

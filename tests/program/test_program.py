@@ -1,0 +1,217 @@
+"""Finding a program in a script, and saying what is wrong with it."""
+
+import os
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+
+from nfold.errors import NfoldError, ProgramError
+from nfold.program import Program, ProgramSource, describe
+
+FIELDS = {"model": dict, "loss": max, "optimizer": list, "train_data": list, "batch_size": 8}
+SCRIPT = """
+import nfold
+
+
+def program():
+    return nfold.Program(model=dict, loss=max, optimizer=list, train_data=list, batch_size=8, epochs=3)
+
+
+def other():
+    return nfold.Program(model=dict, loss=max, optimizer=list, train_data=list, batch_size=2)
+"""
+
+
+def script(tmp_path, text, name="train.py"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def a_program():
+    return Program(**FIELDS)
+
+
+# Where it is
+
+
+def test_a_path_alone_means_the_function_program(tmp_path):
+    path = script(tmp_path, SCRIPT)
+    source = ProgramSource.parse(str(path))
+    assert (source.path, source.function) == (path, "program")
+    assert str(source) == f"{path}:program"
+    assert source.load().epochs == 3
+
+
+def test_a_function_may_be_named(tmp_path):
+    path = script(tmp_path, SCRIPT)
+    assert ProgramSource.parse(f"{path}:other").load().batch_size == 2
+
+
+def test_a_relative_path_is_kept_whole(tmp_path, monkeypatch):
+    path = script(tmp_path, SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    assert ProgramSource.parse("train.py:other") == ProgramSource(path=path, function="other")
+    assert ProgramSource.parse("./train.py") == ProgramSource(path=path)
+
+
+@pytest.mark.parametrize("folder", ["a:b", "with space", "ünï"])
+def test_odd_folders_are_no_obstacle(tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    path = script(tmp_path / folder, SCRIPT)
+    assert ProgramSource.parse(str(path)).path == path
+    assert ProgramSource.parse(f"{path}:other").load().batch_size == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "none.py",
+        "none.py:program",
+        "C:\\work\\train.py",
+        "C:\\work\\train.py:program",
+        "C:/work/train.py",
+        ":program",
+        "train.py:",
+        "~nobody-of-that-name/train.py",
+        "nul\0byte.py",
+        ":",
+    ],
+)
+def test_a_script_that_is_not_there(tmp_path, monkeypatch, text):
+    script(tmp_path, SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ProgramError, match=r"does not exist. Give the path of a Python file: nfold train FILE.py"):
+        ProgramSource.parse(text)
+
+
+def test_a_folder_is_no_script(tmp_path):
+    with pytest.raises(ProgramError, match=f"the script {tmp_path} is a folder"):
+        ProgramSource.parse(str(tmp_path))
+
+
+def test_a_script_must_be_python(tmp_path):
+    with pytest.raises(ProgramError, match=r"train.txt is not a Python file: its name must end in .py"):
+        ProgramSource.parse(str(script(tmp_path, SCRIPT, "train.txt"))).load()
+
+
+def test_a_function_of_a_file_leads_back_to_its_script():
+    source = ProgramSource.of(a_program)
+    assert source.path.samefile(__file__)
+    assert source.function == "a_program"
+
+
+@pytest.mark.parametrize("function", [lambda: None, partial(a_program), dict, len, Program.__post_init__])
+def test_workers_cannot_find_what_is_no_function_of_a_file(function):
+    with pytest.raises(
+        ProgramError, match=r"is not a top-level function of a file. Put it there, or pass the script's"
+    ):
+        ProgramSource.of(function)
+
+
+# What is wrong with it
+
+
+def test_no_such_function(tmp_path):
+    path = script(tmp_path, "x = 1\nprogramme = 2\n")
+    with pytest.raises(ProgramError, match=rf"{path} has no function 'program'. Define `def program\(\) -> nfold.Pro"):
+        ProgramSource(path=path).load()
+    with pytest.raises(ProgramError, match="has no function 'programme'"):
+        ProgramSource(path=path, function="programme").load()
+
+
+def test_an_import_that_raises_shows_the_users_line(tmp_path):
+    path = script(tmp_path, "import json\nnumbers = json.loads('[1,')\n")
+    with pytest.raises(ProgramError) as caught:
+        ProgramSource(path=path).load()
+    assert str(caught.value).startswith(f"importing {path} raised JSONDecodeError: ")
+    assert str(caught.value).endswith(f"({path}, line 2: numbers = json.loads('[1,'))")
+
+
+def test_a_helper_beside_the_script_can_be_imported_and_its_error_is_placed(tmp_path):
+    script(tmp_path, "def twice(x):\n    return 2 * x\n", "helper_of_the_script.py")
+    path = script(tmp_path, "import helper_of_the_script\nx = helper_of_the_script.twice(None)\n")
+    with pytest.raises(ProgramError, match=rf"raised TypeError: .* \({path}, line 2: x = helper_of_the_script"):
+        ProgramSource(path=path).load()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def program(:\n", r"raised SyntaxError: .*train.py, line 1\)"),
+        ("import no_such_module_at_all\n", r"raised ModuleNotFoundError: No module named 'no_such_module_at_all' \("),
+        ("raise SystemExit(3)\n", r"importing .* raised SystemExit: 3 \(.*line 1: raise SystemExit\(3\)\)"),
+        ("def program():\n    assert False\n", r"program\(\) raised AssertionError \(.*train.py, line 2: assert False"),
+        ("import sys\ndef program():\n    sys.exit()\n", r"program\(\) raised SystemExit"),
+        ("def program():\n    return 5\n", r"program\(\) in .*train.py must return nfold.Program, got 5"),
+        ("def program(x):\n    pass\n", r"program\(\) raised TypeError: program\(\) missing 1 required"),
+        (
+            SCRIPT.replace("batch_size=8", "batch_size=0"),
+            r"^Program\(batch_size=0\): it must be a whole number of at least 1$",
+        ),
+    ],
+)
+def test_what_a_script_may_do_wrong(tmp_path, text, message):
+    with pytest.raises(ProgramError, match=message) as caught:
+        ProgramSource(path=script(tmp_path, text)).load()
+    assert isinstance(caught.value, NfoldError)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_script_may_define_dataclasses(tmp_path):
+    text = (
+        "from __future__ import annotations\nimport dataclasses\n\n@dataclasses.dataclass\nclass A:\n    x: int = 1\n"
+    )
+    assert ProgramSource(path=script(tmp_path, text + SCRIPT.strip().replace("import nfold", "")
+        .replace("nfold.", "__import__('nfold').")), function="program").load().batch_size == 8  # fmt: skip
+
+
+def test_an_error_without_a_message_or_a_users_frame():
+    assert describe(ValueError()) == "ValueError"
+    assert describe(ValueError("why")) == "ValueError: why"
+
+
+def test_an_error_shows_the_users_innermost_line_and_not_the_librarys(tmp_path):
+    path = script(tmp_path, "import json\ndef f():\n    return json.loads('nope')\n")
+    namespace = {}
+    exec(compile(path.read_text(), str(path), "exec"), namespace)
+    with pytest.raises(ValueError, match="Expecting") as caught:
+        namespace["f"]()
+    assert describe(caught.value).endswith(f"({path}, line 3: return json.loads('nope'))")
+
+
+# Its fields
+
+
+@pytest.mark.parametrize("name", ["model", "loss", "optimizer", "train_data"])
+def test_functions_must_be_functions(name):
+    with pytest.raises(ProgramError, match=rf"Program\({name}=...\) must be a function, got 3"):
+        Program(**{**FIELDS, name: 3})
+
+
+@pytest.mark.parametrize("name", ["batch_size", "epochs", "chunks"])
+@pytest.mark.parametrize("value", [0, -1, 1.0, "8", True])
+def test_counts_must_be_whole_and_positive(name, value):
+    with pytest.raises(ProgramError, match=rf"Program\({name}={value!r}\): it must be a whole number of at least 1"):
+        Program(**{**FIELDS, name: value})
+
+
+def test_only_chunks_may_be_left_open():
+    assert Program(**FIELDS, chunks=None).chunks is None
+    with pytest.raises(ProgramError, match=r"Program\(epochs=None\)"):
+        Program(**FIELDS, epochs=None)
+
+
+def test_a_batch_cannot_be_cut_finer_than_samples():
+    assert Program(**FIELDS, chunks=8).chunks == 8
+    with pytest.raises(ProgramError, match=r"a batch of 8 samples cannot be cut into 9 chunks. Use chunks=8 or fewer"):
+        Program(**FIELDS, chunks=9)
+
+
+def test_a_program_is_found_without_torch(tmp_path):
+    path = script(tmp_path, SCRIPT + "\nimport sys\nassert 'torch' not in sys.modules, 'torch'\n")
+    code = f"from nfold.program import ProgramSource; ProgramSource.parse({str(path)!r}).load()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
