@@ -72,6 +72,8 @@ class Coordinator:
             self._postmortem.left(event.rank, event.status)
         elif isinstance(event, ev.Received) and event.message["is"] == "failed":
             self._postmortem.failed(event.rank, event.message)
+        elif isinstance(event, ev.Received) and event.message["is"] == "finished":
+            self._postmortem.excuse((event.rank,))  # it may leave before the others have finished
         if self._postmortem.open:
             return self._examine(event)
         return self._advance(event)
@@ -100,7 +102,11 @@ class Coordinator:
         ready = yield from self._ask(everyone, self._load_orders(), "ready")
         facts = self._check_ready(ready)
         self._check_same_batch(facts)
-        known = self._known or (yield from self._measure(facts))
+        if self._known is None:
+            known = yield from self._measure(facts)
+        else:
+            known = self._known
+            yield from self._wire()
         chosen = known.plan or self._plan(known, facts)
         known = replace(known, plan=chosen)
         total, per_epoch = self._count_steps(facts)
@@ -111,7 +117,6 @@ class Coordinator:
         idle = everyone[chosen.world_size :]
         if idle:
             yield from self._ask(idle, {"do": "finish", "tag": 0}, "finished")
-            self._postmortem.excuse(idle)
         ranks = everyone[: chosen.world_size]
         yield from self._ask(ranks, self._build_order(known, chosen, total), "built", self._checkpoint, [planned])
         return (yield from self._train(ranks, chosen, facts, total, per_epoch))
@@ -283,7 +288,6 @@ class Coordinator:
                 continue
             if event.message["is"] == "finished":
                 left.discard(event.rank)
-                self._postmortem.excuse((event.rank,))
                 usage[event.rank] = codec.decode(RankUsage, event.message["usage"])
                 model = event.blob or model
             else:
