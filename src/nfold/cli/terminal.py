@@ -32,7 +32,8 @@ def look(stream: TextIO) -> Look:
 class TerminalObserver:
     """An observer that keeps one line up to date, or writes plain lines where there is no terminal."""
 
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
+        stream = stream or sys.stderr
         seen = look(stream)
         self._line = ProgressLine(stream, is_terminal=seen.is_terminal, clock=time.monotonic, width=seen.width)
         self._recent: deque[tuple[StepParts, ...]] = deque(maxlen=RECENT_STEPS)

@@ -113,4 +113,6 @@ def _read(dataset: Any, index: int, what: str) -> Any:
     try:
         return dataset[index]
     except Exception as error:
-        raise ProgramError(f"item {index} of {what}() raised {describe(error)}") from error
+        raise ProgramError(
+            f"item {index} of {what}() raised {describe(error)}. Repair or leave out that item."
+        ) from error

@@ -31,7 +31,7 @@ class Postmortem:
         self._excused: set[int] = set()
         self._first = True
         self._order = ""
-        self._steps_done: int | None = None
+        self._steps_done = 0
         self.open = False
 
     def place(self, rank: int, host: str, pid: int) -> None:
@@ -109,8 +109,13 @@ class Postmortem:
         steps = [message["step"] for message in self._failed.values() if message["step"] is not None]
         if steps:
             return f"at step {max(steps) + 1}"
-        if self._steps_done is not None and self._order == "until":
-            return f"after step {self._steps_done}"
+        if self._order == "until":
+            reached = max((message.get("reached", 0) for message in self._failed.values()), default=0)
+            if reached:
+                return f"near step {reached}"
+            if self._steps_done:
+                return f"after step {self._steps_done}"
+            return "in the first steps"
         return _DOING.get(self._order, "while it started")
 
     def _advice(self, status: str) -> str:

@@ -306,6 +306,7 @@ class Worker:
                     "text": text,
                     "doing": self._doing,
                     "step": self._next_step if self._doing == "training" else None,
+                    "reached": self._next_step,
                     "is_echo": isinstance(error, (PeerLost, TransportError)),
                     "peer": getattr(error, "peer", None),
                     "traceback": "".join(traceback.format_exception(error)),
