@@ -24,6 +24,8 @@ _HEADER = struct.Struct("!4sIQ")
 _MAGIC = b"nfC1"
 _HELLO = struct.Struct("!4s32sI")
 _MAX_JSON_BYTES = 1 << 30
+_MAX_BLOB_BYTES = 1 << 40
+_NOT_OURS = "the control connection carries something that is not nfold's protocol"
 
 
 class ChannelClosed(RunError):
@@ -73,9 +75,9 @@ class SocketChannel:
     def receive(self) -> tuple[Message, bytes]:
         """Wait for a message."""
         magic, text_bytes, blob_bytes = _HEADER.unpack(_read(self._socket, _HEADER.size))
-        if magic != _MAGIC or text_bytes > _MAX_JSON_BYTES:
-            raise ChannelClosed("the control connection carries something that is not nfold's protocol")
-        message = json.loads(_read(self._socket, text_bytes))
+        if magic != _MAGIC or text_bytes > _MAX_JSON_BYTES or blob_bytes > _MAX_BLOB_BYTES:
+            raise ChannelClosed(_NOT_OURS)
+        message = _parse(_read(self._socket, text_bytes))
         return message, _read(self._socket, blob_bytes) if blob_bytes else b""
 
     def close(self) -> None:
@@ -117,8 +119,21 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
+def _parse(text: bytes) -> Message:
+    try:
+        message = json.loads(text)
+    except ValueError as error:
+        raise ChannelClosed(_NOT_OURS) from error
+    if not isinstance(message, dict):
+        raise ChannelClosed(_NOT_OURS)
+    return message
+
+
 def _read(connection: socket.socket, num_bytes: int) -> bytes:
-    data = bytearray(num_bytes)
+    try:
+        data = bytearray(num_bytes)
+    except MemoryError as error:
+        raise ChannelClosed(f"a control message of {num_bytes / 2**30:.1f} GiB does not fit in memory") from error
     view, position = memoryview(data), 0
     while position < num_bytes:
         try:
@@ -136,18 +151,23 @@ def _read(connection: socket.socket, num_bytes: int) -> bytes:
 class QueueChannel:
     """A channel between threads of one process; `pair` makes both sides."""
 
-    def __init__(self, inbox: "queue.SimpleQueue[Any]", outbox: "queue.SimpleQueue[Any]") -> None:
-        self._inbox, self._outbox = inbox, outbox
+    def __init__(
+        self, inbox: "queue.SimpleQueue[Any]", outbox: "queue.SimpleQueue[Any]", closed: threading.Event
+    ) -> None:
+        self._inbox, self._outbox, self._closed = inbox, outbox, closed
 
     @classmethod
     def pair(cls) -> "tuple[QueueChannel, QueueChannel]":
         """Return two connected sides."""
         one: queue.SimpleQueue[Any] = queue.SimpleQueue()
         other: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        return cls(one, other), cls(other, one)
+        closed = threading.Event()
+        return cls(one, other, closed), cls(other, one, closed)
 
     def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
         """Send a message; it goes through JSON, so that threads and processes see the same."""
+        if self._closed.is_set():
+            raise ChannelClosed("the control connection was closed")
         self._outbox.put((json.loads(json.dumps(message)), bytes(blob)))
 
     def receive(self) -> tuple[Message, bytes]:
@@ -161,5 +181,6 @@ class QueueChannel:
 
     def close(self) -> None:
         """Wake both sides."""
+        self._closed.set()
         self._outbox.put(None)
         self._inbox.put(None)

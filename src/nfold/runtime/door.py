@@ -116,7 +116,7 @@ def listen(rank: int, channel: Channel, events: "queue.SimpleQueue[Event]", ende
     while True:
         try:
             message, blob = channel.receive()
-        except (ChannelClosed, ValueError):
+        except ChannelClosed:
             events.put(Left(rank, ended(rank) or HOW_IT_ENDED))
             return
         events.put(Received(rank, message, blob))

@@ -1,0 +1,332 @@
+"""Control connections: what is said arrives, and strangers do no harm."""
+
+import hashlib
+import queue
+import socket
+import struct
+import threading
+
+import pytest
+
+from nfold.errors import ClusterError
+from nfold.runtime import channel as protocol
+from nfold.runtime import door as doors
+from nfold.runtime.channel import ChannelClosed, QueueChannel, SocketChannel, connect, greet
+from nfold.runtime.door import SocketDoor, ThreadDoor
+from nfold.runtime.events import Left, Received
+
+pytestmark = pytest.mark.timeout(30)
+HELLO = struct.Struct("!4s32sI")
+HEADER = struct.Struct("!4sIQ")
+TOKEN = "the token of this job"
+
+
+def hello(token=TOKEN, rank=0, magic=b"nfC1"):
+    return HELLO.pack(magic, hashlib.sha256(token.encode()).digest(), rank)
+
+
+def tcp_pair():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        other, _ = listener.accept()
+    return one, other
+
+
+def socket_channels():
+    one, other = tcp_pair()
+    return SocketChannel(one), SocketChannel(other)
+
+
+@pytest.fixture(params=[socket_channels, QueueChannel.pair], ids=["socket", "queue"])
+def channels(request):
+    """Two connected sides, of either kind."""
+    near, far = request.param()
+    yield near, far
+    near.close()
+    far.close()
+
+
+# What is said
+
+
+def test_messages_and_bytes_arrive_in_order_both_ways(channels):
+    near, far = channels
+    near.send({"do": "load", "nested": {"a": [1, 2.5, None, "ü"]}})
+    near.send({"do": "build"}, b"\0\1" * 50_000)
+    far.send({"is": "ready"}, memoryview(b"abc"))
+    assert far.receive() == ({"do": "load", "nested": {"a": [1, 2.5, None, "ü"]}}, b"")
+    assert far.receive() == ({"do": "build"}, b"\0\1" * 50_000)
+    assert near.receive() == ({"is": "ready"}, b"abc")
+
+
+def test_both_kinds_carry_what_json_carries(channels):
+    near, far = channels
+    near.send({"tuple": (1, 2), "keys": {3: 4}})
+    assert far.receive()[0] == {"tuple": [1, 2], "keys": {"3": 4}}
+
+
+def test_threads_may_send_at_once(channels):
+    near, far = channels
+
+    def speak(number):
+        for _ in range(20):
+            near.send({"number": number}, bytes([number]) * 2000)
+
+    threads = [threading.Thread(target=speak, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    heard = [far.receive() for _ in range(80)]
+    for thread in threads:
+        thread.join()
+    assert all(blob == bytes([message["number"]]) * 2000 for message, blob in heard)
+
+
+@pytest.mark.parametrize("closer", [0, 1])
+def test_closing_wakes_both_sides(channels, closer):
+    found = []
+
+    def listen(side):
+        with pytest.raises(ChannelClosed):
+            side.receive()
+        found.append(side)
+
+    threads = [threading.Thread(target=listen, args=(side,)) for side in channels]
+    for thread in threads:
+        thread.start()
+    channels[closer].close()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2
+    channels[closer].close()
+
+
+def test_what_was_said_before_the_end_is_still_heard(channels):
+    near, far = channels
+    near.send({"is": "finished"}, b"model")
+    near.close()
+    assert far.receive() == ({"is": "finished"}, b"model")
+    for _ in range(2):
+        with pytest.raises(ChannelClosed, match="closed"):
+            far.receive()
+
+
+def test_nothing_can_be_sent_on_a_closed_channel(channels):
+    near, _ = channels
+    near.close()
+    with pytest.raises(ChannelClosed):
+        near.send({"is": "late"})
+
+
+def test_a_rank_notices_that_the_coordinator_is_gone_when_it_sends():
+    near, far = QueueChannel.pair()
+    near.close()
+    with pytest.raises(ChannelClosed):
+        far.send({"is": "late"})
+
+
+# What is not our protocol
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        HEADER.pack(b"nfC0", 2, 0) + b"{}",
+        HEADER.pack(b"nfC1", (1 << 30) + 1, 0),
+        HEADER.pack(b"nfC1", 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF),
+        HEADER.pack(b"nfC1", 2, (1 << 64) - 1) + b"{}",
+        HEADER.pack(b"nfC1", 2, (1 << 40) + 1) + b"{}",
+        HEADER.pack(b"nfC1", 4, 0) + b"nope",
+        HEADER.pack(b"nfC1", 2, 0) + b"\xff\xff",
+        HEADER.pack(b"nfC1", 2, 0) + b"[]",
+        HEADER.pack(b"nfC1", 10, 0) + b"{",
+        HEADER.pack(b"nfC1", 2, 10) + b"{}half",
+        b"nf",
+        b"",
+    ],
+)
+def test_anything_else_ends_the_conversation(data):
+    one, other = tcp_pair()
+    one.sendall(data)
+    one.close()
+    with pytest.raises(ChannelClosed):
+        SocketChannel(other).receive()
+    other.close()
+
+
+def test_a_message_that_does_not_fit_in_memory_ends_the_conversation(monkeypatch):
+    one, other = tcp_pair()
+    one.sendall(HEADER.pack(b"nfC1", 2, 1 << 40) + b"{}")
+
+    def bounded(size):
+        if size > 1 << 30:
+            raise MemoryError
+        return bytearray(size)
+
+    monkeypatch.setattr(protocol, "bytearray", bounded, raising=False)
+    with pytest.raises(ChannelClosed, match=r"a control message of 1024.0 GiB does not fit in memory"):
+        SocketChannel(other).receive()
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "rank"),
+    [
+        (hello(rank=3), 3),
+        (hello("another token"), None),
+        (hello(""), None),
+        (hello(magic=b"nfC0"), None),
+        (b"GET / HTTP/1.1\r\nHost: a.example.org.\r\n\r\n", None),
+        (b"\0" * 40, None),
+        (hello()[:39], None),
+        (b"", None),
+    ],
+)
+def test_only_a_newcomer_with_the_token_has_a_rank(data, rank):
+    one, other = tcp_pair()
+    one.sendall(data)
+    one.shutdown(socket.SHUT_WR)
+    assert greet(other, TOKEN, 5.0) == rank
+    one.close()
+    other.close()
+
+
+def test_a_silent_newcomer_is_not_waited_for():
+    one, other = tcp_pair()
+    assert greet(other, TOKEN, 0.01) is None
+    one.close()
+    other.close()
+
+
+def test_nobody_answers():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(ChannelClosed, match=rf"rank 2 cannot reach the coordinator at 127.0.0.1:{port}: "):
+        connect("127.0.0.1", port, TOKEN, 2)
+
+
+# The door
+
+
+@pytest.fixture
+def events():
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def door(events):
+    door = SocketDoor("127.0.0.1", 0, TOKEN, 2, events, lambda rank: f"ended like rank {rank}")
+    yield door
+    door.close()
+
+
+def knock(door, data):
+    connection = socket.create_connection((door.host, door.port))
+    connection.sendall(data)
+    return connection
+
+
+def is_sent_away(connection):
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+    finally:
+        connection.close()
+
+
+def speaks(door, events, rank=0):
+    """Whether a rank gets in and is heard."""
+    rank_side = connect(door.host, door.port, TOKEN, rank)
+    rank_side.send({"is": "hello"})
+    heard = events.get() == Received(rank, {"is": "hello"})
+    door.channels[rank].send({"do": "load"}, b"x")
+    return heard and rank_side.receive() == ({"do": "load"}, b"x"), rank_side
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        hello("wrong"),
+        hello(rank=2),
+        hello(rank=0xFFFFFFFF),
+        b"\x16\x03\x01" + bytes(200),
+        b"GET / HTTP/1.1\r\nHost: a.example.org.\r\n\r\n" * 100,
+    ],
+)
+def test_a_stranger_is_sent_away_and_the_job_goes_on(door, events, data):
+    assert is_sent_away(knock(door, data))
+    assert door.refused == 1
+    heard, rank_side = speaks(door, events)
+    assert heard
+    assert events.empty()
+    rank_side.close()
+
+
+def test_silent_strangers_keep_nobody_waiting(door, events, monkeypatch):
+    monkeypatch.setattr(doors, "HELLO_TIMEOUT_S", 0.05)
+    strangers = [knock(door, b"") for _ in range(3)]
+    heard, rank_side = speaks(door, events)
+    assert heard
+    assert all(is_sent_away(stranger) for stranger in strangers)
+    rank_side.close()
+
+
+def test_a_rank_comes_once(door, events):
+    heard, rank_side = speaks(door, events)
+    assert heard
+    assert is_sent_away(knock(door, hello(rank=0)))
+    door.channels[0].send({"do": "go on"})
+    assert rank_side.receive()[0] == {"do": "go on"}
+    rank_side.close()
+
+
+@pytest.mark.parametrize(
+    "last_words",
+    [b"", b"garbage that is no header", HEADER.pack(b"nfC1", 0xFFFFFFFF, 0), HEADER.pack(b"nfC1", 2, 0) + b"[]"],
+)
+def test_how_a_rank_ended_is_an_event(door, events, last_words):
+    connection = knock(door, hello(rank=1) + last_words)
+    connection.close()
+    assert events.get() == Left(1, "ended like rank 1")
+
+
+def test_a_rank_that_still_runs_has_closed_its_connection(events):
+    door = SocketDoor("127.0.0.1", 0, TOKEN, 1, events, lambda rank: None)
+    knock(door, hello()).close()
+    assert events.get() == Left(0, "closed its connection")
+    door.close()
+
+
+def test_closing_the_door_ends_all_conversations(door, events):
+    _, rank_side = speaks(door, events)
+    door.close()
+    with pytest.raises(ChannelClosed):
+        rank_side.receive()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((door.host, door.port))
+    door.close()
+    rank_side.close()
+
+
+def test_a_port_in_use_is_said_with_what_to_do(door, events):
+    with pytest.raises(ClusterError, match=rf"cannot listen on 127.0.0.1, port {door.port}: .* Use another --port, or"):
+        SocketDoor("127.0.0.1", door.port, TOKEN, 1, events, lambda rank: None)
+
+
+def test_an_address_that_is_not_ours(events):
+    with pytest.raises(ClusterError, match=r"cannot listen on 192.0.2.1, port 0: "):
+        SocketDoor("192.0.2.1", 0, TOKEN, 1, events, lambda rank: None)
+
+
+def test_ranks_that_are_threads_are_heard_and_leave(events):
+    door = ThreadDoor(2, events, lambda rank: f"ended like rank {rank}")
+    door.far_ends[1].send({"is": "hello"}, b"x")
+    assert events.get() == Received(1, {"is": "hello"}, b"x")
+    door.channels[1].send({"do": "load"})
+    assert door.far_ends[1].receive() == ({"do": "load"}, b"")
+    door.far_ends[1].close()
+    assert events.get() == Left(1, "ended like rank 1")
+    door.close()
+    assert events.get() == Left(0, "ended like rank 0")
