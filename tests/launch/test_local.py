@@ -1,0 +1,125 @@
+"""Ranks as processes: how they ended, and that nothing of them stays behind.
+
+A pipe with a name tells when a process is there and, by its end, when the last one that holds it is gone.
+"""
+
+import os
+
+import pytest
+
+from nfold.launch.local import LocalLauncher, describe_exit
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Start shell commands as ranks 0, 1, ..; all are gone after the test."""
+    launchers = []
+
+    def start(*commands, log=tmp_path / "log.txt"):
+        for command in commands:
+            launchers.append(LocalLauncher(["sh", "-c", command, "rank"], log))
+            launchers[-1].start(0, "127.0.0.1", 4000, "secret")
+        return launchers[-1]
+
+    yield start
+    for launcher in launchers:
+        launcher.stop(0.0)
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("exit 0", "exited with code 0"),
+        ("exit 3", "exited with code 3"),
+        ("kill -KILL $$", "was killed by signal 9 (SIGKILL)"),
+        ("kill -TERM $$", "was killed by signal 15 (SIGTERM)"),
+        ("kill -SEGV $$", "was killed by signal 11 (SIGSEGV)"),
+    ],
+)
+def test_how_a_rank_ended(launch, command, text):
+    launcher = launch(command)
+    assert launcher.ended(0, 10.0) == text
+    launcher.stop(0.0)
+    assert launcher.ended(0, 0.0) == text, "stopping changes nothing for one that has ended"
+
+
+def test_a_signal_without_a_name():
+    assert describe_exit(-99) == "was killed by signal 99 (unknown)"
+
+
+def test_a_rank_that_runs_has_not_ended(launch, pipe):
+    launcher = launch(f"echo there > {pipe}; exec sleep 1000")
+    assert pipe.read_text() == "there\n"
+    assert launcher.ended(0, 0.0) is None
+    launcher.stop(0.0)
+    assert launcher.ended(0, 0.0) == "was killed by signal 9 (SIGKILL)"
+
+
+@pytest.mark.parametrize("end", ["wait", "exit 0", "kill -KILL $$"])
+def test_what_a_rank_started_ends_with_it(launch, pipe, end):
+    launcher = launch(f"exec 3> {pipe}; (sleep 1000 & sleep 1000) & echo there >&3; {end}")
+    with open(pipe) as file:
+        assert file.readline() == "there\n"
+        launcher.stop(0.0)
+        assert file.read() == "", "the end of the pipe: no grandchild holds it any more"
+
+
+def test_stopping_ends_all_ranks_and_may_be_done_again(tmp_path, pipe):
+    launcher = LocalLauncher(["sh", "-c", f"exec 3> {pipe}; echo there >&3; exec sleep 1000"], None)
+    launcher.stop(0.0)
+    for rank in range(3):
+        launcher.start(rank, "127.0.0.1", 4000, "secret")
+    with open(pipe) as file:
+        assert [file.readline() for _ in range(3)] == ["there\n"] * 3
+        launcher.stop(0.0)
+        assert file.read() == ""
+    launcher.stop(1.0)
+    assert {launcher.ended(rank, 0.0) for rank in range(3)} == {"was killed by signal 9 (SIGKILL)"}
+
+
+def test_a_rank_that_is_leaving_has_its_grace(launch, pipe):
+    launcher = launch(f"read word < {pipe}; exit 7")
+    pipe.write_text("go\n")
+    launcher.stop(10.0)
+    assert launcher.ended(0, 0.0) == "exited with code 7"
+
+
+def test_the_grace_is_shared_by_all_ranks(launch, pipe):
+    now = iter([0.0, 5.0, 5.0, 5.0])
+    launcher = LocalLauncher(["sh", "-c", f"echo > {pipe}; exec sleep 1000"], None, clock=lambda: next(now))
+    for rank in range(2):
+        launcher.start(rank, "127.0.0.1", 4000, "secret")
+        pipe.read_text()
+    launcher.stop(1.0)
+    assert launcher.ended(1, 0.0) == "was killed by signal 9 (SIGKILL)"
+
+
+def test_what_ranks_print_is_appended_to_the_log(launch, tmp_path):
+    (tmp_path / "log.txt").write_text("before\n")
+    for command in ("echo one", "echo two >&2"):
+        launch(command).ended(0, 10.0)
+    assert (tmp_path / "log.txt").read_text() == "before\none\ntwo\n"
+
+
+def test_a_rank_learns_where_to_dial_and_the_token_is_for_no_other_eyes(launch, tmp_path):
+    launch('echo "$@"; echo $NFOLD_TOKEN; cat').ended(0, 10.0)
+    assert (tmp_path / "log.txt").read_text() == "--rank 0 --connect 127.0.0.1:4000\nsecret\n", "and there is no input"
+
+
+def test_without_a_log_output_goes_nowhere(launch):
+    assert launch("echo lost", log=None).ended(0, 10.0) == "exited with code 0"
+
+
+def test_ranks_do_not_hear_the_terminals_interrupt(launch, pipe):
+    launch(f"echo $$ > {pipe}; exec sleep 1000")
+    pid = int(pipe.read_text())
+    assert os.getsid(pid) == os.getpgid(pid) == pid, "a session of its own"
