@@ -1,0 +1,68 @@
+"""Every rank's bytes on rank 0."""
+
+import threading
+
+import pytest
+
+from nfold.errors import PeerLost, TransportError
+from nfold.runtime import gather as gathering
+from nfold.runtime.gather import gather
+from nfold.transport.memory import MemoryNetwork
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def on_all(network, body):
+    """Run a body per rank; return what each returned or raised."""
+    found = [None] * network.world_size
+
+    def run(rank):
+        try:
+            found[rank] = body(rank)
+        except TransportError as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(network.world_size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_rank_0_gets_all_parts_by_rank(world):
+    network = MemoryNetwork(world)
+    parts = [bytes([rank]) * (1000 * rank) for rank in range(world)]
+    for number in (1, 2):
+        found = on_all(network, lambda rank, n=number: gather(network.transport(rank), world, n, parts[rank]))
+        assert found == [parts, *[None] * (world - 1)], "parts may be empty, and a second gather is another one"
+    network.close()
+
+
+def test_fewer_may_take_part_than_there_are():
+    network = MemoryNetwork(3)
+    found = on_all(network, lambda rank: rank < 2 and gather(network.transport(rank), 2, 1, b"part"))
+    assert found == [[b"part", b"part"], None, False]
+    network.close()
+
+
+def test_a_lost_rank_ends_a_gather():
+    network = MemoryNetwork(3)
+
+    def body(rank):
+        if rank == 2:
+            network.fail(2)
+            return None
+        return gather(network.transport(rank), 3, 1, b"part")
+
+    assert isinstance(on_all(network, body)[0], PeerLost)
+    network.close()
+
+
+def test_a_gather_does_not_wait_for_ever(monkeypatch):
+    monkeypatch.setattr(gathering, "WAIT_S", 0.01)
+    network = MemoryNetwork(2)
+    with pytest.raises(TransportError, match="1 messages of a gather did not arrive within 0 s"):
+        gather(network.transport(0), 2, 1, b"part")
+    network.close()
