@@ -55,7 +55,7 @@ def test_a_parameter_of_one_owner_is_local_whatever_the_route():
     assert found == {("a.weight",): ("server", (0, 1)), ("b.weight",): ("local", (1,))}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(grids())
 def test_every_trained_parameter_lies_in_one_bucket_of_all_its_owners(grid):
     graph, placement, reductions = grid

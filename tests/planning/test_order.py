@@ -68,7 +68,7 @@ def most_begun(cells, last):
     return most
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(grids(), st.integers(1, 3))
 def test_no_rank_has_more_chunks_begun_than_its_window(grid, max_chunks):
     graph, placement, reductions = grid

@@ -13,7 +13,8 @@ from nfold.core.schedule import Schedule
 from nfold.planning.buckets import buckets_of
 from nfold.planning.schedule import compile_schedule
 
-CASES = settings(max_examples=60, deadline=None)
+CASES = settings(max_examples=25, deadline=None)
+MANY_CASES = settings(max_examples=60, deadline=None)
 
 
 def compiled(graph, placement, reductions, **fields) -> Schedule:
@@ -146,7 +147,7 @@ def test_messages_are_no_longer_than_a_piece(grid):
     assert all(0 < send.stop - send.start <= largest[send.reduction] for send in sends if send.reduction in largest)
 
 
-@CASES
+@MANY_CASES
 @given(grids(), st.integers(0, 1 << 16), st.integers(1, 4))
 def test_every_rank_ends_with_the_exact_sums_whatever_the_order(grid, seed, max_chunks):
     reductions = grid[2]
