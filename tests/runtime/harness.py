@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from nfold.capture.capture import capture
+from nfold.capture.random import LOCK
 from nfold.capture.samples import sample_batches
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph
@@ -125,15 +126,18 @@ def play(
     dataset = program.train_data()
     start = read_checkpoint(checkpoint).step if checkpoint else 0
     joined: list[Callable[[], None]] = []
+    built = threading.Barrier(plan.world_size)
 
     def run(rank: int) -> None:
         transport = network.transport(rank)
         try:
-            replica = Replica(
-                rank, program, dataset, graph, plan, transport,
-                operator_seconds=None, device=CPU, last_step=steps,
-                checkpoint=read_checkpoint(checkpoint) if checkpoint else None,
-            )  # fmt: skip
+            with LOCK:
+                replica = Replica(
+                    rank, program, dataset, graph, plan, transport,
+                    operator_seconds=None, device=CPU, last_step=steps,
+                    checkpoint=read_checkpoint(checkpoint) if checkpoint else None,
+                )  # fmt: skip
+            built.wait(60)
             for step in range(start, steps):
                 if each_step is not None:
                     each_step(rank, step)
@@ -148,6 +152,7 @@ def play(
         except BaseException as error:
             errors.append(error)
             network.fail(rank)
+            built.abort()
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(plan.world_size)]
     for thread in threads:

@@ -251,15 +251,14 @@ class Coordinator:
         commands: list[ev.Command] = []
         has_test = bool(facts["has_test"]) and self._settings.evaluate
         self._postmortem.ordered("until")
-        granted = ordered = self._first_step
+        granted = self._first_step
         allowed = granted if self._settings.lockstep else total
-        while progress.done < total or ordered < total:
+        while progress.done < total:
             stop = min(self._next_stop(granted, total, per_epoch), allowed, progress.done + progress.window())
             if stop > granted and not self._interrupted:
                 commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
                 granted = stop
                 commands += self._orders_at(granted, ranks, total, per_epoch, has_test, progress)
-                ordered = granted
                 continue
             if self._interrupted and progress.done == granted and not progress.pending:
                 break
@@ -277,9 +276,9 @@ class Coordinator:
             progress.pending.append((granted, "checkpoint", set(ranks)))
         commands.append(ev.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
         self._postmortem.ordered("finish")
-        return (yield from self._finish(ranks, progress, commands))
+        return (yield from self._finish(ranks, progress, commands, total))
 
-    def _finish(self, ranks: tuple[int, ...], progress: "_Progress", commands: list[ev.Command]) -> Flow:
+    def _finish(self, ranks: tuple[int, ...], progress: "_Progress", commands: list[ev.Command], total: int) -> Flow:
         left, model, usage = set(ranks), b"", {}
         while left:
             event = yield commands
@@ -293,7 +292,7 @@ class Coordinator:
             else:
                 commands = progress.take(event)
         order = tuple(usage[rank] for rank in sorted(usage))
-        return [*commands, ev.Finished(order, model, interrupted=self._interrupted)]
+        return [*commands, ev.Finished(order, model, interrupted=progress.done < total)]
 
     def _next_stop(self, granted: int, total: int, per_epoch: int) -> int:
         """The next step after which something else than a step is due."""

@@ -127,8 +127,8 @@ class Engine:
                 arrived = functools.partial(self._happened, task.id, is_arrival=True)
                 self._transport.receive(task.peer, self._base_tag + task.tag, into, arrived)
         for task in self._messages.values():
-            if task.kind == "SEND" and not task.after:
-                self._start(task)
+            if task.kind == "SEND" and not task.after and self._start(task):
+                self._happened(task.id)
 
     def _is_ready(self, event: int) -> bool:
         return self._waiting[event] == 0

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 
 import torch
 
+from nfold.capture.random import LOCK
 from nfold.core import codec
 from nfold.core.cluster import Channel as LinkChannel
 from nfold.core.cluster import Node
@@ -186,19 +187,20 @@ class Worker:
         seconds, plan = order["operator_seconds"], codec.decode(Plan, order["plan"])
         if self._owns_process:
             torch.set_num_threads(plan.threads[self.rank])
-        self._replica = Replica(
-            self.rank,
-            self._the_program,
-            self._datasets["train"],
-            codec.decode(ModelGraph, order["graph"]),
-            plan,
-            self._the_transport,
-            operator_seconds=seconds and {name: (pair[0], pair[1]) for name, pair in seconds.items()},
-            device=self._device,
-            last_step=order["total_steps"],
-            checkpoint=checkpoint,
-            clock=self._clock,
-        )
+        with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
+            self._replica = Replica(
+                self.rank,
+                self._the_program,
+                self._datasets["train"],
+                codec.decode(ModelGraph, order["graph"]),
+                plan,
+                self._the_transport,
+                operator_seconds=seconds and {name: (pair[0], pair[1]) for name, pair in seconds.items()},
+                device=self._device,
+                last_step=order["total_steps"],
+                checkpoint=checkpoint,
+                clock=self._clock,
+            )
         gc.collect()
         self._built_s, self._built_cpu_s = self._clock(), time.process_time()
         self._channel.send({"is": "built"})
