@@ -18,9 +18,9 @@ from nfold.core.trace import RankUsage, Span, StepParts
 from nfold.errors import NonFiniteLoss, PlanError, ProgramError, WorkerLost
 from nfold.planning.facts import Facts
 from nfold.planning.search import plan
-from nfold.runtime import coordinator as machine
 from nfold.runtime import events as ev
-from nfold.runtime.coordinator import FIRST_WINDOW, POSTMORTEM_S, Coordinator
+from nfold.runtime.coordinator import POSTMORTEM_S, Coordinator
+from nfold.runtime.progress import FIRST_WINDOW, WINDOW_S
 
 LINK = Channel(latency_s=0.25, bandwidth_bytes_per_s=1e6, origin="measured")
 READY = {"num_samples": 100, "has_test": False, "batch_size": 25, "epochs": 2, "chunks": None, "weights": 7}
@@ -355,7 +355,7 @@ def test_ranks_never_run_further_ahead_than_they_were_granted(reports):
         reported[rank] += 1
         for each in steps:
             done, last_s = each.step + 1, max(part.step_s for part in each.parts)
-        window = max(2, round(machine.WINDOW_S / last_s)) if last_s else FIRST_WINDOW
+        window = max(2, round(WINDOW_S / last_s)) if last_s else FIRST_WINDOW
         latest = max(each.message["step"] for each in job.told if orders([each])[0].startswith("01 until"))
         assert latest <= max(granted, done + window)
         assert latest > done or done == 60

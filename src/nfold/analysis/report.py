@@ -35,8 +35,8 @@ def report(
         plan: what was meant to happen.
         trace: what happened.
         cluster: where.
-        alone_samples_per_s: throughput of one plain single-device run; when None, each worker's own useful seconds
-            stand in for it.
+        alone_samples_per_s: throughput of one plain single-device run with a whole node; when None, each worker's
+            own useful seconds stand in for it.
         final_loss: of the last step or epoch.
         metrics: of the last evaluation.
         what_ifs: simulated step seconds, as `what_if` returns them.
@@ -78,9 +78,9 @@ def report(
 
 
 def _efficiency(facts: Facts, throughput: float, alone_samples_per_s: float | None) -> float:
-    """Throughput over what the workers would do alone, all together."""
+    """Throughput over what the nodes would do alone, all together: workers of one node share one machine."""
     if alone_samples_per_s:
-        return throughput / (facts.plan.workers * alone_samples_per_s)
+        return throughput / (len(set(facts.plan.nodes)) * alone_samples_per_s)
     useful = [p.compute_s + p.input_s + p.update_s for step in facts.steps for p in step]
     return fmean(useful) / facts.step_s if facts.step_s > 0 else 1.0
 

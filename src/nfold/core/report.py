@@ -83,7 +83,8 @@ class Report:
     step_s: Quantiles
     samples_per_s: float
     efficiency: float
-    """Throughput over the sum of what the workers would do alone, each as the only one on its share of the cores."""
+    """Throughput over the sum of what each node in use does alone with a plain single-device run. On one machine this
+    is the speed-up over plain PyTorch."""
     sent_bytes_per_step: int
     """Payload over all ranks, full steps."""
     bus_bandwidth_bytes_per_s: float | None

@@ -17,19 +17,16 @@ from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
-from nfold.core.trace import RankUsage, Span, StepParts, StepTrace
+from nfold.core.trace import RankUsage
 from nfold.errors import NfoldError, ProgramError
 from nfold.planning.facts import Facts
 from nfold.planning.search import check, plan
 from nfold.runtime import events as ev
-from nfold.runtime.averages import averages
 from nfold.runtime.postmortem import Postmortem
+from nfold.runtime.progress import Progress
 
 Flow = Generator[list[ev.Command], ev.Event, Any]
 
-WINDOW_S = 0.3
-FIRST_WINDOW = 4
-"""Steps that ranks may run ahead before a step time is known."""
 POSTMORTEM_S = 0.4
 """How long the other ranks have to say what they saw, after the first bad news."""
 
@@ -49,7 +46,7 @@ class Coordinator:
         self._settings, self._cores = settings, cores
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
         self._postmortem = Postmortem(settings.world_size)
-        self._gathers = 0
+        self._gathers = self._steps_asked = 0
         self._interrupted = False
         self._flow = self._run()
         self._over = False
@@ -68,6 +65,8 @@ class Coordinator:
         """Take in an event and return what to do about it."""
         if self._over:
             return []
+        if isinstance(event, ev.Continue):
+            self._steps_asked += 1  # here, because it may come while the ranks are still getting ready
         if isinstance(event, ev.Left):
             self._postmortem.left(event.rank, event.status)
         elif isinstance(event, ev.Received) and event.message["is"] == "failed":
@@ -247,13 +246,13 @@ class Coordinator:
     # Training
 
     def _train(self, ranks: tuple[int, ...], chosen: Plan, facts: dict[str, Any], total: int, per_epoch: int) -> Flow:
-        progress = _Progress(ranks, chosen, self._first_step, per_epoch)
+        progress = Progress(ranks, chosen, self._first_step, per_epoch)
         commands: list[ev.Command] = []
         has_test = bool(facts["has_test"]) and self._settings.evaluate
         self._postmortem.ordered("until")
         granted = self._first_step
-        allowed = granted if self._settings.lockstep else total
         while progress.done < total:
+            allowed = self._first_step + self._steps_asked if self._settings.lockstep else total
             stop = min(self._next_stop(granted, total, per_epoch), allowed, progress.done + progress.window())
             if stop > granted and not self._interrupted:
                 commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
@@ -266,8 +265,6 @@ class Coordinator:
             commands = []
             if isinstance(event, ev.Interrupted):
                 self._interrupted = True
-            elif isinstance(event, ev.Continue):
-                allowed = min(total, allowed + 1)
             elif isinstance(event, ev.Received):
                 commands += progress.take(event)
                 self._postmortem.reached(progress.done)
@@ -278,7 +275,7 @@ class Coordinator:
         self._postmortem.ordered("finish")
         return (yield from self._finish(ranks, progress, commands, total))
 
-    def _finish(self, ranks: tuple[int, ...], progress: "_Progress", commands: list[ev.Command], total: int) -> Flow:
+    def _finish(self, ranks: tuple[int, ...], progress: Progress, commands: list[ev.Command], total: int) -> Flow:
         left, model, usage = set(ranks), b"", {}
         while left:
             event = yield commands
@@ -308,7 +305,7 @@ class Coordinator:
         total: int,
         per_epoch: int,
         has_test: bool,
-        progress: "_Progress",
+        progress: Progress,
     ) -> list[ev.Command]:
         commands: list[ev.Command] = []
         ends_epoch = step % per_epoch == 0
@@ -350,84 +347,3 @@ class Coordinator:
             if isinstance(event, ev.Received) and event.message["is"] == reply:
                 replies[event.rank] = event.message
         return replies
-
-
-class _Progress:
-    """Joins the ranks' reports into steps, evaluations and checkpoints."""
-
-    def __init__(self, ranks: tuple[int, ...], chosen: Plan, first_step: int, per_epoch: int) -> None:
-        self._ranks, self._plan, self._per_epoch = ranks, chosen, per_epoch
-        self.done = first_step
-        self.pending: list[tuple[int, str, set[int]]] = []
-        """Evaluations and checkpoints that were ordered: after which step, what, and who has not replied."""
-        self._reports: dict[int, dict[int, dict[str, Any]]] = {}
-        self._sums: dict[int, list[dict[str, list[float]]]] = {}
-        """By the step after which it was evaluated."""
-        self._checkpoints: dict[int, bytes] = {}
-        self._step_s: float | None = None
-
-    def window(self) -> int:
-        """Return how many steps ranks may run ahead of what they all reported."""
-        if self._step_s is None:
-            return FIRST_WINDOW
-        return max(2, round(WINDOW_S / max(self._step_s, 1e-6)))
-
-    def take(self, event: ev.Received) -> list[ev.Command]:
-        """Take in a report and return what became complete with it."""
-        kind = event.message["is"]
-        if kind == "steps":
-            for report in event.message["steps"]:
-                self._reports.setdefault(report["step"], {})[event.rank] = report
-            return self._complete_steps()
-        if kind in ("evaluated", "checkpoint"):
-            return self._complete_pending(event, kind)
-        return []
-
-    def _complete_steps(self) -> list[ev.Command]:
-        done: list[ev.Command] = []
-        while len(self._reports.get(self.done, {})) == len(self._ranks):
-            done.append(self._step(self.done, self._reports.pop(self.done)))
-            self.done += 1
-        return done
-
-    def _step(self, step: int, reports: dict[int, dict[str, Any]]) -> ev.StepDone:
-        parts = tuple(StepParts.from_row(reports[rank]["parts"]) for rank in self._ranks)
-        self._step_s = max(part.step_s for part in parts)
-        losses = sorted(pair for report in reports.values() for pair in report["losses"])
-        loss = sum(value for _, value in losses)
-        return ev.StepDone(step, step // self._per_epoch, loss, parts, self._trace(step, reports, parts))
-
-    def _trace(self, step: int, reports: dict[int, dict[str, Any]], parts: tuple[StepParts, ...]) -> StepTrace | None:
-        if not any(report["spans"] for report in reports.values()):
-            return None
-        spans = [codec.decode(Span, span) for rank in self._ranks for span in reports[rank]["spans"]]
-        return StepTrace(
-            step=step,
-            origin="measured",
-            step_s=tuple(part.step_s for part in parts),
-            spans=tuple(spans),
-            begin_s=tuple(reports[rank]["begin_s"] for rank in self._ranks),
-        )
-
-    def _complete_pending(self, event: ev.Received, kind: str) -> list[ev.Command]:
-        """Replies come in the order of the orders, rank by rank; each belongs to the oldest that still waits for it."""
-        for entry in self.pending:
-            step, what, missing = entry
-            if what == kind and event.rank in missing:
-                missing.discard(event.rank)
-                break
-        else:
-            return []
-        commands: list[ev.Command] = []
-        if event.blob:
-            self._checkpoints[step] = event.blob
-        if kind == "evaluated" and event.message["sums"]:
-            self._sums.setdefault(step, []).append(event.message["sums"])
-        if not missing:
-            self.pending.remove(entry)
-            if kind == "checkpoint":
-                # Only now have all ranks reported the steps before it, so that history and checkpoint agree.
-                commands.append(ev.KeepCheckpoint(step, self._checkpoints.pop(step)))
-            if kind == "evaluated":
-                commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, averages(self._sums.pop(step, []))))
-        return commands

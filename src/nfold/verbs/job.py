@@ -7,21 +7,14 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nfold.analysis.report import report
-from nfold.analysis.what_if import what_if
-from nfold.core.plan import Plan
-from nfold.core.report import Report
-from nfold.core.trace import RankUsage, StepParts, StepTrace, Trace
 from nfold.errors import NfoldError
 from nfold.launch.base import Launcher
 from nfold.launch.local import LocalLauncher
 from nfold.launch.threads import ThreadLauncher
-from nfold.planning.costs import task_seconds
-from nfold.planning.schedule import compile_schedule
 from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
 from nfold.runtime.coordinator import Coordinator
@@ -29,17 +22,16 @@ from nfold.runtime.door import Door, SocketDoor, ThreadDoor
 from nfold.runtime.session import Session
 from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder, checkpoint_step
 from nfold.verbs.options import Options
+from nfold.verbs.summary import Outcome, ledger, summarise
 
 if TYPE_CHECKING:
-    from nfold.core.profile import Profile
+    from nfold.core.trace import RankUsage
 
 HOST = "127.0.0.1"
 EXIT_WAIT_S = 1.0
 """How long to wait for a process to be gone after its connection is, to say how it ended."""
 HISTORY_S = 0.2
 """History is written in batches, at most this old, and before every checkpoint."""
-MOST_STEPS_KEPT = 4000
-"""A longer run keeps the parts of every second step, then of every fourth, and so on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,26 +64,6 @@ class Observer(Protocol):
     def noted(self, text: str) -> None:
         """Something worth a line happened."""
         ...
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a run amounts to so far."""
-
-    known: ev.Known | None = None
-    plan: Plan | None = None
-    steps_per_epoch: int = 0
-    parts: list[tuple[StepParts, ...]] = field(default_factory=list)
-    every: int = 1
-    traces: list[StepTrace] = field(default_factory=list)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)
-    last_step: int = 0
-    trace: Trace | None = None
-    report: Report | None = None
-    model: bytes = b""
-    interrupted: bool = False
 
 
 class Job:
@@ -150,10 +122,10 @@ class Job:
             self._planned_s = self._first_s = self._clock()
             happenings = session.run()
             try:
-                if self._settings.lockstep:
-                    session.ask_for_step()
                 for happening in happenings:
                     info = self._take(happening)
+                    if isinstance(happening, ev.Planned) and self._settings.lockstep:
+                        session.ask_for_step()
                     if info is not None:
                         yield info
                         if self._settings.lockstep:
@@ -273,11 +245,7 @@ class Job:
         step_s = max(part.step_s for part in done.parts)
         self._in_steps_s += step_s
         outcome.last_step = done.step + 1
-        if done.step % outcome.every == 0:
-            outcome.parts.append(done.parts)
-        if len(outcome.parts) > MOST_STEPS_KEPT:
-            outcome.every *= 2
-            outcome.parts = [parts for parts in outcome.parts if parts[0].step % outcome.every == 0]
+        outcome.keep_parts(done.parts)
         if done.trace is not None:
             outcome.traces.append(done.trace)
         outcome.losses.append(done.loss)
@@ -349,71 +317,17 @@ class Job:
             self.folder.write_whole(MODEL, outcome.model, "the model")
         if not outcome.parts:
             return
-        parts = tuple(part for step in outcome.parts for part in step)
-        outcome.trace = Trace(
-            parts=parts,
-            steps=tuple(outcome.traces),
-            usage=tuple(self._usage),
-            ledger=self._ledger(began_s),
+        spent = ledger(
+            outcome.parts,
+            total_s=self._clock() - began_s,
+            start_s=self._planned_s - began_s,
+            building_s=self._first_s - self._planned_s,
+            stepping_s=self._in_steps_s,
         )
-        outcome.report = self._report(outcome.plan, outcome.known, outcome.trace)
+        script = str(self._source.path) if isinstance(self._source, ProgramSource) else "FILE.py"
+        trace, made = summarise(outcome, self._usage, spent, script, self._alone)
         if self.folder is not None:
-            self.folder.save_outcome(outcome.trace, outcome.report)
-
-    def _ledger(self, began_s: float) -> dict[str, float]:
-        """Seconds by what they went to, from the command to now; they sum to the wall time."""
-        kept = self.outcome.parts
-        scale = self._in_steps_s / (sum(max(part.step_s for part in step) for step in kept) or 1.0)
-        shares: dict[str, float] = {}
-        for step in kept:
-            slowest = max(step, key=lambda part: part.step_s)
-            for name, seconds in (
-                ("forward and backward", slowest.compute_s),
-                ("waiting for messages", slowest.communication_s),
-                ("input", slowest.input_s),
-                ("update", slowest.update_s),
-                ("between tasks", slowest.other_s),
-            ):
-                shares[name] = shares.get(name, 0.0) + seconds * scale
-        total_s, start_s = self._clock() - began_s, self._planned_s - began_s
-        building_s = max(0.0, self._first_s - self._planned_s)
-        rest_s = max(0.0, total_s - start_s - building_s - sum(shares.values()))
-        return {
-            "starting, profiling, planning": start_s,
-            "building, first step": building_s,
-            **shares,
-            "evaluation, checkpoints, ending": rest_s,
-        }
-
-    def _report(self, plan: Plan, known: ev.Known, trace: Trace) -> Report:
-        profiles = tuple(known.profiles.get(count, known.profiles[plan.threads[0]]) for count in plan.threads)
-        schedule = compile_schedule(
-            known.graph,
-            plan.placement,
-            plan.reductions,
-            batch_size=plan.batch_size,
-            operator_seconds=profiles[0].operators_s(plan.batch_size / plan.chunks) or None,
-        )
-        what_ifs = what_if(
-            schedule,
-            task_seconds=task_seconds(schedule, known.graph, profiles, plan.batch_size),
-            cluster=known.cluster,
-            nodes=plan.nodes,
-            threads=plan.threads,
-        )
-        outcome = self.outcome
-        recent = outcome.losses[-outcome.steps_per_epoch :]
-        return report(
-            plan,
-            trace,
-            known.cluster,
-            alone_samples_per_s=self._alone or alone_samples_per_s(known, plan.batch_size),
-            final_loss=sum(recent) / len(recent) if recent else None,
-            metrics=outcome.metrics,
-            what_ifs=what_ifs,
-            program=str(self._source.path) if isinstance(self._source, ProgramSource) else "FILE.py",
-            skip=min(5, max(0, len(outcome.parts) - 1)),
-        )
+            self.folder.save_outcome(trace, made)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -424,14 +338,6 @@ class Resumed:
     """None: measure and plan anew, because the ranks are others."""
     checkpoint: bytes
     history: list[dict[str, Any]]
-
-
-def alone_samples_per_s(known: ev.Known, batch_size: int) -> float:
-    """Return what one plain process with all cores of the machine would do, from its profile."""
-    profile: Profile = known.profiles[max(known.profiles)]
-    forward_s, backward_s = profile.whole_s(batch_size)
-    step_s = forward_s + backward_s + profile.update.median_s + profile.load_s_per_sample * batch_size
-    return batch_size / step_s
 
 
 def _rank_command(source: ProgramSource) -> list[str]:

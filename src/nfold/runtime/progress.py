@@ -1,0 +1,94 @@
+"""Joins what the ranks report into steps, evaluations and checkpoints, and says how far ranks may run ahead."""
+
+from typing import Any
+
+from nfold.core import codec
+from nfold.core.plan import Plan
+from nfold.core.trace import Span, StepParts, StepTrace
+from nfold.runtime import events as ev
+from nfold.runtime.averages import averages
+
+WINDOW_S = 0.3
+FIRST_WINDOW = 4
+"""Steps that ranks may run ahead before a step time is known."""
+
+
+class Progress:
+    """Joins the ranks' reports into steps, evaluations and checkpoints."""
+
+    def __init__(self, ranks: tuple[int, ...], chosen: Plan, first_step: int, per_epoch: int) -> None:
+        self._ranks, self._plan, self._per_epoch = ranks, chosen, per_epoch
+        self.done = first_step
+        self.pending: list[tuple[int, str, set[int]]] = []
+        """Evaluations and checkpoints that were ordered: after which step, what, and who has not replied."""
+        self._reports: dict[int, dict[int, dict[str, Any]]] = {}
+        self._sums: dict[int, list[dict[str, list[float]]]] = {}
+        """By the step after which it was evaluated."""
+        self._checkpoints: dict[int, bytes] = {}
+        self._step_s: float | None = None
+
+    def window(self) -> int:
+        """Return how many steps ranks may run ahead of what they all reported."""
+        if self._step_s is None:
+            return FIRST_WINDOW
+        return max(2, round(WINDOW_S / max(self._step_s, 1e-6)))
+
+    def take(self, event: ev.Received) -> list[ev.Command]:
+        """Take in a report and return what became complete with it."""
+        kind = event.message["is"]
+        if kind == "steps":
+            for report in event.message["steps"]:
+                self._reports.setdefault(report["step"], {})[event.rank] = report
+            return self._complete_steps()
+        if kind in ("evaluated", "checkpoint"):
+            return self._complete_pending(event, kind)
+        return []
+
+    def _complete_steps(self) -> list[ev.Command]:
+        done: list[ev.Command] = []
+        while len(self._reports.get(self.done, {})) == len(self._ranks):
+            done.append(self._step(self.done, self._reports.pop(self.done)))
+            self.done += 1
+        return done
+
+    def _step(self, step: int, reports: dict[int, dict[str, Any]]) -> ev.StepDone:
+        parts = tuple(StepParts.from_row(reports[rank]["parts"]) for rank in self._ranks)
+        self._step_s = max(part.step_s for part in parts)
+        losses = sorted(pair for report in reports.values() for pair in report["losses"])
+        loss = sum(value for _, value in losses)
+        return ev.StepDone(step, step // self._per_epoch, loss, parts, self._trace(step, reports, parts))
+
+    def _trace(self, step: int, reports: dict[int, dict[str, Any]], parts: tuple[StepParts, ...]) -> StepTrace | None:
+        if not any(report["spans"] for report in reports.values()):
+            return None
+        spans = [codec.decode(Span, span) for rank in self._ranks for span in reports[rank]["spans"]]
+        return StepTrace(
+            step=step,
+            origin="measured",
+            step_s=tuple(part.step_s for part in parts),
+            spans=tuple(spans),
+            begin_s=tuple(reports[rank]["begin_s"] for rank in self._ranks),
+        )
+
+    def _complete_pending(self, event: ev.Received, kind: str) -> list[ev.Command]:
+        """Replies come in the order of the orders, rank by rank; each belongs to the oldest that still waits for it."""
+        for entry in self.pending:
+            step, what, missing = entry
+            if what == kind and event.rank in missing:
+                missing.discard(event.rank)
+                break
+        else:
+            return []
+        commands: list[ev.Command] = []
+        if event.blob:
+            self._checkpoints[step] = event.blob
+        if kind == "evaluated" and event.message["sums"]:
+            self._sums.setdefault(step, []).append(event.message["sums"])
+        if not missing:
+            self.pending.remove(entry)
+            if kind == "checkpoint":
+                # Only now have all ranks reported the steps before it, so that history and checkpoint agree.
+                commands.append(ev.KeepCheckpoint(step, self._checkpoints.pop(step)))
+            if kind == "evaluated":
+                commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, averages(self._sums.pop(step, []))))
+        return commands

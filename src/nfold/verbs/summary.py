@@ -1,0 +1,139 @@
+"""Sums a run up: what it kept, where its seconds went, and its report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nfold.analysis.report import report
+from nfold.analysis.what_if import what_if
+from nfold.core.plan import Plan
+from nfold.core.report import Report
+from nfold.core.trace import RankUsage, StepParts, StepTrace, Trace
+from nfold.errors import InternalError
+from nfold.planning.costs import task_seconds
+from nfold.planning.schedule import compile_schedule
+from nfold.runtime.events import Known
+
+MOST_STEPS_KEPT = 4000
+"""A longer run keeps the parts of every second step, then of every fourth, and so on."""
+WARM_UP_STEPS = 5
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run amounts to so far."""
+
+    known: Known | None = None
+    plan: Plan | None = None
+    steps_per_epoch: int = 0
+    parts: list[tuple[StepParts, ...]] = field(default_factory=list)
+    every: int = 1
+    traces: list[StepTrace] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    last_step: int = 0
+    trace: Trace | None = None
+    report: Report | None = None
+    model: bytes = b""
+    interrupted: bool = False
+
+    def keep_parts(self, parts: tuple[StepParts, ...]) -> None:
+        """Remember where a step's time went, thinning out the past of a long run."""
+        if parts[0].step % self.every == 0:
+            self.parts.append(parts)
+        if len(self.parts) > MOST_STEPS_KEPT:
+            self.every *= 2
+            self.parts = [kept for kept in self.parts if kept[0].step % self.every == 0]
+
+
+def ledger(
+    steps: Sequence[tuple[StepParts, ...]], *, total_s: float, start_s: float, building_s: float, stepping_s: float
+) -> dict[str, float]:
+    """Return seconds by what they went to, of the slowest rank in each step; they sum to the wall time.
+
+    Args:
+        steps: parts of the steps that were kept, by rank.
+        total_s: of the whole run.
+        start_s: until the plan was made.
+        building_s: from then until the first step was reported.
+        stepping_s: all steps together, the ones that were not kept included.
+    """
+    kept_s = sum(max(part.step_s for part in step) for step in steps) or 1.0
+    shares: dict[str, float] = {}
+    for step in steps:
+        slowest = max(step, key=lambda part: part.step_s)
+        for name, seconds in (
+            ("forward and backward", slowest.compute_s),
+            ("waiting for messages", slowest.communication_s),
+            ("input", slowest.input_s),
+            ("update", slowest.update_s),
+            ("between tasks", slowest.other_s),
+        ):
+            shares[name] = shares.get(name, 0.0) + seconds * stepping_s / kept_s
+    rest_s = max(0.0, total_s - start_s - building_s - sum(shares.values()))
+    return {
+        "starting, profiling, planning": start_s,
+        "building, first step": building_s,
+        **shares,
+        "evaluation, checkpoints, ending": rest_s,
+    }
+
+
+def summarise(
+    outcome: Outcome, usage: Sequence[RankUsage], spent: dict[str, float], script: str, alone: float | None
+) -> tuple[Trace, Report]:
+    """Give an outcome its trace and report, and return them.
+
+    Args:
+        outcome: of a run with at least one step.
+        usage: of every rank.
+        spent: the ledger.
+        script: for the next command.
+        alone: samples per second of a plain single-device run; None: as profiled.
+    """
+    plan, known = outcome.plan, outcome.known
+    if plan is None or known is None:
+        raise InternalError("a run without a plan cannot be summed up")
+    parts = tuple(part for step in outcome.parts for part in step)
+    trace = Trace(parts=parts, steps=tuple(outcome.traces), usage=tuple(usage), ledger=spent)
+    recent = outcome.losses[-outcome.steps_per_epoch :]
+    made = report(
+        plan,
+        trace,
+        known.cluster,
+        alone_samples_per_s=alone or alone_samples_per_s(known, plan.batch_size),
+        final_loss=sum(recent) / len(recent) if recent else None,
+        metrics=outcome.metrics,
+        what_ifs=_what_ifs(plan, known),
+        program=script,
+        skip=min(WARM_UP_STEPS, max(0, len(outcome.parts) - 1)),
+    )
+    outcome.trace, outcome.report = trace, made
+    return trace, made
+
+
+def alone_samples_per_s(known: Known, batch_size: int) -> float:
+    """Return what one plain process with all cores of the machine would do, from its profile."""
+    profile = known.profiles[max(known.profiles)]
+    forward_s, backward_s = profile.whole_s(batch_size)
+    step_s = forward_s + backward_s + profile.update.median_s + profile.load_s_per_sample * batch_size
+    return batch_size / step_s
+
+
+def _what_ifs(plan: Plan, known: Known) -> dict[str, float]:
+    profiles = tuple(known.profiles.get(count, known.profiles[max(known.profiles)]) for count in plan.threads)
+    schedule = compile_schedule(
+        known.graph,
+        plan.placement,
+        plan.reductions,
+        batch_size=plan.batch_size,
+        operator_seconds=profiles[0].operators_s(plan.batch_size / plan.chunks) or None,
+    )
+    return what_if(
+        schedule,
+        task_seconds=task_seconds(schedule, known.graph, profiles, plan.batch_size),
+        cluster=known.cluster,
+        nodes=plan.nodes,
+        threads=plan.threads,
+    )
