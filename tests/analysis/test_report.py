@@ -152,3 +152,9 @@ def test_a_report_reads_back_from_json_with_the_keys_that_tools_rely_on(run):
     assert set(document["step_s"]) == {"p50", "p95"}
     assert document["cpu_cores"] == pytest.approx(1.0)
     assert report.num_steps == 8
+
+
+def test_threads_that_fill_the_machine_are_told_to_try_ranks(run):
+    report = run(workers=1, threads=2, compute_s=(0.04,), communication_s=(0.0,)).report()
+    assert "a rank for each (-n 2) may use them better" in report.verdict.text
+    assert report.next_command == "nfold compare examples/digits.py -n 1,2"

@@ -159,6 +159,8 @@ def _what_helps(facts: Facts, use: CoreUse) -> str:
     idle = min(other.idle_cores for other in facts.cores)
     if idle >= 1:
         return f"{count(int(idle), 'core')} of {use.node.name} would be free for more ranks (-n)."
+    if use.threads > use.num_ranks:
+        return f"Every core is in use; a rank for each (-n {int(use.node.cores)}) may use them better than threads do."
     machines = "this machine" if len(facts.cores) == 1 else "these machines"
     another = "a second machine" if len(facts.cores) == 1 else "another machine"
     return f"More ranks on {machines} will not help; {another} would."
@@ -168,6 +170,8 @@ def _other_sizes(facts: Facts, use: CoreUse) -> str:
     workers = facts.plan.workers
     if use.idle_cores >= 1:
         return f"{workers},{workers + int(use.idle_cores)}"
+    if use.threads > use.num_ranks:
+        return f"{workers},{int(use.node.cores)}"
     return f"1,{max(2, workers)}"
 
 
