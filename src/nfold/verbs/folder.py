@@ -25,6 +25,7 @@ from nfold.runtime.events import Known
 RUNS = Path("runs")
 CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
+PARTIAL = ".partial"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +105,8 @@ class RunFolder:
         except OSError:
             pass  # a file system without locks: nobody can be kept out
         self._unlock = weakref.finalize(self, os.close, descriptor)
+        for half in self.path.glob(f"*{PARTIAL}"):
+            half.unlink()  # what a job was writing when it was killed
 
     def release(self) -> None:
         """Let other jobs write here."""
@@ -185,7 +188,7 @@ class RunFolder:
         Raises:
             CheckpointError: the disk is full, or the folder is gone; the earlier file is as it was.
         """
-        temporary = self.path / f"{name}.partial"
+        temporary = self.path / f"{name}{PARTIAL}"
         try:
             with open(temporary, "wb") as file:
                 file.write(data)

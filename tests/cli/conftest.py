@@ -1,0 +1,159 @@
+"""Runs the real command line in a folder of its own, and looks at what it leaves behind."""
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nfold.cli.main import main
+
+SCRIPTS = Path(__file__).parent / "scripts"
+TAG = "NFOLD_TEST_TAG"
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+@dataclass
+class Result:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def message(self) -> str:
+        """What it said when it gave up: from `nfold:` on."""
+        return self.err[self.err.find("nfold: ") :]
+
+    def document(self) -> dict:
+        """The one JSON object on stdout."""
+        return json.loads(self.out)
+
+    def check_explained(self, *fragments: str, code: int = 2) -> None:
+        """Assert that it ended with one message, which has the fragments, and with nothing else."""
+        assert self.code == code, self.err
+        assert self.out == ""
+        assert "Traceback" not in self.err
+        assert len(re.findall("^nfold: ", self.err, re.MULTILINE)) == 1, self.err
+        assert not CONTROL.search(self.err)
+        for fragment in fragments:
+            assert fragment in self.message, self.message
+
+
+@dataclass
+class Shell:
+    """A working folder with the scripts in it."""
+
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    tag: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def start(self, *arguments: str | Path, cwd: Path | None = None) -> "subprocess.Popen[str]":
+        """Start `nfold ARGUMENTS` as a process."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "nfold.cli.main", *map(str, arguments)],
+            cwd=cwd or self.folder,
+            env={**os.environ, **self.environment, TAG: self.tag},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str | Path, cwd: Path | None = None) -> Result:
+        """Run `nfold ARGUMENTS` as a process to its end."""
+        return self.finish(self.start(*arguments, cwd=cwd))
+
+    def finish(self, process: "subprocess.Popen[str]") -> Result:
+        """Wait for a process; assert that none of its processes and no half-written file is left."""
+        out, err = process.communicate(timeout=60)
+        result = Result(process.returncode, out, err)
+        assert self.processes() == [], result
+        self.check_no_halves()
+        return result
+
+    def processes(self) -> list[int]:
+        """Return the processes that this shell's commands have started and that still run."""
+        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and self._is_ours(entry)]
+
+    def check_no_halves(self) -> None:
+        """Assert that no file was left half-written."""
+        assert not list(self.folder.rglob("*.partial"))
+
+    def _is_ours(self, entry: Path) -> bool:
+        try:
+            is_ours = f"{TAG}={self.tag}".encode() in (entry / "environ").read_bytes().split(b"\0")
+            return is_ours and "\nState:\tZ" not in (entry / "status").read_text()
+        except OSError:
+            return False  # gone, or not ours to look at
+
+
+@pytest.fixture
+def shell(tmp_path):
+    before = set(os.listdir("/dev/shm"))
+    shell = make_shell(tmp_path)
+    yield shell
+    for pid in shell.processes():
+        os.kill(pid, signal.SIGKILL)
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if "nfold" in name or "torch" in name]
+
+
+@pytest.fixture(scope="module")
+def module_shell(tmp_path_factory):
+    return make_shell(tmp_path_factory.mktemp("shell"))
+
+
+def make_shell(folder: Path) -> Shell:
+    for script in SCRIPTS.glob("*.py"):
+        shutil.copy(script, folder)
+    return Shell(folder)
+
+
+@pytest.fixture
+def nfold(tmp_path, monkeypatch, capsys):
+    """Run a command in this process, in a folder with the scripts; ranks are threads if it says --debug."""
+    make_shell(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "numbers_of_this_program", raising=False)
+
+    def run(*arguments: str | Path) -> Result:
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # argparse
+            code = end.code
+        captured = capsys.readouterr()
+        assert not list(tmp_path.rglob("*.partial"))
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def wait_for_end():
+    """Return how many seconds processes took to end, from now."""
+
+    def wait(pids: list[int], timeout_s: float) -> float:
+        begin_s = time.monotonic()
+        for pid in pids:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            left_s = timeout_s - (time.monotonic() - begin_s)
+            assert poll.poll(max(0.0, left_s) * 1000), f"process {pid} still runs after {timeout_s} s"
+            os.close(descriptor)
+        return time.monotonic() - begin_s
+
+    return wait

@@ -1,0 +1,129 @@
+"""Bad input ends in one message that says what, where, the numbers and what to do; exit code 2; nothing left behind.
+
+What goes wrong in processes is in test_failures.py.
+"""
+
+import socket
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (["train", "nope.py"], ["the script nope.py does not exist", "nfold train FILE.py"]),
+        (["train", "."], ["the script . is a folder"]),
+        (["train", "faulty.py", "--strategy", "rnig"], ["unknown strategy 'rnig'", "single, ring, ps, auto"]),
+        (["compare", "faulty.py", "--strategies", "ring,sp"], ["unknown strategy 'sp'", "single, ring, ps, auto"]),
+        (["train", "faulty.py", "-n", "2", "--servers", "3"], ["--servers 3 with 2 workers", "Use --servers 0 to 2"]),
+        (
+            ["train", "faulty.py", "-n", "2", "--servers", "1", "--strategy", "ring"],
+            ["--servers 1 needs --strategy ps"],
+        ),
+        (["train", "faulty.py", "-n", "2", "--strategy", "single"], ["one worker, but -n asks for 2"]),
+        (["train", "faulty.py", "-n", "4", "--chunks", "2"], ["4 workers cannot share 2 chunks", "--chunks 4"]),
+        (["train", "faulty.py", "-n", "0"], ["workers is 0", "at least 1"]),
+        (["train", "faulty.py", "--steps", "0"], ["steps is 0", "at least 1"]),
+        (["train", "faulty.py", "--port", "65536"], ["port is 65536", "65535"]),
+        (["compare", "faulty.py", "-n", "1,two"], ["-n 1,two", "whole numbers"]),
+        (["compare", "faulty.py", "-n", "0,1"], ["-n 0,1", "at least 1"]),
+        (["train"], ["either a script to train, or --resume RUN"]),
+        (["train", "faulty.py", "--resume", "runs/x"], ["either a script to train, or --resume RUN"]),
+        (["train", "--resume", "runs/x"], ["there is no run folder runs/x"]),
+        (["train", "--resume", "."], [". holds no run", "job.json"]),
+        (["why", "runs/x"], ["there is no run folder runs/x"]),
+        (["why", "."], [". holds no run", "report.json"]),
+        (["train", "faulty.py", "--out", "faulty.py"], ["cannot make the run folder faulty.py", "another --out"]),
+    ],
+    ids=" ".join,
+)
+def test_what_is_refused_before_any_rank_starts(nfold, tmp_path, arguments, fragments):
+    before = sorted(tmp_path.iterdir())
+
+    nfold(*arguments).check_explained(*fragments)
+
+    assert sorted(tmp_path.iterdir()) in (before, [*before, tmp_path / "runs"])
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_port_in_use(nfold, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        nfold("train", "faulty.py", "--port", port).check_explained(f"port {port}: Address already in use", "--port")
+
+    assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "fragments"),
+    [
+        ("import", ["importing", "faulty.py", "RuntimeError: no licence", "line 22: raise RuntimeError"]),
+        ("exit", ["importing", "faulty.py", "SystemExit: usage: faulty.py FILE", "sys.exit("]),
+        ("program raises", ["program() raised ZeroDivisionError: division by zero", "faulty.py, line", "1 / 0"]),
+        ("loss", ["the loss loss refused outputs float32[", ", 5] and targets int64[", "faulty.py, line"]),
+        ("empty", ["train_data() returned an empty dataset", "0 samples"]),
+        ("item 0", ["item 0 of ", "OSError: truncated scan", "faulty.py, line"]),
+        ("item 399", ["item 399 of train_data() raised", "OSError: truncated scan", "faulty.py, line", "at step "]),
+        ("batch of 0", ["Program(batch_size=0)", "at least 1"]),
+        ("batch of 401", ["batch_size is 401", "only 400 samples", "at most 400"]),
+        ("nan", ["at step ", "the loss of chunk ", " is ", "A smaller learning rate"]),
+    ],
+)
+def test_what_a_program_can_have_wrong(nfold, monkeypatch, fault, fragments):
+    monkeypatch.setenv("FAULT", fault)
+
+    nfold("train", "faulty.py", "-n", "2", "--strategy", "ring", "--debug").check_explained(*fragments)
+
+
+def test_an_item_of_a_dataset_that_reads_several_at_once_is_named(nfold, monkeypatch):
+    monkeypatch.setenv("FAULT", "item 399")
+    monkeypatch.setenv("together", "1")
+
+    nfold("train", "faulty.py", "--debug").check_explained("item 399 of train_data() raised OSError: truncated scan")
+
+
+def test_a_script_without_the_function(nfold):
+    nfold("train", "faulty.py:pogrom", "--debug").check_explained("has no function 'pogrom'", "faulty.py:FUNCTION")
+
+
+def test_a_function_that_returns_no_program(nfold):
+    nfold("train", "faulty.py:nothing", "--debug").check_explained("must return nfold.Program, got None")
+
+
+def test_fewer_chunks_than_workers(nfold):
+    nfold("train", "faulty.py", "-n", "3", "--debug").check_explained("3 workers cannot share 2 chunks", "--chunks 3")
+
+
+def test_a_script_that_starts_a_job_when_it_is_imported(nfold, tmp_path):
+    (tmp_path / "eager.py").write_text("import nfold\nfrom faulty import program\nnfold.train(program)\n")
+
+    nfold("train", "eager.py", "--debug").check_explained("line 3: nfold.train(program)", "__main__")
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(nfold, tmp_path):
+    assert nfold("train", "faulty.py", "--debug", "--steps", "2", "--out", "mine").code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()}
+
+    nfold("train", "faulty.py", "--debug", "--out", "mine").check_explained(
+        "mine already holds a run", "--resume mine", "another --out"
+    )
+    nfold("train", "--resume", "mine").check_explained("the run in mine is complete: 2 of 2 steps", "--steps")
+    nfold("train", "--resume", "mine", "--steps", "4", "--chunks", "4").check_explained(
+        "begun with 2 chunks", "Leave out --chunks 4"
+    )
+    nfold("train", "--resume", "mine", "--steps", "4", "--seed", "4").check_explained("Leave out --seed 4")
+    nfold("train", "--resume", "mine", "--steps", "4", "--out", "other").check_explained("Leave out --out other")
+    nfold("train", "--resume", "mine", "--steps", "4", "-n", "3", "--strategy", "ps").check_explained(
+        "begun with 2 chunks", "Use -n 2 or fewer"
+    )
+
+    assert {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
+
+
+def test_damaged_documents_are_named(nfold, tmp_path):
+    assert nfold("train", "faulty.py", "--debug", "--steps", "2", "--out", "mine").code == 0
+    (tmp_path / "mine" / "report.json").write_text('{"schema": "nfold.Report/1"')
+    (tmp_path / "mine" / "checkpoint.safetensors").write_bytes(b"12345678 this is no checkpoint")
+
+    nfold("why", "mine").check_explained("mine/report.json: not JSON")
+    nfold("train", "--resume", "mine", "--steps", "4").check_explained("the checkpoint is damaged")

@@ -1,0 +1,150 @@
+"""Jobs whose processes die, are stopped or are disturbed: the first cause is named once, and everything ends."""
+
+import errno
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+RING = ("-n", "2", "--strategy", "ring")
+
+
+@pytest.mark.processes
+def test_a_rank_that_dies_at_import(shell):
+    shell.environment["FAULT"] = "die at import"
+
+    result = shell.run("train", "faulty.py", *RING)
+
+    result.check_explained("rank 1 (on ", ", pid ", "exited with code 3 while it loaded the program", "1 other rank")
+    assert not list(shell.folder.glob("runs/*"))
+
+
+@pytest.mark.processes
+def test_a_script_that_raises_at_import_is_said_once_for_all_ranks(shell):
+    shell.environment["FAULT"] = "import"
+
+    result = shell.run("train", "faulty.py", *RING)
+
+    result.check_explained(
+        "importing ", "faulty.py raised RuntimeError: no licence", 'raise RuntimeError("no licence")'
+    )
+    assert result.err.count("no licence") == 2, "the error and the line"
+    assert "RuntimeError: no licence" in (shell.folder / "runs" / "faulty-1" / "log.txt").read_text()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("fault", "fragments"),
+    [
+        ("forward", ["failed at step 30: ValueError: this sample is cursed", "faulty.py, line ", "raise ValueError("]),
+        ("kill", ["was killed by signal 9 (SIGKILL) near step 30", "out of memory"]),
+    ],
+)
+def test_a_rank_that_fails_in_a_step(shell, fault, fragments):
+    shell.environment["FAULT"] = fault
+
+    result = shell.run("train", "faulty.py", *RING, "--checkpoint-every", "10")
+
+    ended = time.time()
+    result.check_explained(f"rank 1 (on {socket.gethostname()}, pid ", *fragments, "1 other rank stopped because of it")
+    result.check_explained("The checkpoint of step 20 is kept; go on with: nfold train --resume runs/faulty-1")
+    assert ended - float((shell.folder / "fault-time").read_text()) < 2
+    assert "rank 0" not in result.message.splitlines()[0], "an echo is counted, not told"
+
+
+@pytest.mark.processes
+def test_ctrl_c_keeps_a_checkpoint_and_the_run_can_go_on(shell, nfold):
+    shell.environment["EPOCHS"] = "2000"
+    job = shell.start("train", "steady.py", *RING)
+    line = next(line for line in job.stderr if line.startswith("epoch 2/"))
+    stopped = time.time()
+    job.send_signal(signal.SIGINT)
+    result = shell.finish(job)
+
+    assert time.time() - stopped < 5
+    assert "\x1b" not in line
+    result.check_explained("stopped", "of 10000 steps are done", "nfold train --resume runs/steady-1", code=130)
+    step = int(re.search(r"checkpoint of step (\d+) is kept", result.message)[1])
+    assert f"{step} of 10000" in result.message
+    assert (shell.folder / "runs" / "steady-1" / "model.safetensors").exists()
+
+    resumed = nfold("train", "--resume", "runs/steady-1", "--steps", step + 3, "--debug", "--json")
+    assert resumed.code == 0, resumed.err
+
+
+@pytest.mark.processes
+def test_ctrl_c_before_training_leaves_nothing(shell):
+    job = shell.start("train", "steady.py", *RING)
+    _wait_for_ranks(shell, 2)
+    job.send_signal(signal.SIGINT)
+
+    shell.finish(job).check_explained("stopped. Training had not begun.", code=130)
+    assert not [path for path in shell.folder.glob("runs/*/*") if path.name != "log.txt"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_disk_that_fills_up(nfold, tmp_path, monkeypatch):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=192k", "nfold-test", str(disk)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount here: {mounted.stderr.strip()}")
+    try:
+        # 51 KiB of parameters and as much momentum: one checkpoint fits beside the run's documents, two do not.
+        monkeypatch.setenv("HIDDEN", "360")
+        result = nfold("train", "steady.py", "--debug", "--json", "--checkpoint-every", "2", "--out", disk / "run")
+
+        result.check_explained(
+            "cannot write the checkpoint of step 4 (", "No space left on device", "The previous one is unharmed"
+        )
+        assert "The checkpoint of step 2 is kept" in result.message
+        steps = [path.name for path in (disk / "run").iterdir()]
+        assert "checkpoint.safetensors" in steps
+        assert not [name for name in steps if name.endswith(".partial")]
+        subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
+        assert nfold("train", "--resume", disk / "run", "--debug").code == 0
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(nfold, monkeypatch):
+    """The same without a disk of its own: the system says that it is full when the second checkpoint is written."""
+    real_replace, checkpoints = os.replace, []
+
+    def fail_the_second(path, *arguments):
+        checkpoints.extend([path] if "checkpoint" in str(path) else [])
+        if len(checkpoints) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real_replace(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.os.replace", fail_the_second)
+        result = nfold("train", "steady.py", "--debug", "--json", "--checkpoint-every", "2")
+
+    result.check_explained(
+        "cannot write the checkpoint of step 4 (",
+        "No space left on device. The previous one is unharmed. Make room",
+        "The checkpoint of step 2 is kept; go on with: nfold train --resume runs/steady-1",
+    )
+    assert nfold("train", "--resume", "runs/steady-1", "--debug").code == 0
+
+
+def test_a_history_that_cannot_be_written(nfold, tmp_path):
+    (tmp_path / "full" / "history.jsonl").mkdir(parents=True)
+
+    result = nfold("train", "steady.py", "--debug", "--json", "--out", "full")
+
+    result.check_explained("cannot write the history to full: Is a directory", "Make room, or use another --out")
+
+
+def _wait_for_ranks(shell, count: int) -> None:
+    """Return when that many ranks have been started."""
+    deadline = time.monotonic() + 20
+    while len(shell.processes()) <= count:
+        assert time.monotonic() < deadline

@@ -1,0 +1,122 @@
+"""The same verbs from Python."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import nfold as library
+
+
+@pytest.fixture
+def script(nfold, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path / "steady.py"
+
+
+@pytest.mark.processes
+def test_leaving_the_loop_ends_the_run(script):
+    losses = []
+    for step in library.start(script, workers=2, strategy="ring", out="mine"):
+        losses.append(step.loss)
+        assert step.step == len(losses)
+        assert len(_ranks_of_this_process()) == 2
+        if step.step == 3:
+            break
+
+    assert _ranks_of_this_process() == []
+    run = library.resume("mine", steps=4, debug=True)
+    assert [line["loss"] for line in run.history if not line["metrics"]][:3] == losses
+    assert [line["step"] for line in run.history if not line["metrics"]] == [1, 2, 3, 4], (
+        "nothing ran ahead of the loop"
+    )
+
+
+@pytest.mark.processes
+def test_a_function_of_a_script(script):
+    run = library.train(_import(script).program, steps=2)
+
+    assert run.report.world_size == 1
+    assert _ranks_of_this_process() == []
+    assert run.folder == Path("runs/steady-1")
+
+
+def test_an_error_in_the_loop_ends_the_run(script):
+    def fail():
+        for step in library.start(script, debug=True):
+            raise ZeroDivisionError(step.loss)
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+    assert library.why("runs/steady-1").strategy == "single"
+
+
+def test_a_loop_to_the_end(script):
+    steps = list(library.start(script, debug=True, steps=4))
+
+    assert [step.step for step in steps] == [1, 2, 3, 4]
+    assert [step.epoch for step in steps] == [1, 1, 1, 1]
+
+
+def test_a_path_a_name_and_a_program_train_alike(script):
+    module = _import(script)
+    by_path = library.train(script, debug=True, steps=3)
+    by_name = library.train(f"{script}:program", debug=True, steps=3)
+    by_program = library.train(module.program(), steps=3)
+
+    assert by_path.model == by_name.model == by_program.model
+    assert [line["loss"] for line in by_path.history] == [line["loss"] for line in by_program.history]
+    assert by_path.trace.parts
+    assert by_path.report.verdict.text
+    plain = module.Net()
+    plain.load_state_dict(by_path.state_dict())
+    assert plain.again.weight is plain.outward.weight
+    torch.testing.assert_close(plain.state_dict()["norm.running_mean"], by_path.state_dict()["norm.running_mean"])
+
+
+def test_a_function_that_workers_could_not_find_is_refused(script):
+    with pytest.raises(library.NfoldError, match="not a top-level function of a file"):
+        library.train(lambda: None)
+
+
+def test_errors_are_exceptions_with_the_same_text(script):
+    with pytest.raises(ValueError, match="unknown strategy 'best'"):
+        library.train(script, strategy="best")
+
+
+def test_a_run_that_is_still_going_on_cannot_be_resumed_or_overwritten(script):
+    job = library.start(script, debug=True, out="mine")
+    next(job)
+
+    with pytest.raises(library.NfoldError, match="another job is writing to mine"):
+        library.resume("mine")
+    with pytest.raises(library.NfoldError, match="another job is writing to mine"):
+        library.train(script, out="mine")
+
+    job.close()
+    assert library.resume("mine", steps=2, debug=True).report
+
+
+def _ranks_of_this_process() -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # gone
+            if int(fields[1]) == os.getpid() and "nfold.verbs.rank" in (entry / "cmdline").read_text():
+                found.append(int(entry.name))
+    return found
+
+
+def _import(script: Path):
+    specification = importlib.util.spec_from_file_location("steady", script)
+    module = importlib.util.module_from_spec(specification)
+    sys.modules.pop("numbers_of_this_program", None)
+    specification.loader.exec_module(module)
+    return module

@@ -1,0 +1,78 @@
+"""A job that was killed goes on from its checkpoint and ends where it would have ended, to the last bit."""
+
+import json
+import os
+import random
+import shutil
+import signal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import nfold as library
+
+WAYS = {
+    "single": ("-n", "1", "--strategy", "single"),
+    "ring x2": ("-n", "2", "--strategy", "ring"),
+    "ps x2": ("-n", "2", "--strategy", "ps"),
+    "ps x2 + 1 server": ("-n", "2", "--strategy", "ps", "--servers", "1"),
+}
+RESUMED_AS_THREADS = ("single", "ps x2")
+"""Saves seconds; the bits are the same."""
+EPOCHS, STEPS_PER_EPOCH = 20, 5
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("way", WAYS)
+def test_a_killed_job_goes_on_bit_for_bit(shell, nfold, wait_for_end, monkeypatch, way):
+    monkeypatch.setenv("EPOCHS", str(EPOCHS))
+    whole = nfold("train", "steady.py", *WAYS[way], "--debug", "--json", "--out", "whole")
+    assert whole.code == 0, whole.err
+
+    _kill_at_random(shell, wait_for_end, way, "killed")
+    expected = load_file(shell.folder / "whole" / "model.safetensors")
+    if way == "ring x2":
+        _check_that_other_ranks_can_go_on(shutil.copytree(shell.folder / "killed", shell.folder / "copy"), expected)
+    if way in RESUMED_AS_THREADS:
+        resumed = nfold("train", "--resume", "killed", "--json", "--debug")
+    else:
+        resumed = shell.run("train", "--resume", "killed", "--json")
+
+    assert resumed.code == 0, resumed.err
+    _check_equal(expected, load_file(shell.folder / "killed" / "model.safetensors"))
+    assert _lines(shell.folder / "killed") == _lines(shell.folder / "whole"), "each step once, with the same loss"
+
+
+def _kill_at_random(shell, wait_for_end, way, out):
+    """Kill the coordinator, and for one of the ways its ranks as well, in the middle of a random epoch."""
+    epoch = random.Random(way).randrange(2, EPOCHS // 2)
+    job = shell.start("train", "steady.py", *WAYS[way], "--checkpoint-every", "3", "--out", out)
+    assert next(line for line in job.stderr if line.startswith(f"epoch {epoch}/"))
+    ranks = [pid for pid in shell.processes() if pid != job.pid]
+    for pid in (job.pid, *(ranks if way == "ps x2" else ())):
+        os.kill(pid, signal.SIGKILL)
+    job.communicate()
+
+    assert ranks
+    assert wait_for_end(ranks, 2.0) < 2
+    assert 3 * STEPS_PER_EPOCH < len(_lines(shell.folder / out)) * 3 < 3 * EPOCHS * STEPS_PER_EPOCH
+    assert not (shell.folder / out / "model.safetensors").exists()
+
+
+def _check_that_other_ranks_can_go_on(folder, expected):
+    run = library.resume(folder, workers=1, strategy="single", debug=True)
+
+    for name, tensor in run.state_dict().items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-3, atol=1e-4)
+    assert [line["step"] for line in run.history if not line["metrics"]] == list(range(1, EPOCHS * STEPS_PER_EPOCH + 1))
+
+
+def _check_equal(expected, found):
+    assert expected.keys() == found.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(tensor, found[name]), name
+
+
+def _lines(folder):
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines() if line.endswith("}")]
