@@ -69,7 +69,7 @@ def compare(
         options = _options(wishes, name, count, workers, parent)
         folder = RunFolder.create(options.out, label)
         job = Job(source, options, observer or Silent(), folder=folder, alone_samples_per_s=alone)
-        run = play_to_end(job, options)
+        run = play_to_end(job)
         alone = alone or run.report.samples_per_s
         compared.append(Compared(name=label, folder=str(run.folder), report=run.report))
     return Comparison(runs=tuple(compared))

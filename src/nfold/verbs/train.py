@@ -75,7 +75,7 @@ def train(program: Source, *, observer: Observer | None = None, **wishes: Unpack
     options = Options(**wishes)
     source = find_source(program)
     job = Job(source, options, observer or Silent(), folder=RunFolder.create(options.out, name_of(source)))
-    return play_to_end(job, options)
+    return play_to_end(job)
 
 
 def start(program: Source, **wishes: Unpack[Wishes]) -> Iterator[StepInfo]:
@@ -111,7 +111,7 @@ def resume(path: str | Path, *, observer: Observer | None = None, **wishes: Unpa
     except BaseException:
         folder.release()
         raise
-    return play_to_end(Job(source, options, observer or Silent(), folder=folder, resumed=resumed), options)
+    return play_to_end(Job(source, options, observer or Silent(), folder=folder, resumed=resumed))
 
 
 def plan(program: Source, **wishes: Unpack[Wishes]) -> Plan:
@@ -137,14 +137,13 @@ def why(path: str | Path) -> Report:
     return RunFolder.open(path).report()
 
 
-def play_to_end(job: Job, options: Options) -> Run:
+def play_to_end(job: Job) -> Run:
     """Play all steps and return the run."""
     for _ in job.play():
         pass
     outcome = job.outcome
     if outcome.plan is None or outcome.report is None or outcome.trace is None or job.folder is None:
         raise InternalError("the job ended without a report")
-    del options
     return Run(
         folder=job.folder.path,
         plan=outcome.plan,
