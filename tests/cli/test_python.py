@@ -1,8 +1,10 @@
 """The same verbs from Python."""
 
+import contextlib
 import importlib.util
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,22 @@ def _import(script: Path):
     sys.modules.pop("numbers_of_this_program", None)
     specification.loader.exec_module(module)
     return module
+
+
+@pytest.mark.parametrize("case", ["good", "raises"])
+def test_no_thread_outlives_a_run_of_threads(tmp_path, case):
+    script = tmp_path / "tiny.py"
+    script.write_text(
+        "import nfold, torch\n"
+        "from torch.utils.data import TensorDataset\n"
+        "def model():\n"
+        f"    if {case == 'raises'}: raise RuntimeError('no model today')\n"
+        "    return torch.nn.Linear(2, 2)\n"
+        "def program():\n"
+        "    data = TensorDataset(torch.zeros(8, 2), torch.zeros(8, dtype=torch.long))\n"
+        "    return nfold.Program(model=model, loss=torch.nn.functional.cross_entropy, batch_size=4,\n"
+        "        optimizer=lambda p: torch.optim.SGD(p, lr=0.1), train_data=lambda: data)\n"
+    )
+    with contextlib.suppress(library.NfoldError):
+        library.train(script, workers=2, strategy="ring", debug=True, out=tmp_path / "run")
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("nfold")]

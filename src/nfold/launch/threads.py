@@ -6,13 +6,22 @@ from collections.abc import Callable
 
 Body = Callable[[int], int]
 """Runs one rank and returns its exit code."""
+LEAST_GRACE_S = 2.0
+"""A thread cannot be killed, so it always has this long to leave."""
 
 
 class ThreadLauncher:
     """One thread per rank. A thread cannot be killed: ranks end when their channel is closed."""
 
-    def __init__(self, body: Body, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._body, self._clock = body, clock
+    def __init__(
+        self, body: Body, *, finish: Callable[[], None] = lambda: None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Args:
+        body: what a thread runs.
+        finish: lets go of what the threads shared, once they have ended.
+        clock: for the grace period.
+        """
+        self._body, self._finish, self._clock = body, finish, clock
         self._threads: dict[int, threading.Thread] = {}
         self._codes: dict[int, int] = {}
 
@@ -25,14 +34,18 @@ class ThreadLauncher:
 
     def ended(self, rank: int, timeout_s: float) -> str | None:
         """Return how a rank ended, or None while it runs."""
-        self._threads[rank].join(timeout_s)
-        return None if self._threads[rank].is_alive() else f"ended with code {self._codes.get(rank, 1)}"
+        thread = self._threads.get(rank)
+        if thread is None:
+            return "was never started"
+        thread.join(timeout_s)
+        return None if thread.is_alive() else f"ended with code {self._codes.get(rank, 1)}"
 
     def stop(self, grace_s: float) -> None:
         """Wait for the threads to end."""
-        deadline_s = self._clock() + grace_s
+        deadline_s = self._clock() + max(grace_s, LEAST_GRACE_S)
         for thread in self._threads.values():
             thread.join(max(0.0, deadline_s - self._clock()))
+        self._finish()
 
     def _run(self, rank: int) -> None:
         self._codes[rank] = self._body(rank)

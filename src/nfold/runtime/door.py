@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import queue
 
 HELLO_TIMEOUT_S = 5.0
+EAR_TIMEOUT_S = 2.0
 HOW_IT_ENDED = "closed its connection"
 
 Ended = Callable[[int], str | None]
@@ -98,17 +99,22 @@ class ThreadDoor:
     def __init__(self, world_size: int, events: "queue.SimpleQueue[Event]", ended: Ended) -> None:
         self.channels: dict[int, Channel] = {}
         self.far_ends: dict[int, QueueChannel] = {}
+        self._ears: list[threading.Thread] = []
         for rank in range(world_size):
             near, self.far_ends[rank] = QueueChannel.pair()
             self.channels[rank] = near
-            threading.Thread(
+            ear = threading.Thread(
                 target=listen, args=(rank, near, events, ended), name=f"nfold-ear-{rank}", daemon=True
-            ).start()
+            )
+            self._ears.append(ear)
+            ear.start()
 
     def close(self) -> None:
         """End all conversations."""
         for channel in self.channels.values():
             channel.close()
+        for ear in self._ears:
+            ear.join(EAR_TIMEOUT_S)
 
 
 def listen(rank: int, channel: Channel, events: "queue.SimpleQueue[Event]", ended: Ended) -> None:

@@ -18,13 +18,20 @@ class Orders:
             abandon: called when the coordinator is gone without having said goodbye.
         """
         self._channel, self._abandon = channel, abandon
-        self._queue: queue.SimpleQueue[tuple[Message, bytes]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Message, bytes] | None] = queue.SimpleQueue()
         self._is_leaving = False
         threading.Thread(target=self._read, name="nfold-orders", daemon=True).start()
 
     def get(self) -> tuple[Message, bytes]:
-        """Wait for the next order."""
-        return self._queue.get()
+        """Wait for the next order.
+
+        Raises:
+            ChannelClosed: there will be none.
+        """
+        order = self._queue.get()
+        if order is None:
+            raise ChannelClosed("the coordinator is gone")
+        return order
 
     def empty(self) -> bool:
         """Whether no order waits."""
@@ -41,3 +48,4 @@ class Orders:
         except (ChannelClosed, ValueError):  # ValueError: what came is no JSON
             if not self._is_leaving:
                 self._abandon()
+            self._queue.put(None)

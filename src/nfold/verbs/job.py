@@ -184,12 +184,11 @@ class Job:
         return shared_cores(self._settings.world_size)
 
     def _threads(self, world: int, events: "queue.SimpleQueue[ev.Event]") -> tuple[Launcher, Door]:
-        from nfold.verbs.threads import thread_body
+        from nfold.verbs.threads import ThreadRanks
 
-        door: ThreadDoor | None = None
-        launcher = ThreadLauncher(lambda rank: body(rank))
+        ranks = ThreadRanks(self._source, world)
+        launcher = ThreadLauncher(lambda rank: ranks.run(rank, door.far_ends[rank]), finish=ranks.close)
         door = ThreadDoor(world, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S))
-        body = thread_body(self._source, door.far_ends, world)
         return launcher, door
 
     # What happens

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 
@@ -14,28 +14,36 @@ from nfold.transport.memory import MemoryNetwork
 from nfold.verbs.toolbox import MemoryWiring, Toolbox
 
 
-def thread_body(
-    source: ProgramSource | Program, far_ends: Mapping[int, QueueChannel], world_size: int
-) -> Callable[[int], int]:
-    """Return what one thread runs for its rank."""
-    network = MemoryNetwork(world_size)
-    program = source.load() if isinstance(source, ProgramSource) else source
+class ThreadRanks:
+    """What the threads of a job run and share."""
 
-    def run(rank: int) -> int:
-        channel = far_ends[rank]
+    def __init__(self, source: ProgramSource | Program, world_size: int) -> None:
+        """Load the program once for all ranks.
+
+        Raises:
+            ProgramError: it cannot be loaded; no thread was started.
+        """
+        self._script = source.path if isinstance(source, ProgramSource) else None
+        self._program = source.load() if isinstance(source, ProgramSource) else source
+        self._network = MemoryNetwork(world_size)
+
+    def run(self, rank: int, channel: QueueChannel) -> int:
+        """Run one rank and return its exit code."""
         worker = Worker(
             rank,
             channel,
-            Orders(channel, abandon=lambda: network.fail(rank)),
-            lambda: program,
-            MemoryWiring(lambda: network),
+            Orders(channel, abandon=lambda: self._network.fail(rank)),
+            lambda: self._program,
+            MemoryWiring(lambda: self._network),
             Toolbox(),
-            script=source.path if isinstance(source, ProgramSource) else None,
+            script=self._script,
             owns_process=False,
         )
         return worker.run()
 
-    return run
+    def close(self) -> None:
+        """End the network's threads."""
+        self._network.close()
 
 
 @contextlib.contextmanager
