@@ -224,7 +224,7 @@ def test_ranks_are_told_what_they_need():
     load = message(job.told, "load")
     assert (load["threads"], load["device"], load["overrides"]) == (2, "cpu", {"seed": 3, "chunks": 4})
     profile = message(job.told, "profile")
-    assert (profile["threads"], profile["own_threads"], profile["chunk_sizes"]) == ([4, 2], 2, [7, 13, 25])
+    assert (profile["threads"], profile["own_threads"], profile["chunk_sizes"]) == ([4, 2, 1], 2, [7, 13, 25])
     assert message(job.told, "connect")["addresses"] == [["10.0.0.1", 5000], ["10.0.0.1", 5001]]
     probes = [each.message for each in job.told if isinstance(each, ev.Order) and each.message["do"] == "probe"]
     assert [(probe["peer"], probe["measures"]) for probe in probes] == [(1, True), (0, False)]

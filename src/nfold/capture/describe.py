@@ -20,17 +20,30 @@ def describe(traced: Traced, cut: Cut, plays: list[Play], facts: Facts, model: n
     layout = _layout(traced, cut, plays)
     scope = Scope(model, traced.constants)
     operators = [_operator(name, layout, plays, scope) for name in layout.operators]
+    parameters = _parameters(model, operators, facts)
+    is_static = facts.static_gradients and not traced.opaque
     graph = ModelGraph(
         operators=tuple(operators),
         tensors=tuple(_tensor(name, layout, plays, operators) for name in layout.tensors),
-        parameters=_parameters(model, operators, facts),
+        parameters=parameters,
         statistics=_statistics(model, operators),
         capture=traced.method,
-        indivisible=facts.indivisible,
-        static_gradients=facts.static_gradients and not traced.opaque,
+        indivisible=facts.indivisible or ("" if is_static else _unseen_gradients(parameters)),
+        static_gradients=is_static,
         notes=(*facts.notes, *traced.notes),
     )
     return Captured(graph, layout, model)
+
+
+def _unseen_gradients(parameters: tuple[Parameter, ...]) -> str:
+    """Say why a model that cannot be looked into, and left parameters without gradient, must not be spread."""
+    unseen = [parameter.name for parameter in parameters if parameter.trainable and not parameter.has_gradient]
+    if not unseen:
+        return ""
+    return (
+        f"{len(unseen)} trainable parameters, {unseen[0]!r} among them, got no gradient when the program was tried, "
+        "and the model cannot be traced to tell whether they ever do. Freeze what is unused (requires_grad_(False))"
+    )
 
 
 def with_scope(captured: Captured, graph: ModelGraph) -> Captured:

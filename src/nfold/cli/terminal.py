@@ -60,7 +60,7 @@ class TerminalObserver:
         """Move the line. The last one of an epoch waits for the metrics that may follow."""
         self._release()
         self._recent.append(done.parts)
-        ends_epoch = (done.step + 1) % self._per_epoch == 0
+        ends_epoch = (done.step + 1) % self._per_epoch == 0 or done.step + 1 == self._total
         now_s = time.monotonic()
         if not ends_epoch and now_s - self._shown_s < REDRAW_S:
             return

@@ -3,7 +3,7 @@
 from nfold.core.graph import ModelGraph, Parameter
 from nfold.core.placement import Placement, Reduction, Route, Share
 
-ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16}
 PIECE_BYTES = 1 << 20
 """Largest message: long enough to hide its fixed cost, short enough to overlap with the next."""
 

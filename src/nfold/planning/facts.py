@@ -26,10 +26,14 @@ class Facts:
     """Asked for by the user; None: the strategy chooses."""
 
     def threads(self, ranks_on_node: int) -> int:
-        """Return the compute threads of a rank that shares its node with others."""
+        """Return the compute threads of a rank that shares its node with others: of those measured, the fastest.
+
+        More threads are not always faster: on a machine that others use they wait for each other.
+        """
         fair = max(1, int(self.cluster.nodes[0].cores) // max(1, ranks_on_node))
         measured = sorted(self.profiles)
-        return max((count for count in measured if count <= fair), default=measured[0])
+        usable = [count for count in measured if count <= fair] or measured[:1]
+        return min(usable, key=lambda count: (sum(self.profiles[count].whole_s(self.batch_size)), -count))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,12 +8,15 @@ from torch import nn
 
 from nfold.core.placement import Reduction
 from nfold.core.schedule import StatisticsGroup, Task
+from nfold.errors import ProgramError
 
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
+    "complex64": torch.complex64,
+    "complex128": torch.complex128,
     "int64": torch.int64,
 }
 
@@ -70,6 +73,7 @@ class Buffers:
         self._scratch: dict[int, torch.Tensor] = {}
         self._wires: dict[int, memoryview] = {}
         self._sizes = {name: parameter.numel() for name, parameter in parameters.items()}
+        self._views: list[tuple[nn.Parameter, torch.Tensor, int | None, str]] = []
         for reduction in reductions:
             if reduction.route != "local":
                 self._allocate(rank, reduction, parameters)
@@ -82,7 +86,19 @@ class Buffers:
         return self._regions[buffer].cut(start, stop)
 
     def zero_gradients(self) -> None:
-        """Empty every bucket before the first backward of a step."""
+        """Empty every bucket before the first backward of a step, and put back views that were replaced.
+
+        Raises:
+            ProgramError: a parameter's values were moved out of their bucket.
+        """
+        for parameter, gradient, value_pointer, name in self._views:
+            if parameter.grad is not gradient:
+                parameter.grad = gradient
+            if value_pointer is not None and parameter.data_ptr() != value_pointer:
+                raise ProgramError(
+                    f"something replaced the data of {name}; with a parameter server its values lie where the server's "
+                    "messages arrive. Change them in place (copy_), or use --strategy ring."
+                )
         for name, region in self._regions.items():
             if name.startswith("gradient/"):
                 region.flat.zero_()
@@ -150,9 +166,12 @@ class Buffers:
         for piece in pieces(reduction, self._sizes):
             parameter = parameters[piece.name]
             where = (piece.offset, piece.offset + parameter.numel())
-            parameter.grad = self.flat(f"gradient/{reduction.name}", *where).view(parameter.shape)
+            gradient = self.flat(f"gradient/{reduction.name}", *where).view(parameter.shape)
+            parameter.grad = gradient
             if reduction.route == "server":
                 parameter.data = self.flat(f"value/{reduction.name}", *where).view(parameter.shape)
+            pointer = parameter.data_ptr() if reduction.route == "server" and parameter.numel() else None
+            self._views.append((parameter, gradient, pointer, piece.name))
 
 
 def as_bytes(tensor: torch.Tensor) -> memoryview:

@@ -21,7 +21,7 @@ from nfold.capture.tree import map_tensors
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.core.schedule import RankSchedule, Segment, StatisticsGroup, Task
-from nfold.errors import NonFiniteLoss
+from nfold.errors import NonFiniteLoss, ProgramError
 from nfold.planning.segments import INPUTS
 from nfold.program import Program
 from nfold.runtime.buffers import Buffers, as_bytes
@@ -86,7 +86,8 @@ class Cells:
         self._segments: dict[int, BoundSegment] = {}
         self._tensors = {tensor.name: tensor for tensor in graph.tensors}
         parameters = dict(model.named_parameters())
-        self._local = [parameters[name] for each in reductions if each.route == "local" for name in each.parameters]
+        held = {name for each in reductions if each.route != "local" for name in each.parameters}
+        self._unheld = [parameter for name, parameter in parameters.items() if name not in held]
         self._signals = _GradientSignals(graph, schedule, reductions, parameters)
         self._step = _Step()
 
@@ -97,7 +98,7 @@ class Cells:
         self._step = _Step(index=step, sizes=sizes)
         self._loader.begin(step)
         self._buffers.zero_gradients()
-        for parameter in self._local:
+        for parameter in self._unheld:
             parameter.grad = None
 
     @property
@@ -118,6 +119,7 @@ class Cells:
             self._fold(self._groups[task.reduction])
         elif task.reduction in self._updaters:
             self._updaters[task.reduction].step()
+            self._updaters[task.reduction].keep_values()
 
     # Forward
 
@@ -216,9 +218,24 @@ class Cells:
             return
         calls = self._recorder.take()
         inside = set(segment.operators)
+        self._check_calls(calls, inside)
         for group in self._groups.values():
             if inside & set(group.operators):
                 self._write_row(task.chunk, group, inside, calls)
+
+    def _check_calls(self, calls: dict[str, list[tuple[Any, Any]]], inside: set[str]) -> None:
+        """Refuse batch norms that are called again behind the capture's back, as recomputation in backward does."""
+        expected: dict[str, int] = defaultdict(int)
+        for operator in self._graph.operators:
+            for module in operator.statistics if operator.name in inside else ():
+                expected[module] += 1
+        for module, made in calls.items():
+            if len(made) != expected[module]:
+                raise ProgramError(
+                    f"the batch norm {module} was called {len(made)} times for one chunk, not {expected[module]}. "
+                    "Recomputing it in backward (activation checkpointing) makes its running statistics depend on "
+                    "the workers. Leave it out of the checkpointed part, or use -n 1."
+                )
 
     def _write_row(
         self, chunk: int, group: StatisticsGroup, inside: set[str], calls: dict[str, list[tuple[Any, Any]]]
@@ -302,6 +319,7 @@ class _GradientSignals:
         reductions: tuple[Reduction, ...],
         parameters: dict[str, nn.Parameter],
     ) -> None:
+        self._is_static = graph.static_gradients
         users = {parameter.name: set(parameter.users) for parameter in graph.trained}
         bucket_of = {name: reduction.name for reduction in reductions for name in reduction.parameters}
         self._expected: list[dict[str, int]] = []
@@ -311,20 +329,28 @@ class _GradientSignals:
                 if using & set(segment.operators):
                     counts[bucket_of[name]] += 1
             self._expected.append(dict(counts))
+        self._seen: set[str] = set()
+        self._wanted: set[str] = set()
         self._left: dict[str, int] = {}
         self._events: dict[str, int] = {}
         self._emit: Emit | None = None
         signalled = {signal.reduction for task in schedule.tasks for signal in task.signals}
+        watched = {name for name, bucket in bucket_of.items() if bucket in signalled}
+        self._names = [
+            {name for name, using in users.items() if name in watched and using & set(segment.operators)}
+            for segment in schedule.segments
+        ]
         for name, bucket in bucket_of.items():
             if bucket in signalled:
                 watch: Any = parameters[name].register_post_accumulate_grad_hook
-                watch(functools.partial(self._count, bucket))
+                watch(functools.partial(self._count, bucket, name))
 
     def during(self, task: Task, emit: Emit) -> "_GradientSignals":
         """Watch one backward."""
         self._events = {signal.reduction: signal.event for signal in task.signals}
         self._left = dict(self._expected[task.segment]) if self._events else {}
-        self._emit = emit
+        self._emit, self._seen = emit, set()
+        self._wanted = self._names[task.segment] if self._events else set()
         return self
 
     def __enter__(self) -> None: ...
@@ -332,13 +358,26 @@ class _GradientSignals:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Emit what is left: a parameter that got no gradient this time holds nobody up."""
         if kind is None and self._emit is not None:
+            self._check_gradients()
             for event in self._events.values():
                 self._emit(event)
         self._emit, self._events = None, {}
 
-    def _count(self, bucket: str, parameter: torch.Tensor) -> None:
+    def _check_gradients(self) -> None:
+        """Refuse what would update parameters with gradients of zero where one device would leave them alone."""
+        missing = sorted(self._wanted - self._seen)
+        if missing:
+            raise ProgramError(
+                f"{len(missing)} parameters got no gradient for one chunk, {missing[0]!r} among them, though they "
+                "had one when the program was tried. Which parameters are used must not change from batch to batch "
+                "when a batch is spread over workers. Use -n 1."
+            )
+
+    def _count(self, bucket: str, name: str, parameter: torch.Tensor) -> None:
+        """Note a gradient. Where the graph is not known one may come twice (recomputation), so nothing goes early."""
         del parameter
-        if self._emit is None or bucket not in self._left:
+        self._seen.add(name)
+        if self._emit is None or bucket not in self._left or not self._is_static:
             return
         self._left[bucket] -= 1
         if self._left[bucket] == 0 and bucket in self._events:

@@ -170,7 +170,7 @@ class Coordinator:
     def _measure(self, facts: dict[str, Any]) -> Flow:
         """Profile on rank 0 while the others rest, then wire the ranks and probe the link between them."""
         world = self._settings.world_size
-        threads = sorted({self._cores, self._threads(world)}, reverse=True)
+        threads = sorted({self._cores, self._threads(world), 1}, reverse=True)
         order = {
             "do": "profile",
             "chunk_sizes": self._profiled_sizes(facts),

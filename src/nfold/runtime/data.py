@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
+from nfold.capture.random import LOCK, CellRandom, RandomState
 from nfold.core.placement import chunk_sizes
 from nfold.errors import ProgramError
 from nfold.program import describe
@@ -52,10 +53,11 @@ class Sampler:
 class ChunkLoader:
     """Loads the chunks of one rank, a step ahead of their use."""
 
-    def __init__(self, dataset: Any, sampler: Sampler, chunks: tuple[int, ...], last_step: int) -> None:
+    def __init__(self, dataset: Any, sampler: Sampler, chunks: tuple[int, ...], last_step: int, seed: int) -> None:
         self._dataset, self._sampler, self._chunks, self._last_step = dataset, sampler, chunks, last_step
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nfold-load")
         self._futures: dict[tuple[int, int], Future[Batch]] = {}
+        self._random = CellRandom(seed) if draws(dataset) else None
 
     def begin(self, step: int) -> None:
         """Start loading this step, if it is not loaded yet, and the next one."""
@@ -66,7 +68,7 @@ class ChunkLoader:
             for chunk in self._chunks:
                 if sizes[chunk]:
                     indices = self._sampler.indices(ahead, chunk)
-                    self._futures[ahead, chunk] = self._pool.submit(collate, self._dataset, indices, "train_data")
+                    self._futures[ahead, chunk] = self._pool.submit(self._load, indices, ahead)
 
     def get(self, step: int, chunk: int) -> Batch:
         """Return a chunk, once it is there.
@@ -75,6 +77,20 @@ class ChunkLoader:
             ProgramError: the dataset raised for one of its samples.
         """
         return self._futures.pop((step, chunk)).result()
+
+    def _load(self, indices: list[int], step: int) -> Batch:
+        if self._random is None:
+            return collate(self._dataset, indices, "train_data")
+        # A data set that draws (augmentation) is seeded by epoch and sample, and kept apart from the model's draws.
+        with LOCK:
+            epoch = step // self._sampler.steps_per_epoch
+            samples = [self._sample(self._random, epoch, index) for index in indices]
+        return join(samples, indices, "train_data")
+
+    def _sample(self, random: CellRandom, epoch: int, index: int) -> Any:
+        random.enter(-1 - epoch, index)
+        random.seed_everything(0)
+        return _read(self._dataset, index, "train_data")
 
     def close(self) -> None:
         """Stop loading."""
@@ -89,6 +105,15 @@ def collate(dataset: Any, indices: list[int], what: str) -> Batch:
     """
     together = hasattr(dataset, "__getitems__")
     samples = _fetch(dataset, indices, what) if together else [_read(dataset, index, what) for index in indices]
+    return join(samples, indices, what)
+
+
+def join(samples: list[Any], indices: list[int], what: str) -> Batch:
+    """Join samples into one batch.
+
+    Raises:
+        ProgramError: they do not fit together, or are no pairs.
+    """
     try:
         joined = default_collate(samples)
     except Exception as error:
@@ -96,6 +121,18 @@ def collate(dataset: Any, indices: list[int], what: str) -> Batch:
     if not isinstance(joined, (list, tuple)) or len(joined) != 2:
         raise ProgramError(f"an item of {what}() must be a pair (input, target), got {type(samples[0]).__name__}")
     return joined[0], joined[1]
+
+
+def draws(dataset: Any) -> bool:
+    """Whether reading a sample draws random numbers: tried on the first two."""
+    with LOCK:
+        before = RandomState()
+        try:
+            for index in range(min(2, len(dataset))):
+                _read(dataset, index, "train_data")
+            return before.torch_moved() or before.others_moved()
+        finally:
+            before.restore()
 
 
 def _fetch(dataset: Any, indices: list[int], what: str) -> list[Any]:

@@ -100,7 +100,7 @@ class Replica:
                 updater.restore(checkpoint.optimizer, {name: p.shape for name, p in parameters.items()})
         self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
         loaded = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
-        self._loader = ChunkLoader(dataset, self.sampler, loaded, last_step)
+        self._loader = ChunkLoader(dataset, self.sampler, loaded, last_step, program.seed)
         self._cells = self._build_cells(own, self._capture(dataset, own))
         self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock)
         self._previous_end_s: float | None = None

@@ -21,6 +21,8 @@ from nfold.runtime.door import Door
 BOOT_TIMEOUT_S = 180.0
 GRACE_S = 1.0
 """How long ranks that are done, or were told to stop, have before they are killed."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and what schedulers send before they kill: both end a job in order."""
 POLL_S = 0.2
 """While ranks start: how often to look whether one has died before it could say so."""
 
@@ -45,14 +47,14 @@ class Session:
         self._coordinator, self._launcher, self._door, self._events = coordinator, launcher, door, events
         self._world_size, self._token, self._log, self._clock = world_size, token, log, clock
         self._timers: list[threading.Timer] = []
-        self._old_handler: Any = None
+        self._old_handlers: dict[signal.Signals, Any] = {}
         self._interrupts = 0
         self._finished = False
 
     def __enter__(self) -> Self:
         """Take over Ctrl-C and start the ranks."""
         if threading.current_thread() is threading.main_thread():
-            self._old_handler = signal.signal(signal.SIGINT, self._interrupt)
+            self._old_handlers = {which: signal.signal(which, self._interrupt) for which in STOP_SIGNALS}
         try:
             for rank in range(self._world_size):
                 self._launcher.start(rank, self._door.host, self._door.port, self._token)
@@ -67,9 +69,9 @@ class Session:
             timer.cancel()
         self._door.close()
         self._launcher.stop(GRACE_S if self._finished else 0.0)
-        if self._old_handler is not None:
-            signal.signal(signal.SIGINT, self._old_handler)
-            self._old_handler = None
+        for which, handler in self._old_handlers.items():
+            signal.signal(which, handler)
+        self._old_handlers = {}
 
     def run(self) -> Iterator[Step]:
         """Yield what happens until the job is over.

@@ -36,6 +36,9 @@ class _Held:
 
     piece: Piece
     tensor: nn.Parameter
+    home: torch.Tensor | None = None
+    """The bucket's memory, from which values are sent."""
+    gradient: torch.Tensor | None = None
 
 
 class Updater:
@@ -48,6 +51,15 @@ class Updater:
     def step(self) -> None:
         """Apply the gradients."""
         self._optimizer.step()
+
+    def keep_values(self) -> None:
+        """Bring back what the optimizer put elsewhere: it may replace the data and gradients of its parameters."""
+        for each in self._held:
+            if each.home is not None and each.tensor.data_ptr() != each.home.data_ptr():
+                each.home.copy_(each.tensor.detach())
+                each.tensor.data = each.home
+            if each.gradient is not None:
+                each.tensor.grad = each.gradient
 
     def state(self) -> list[tuple[Piece, dict[str, Any], dict[str, Scalar]]]:
         """Return what the optimizer keeps for each piece, and its group's plain hyper-parameters."""
@@ -115,21 +127,22 @@ def _held(
     if reduction.route != "server":
         return [_Held(piece, parameters[piece.name]) for piece in pieces(reduction, sizes)]
     share = next(share for share in reduction.shares if share.rank == rank)
+    whole = graph.update_scope == "parameter"
     return [
-        _Held(piece, _piece_parameter(reduction, piece, buffers, parameters, whole=graph.update_scope == "parameter"))
+        _served(reduction, piece, buffers, parameters[piece.name].shape if whole else None)
         for piece in pieces(reduction, sizes, share.start, share.stop)
     ]
 
 
-def _piece_parameter(
-    reduction: Reduction, piece: Piece, buffers: Buffers, parameters: Mapping[str, nn.Parameter], *, whole: bool
-) -> nn.Parameter:
-    """A parameter over the bucket's own memory: updating it changes the value that is sent back."""
+def _served(reduction: Reduction, piece: Piece, buffers: Buffers, shape: torch.Size | None) -> _Held:
+    """A parameter over the bucket's own memory, flat unless it has a shape: updating it changes what is sent back."""
     where = (piece.offset, piece.offset + piece.stop - piece.start)
-    shape = parameters[piece.name].shape if whole else torch.Size([piece.stop - piece.start])
-    tensor = nn.Parameter(buffers.flat(f"value/{reduction.name}", *where).view(shape))
-    tensor.grad = buffers.flat(f"gradient/{reduction.name}", *where).view(shape)
-    return tensor
+    shape = shape or torch.Size([piece.stop - piece.start])
+    home = buffers.flat(f"value/{reduction.name}", *where).view(shape)
+    gradient = buffers.flat(f"gradient/{reduction.name}", *where).view(shape)
+    tensor = nn.Parameter(home)
+    tensor.grad = gradient
+    return _Held(piece, tensor, home, gradient)
 
 
 def collect(parts: list[tuple[Piece, dict[str, Any], dict[str, Scalar]]], sizes: Mapping[str, int]) -> OptimizerState:

@@ -114,11 +114,12 @@ def summarise(
 
 
 def alone_samples_per_s(known: Known, batch_size: int) -> float:
-    """Return what one plain process with all cores of the machine would do, from its profile."""
-    profile = known.profiles[max(known.profiles)]
-    forward_s, backward_s = profile.whole_s(batch_size)
-    step_s = forward_s + backward_s + profile.update.median_s + profile.load_s_per_sample * batch_size
-    return batch_size / step_s
+    """Return what the best plain process on the whole machine would do, from the profiles: more threads or fewer."""
+    steps_s = [
+        sum(profile.whole_s(batch_size)) + profile.update.median_s + profile.load_s_per_sample * batch_size
+        for profile in known.profiles.values()
+    ]
+    return batch_size / min(steps_s)
 
 
 def _what_ifs(plan: Plan, known: Known) -> dict[str, float]:
