@@ -1,0 +1,115 @@
+"""Programs that would train other parameters on several ranks than on one device: repaired or refused."""
+
+import pytest
+import torch
+from harness import difference, graph_of, make_plan, plain_loop, play
+from nets import CLASSES, images, program
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import Dataset
+
+from nfold.errors import PlanError
+from nfold.program import Program
+
+WAYS = [("ring", 2, 0), ("ps", 2, 0)]
+
+
+class Zeroing(torch.optim.SGD):
+    """Ends every step by dropping gradients, as some training code does."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        self.zero_grad()
+
+
+class Signing(torch.optim.SGD):
+    """Replaces gradients and data by new tensors."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad = parameter.grad.sign()
+        super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data = parameter.data.clamp(-0.5, 0.5)
+
+
+@pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
+@pytest.mark.parametrize("kind", [Zeroing, Signing])
+def test_optimizers_that_replace_gradients_and_data(kind, strategy, workers, servers):
+    mine = program("plain", optimizer=lambda parameters: kind(parameters, lr=0.01))
+    graph = graph_of(mine)
+    played = play(mine, graph, make_plan(mine, graph, strategy, workers, servers, chunks=4), 6)
+    assert difference(played.state, plain_loop(mine, 6, 4).state_dict()) <= 1e-9
+
+
+class Recomputing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.again, self.head = nn.Linear(128, 16), nn.Linear(16, 16), nn.Linear(16, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.first(x.flatten(1)))
+        for _ in range(2):
+            x = checkpoint(lambda value: torch.tanh(self.again(value)), x, use_reentrant=True)
+        return self.head(x)
+
+
+class Heads(nn.Module):
+    """A head for each kind of sample: which ones are used changes from batch to batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList([nn.Linear(128, CLASSES), nn.Linear(128, CLASSES)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen = 1 if float(x.abs().mean()) > 100 else 0
+        return self.heads[chosen](x.flatten(1))
+
+
+def of(model: type[nn.Module]) -> Program:
+    return Program(
+        model=lambda: model().double(),
+        loss=F.cross_entropy,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
+        train_data=images,
+        batch_size=16,
+    )
+
+
+@pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
+def test_a_gradient_that_comes_twice_is_waited_for(strategy, workers, servers):
+    mine = of(Recomputing)
+    graph = graph_of(mine)
+    played = play(mine, graph, make_plan(mine, graph, strategy, workers, servers, chunks=4), 5)
+    assert difference(played.state, plain_loop(mine, 5, 4).state_dict()) <= 1e-9
+
+
+def test_gradients_that_come_and_go_are_refused():
+    mine = of(Heads)
+    graph = graph_of(mine)
+    with pytest.raises(PlanError, match=r"'heads\.1\.weight' among them"):
+        make_plan(mine, graph, "ring", 2, 0, chunks=2)
+
+
+class Noisy(Dataset):
+    """Adds noise to every sample that is read, as augmentation does."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.randn(2, 8, 8, dtype=torch.float64), index % CLASSES
+
+
+def test_data_that_draws_is_the_same_wherever_it_is_read():
+    mine = program("dropping")
+    mine = Program(model=mine.model, loss=mine.loss, optimizer=mine.optimizer, train_data=Noisy, batch_size=8, seed=5)
+    graph = graph_of(mine)
+    alone = play(mine, graph, make_plan(mine, graph, "single", 1, 0, chunks=4), 6)
+    spread = play(mine, graph, make_plan(mine, graph, "ring", 2, 0, chunks=4), 6)
+    assert spread.losses == pytest.approx(alone.losses, rel=1e-9)
+    assert difference(spread.state, alone.state) <= 1e-9
