@@ -26,14 +26,13 @@ class Facts:
     """Asked for by the user; None: the strategy chooses."""
 
     def threads(self, ranks_on_node: int) -> int:
-        """Return the compute threads of a rank that shares its node with others: of those measured, the fastest.
+        """Return the compute threads of a rank that shares its node with others.
 
-        More threads are not always faster: on a machine that others use they wait for each other.
+        Not the fastest number measured: sums depend on it, and equal questions shall get equal bits.
         """
         fair = max(1, int(self.cluster.nodes[0].cores) // max(1, ranks_on_node))
         measured = sorted(self.profiles)
-        usable = [count for count in measured if count <= fair] or measured[:1]
-        return min(usable, key=lambda count: (sum(self.profiles[count].whole_s(self.batch_size)), -count))
+        return max((count for count in measured if count <= fair), default=measured[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,9 @@ from nfold.planning.buckets import fill_buckets, whole_parameter_shares
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.reductions import equal_shares
 
-BUCKET_BYTES = (1 << 20, 4 << 20, 25 << 20, 1 << 40)
-"""Sizes that are tried; the simulator picks."""
+NUM_BUCKETS = 4
+LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = 1 << 20, 25 << 20
+"""A bucket is a fourth of the gradients within these bounds: enough to overlap, not so many that latency counts."""
 
 
 class Strategy(Protocol):
@@ -58,9 +59,8 @@ class Ring:
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         members = tuple(range(facts.workers))
-        for bucket_bytes in _bucket_sizes(facts):
-            reductions = fill_buckets(facts.graph, members, "ring", bucket_bytes)
-            yield _data_parallel(facts, reductions if facts.workers > 1 else local_buckets(facts))
+        reductions = fill_buckets(facts.graph, members, "ring", _bucket_bytes(facts))
+        yield _data_parallel(facts, reductions if facts.workers > 1 else local_buckets(facts))
 
 
 class ParameterServer:
@@ -81,12 +81,11 @@ class ParameterServer:
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         members = tuple(range(facts.workers))
         ranks = tuple(range(facts.workers, facts.workers + facts.servers)) or members
-        for bucket_bytes in _bucket_sizes(facts):
-            if facts.workers == 1 and not facts.servers:
-                yield _data_parallel(facts, local_buckets(facts))
-                continue
-            buckets = fill_buckets(facts.graph, members, "server", bucket_bytes)
-            yield _data_parallel(facts, _shared(facts, buckets, ranks))
+        if facts.workers == 1 and not facts.servers:
+            yield _data_parallel(facts, local_buckets(facts))
+            return
+        buckets = fill_buckets(facts.graph, members, "server", _bucket_bytes(facts))
+        yield _data_parallel(facts, _shared(facts, buckets, ranks))
 
 
 STRATEGIES: tuple[Strategy, ...] = (Single(), Ring(), ParameterServer())
@@ -121,11 +120,9 @@ def _data_parallel(facts: Facts, reductions: tuple[Reduction, ...]) -> Proposal:
     return Proposal(placement=placement, reductions=reductions, workers=facts.workers, servers=facts.servers)
 
 
-def _bucket_sizes(facts: Facts) -> tuple[int, ...]:
-    """Sizes that make a difference: the first one that holds everything is the last one tried."""
-    total = facts.graph.parameter_bytes
-    smaller = tuple(size for size in BUCKET_BYTES if size < total)
-    return (*smaller, BUCKET_BYTES[-1])
+def _bucket_bytes(facts: Facts) -> int:
+    """A function of the model alone: bucket borders decide in which order sums are taken, so timings must not."""
+    return max(LEAST_BUCKET_BYTES, min(MOST_BUCKET_BYTES, facts.graph.parameter_bytes // NUM_BUCKETS))
 
 
 def _shared(facts: Facts, buckets: tuple[Reduction, ...], ranks: tuple[int, ...]) -> tuple[Reduction, ...]:
