@@ -77,9 +77,12 @@ def main() -> None:
     """Measure every layout in turn, round after round, and write result.json."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=3)
-    rounds = options.parse_args().rounds
+    options.add_argument("--only", choices=tuple(PROGRAMS), help="one program instead of all")
+    chosen = options.parse_args()
+    rounds = chosen.rounds
     result: dict[str, Any] = {}
-    for name, (script, steps) in PROGRAMS.items():
+    for name in (chosen.only,) if chosen.only else tuple(PROGRAMS):
+        script, steps = PROGRAMS[name]
         reports: dict[Any, list[Report]] = {layout: [] for layout in LAYOUTS}
         for _ in range(rounds):
             for layout in LAYOUTS:
