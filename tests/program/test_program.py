@@ -70,9 +70,9 @@ def test_odd_folders_are_no_obstacle(tmp_path, folder):
     [
         "none.py",
         "none.py:program",
-        "C:\\work\\train.py",
-        "C:\\work\\train.py:program",
-        "C:/work/train.py",
+        "C:\\projects\\train.py",
+        "C:\\projects\\train.py:program",
+        "C:/projects/train.py",
         ":program",
         "train.py:",
         "~nobody-of-that-name/train.py",
