@@ -1,7 +1,15 @@
-"""Compares one worker of nfold with the plain PyTorch loop, in alternation, and times the start of the command."""
+"""Compares one worker of nfold with the plain PyTorch loop, turn by turn, and times the start of the command.
+
+Both train at once, but never at the same time: every half second one is stopped and the other goes on. So slow spells
+of the machine fall on both, and a difference of one per cent can be seen. The plain loop against itself, taken the
+same way, says how much is noise.
+"""
 
 import argparse
+import contextlib
+import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -11,62 +19,102 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader
-
-import nfold
-from nfold.program import ProgramSource
-
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 from environment import write  # noqa: E402  a script's siblings are found only after this
 
-PROGRAMS = {"digits": HERE.parents[1] / "examples" / "digits.py", "bigger CNN": HERE / "bigger.py"}
-NUM_WARMUP = 5
+PROGRAMS = {
+    "digits": (HERE.parents[1] / "examples" / "digits.py", 1500),
+    "bigger CNN": (HERE / "bigger.py", 80),
+}
+"""Script and steps."""
+NUM_WARMUP = 20
+NUM_BLOCKS = 10
+TURN_S = 0.5
+START_TIMEOUT_S = 60.0
 
 
-def plain_steps_s(script: Path, num_steps: int, num_threads: int) -> list[float]:
-    """Train with a plain loop and return the seconds of each step, reading its batch included."""
-    program = ProgramSource.parse(str(script)).load()
-    torch.set_num_threads(num_threads)
-    torch.manual_seed(program.seed)
-    model = program.model()
-    optimizer = program.optimizer(list(model.parameters()))
-    batches = _endless(DataLoader(program.train_data(), program.batch_size, shuffle=True, drop_last=True))
-    model.train()
-    seconds = []
-    for _ in range(num_steps):
-        began = time.perf_counter()
-        inputs, targets = next(batches)
-        optimizer.zero_grad()
-        loss = program.loss(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        loss.item()
-        seconds.append(time.perf_counter() - began)
-    return seconds[NUM_WARMUP:]
+class Racer:
+    """A process that trains, and can be stopped in the middle."""
+
+    def __init__(self, command: list[str], begun: Callable[[], bool]) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        self._begun = begun
+
+    def wait_until_begun(self) -> None:
+        """Wait until it takes steps."""
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not self._begun():
+            if self.ended or time.monotonic() > deadline_s:
+                raise SystemExit(f"{self._process.args} did not begin to train")
+            time.sleep(0.01)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self._process.poll() is not None
+
+    def tell(self, which: signal.Signals) -> None:
+        """Send a signal to it and to all that it started."""
+        for pid in _family(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.kill(pid, which)
+
+    def finish(self) -> None:
+        """Wait for its end."""
+        if self._process.wait() != 0:
+            raise SystemExit(f"{self._process.args} failed")
 
 
-def nfold_step_s(script: Path, num_steps: int) -> float:
-    """Train with one worker and return the median seconds of a step."""
+def race(first: Racer, second: Racer) -> None:
+    """Let both train in turn until one has ended, then let the other end."""
+    racers = [first, second]
+    try:
+        for racer in racers:
+            racer.wait_until_begun()
+            racer.tell(signal.SIGSTOP)
+        while not any(racer.ended for racer in racers):
+            racers[0].tell(signal.SIGCONT)
+            time.sleep(TURN_S)
+            racers[0].tell(signal.SIGSTOP)
+            racers.reverse()
+    finally:
+        for racer in racers:
+            racer.tell(signal.SIGCONT)
+    for racer in racers:
+        racer.finish()
+
+
+def plain_racer(script: Path, steps: int, num_threads: int, out: Path) -> Racer:
+    """Start the plain loop in a process."""
+    command = [sys.executable, str(HERE / "plain.py"), str(script), str(steps), str(num_threads), str(out)]
+    return Racer(command, out.with_suffix(".begun").exists)
+
+
+def nfold_racer(script: Path, steps: int, out: Path) -> Racer:
+    """Start one worker."""
+    wishes = {"workers": 1, "strategy": "single", "chunks": 1, "steps": steps, "checkpoint_every": 0, "evaluate": False}
+    call = f"import nfold; nfold.train({str(script)!r}, out={str(out)!r}, **{wishes!r})"
+    command = [sys.executable, "-c", call]
+    history = out / "history.jsonl"
+    return Racer(command, lambda: history.exists() and history.stat().st_size > 0)
+
+
+def compare(script: Path, steps: int, num_threads: int) -> dict[str, Any]:
+    """Race nfold against the plain loop, and the plain loop against itself."""
     with tempfile.TemporaryDirectory() as folder:
-        run = nfold.train(script, workers=1, strategy="single", steps=num_steps, chunks=1, out=Path(folder) / "run")
-        return float(run.report.step_s.p50)
-
-
-def compare(script: Path, num_steps: int, num_rounds: int, num_threads: int) -> dict[str, Any]:
-    """Alternate the two; the ratio is the median of each round's, so slow spells of the machine cancel."""
-    plain, ours = [], []
-    for _ in range(num_rounds):
-        plain.append(statistics.median(plain_steps_s(script, num_steps, num_threads)))
-        ours.append(nfold_step_s(script, num_steps))
-    ratios = [b / a for a, b in zip(plain, ours, strict=True)]
+        here = Path(folder)
+        race(plain_racer(script, steps, num_threads, here / "a"), nfold_racer(script, steps, here / "run"))
+        race(plain_racer(script, steps, num_threads, here / "b"), plain_racer(script, steps, num_threads, here / "c"))
+        plain, once, again = (json.loads((here / name).read_text()) for name in "abc")
+        rows = json.loads((here / "run" / "trace.json").read_text())["parts"]
+    ours = [row["step_s"] for row in rows]
     return {
-        "plain_step_s": statistics.median(plain),
-        "nfold_step_s": statistics.median(ours),
-        "ratio": statistics.median(ratios),
-        "ratios": ratios,
-        "steps": num_steps,
+        "plain_step_s": statistics.median(plain[NUM_WARMUP:]),
+        "nfold_step_s": statistics.median(ours[NUM_WARMUP:]),
+        **_ratio("", ours, plain),
+        **_ratio("plain_to_itself_", again, once),
+        "steps": steps,
         "threads": num_threads,
     }
 
@@ -79,17 +127,18 @@ def start_s(command: list[str], repeats: int = 7) -> float:
 def main() -> None:
     """Measure, print and write result.json."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--steps", type=int, default=60)
-    options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the plain loop")
     chosen = options.parse_args()
     result: dict[str, Any] = {"steps": {}, "start_s": {}}
-    for name, script in PROGRAMS.items():
-        row = compare(script, chosen.steps, chosen.rounds, chosen.threads)
+    for name, (script, steps) in PROGRAMS.items():
+        row = compare(script, steps, chosen.threads)
         result["steps"][name] = row
+        low, high = row["ratio_quartiles"]
         print(
             f"{name:12} plain {row['plain_step_s'] * 1e3:7.2f} ms  nfold {row['nfold_step_s'] * 1e3:7.2f} ms  "
-            f"ratio {row['ratio']:.3f} (rounds {min(row['ratios']):.3f} to {max(row['ratios']):.3f})"
+            f"ratio {row['ratio']:.3f} (quartiles {low:.3f} to {high:.3f}); "
+            f"plain to itself {row['plain_to_itself_ratio']:.3f}",
+            flush=True,
         )
     commands = {
         "python": [sys.executable, "-c", "pass"],
@@ -102,9 +151,28 @@ def main() -> None:
     write(result, __file__)
 
 
-def _endless(loader: DataLoader[Any]) -> Iterator[Any]:
-    while True:
-        yield from loader
+def _ratio(name: str, above: list[float], below: list[float]) -> dict[str, Any]:
+    """The ratio of medians, and the quartiles of the same ratio over tenths of the race."""
+    blocks = [statistics.median(a) / statistics.median(b) for a, b in zip(_blocks(above), _blocks(below), strict=True)]
+    quartiles = statistics.quantiles(blocks, n=4)
+    return {
+        f"{name}ratio": statistics.median(above[NUM_WARMUP:]) / statistics.median(below[NUM_WARMUP:]),
+        f"{name}ratio_quartiles": [quartiles[0], quartiles[2]],
+    }
+
+
+def _blocks(seconds: list[float]) -> list[list[float]]:
+    kept = seconds[NUM_WARMUP:]
+    size = len(kept) // NUM_BLOCKS
+    return [kept[index * size : (index + 1) * size] for index in range(NUM_BLOCKS)]
+
+
+def _family(pid: int) -> Iterator[int]:
+    """A process and all below it."""
+    yield pid
+    with contextlib.suppress(OSError):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            yield from _family(int(child))
 
 
 def _timed(action: Callable[[], object], repeats: int) -> list[float]:

@@ -31,16 +31,34 @@ class TimeParts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Gain:
+    """A change, and what it would win: simulated, never guessed."""
+
+    change: str
+    """In words: `halve the bytes (bf16)`, `--strategy weighted`, `a 300 Mbit/s uplink for n2`."""
+    speedup: float
+    """Step time as it is over step time with the change."""
+    command: str = ""
+    """What to type, where the change is a matter of flags."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """The one thing that holds the run back most."""
 
     kind: VerdictClass = field(metadata={"json": "class"})
     place: str
-    """Rank, node or link."""
+    """Rank, node or link: `rank 2 on n2`, `n2`, `n2 uplink`, `n2 downlink`."""
     value: float
+    """Of a link: its measured speed in bytes/s."""
     unit: str
     text: str
     """One sentence for people."""
+    sub_cause: str = ""
+    """Why: `incast`, `summing`, `neighbours`, `quota`, `slower processor`, `uneven data` ..; empty where the class
+    says it all."""
+    advice: str = ""
+    gains: tuple[Gain, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -74,6 +74,64 @@ _PART_NAMES = tuple(part.name for part in fields(StepParts))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ReductionParts:
+    """One bucket in one step on one rank.
+
+    The transfer of a bucket is the least of its durations over the ranks: the rank that came last waited for nobody.
+    What another rank took beyond that it waited for a peer. So no common clock is needed.
+    """
+
+    step: int
+    rank: int
+    reduction: str
+    queue_s: float
+    """From when its gradients were complete here until its first message began to move."""
+    duration_s: float
+    """From then until its last message here had gone or come."""
+    sent_bytes: int
+
+    def to_row(self) -> list[Any]:
+        """Return the values alone."""
+        return [getattr(self, name) for name in _REDUCTION_NAMES]
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> "ReductionParts":
+        """Return the parts that `to_row` gave."""
+        return cls(**dict(zip(_REDUCTION_NAMES, row, strict=True)))
+
+
+_REDUCTION_NAMES = tuple(part.name for part in fields(ReductionParts))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SystemSample:
+    """What one rank and its node did since the sample before; taken about once a second while it trains."""
+
+    rank: int
+    node: str
+    at_s: float
+    """Since the rank began to train."""
+    span_s: float
+    """Seconds that the sample covers."""
+    compute_cpu_s: float
+    """Processor seconds of this rank's threads that compute."""
+    communication_cpu_s: float
+    """Processor seconds of this rank's threads that move bytes."""
+    throttled_s: float
+    """The rank was ready to run and its share of the processor was used up (cgroup quota)."""
+    steal_s: float
+    """The hypervisor gave the node's processors to others, all cores together."""
+    neighbours_cpu_s: float
+    """Processor seconds that other programs took on the node."""
+    rss_bytes: int
+    sent_bytes: int
+    """That left the node by its network interface, headers included; the loopback of a single machine."""
+    received_bytes: int
+    disk_bytes: int
+    """Read and written by this rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RankUsage:
     """What one process took from its machine over the whole run."""
 
@@ -92,5 +150,9 @@ class Trace:
     parts: tuple[StepParts, ...]
     steps: tuple[StepTrace, ...]
     usage: tuple[RankUsage, ...]
+    reductions: tuple[ReductionParts, ...] = ()
+    samples: tuple[SystemSample, ...] = ()
+    staleness: dict[str, int] = field(default_factory=dict)
+    """Of asynchronous runs: how many gradients were applied that were so many updates old."""
     ledger: dict[str, float] = field(default_factory=dict)
     """Seconds of the whole run by what they went to, start-up and evaluation included."""
