@@ -34,6 +34,10 @@ class JobSettings:
     plan_only: bool = False
     lockstep: bool = False
     """Play a step only when the caller asks for it."""
+    cluster: Cluster | None = None
+    """As declared; None: the machine that the coordinator runs on. Links are measured all the same."""
+    nodes: tuple[str, ...] = ()
+    """Node of each rank, dedicated servers last; empty: all ranks on the only node."""
 
     @property
     def world_size(self) -> int:
