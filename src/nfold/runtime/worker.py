@@ -34,7 +34,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.trace import RankUsage
-from nfold.errors import NfoldError, PeerLost, ProgramError, TransportError
+from nfold.errors import InternalError, NfoldError, PeerLost, ProgramError, TransportError
 from nfold.program import Program, describe
 from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.evaluation import evaluate
@@ -117,7 +117,7 @@ class Worker:
             while True:
                 order, blob = self._orders.get()
                 self._doing = order["do"]
-                getattr(self, f"_do_{order['do']}")(order, blob)
+                self._obey(order, blob)
                 if order["do"] == "finish":
                     return 0
         except ChannelClosed:
@@ -130,10 +130,34 @@ class Worker:
         finally:
             self._close()
 
+    def _obey(self, order: Message, blob: bytes) -> None:
+        match order["do"]:
+            case "load":
+                self._do_load(order)
+            case "profile":
+                self._do_profile(order)
+            case "listen":
+                self._do_listen()
+            case "connect":
+                self._do_connect(order)
+            case "probe":
+                self._do_probe(order)
+            case "build":
+                self._do_build(order, blob)
+            case "until":
+                self._do_until(order)
+            case "evaluate":
+                self._do_evaluate(order)
+            case "checkpoint":
+                self._do_checkpoint(order)
+            case "finish":
+                self._do_finish(order)
+            case unknown:
+                raise InternalError(f"the coordinator gave the order {unknown!r}, which no rank knows")
+
     # Setting up
 
-    def _do_load(self, order: Message, blob: bytes) -> None:
-        del blob
+    def _do_load(self, order: Message) -> None:
         if self._owns_process:
             torch.set_num_threads(order["threads"])
         self._device = _device(order["device"], order["local_rank"])
@@ -154,8 +178,7 @@ class Worker:
             }
         )
 
-    def _do_profile(self, order: Message, blob: bytes) -> None:
-        del blob
+    def _do_profile(self, order: Message) -> None:
         profiles, graph = {}, None
         for threads in order["threads"]:
             graph, profile = self._tools.profile(self._the_program, tuple(order["chunk_sizes"]), threads)
@@ -166,22 +189,19 @@ class Worker:
         node = codec.encode(self._tools.node())
         self._channel.send({"is": "profiled", "graph": codec.encode(graph), "profiles": profiles, "node": node})
 
-    def _do_listen(self, order: Message, blob: bytes) -> None:
-        del order, blob
+    def _do_listen(self) -> None:
         self._channel.send({"is": "listening", "address": self._wiring.listen()})
 
-    def _do_connect(self, order: Message, blob: bytes) -> None:
-        del blob
+    def _do_connect(self, order: Message) -> None:
         self._transport = self._wiring.connect(self.rank, order["addresses"])
         self._channel.send({"is": "connected"})
 
-    def _do_probe(self, order: Message, blob: bytes) -> None:
-        del blob
+    def _do_probe(self, order: Message) -> None:
         link = self._tools.probe(self._the_transport, order["peer"], measures=order["measures"])
         self._channel.send({"is": "probed", "channel": codec.encode(link) if link else None})
 
-    def _do_build(self, order: Message, blob: bytes) -> None:
-        checkpoint = read_checkpoint(blob) if blob else None
+    def _do_build(self, order: Message, saved: bytes) -> None:
+        checkpoint = read_checkpoint(saved) if saved else None
         self._next_step = checkpoint.step if checkpoint else 0
         self._kept_from = self._next_step + WARM_UP_STEPS
         seconds, plan = order["operator_seconds"], codec.decode(Plan, order["plan"])
@@ -207,8 +227,7 @@ class Worker:
 
     # Training
 
-    def _do_until(self, order: Message, blob: bytes) -> None:
-        del blob
+    def _do_until(self, order: Message) -> None:
         replica = self._the_replica
         self._doing = "training"
         while self._next_step < order["step"]:
@@ -241,8 +260,7 @@ class Worker:
             self._reports = []
         self._flushed_s = self._clock()
 
-    def _do_evaluate(self, order: Message, blob: bytes) -> None:
-        del blob
+    def _do_evaluate(self, order: Message) -> None:
         replica, plan = self._the_replica, self._the_replica.plan
         self._pause()
         model, part, num_parts = replica.model, self.rank, plan.workers
@@ -256,14 +274,12 @@ class Worker:
             sums = evaluate(self._the_program, model, self._datasets["test"], part, num_parts, self._device)
         self._channel.send({"is": "evaluated", "sums": sums})
 
-    def _do_checkpoint(self, order: Message, blob: bytes) -> None:
-        del blob
+    def _do_checkpoint(self, order: Message) -> None:
         self._pause()
         whole = self._gather(order["tag"])
         self._channel.send({"is": "checkpoint", "step": self._next_step}, whole or b"")
 
-    def _do_finish(self, order: Message, blob: bytes) -> None:
-        del blob
+    def _do_finish(self, order: Message) -> None:
         self._pause()
         usage = None
         model = b""
