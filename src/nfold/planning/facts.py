@@ -25,14 +25,10 @@ class Facts:
     chunks: int | None = None
     """Asked for by the user; None: the strategy chooses."""
 
-    def threads(self, ranks_on_node: int) -> int:
-        """Return the compute threads of a rank that shares its node with others.
-
-        Not the fastest number measured: sums depend on it, and equal questions shall get equal bits.
-        """
-        fair = max(1, int(self.cluster.nodes[0].cores) // max(1, ranks_on_node))
-        measured = sorted(self.profiles)
-        return max((count for count in measured if count <= fair), default=measured[0])
+    def threads(self, world_size: int) -> tuple[int, ...]:
+        """Return the compute threads of each of the first ranks: fair shares of their nodes' cores."""
+        nodes = self.nodes[:world_size]
+        return tuple(fair_threads(self.cluster.node(node).cores, nodes.count(node), self.profiles) for node in nodes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,3 +39,12 @@ class Proposal:
     reductions: tuple[Reduction, ...]
     workers: int
     servers: int
+
+
+def fair_threads(cores: float, num_ranks: int, profiles: Mapping[int, Profile]) -> int:
+    """Return the compute threads of a rank that shares its node with others, as far as they were measured.
+
+    Not the fastest number measured: sums depend on it, and equal questions shall get equal bits.
+    """
+    fair = max(1, int(cores) // max(1, num_ranks))
+    return max((count for count in profiles if count <= fair), default=min(profiles))

@@ -112,7 +112,7 @@ def _objection(strategy: Strategy, facts: Facts, *, wanted: bool) -> str | None:
 
 def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Candidate:
     """Compile a proposal and play it in virtual time."""
-    threads = _threads(facts, proposal)
+    threads = facts.threads(proposal.placement.world_size)
     profiles = tuple(facts.profiles[count] for count in threads)
     operator_seconds = _operator_seconds(facts, profiles[0], proposal)
     schedule = compile_schedule(
@@ -134,11 +134,6 @@ def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Candid
         trace=trace,
         predicted=_prediction(facts, proposal, schedule, trace, profiles[0]),
     )
-
-
-def _threads(facts: Facts, proposal: Proposal) -> tuple[int, ...]:
-    nodes = facts.nodes[: proposal.placement.world_size]
-    return tuple(facts.threads(nodes.count(node)) for node in nodes)
 
 
 def _operator_seconds(facts: Facts, profile: Profile, proposal: Proposal) -> dict[str, tuple[float, float]] | None:

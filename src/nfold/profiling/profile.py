@@ -46,7 +46,7 @@ def profile_program(
         ProgramError: (also a ValueError) the program fails by itself.
     """
     device = device or torch.device("cpu")
-    with _undisturbed(num_threads):
+    with undisturbed(num_threads):
         base_bytes = resident_bytes()
         dataset = build_dataset(program)
         seed_all(program.seed)
@@ -132,7 +132,7 @@ def _device_kind(device: torch.device) -> str:
 
 
 @contextlib.contextmanager
-def _undisturbed(num_threads: int) -> Iterator[None]:
+def undisturbed(num_threads: int) -> Iterator[None]:
     """Compute with a rank's threads, and put the process's generators, threads and modes back."""
     threads = torch.get_num_threads()
     with LOCK, torch.enable_grad():

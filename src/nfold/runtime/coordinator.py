@@ -1,6 +1,6 @@
 """Decides what the ranks of a job do next. Pure: events in, commands out; no clock, no sockets, no processes.
 
-    load ─> profile ─> listen, connect ─> probe ─> plan ─> build ─> until / evaluate / checkpoint .. ─> finish
+    load ─> profile ─> listen, connect ─> probe, pace ─> plan ─> build ─> until / evaluate / checkpoint .. ─> finish
       └──────────────── any rank fails ──> post-mortem: who was first? ──> Failed
 
 The job is one generator that is sent events and yields commands, so it reads in the order in which things happen. Ranks
@@ -13,17 +13,19 @@ from dataclasses import replace
 from typing import Any
 
 from nfold.core import codec
-from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.cluster import Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.trace import RankUsage
 from nfold.errors import NfoldError, ProgramError
-from nfold.planning.facts import Facts
+from nfold.planning.facts import Facts, fair_threads
 from nfold.planning.search import check, plan
 from nfold.runtime import events as ev
+from nfold.runtime.measuring import Probe, tournament, with_links, with_paces
 from nfold.runtime.postmortem import Postmortem
 from nfold.runtime.progress import Progress
+from nfold.transport.probe import ProbedPair
 
 Flow = Generator[list[ev.Command], ev.Event, Any]
 
@@ -124,14 +126,41 @@ class Coordinator:
         overrides = {"seed": self._settings.seed, "chunks": self._settings.chunks}
         return {
             "do": "load",
-            "threads": self._threads(self._settings.world_size),
+            "threads": min(self._threads_of(rank) for rank in range(self._settings.world_size)),
             "local_rank": 0,
             "device": self._settings.device,
             "overrides": {key: value for key, value in overrides.items() if value is not None},
         }
 
-    def _threads(self, ranks: int) -> int:
-        return max(1, self._cores // ranks)
+    def _nodes(self, cluster: Cluster) -> tuple[str, ...]:
+        """Node of each rank."""
+        return self._settings.nodes or (cluster.nodes[0].name,) * self._settings.world_size
+
+    def _threads_of(self, rank: int) -> int:
+        """A rank's fair share of its node's cores."""
+        nodes, declared = self._settings.nodes, self._settings.cluster
+        if declared is None:
+            return max(1, self._cores // self._settings.world_size)
+        return max(1, int(declared.node(nodes[rank]).cores) // nodes.count(nodes[rank]))
+
+    @property
+    def _profiler(self) -> int:
+        """The worker that profiles: the first on a node with most cores, so that every number of threads is real."""
+        nodes, declared = self._settings.nodes, self._settings.cluster
+        if declared is None:
+            return 0
+        return max(range(self._settings.workers), key=lambda rank: declared.node(nodes[rank]).cores)
+
+    def _profiled_threads(self) -> list[int]:
+        """The shares of all ranks, one thread, and the whole node for a plain run."""
+        declared = self._settings.cluster
+        whole = self._cores if declared is None else int(declared.node(self._settings.nodes[self._profiler]).cores)
+        shares = {self._threads_of(rank) for rank in range(self._settings.world_size)}
+        return sorted({max(1, whole), 1, *shares}, reverse=True)
+
+    def _planned_threads(self, cluster: Cluster, profiles: dict[int, Profile], rank: int) -> int:
+        nodes = self._nodes(cluster)
+        return fair_threads(cluster.node(nodes[rank]).cores, nodes.count(nodes[rank]), profiles)
 
     def _check_ready(self, ready: dict[int, dict[str, Any]]) -> dict[str, Any]:
         """Compare what the ranks found; all must see the same program.
@@ -168,25 +197,23 @@ class Coordinator:
             )
 
     def _measure(self, facts: dict[str, Any]) -> Flow:
-        """Profile on rank 0 while the others rest, then wire the ranks and probe the link between them."""
-        world = self._settings.world_size
-        threads = sorted({self._cores, self._threads(world), 1}, reverse=True)
+        """Profile on one rank while the others rest, wire the ranks, probe their links, and let all compute at once."""
         order = {
             "do": "profile",
             "chunk_sizes": self._profiled_sizes(facts),
-            "threads": threads,
-            "own_threads": self._threads(world),
+            "threads": self._profiled_threads(),
+            "own_threads": self._threads_of(self._profiler),
         }
-        reply = (yield from self._ask((0,), order, "profiled"))[0]
-        node = codec.decode(Node, reply["node"])
+        reply = (yield from self._ask((self._profiler,), order, "profiled"))[self._profiler]
         graph = codec.decode(ModelGraph, reply["graph"])
         profiles = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
-        self._check_wishes(graph, profiles, Cluster(nodes=(node,)), facts)
-        if world > 1:
-            node = replace(node, local=(yield from self._wire_and_probe()))
-        else:
-            yield from self._wire()
-        return ev.Known(graph=graph, profiles=profiles, cluster=Cluster(nodes=(node,)))
+        cluster = self._settings.cluster or Cluster(nodes=(codec.decode(Node, reply["node"]),))
+        self._check_wishes(graph, profiles, cluster, facts)
+        yield from self._wire()
+        cluster = with_links(cluster, self._nodes(cluster), (yield from self._probe(cluster)))
+        if self._settings.workers > 1:
+            cluster = yield from self._pace(cluster, profiles, facts)
+        return ev.Known(graph=graph, profiles=profiles, cluster=cluster)
 
     def _profiled_sizes(self, facts: dict[str, Any]) -> list[int]:
         batch, chunks = facts["batch_size"], facts["chunks"] or self._settings.workers
@@ -198,14 +225,33 @@ class Coordinator:
         addresses = [listening[rank]["address"] for rank in everyone]
         yield from self._ask(everyone, {"do": "connect", "addresses": addresses}, "connected")
 
-    def _wire_and_probe(self) -> Generator[list[ev.Command], ev.Event, Channel]:
-        yield from self._wire()
+    def _probe(self, cluster: Cluster) -> Generator[list[ev.Command], ev.Event, dict[Probe, ProbedPair]]:
+        """Probe all pairs of nodes, a round at a time."""
+        found: dict[Probe, ProbedPair] = {}
+        for pairs in tournament(self._nodes(cluster)):
+            orders = [
+                ev.Order((rank,), {"do": "probe", "peer": peer, "measures": rank == pair.measures})
+                for pair in pairs
+                for rank, peer in ((pair.measures, pair.echoes), (pair.echoes, pair.measures))
+            ]
+            ranks = tuple(rank for order in orders for rank in order.ranks)
+            replies = yield from self._collect(ranks, orders, "probed")
+            found |= {pair: codec.decode(ProbedPair, replies[pair.measures]["found"]) for pair in pairs}
+        return found
+
+    def _pace(
+        self, cluster: Cluster, profiles: dict[int, Profile], facts: dict[str, Any]
+    ) -> Generator[list[ev.Command], ev.Event, Cluster]:
+        """Let all workers compute at once: what they slow each other down, and how unlike the nodes are."""
+        workers = tuple(range(self._settings.workers))
+        chunk_size = -(-facts["batch_size"] // (facts["chunks"] or self._settings.workers))
+        threads = [self._planned_threads(cluster, profiles, rank) for rank in workers]
         orders = [
-            ev.Order((0,), {"do": "probe", "peer": 1, "measures": True}),
-            ev.Order((1,), {"do": "probe", "peer": 0, "measures": False}),
+            ev.Order((rank,), {"do": "pace", "chunk_size": chunk_size, "threads": threads[rank]}) for rank in workers
         ]
-        replies = yield from self._collect((0, 1), orders, "probed")
-        return codec.decode(Channel, replies[0]["channel"])
+        replies = yield from self._collect(workers, orders, "paced")
+        paces_s = {rank: reply["pass_s"] for rank, reply in replies.items()}
+        return with_paces(cluster, self._nodes(cluster), threads, profiles, chunk_size, paces_s)
 
     def _plan(self, known: ev.Known, facts: dict[str, Any]) -> Plan:
         return plan(self._facts(known.graph, known.profiles, known.cluster, facts), self._settings.strategy)
@@ -221,7 +267,7 @@ class Coordinator:
             graph=graph,
             profiles=profiles,
             cluster=cluster,
-            nodes=(cluster.nodes[0].name,) * self._settings.world_size,
+            nodes=self._nodes(cluster),
             workers=self._settings.workers,
             servers=self._settings.servers,
             batch_size=facts["batch_size"],

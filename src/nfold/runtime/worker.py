@@ -5,6 +5,7 @@
     profile         -->    profiled     rank 0 only
     listen, connect -->    connected    the mesh of connections between ranks
     probe           -->    probed       how fast bytes move
+    pace            -->    paced        how fast all compute at once
     build           -->    built        model, buffers and engine for the plan
     until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported
     evaluate, checkpoint, finish
@@ -28,7 +29,6 @@ import torch
 
 from nfold.capture.random import LOCK
 from nfold.core import codec
-from nfold.core.cluster import Channel as LinkChannel
 from nfold.core.cluster import Node
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
@@ -43,6 +43,7 @@ from nfold.runtime.orders import Orders
 from nfold.runtime.replica import Replica, StepResult, build_model
 from nfold.runtime.state import plain_model, read_checkpoint
 from nfold.transport.base import Transport
+from nfold.transport.probe import ProbedPair
 
 FLUSH_S = 0.05
 """Step reports are sent together, at most this long after the first of them."""
@@ -74,8 +75,12 @@ class Tools(Protocol):
         """Describe this machine."""
         ...
 
-    def probe(self, transport: Transport, peer: int, *, measures: bool) -> LinkChannel | None:
-        """Measure the channel to a peer; one side measures, the other answers."""
+    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> float:
+        """Return the mean seconds of a chunk's forward and backward while other ranks compute too."""
+        ...
+
+    def probe(self, transport: Transport, peer: int, *, measures: bool) -> ProbedPair | None:
+        """Measure the way to a peer; one side measures, the other answers."""
         ...
 
 
@@ -142,6 +147,8 @@ class Worker:
                 self._do_connect(order)
             case "probe":
                 self._do_probe(order)
+            case "pace":
+                self._do_pace(order)
             case "build":
                 self._do_build(order, blob)
             case "until":
@@ -197,8 +204,12 @@ class Worker:
         self._channel.send({"is": "connected"})
 
     def _do_probe(self, order: Message) -> None:
-        link = self._tools.probe(self._the_transport, order["peer"], measures=order["measures"])
-        self._channel.send({"is": "probed", "channel": codec.encode(link) if link else None})
+        found = self._tools.probe(self._the_transport, order["peer"], measures=order["measures"])
+        self._channel.send({"is": "probed", "found": codec.encode(found) if found else None})
+
+    def _do_pace(self, order: Message) -> None:
+        pass_s = self._tools.pace(self._the_program, self._datasets["train"], order["chunk_size"], order["threads"])
+        self._channel.send({"is": "paced", "pass_s": pass_s})
 
     def _do_build(self, order: Message, saved: bytes) -> None:
         checkpoint = read_checkpoint(saved) if saved else None

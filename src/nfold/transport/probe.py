@@ -1,4 +1,4 @@
-"""Measures the way between two ranks with a few messages and turns it into a `Channel`.
+"""Measures the way between two ranks with a few messages and says what they took.
 
     measure  --- length of what follows (0: nothing) ---->  echo        small ping-pong: latency
     measure  <-- processor seconds so far ----------------  echo
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
-from nfold.core.cluster import Channel
 from nfold.errors import TransportError
 from nfold.transport.base import Transport
 
@@ -40,6 +39,20 @@ Role = Literal["measure", "echo"]
 _CONTROL = struct.Struct("<q")
 _REPORT = struct.Struct("<d")
 _STOP = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbedPair:
+    """The way between two ranks, as one of them measured it."""
+
+    latency_s: float
+    """One way."""
+    there_bytes_per_s: float
+    """From the rank that measures."""
+    back_bytes_per_s: float
+    cpu_s_per_byte: float
+    """Processor seconds that moving one byte costs the two ends together."""
+    cpu_s_per_message: float
 
 
 @dataclass(slots=True)
@@ -96,7 +109,7 @@ class _Line:
 
 def probe_pair(
     transport: Transport, peer: int, role: Role, *, base_tag: int, clock: Clock = time.perf_counter
-) -> Channel | None:
+) -> ProbedPair | None:
     """Measure the way to a peer, which calls this at the same time with the other role.
 
     Sets the transport's failure callback. Processor time is that of the two whole processes, so keep them quiet.
@@ -104,7 +117,7 @@ def probe_pair(
     Args:
         transport: connected, and otherwise idle.
         peer: the other rank.
-        role: `measure` returns the channel; `echo` helps and returns None.
+        role: `measure` returns what it found; `echo` helps and returns None.
         base_tag: this and the next few hundred tags of the pair are used, in both directions.
         clock: seconds from any origin.
 
@@ -136,7 +149,7 @@ def _echo(line: _Line) -> None:
         line.wait(1)
 
 
-def _measure(line: _Line, clock: Clock) -> Channel:
+def _measure(line: _Line, clock: Clock) -> ProbedPair:
     for _ in range(NUM_WARM_UPS):
         _ping(line)
     cpu_before = _cpu_s(line)
@@ -151,10 +164,11 @@ def _measure(line: _Line, clock: Clock) -> Channel:
     line.wait(1)
     cpu_s_per_message = max(0.0, (cpu_between - cpu_before) / (2 * (len(pings) + 1)))
     cpu_s_of_bursts = cpu_after - cpu_ready - 2 * (len(bursts) + 1) * cpu_s_per_message
-    return Channel(
+    rate = _bandwidth(num_bytes, median(bursts) / 2, latency_s)
+    return ProbedPair(
         latency_s=latency_s,
-        bandwidth_bytes_per_s=_bandwidth(num_bytes, median(bursts) / 2, latency_s),
-        origin="measured",
+        there_bytes_per_s=rate,
+        back_bytes_per_s=rate,
         cpu_s_per_byte=max(0.0, cpu_s_of_bursts) / (2 * len(bursts) * num_bytes),
         cpu_s_per_message=cpu_s_per_message,
     )

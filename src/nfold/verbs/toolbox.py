@@ -7,18 +7,20 @@ from nfold.core.cluster import Channel, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import PlanError
-from nfold.profiling import profile_program, this_node
+from nfold.profiling import measure_pace, profile_program, this_node
 from nfold.program import Program
 from nfold.runtime.worker import Wiring
 from nfold.transport.base import Transport
 from nfold.transport.memory import MemoryNetwork
 from nfold.transport.mesh import Listener
-from nfold.transport.probe import probe_pair
+from nfold.transport.probe import ProbedPair, probe_pair
 from nfold.transport.tcp import connect_mesh
 
 CONNECT_TIMEOUT_S = 60.0
 PROFILE_S = 1.0
 """Spent on timing, for each number of threads."""
+PACE_S = 0.6
+"""Spent on computing side by side."""
 PROBE_TAG = (1 << 30) + (1 << 28)
 """Above the tags of steps and gathers."""
 UNMEASURED = Channel(latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared")
@@ -36,8 +38,12 @@ class Toolbox:
         """Describe this machine."""
         return this_node(UNMEASURED)
 
-    def probe(self, transport: Transport, peer: int, *, measures: bool) -> Channel | None:
-        """Measure the channel to a peer, or answer one that measures."""
+    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> float:
+        """Return the mean seconds of a chunk's forward and backward while other ranks compute too."""
+        return measure_pace(program, dataset, chunk_size=chunk_size, num_threads=num_threads, budget_s=PACE_S)
+
+    def probe(self, transport: Transport, peer: int, *, measures: bool) -> ProbedPair | None:
+        """Measure the way to a peer, or answer one that measures."""
         return probe_pair(transport, peer, "measure" if measures else "echo", base_tag=PROBE_TAG)
 
 

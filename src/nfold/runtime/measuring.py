@@ -1,0 +1,115 @@
+"""Who measures what, and what it says of the machines: which pairs are probed when, and probes and paces -> Cluster.
+
+Pure. Nodes are probed pairwise in the rounds of a tournament (the circle method), so that no node is in two probes at
+once and n nodes need n - 1 rounds. What a node sends at its best is its uplink, what reaches it at best its downlink:
+a path is as fast as the slower of the two, and some peer's side is fast enough to show the other.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.profile import Profile
+from nfold.transport.probe import ProbedPair
+
+MOST_ROUNDS = 7
+"""Enough to meet a fast peer; all pairs of 8 nodes, a sample of more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probe:
+    """Two ranks that measure the way between them."""
+
+    measures: int
+    echoes: int
+
+
+def tournament(nodes: Sequence[str]) -> list[list[Probe]]:
+    """Return rounds of probes between the first ranks of different nodes. O(nodes x rounds).
+
+    On one node the first two ranks probe each other.
+    """
+    first = [nodes.index(name) for name in dict.fromkeys(nodes)]
+    if len(first) == 1:
+        return [[Probe(measures=0, echoes=1)]] if len(nodes) > 1 else []
+    circle: list[int | None] = [*first, *([None] if len(first) % 2 else [])]
+    rounds = []
+    for _ in range(min(MOST_ROUNDS, len(circle) - 1)):
+        pairs = zip(circle[: len(circle) // 2], reversed(circle[len(circle) // 2 :]), strict=True)
+        rounds.append([Probe(measures=a, echoes=b) for a, b in pairs if a is not None and b is not None])
+        circle = [circle[0], circle[-1], *circle[1:-1]]
+    return rounds
+
+
+def with_links(cluster: Cluster, nodes: Sequence[str], probed: Mapping[Probe, ProbedPair]) -> Cluster:
+    """Return the cluster with the channels that probes found; nodes that no probe touched keep theirs."""
+    found: dict[str, list[tuple[float, float, ProbedPair]]] = {}
+    local: dict[str, ProbedPair] = {}
+    for probe, pair in probed.items():
+        here, there = nodes[probe.measures], nodes[probe.echoes]
+        if here == there:
+            local[here] = pair
+        else:
+            found.setdefault(here, []).append((pair.there_bytes_per_s, pair.back_bytes_per_s, pair))
+            found.setdefault(there, []).append((pair.back_bytes_per_s, pair.there_bytes_per_s, pair))
+    return Cluster(nodes=tuple(_with_channels(node, found.get(node.name, []), local) for node in cluster.nodes))
+
+
+def with_paces(
+    cluster: Cluster,
+    nodes: Sequence[str],
+    threads: Sequence[int],
+    profiles: Mapping[int, Profile],
+    chunk_size: int,
+    paces_s: Mapping[int, float],
+) -> Cluster:
+    """Return the cluster with each node's speed, from what one chunk took while all ranks computed at once.
+
+    Args:
+        cluster: as known so far.
+        nodes: of each rank.
+        threads: of each rank.
+        profiles: by threads, measured while the other ranks rested.
+        chunk_size: that was computed.
+        paces_s: measured seconds of one forward and backward, by rank.
+    """
+    speeds: dict[str, list[float]] = {}
+    for rank, measured_s in paces_s.items():
+        node = cluster.node(nodes[rank])
+        busy = sum(threads[other] for other in paces_s if nodes[other] == node.name)
+        alone_s = sum(profiles[threads[rank]].whole_s(chunk_size))
+        expected_s = alone_s * node.slowdown(busy) / node.slowdown(threads[rank])
+        speeds.setdefault(node.name, []).append(expected_s / measured_s)
+    return Cluster(
+        nodes=tuple(
+            replace(node, speed=round(fmean(speeds[node.name]), 4)) if node.name in speeds else node
+            for node in cluster.nodes
+        )
+    )
+
+
+def _with_channels(node: Node, found: list[tuple[float, float, ProbedPair]], local: Mapping[str, ProbedPair]) -> Node:
+    if node.name in local:
+        pair = local[node.name]
+        rate = (pair.there_bytes_per_s + pair.back_bytes_per_s) / 2
+        node = replace(node, local=_channel(pair.latency_s, rate, [pair]))
+    if not found:
+        return node
+    pairs = [pair for _, _, pair in found]
+    latency_s = min(pair.latency_s for pair in pairs) / 2
+    return replace(
+        node,
+        uplink=_channel(latency_s, max(sent for sent, _, _ in found), pairs),
+        downlink=_channel(latency_s, max(received for _, received, _ in found), pairs),
+    )
+
+
+def _channel(latency_s: float, bandwidth_bytes_per_s: float, pairs: list[ProbedPair]) -> Channel:
+    return Channel(
+        latency_s=latency_s,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        origin="measured",
+        cpu_s_per_byte=median(pair.cpu_s_per_byte for pair in pairs),
+        cpu_s_per_message=median(pair.cpu_s_per_message for pair in pairs),
+    )
