@@ -4,6 +4,8 @@ A pipe with a name tells when a process is there and, by its end, when the last 
 """
 
 import os
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +73,34 @@ def test_what_a_rank_started_ends_with_it(launch, pipe, end):
         assert file.readline() == "there\n"
         launcher.stop(0.0)
         assert file.read() == "", "the end of the pipe: no grandchild holds it any more"
+
+
+def test_no_group_is_signalled_once_its_number_may_be_anothers(launch, monkeypatch):
+    launcher = launch("exit 3")
+    assert launcher.ended(0, 10.0) == "exited with code 3"
+    signalled, kill = [], os.killpg
+
+    def note_and_kill(group, number):
+        signalled.append((group, Path(f"/proc/{group}/stat").read_text().split()[2]))
+        kill(group, number)
+
+    monkeypatch.setattr("nfold.launch.local.os.killpg", note_and_kill)
+    launcher.stop(0.0)
+    launcher.stop(0.0)
+    assert [state for _, state in signalled] == ["Z"], "its leader held the number until then, and no longer"
+
+
+def test_how_a_rank_ended_can_be_asked_while_it_is_stopped(launch, pipe):
+    launcher = launch(f"echo there > {pipe}; exec sleep 1000")
+    pipe.read_text()
+    told = []
+    ears = [threading.Thread(target=lambda: told.append(launcher.ended(0, 10.0))) for _ in range(8)]
+    for ear in ears:
+        ear.start()
+    launcher.stop(0.0)
+    for ear in ears:
+        ear.join(10)
+    assert told == ["was killed by signal 9 (SIGKILL)"] * 8
 
 
 def test_stopping_ends_all_ranks_and_may_be_done_again(tmp_path, pipe):

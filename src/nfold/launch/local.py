@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import time
@@ -42,21 +43,23 @@ class LocalLauncher:
 
     def ended(self, rank: int, timeout_s: float) -> str | None:
         """Return how a rank ended, or None while it runs."""
+        process = self._processes[rank]
         try:
-            code = self._processes[rank].wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
-        return describe_exit(code)
+            code = process.returncode if process.returncode is not None else _exit_code(process.pid, timeout_s)
+        except (ProcessLookupError, ChildProcessError):
+            code = process.wait()  # another thread is in `stop`, which reaps it
+        return None if code is None else describe_exit(code)
 
     def stop(self, grace_s: float) -> None:
         """Wait for ranks that are leaving, then kill their process groups."""
         deadline_s = self._clock() + grace_s
-        for process in self._processes.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):  # its grace is over: killed below
-                process.wait(max(0.0, deadline_s - self._clock()))
-        for process in self._processes.values():
-            _kill_group(process)
-        for process in self._processes.values():
+        left = [process for process in self._processes.values() if process.returncode is None]
+        for process in left:
+            _exit_code(process.pid, max(0.0, deadline_s - self._clock()))
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+                os.killpg(process.pid, signal.SIGKILL)
+        for process in left:
             process.wait()
 
 
@@ -71,11 +74,20 @@ def describe_exit(code: int) -> str:
     return f"was killed by signal {-code} ({name})"
 
 
-def _kill_group(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a rank and all that it started; its group may outlive it."""
+def _exit_code(pid: int, timeout_s: float) -> int | None:
+    """Return how a child ended, as subprocess counts, or None while it runs.
+
+    The child is not reaped: as long as it is a zombie, no other process can have its number, so its group, which may
+    outlive it, can be killed without hitting a stranger.
+    """
+    descriptor = os.pidfd_open(pid)
     try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # nothing of it is left
-    except PermissionError:
-        process.kill()
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(timeout_s * 1000)
+    finally:
+        os.close(descriptor)
+    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
