@@ -21,7 +21,11 @@ from nfold.planning.search import plan
 from nfold.runtime import events as ev
 from nfold.runtime.coordinator import POSTMORTEM_S, Coordinator
 from nfold.runtime.progress import FIRST_WINDOW, WINDOW_S
+from nfold.transport.probe import ProbedPair
 
+FOUND = ProbedPair(
+    latency_s=0.25, there_bytes_per_s=1e6, back_bytes_per_s=1e6, cpu_s_per_byte=0.0, cpu_s_per_message=0.0
+)
 LINK = Channel(latency_s=0.25, bandwidth_bytes_per_s=1e6, origin="measured")
 READY = {"num_samples": 100, "has_test": False, "batch_size": 25, "epochs": 2, "chunks": None, "weights": 7}
 """Four steps an epoch, eight in all."""
@@ -37,6 +41,10 @@ GRAPH = ModelGraph(
     parameters=(Parameter(name="w", num_elements=8, num_bytes=32, dtype="float32", trainable=True, users=("A",)),),
     capture="fx",
 )
+
+
+PASS_S = sum(profile_of(GRAPH).whole_s(13))
+"""Of half a batch: what was profiled, so nobody slows anybody down."""
 
 
 def a_plan(workers: int, strategy: str = "ring") -> Plan:
@@ -142,8 +150,10 @@ class Job:
         planned = self.wire()
         if len(self.ranks) == 1:
             return planned
-        self.say(1, "probed", channel=None)
-        return self.say(0, "probed", channel=codec.encode(LINK))
+        self.say(1, "probed", found=None)
+        planned = self.say(0, "probed", found=codec.encode(FOUND))
+        workers = range(self.settings.workers)
+        return self.all_say("paced", workers, pass_s=PASS_S) if len(workers) > 1 else planned
 
     def until_training(self) -> list[ev.Command]:
         """Play the start; return the first orders to train."""
@@ -190,8 +200,10 @@ def test_a_job_of_two_ranks_from_start_to_end():
     assert job.say(1, "listening", address=["b", 2]) == []
     assert orders(job.say(0, "listening", address=["a", 1])) == ["01 connect"]
     assert orders(job.all_say("connected")) == ["0 probe", "1 probe"]
-    assert job.say(0, "probed", channel=codec.encode(LINK)) == []
-    assert orders(job.say(1, "probed", channel=None)) == ["Planned", "01 build"]
+    assert job.say(0, "probed", found=codec.encode(FOUND)) == []
+    assert orders(job.say(1, "probed", found=None)) == ["0 pace", "1 pace"]
+    assert job.say(1, "paced", pass_s=PASS_S) == []
+    assert orders(job.say(0, "paced", pass_s=PASS_S)) == ["Planned", "01 build"]
     job.workers = range(2)
     assert orders(job.all_say("built")) == ["01 until 4", "01 checkpoint"]
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]

@@ -211,7 +211,7 @@ class Coordinator:
         self._check_wishes(graph, profiles, cluster, facts)
         yield from self._wire()
         cluster = with_links(cluster, self._nodes(cluster), (yield from self._probe(cluster)))
-        if self._settings.workers > 1:
+        if self._settings.workers > 1 or self._settings.cluster:
             cluster = yield from self._pace(cluster, profiles, facts)
         return ev.Known(graph=graph, profiles=profiles, cluster=cluster)
 

@@ -1,0 +1,103 @@
+"""Which pairs are probed when, and what probes and paces say of the machines."""
+
+from itertools import combinations
+
+import pytest
+from harness import profile_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.graph import ModelGraph, Operator, Tensor
+from nfold.runtime.measuring import MOST_ROUNDS, Probe, tournament, with_links, with_paces
+from nfold.transport.probe import ProbedPair
+
+LOCAL = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="declared")
+GRAPH = ModelGraph(
+    operators=(Operator(name="A", kind="op", inputs=("input",), outputs=("loss",), parameters=()),),
+    tensors=(
+        Tensor(name="input", producer="", consumers=("A",), bytes_per_sample=4.0, requires_grad=False),
+        Tensor(name="loss", producer="A", consumers=(), bytes_per_sample=4.0, requires_grad=True),
+    ),
+    parameters=(),
+    capture="fx",
+)
+
+
+def cluster(*cores: float) -> Cluster:
+    nodes = (Node(name=f"n{index}", cores=each, memory_bytes=1 << 30, local=LOCAL) for index, each in enumerate(cores))
+    return Cluster(nodes=tuple(nodes))
+
+
+def found(there: float, back: float, latency_s: float = 1e-3) -> ProbedPair:
+    return ProbedPair(
+        latency_s=latency_s, there_bytes_per_s=there, back_bytes_per_s=back, cpu_s_per_byte=1e-9, cpu_s_per_message=1e-5
+    )
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=40))
+def test_no_node_is_in_two_probes_at_once(places: list[int]) -> None:
+    nodes = tuple(f"n{place}" for place in places)
+    rounds = tournament(nodes)
+    for pairs in rounds:
+        busy = [nodes[rank] for pair in pairs for rank in (pair.measures, pair.echoes)]
+        assert len(set(busy)) == len(busy) or len(set(nodes)) == 1
+    met = [frozenset((nodes[pair.measures], nodes[pair.echoes])) for pairs in rounds for pair in pairs]
+    assert len(set(met)) == len(met)
+    if 1 < len(set(nodes)) <= MOST_ROUNDS + 1:
+        assert set(met) == {frozenset(pair) for pair in combinations(set(nodes), 2)}
+
+
+def test_one_node_probes_its_own_channel() -> None:
+    assert tournament(("box",) * 3) == [[Probe(measures=0, echoes=1)]]
+    assert tournament(("box",)) == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=3, max_size=8))
+def test_the_slower_side_of_a_path_does_not_hide_the_faster(rates: list[tuple[int, int]]) -> None:
+    """A side is found exactly if some peer's other side is as fast."""
+    nodes = tuple(f"n{index}" for index in range(len(rates)))
+
+    def path(source: int, target: int) -> int:
+        return min(rates[source][0], rates[target][1])
+
+    probed = {
+        pair: found(path(pair.measures, pair.echoes), path(pair.echoes, pair.measures))
+        for pairs in tournament(nodes)
+        for pair in pairs
+    }
+    measured = with_links(cluster(*[1.0] * len(rates)), nodes, probed)
+    for index, (up, down) in enumerate(rates):
+        others = [rate for other, rate in enumerate(rates) if other != index]
+        node = measured.nodes[index]
+        assert node.uplink is not None
+        assert node.downlink is not None
+        assert node.uplink.bandwidth_bytes_per_s == min(up, max(other[1] for other in others))
+        assert node.downlink.bandwidth_bytes_per_s == min(down, max(other[0] for other in others))
+        assert node.uplink.latency_s + node.downlink.latency_s == pytest.approx(1e-3)
+
+
+def test_a_machine_keeps_its_local_channel_in_one_piece() -> None:
+    (node,) = with_links(cluster(2.0), ("n0", "n0"), {Probe(measures=0, echoes=1): found(1e6, 3e6)}).nodes
+    assert (node.local.bandwidth_bytes_per_s, node.local.latency_s, node.local.origin) == (2e6, 1e-3, "measured")
+    assert node.uplink is None
+
+
+def test_a_node_that_takes_twice_as_long_has_half_the_speed() -> None:
+    profile = profile_of(GRAPH)
+    alone_s = sum(profile.whole_s(8))
+    paced = with_paces(cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: alone_s, 1: 2 * alone_s})
+    assert [node.speed for node in paced.nodes] == [1.0, 0.5]
+
+
+def test_sharing_the_cores_is_no_lack_of_speed() -> None:
+    profile = profile_of(GRAPH)
+    alone_s = sum(profile.whole_s(8))
+    paced = with_paces(cluster(1.0), ("n0", "n0"), (1, 1), {1: profile}, 8, {0: 2 * alone_s, 1: 2 * alone_s})
+    assert paced.nodes[0].speed == 1.0
+
+
+def test_a_node_where_nobody_computes_keeps_its_speed() -> None:
+    profile = profile_of(GRAPH)
+    paced = with_paces(cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: 2 * sum(profile.whole_s(8))})
+    assert [node.speed for node in paced.nodes] == [0.5, 1.0]
