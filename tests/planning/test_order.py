@@ -29,31 +29,73 @@ def pipeline(num_ranks, num_chunks):
     return after, dict.fromkeys(after, 1.0)
 
 
+def same(window, after):
+    """The same window on every rank."""
+    return dict.fromkeys({cell.rank for cell in after}, window)
+
+
 def text(cells):
-    return " ".join(f"{'B' if cell.backward else 'F'}{cell.chunk}" for cell in cells)
+    return " ".join(f"{cell.rank}{'B' if cell.backward else 'F'}{cell.chunk}" for cell in cells)
 
 
 def test_one_rank_ends_a_chunk_before_it_begins_the_next():
-    assert text(order_cells(*pipeline(1, 3), 4)[0]) == "F0 B0 F1 B1 F2 B2"
+    assert text(order_cells(*pipeline(1, 3), {0: 4})[0]) == "0F0 0B0 0F1 0B1 0F2 0B2"
 
 
 def test_a_pipeline_of_two_alternates_after_it_has_filled():
     after, _ = pipeline(2, 4)
-    order = order_cells(after, {cell: 1.0 - 0.1 * cell.rank for cell in after}, 4)
-    assert text(order[1]) == "F0 B0 F1 B1 F2 B2 F3 B3"
-    assert text(order[0]) == "F0 F1 F2 B0 F3 B1 B2 B3"
+    order = order_cells(after, {cell: 1.0 - 0.1 * cell.rank for cell in after}, same(4, after))
+    assert text(order[1]) == "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3"
+    assert text(order[0]) == "0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3"
+
+
+def test_what_becomes_ready_in_the_instant_in_which_a_rank_is_free_counts():
+    # At 3 s rank 0 ends 0F2 and rank 1 ends 1B0: the gradient is there as soon as the rank is free for 0F3.
+    order = order_cells(*pipeline(2, 4), {0: 4, 1: 4})
+    assert text(order[0]) == "0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3"
+
+
+def one_forward_one_backward(stage, num_stages, num_chunks):
+    """The textbook's order: forwards until the pipeline is full, then one backward and one forward in turn."""
+    first = min(num_stages - stage, num_chunks)
+    cells = [f"{stage}F{chunk}" for chunk in range(first)]
+    for chunk in range(num_chunks):
+        cells.append(f"{stage}B{chunk}")
+        cells += [f"{stage}F{chunk + first}"] if chunk + first < num_chunks else []
+    return " ".join(cells)
+
+
+def test_the_textbook_in_full_for_three_stages_and_four_chunks():
+    assert [one_forward_one_backward(stage, 3, 4) for stage in range(3)] == [
+        "0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3",
+        "1F0 1F1 1B0 1F2 1B1 1F3 1B2 1B3",
+        "2F0 2B0 2F1 2B1 2F2 2B2 2F3 2B3",
+    ]
+
+
+@pytest.mark.parametrize("backward_s", [1.0, 2.0])
+@pytest.mark.parametrize("num_chunks", range(4, 9))
+@pytest.mark.parametrize("num_stages", [2, 3, 4])
+def test_windows_that_shrink_along_a_pipeline_make_it_1f1b(num_stages, num_chunks, backward_s):
+    after, _ = pipeline(num_stages, num_chunks)
+    seconds = {cell: backward_s if cell.backward else 1.0 for cell in after}
+    order = order_cells(after, seconds, {stage: num_stages - stage for stage in range(num_stages)})
+    assert [text(order[stage]) for stage in range(num_stages)] == [
+        one_forward_one_backward(stage, num_stages, num_chunks) for stage in range(num_stages)
+    ]
 
 
 def test_a_window_of_one_chunk_computes_chunk_after_chunk():
-    for cells in order_cells(*pipeline(3, 3), 1).values():
-        assert text(cells) == "F0 B0 F1 B1 F2 B2"
+    after, seconds = pipeline(3, 3)
+    for rank, cells in order_cells(after, seconds, same(1, after)).items():
+        assert text(cells) == " ".join(f"{rank}F{chunk} {rank}B{chunk}" for chunk in range(3))
 
 
 def test_cells_that_wait_for_each_other_are_our_own_fault():
     one, other = forward(0, 0), forward(0, 1)
     after = {one: frozenset({other}), other: frozenset({one})}
     with pytest.raises(InternalError, match="2 cells wait for each other in a circle"):
-        order_cells(after, dict.fromkeys(after, 1.0), 4)
+        order_cells(after, dict.fromkeys(after, 1.0), {0: 4})
 
 
 def most_begun(cells, last):
@@ -86,5 +128,5 @@ def test_the_order_does_not_depend_on_how_the_cells_are_listed(num_ranks, num_ch
     seconds = {cell: 1.0 + cell.rank + cell.backward for cell in seconds}
     shuffled = list(after)
     generator.shuffle(shuffled)
-    expected = order_cells(after, seconds, max_chunks)
-    assert order_cells({cell: after[cell] for cell in shuffled}, seconds, max_chunks) == expected
+    expected = order_cells(after, seconds, same(max_chunks, after))
+    assert order_cells({cell: after[cell] for cell in shuffled}, seconds, same(max_chunks, after)) == expected

@@ -84,7 +84,8 @@ class _Compiler:
 
     def compile(self) -> Schedule:
         """Expand cells, then reductions, then statistics."""
-        order = order_cells(*self._dependencies(), self._max_chunks)
+        windows = dict.fromkeys(range(self._placement.world_size), self._max_chunks)
+        order = order_cells(*self._dependencies(), windows)
         self._reserve(order)
         self._add_signals()
         received = self._add_messages()
