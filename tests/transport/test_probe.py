@@ -1,6 +1,6 @@
 """What a probe finds out about a link, with known and with real ones."""
 
-import itertools
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,45 +9,81 @@ from typing import Any
 import pytest
 
 from nfold.errors import PeerLost
-from nfold.transport.memory import MemoryNetwork
-from nfold.transport.probe import probe_pair
+from nfold.transport.probe import ProbedPair, probe_pair
+from nfold.transport.tcp import TcpTransport
 
 Connect = Callable[[int], Any]
+SO_MAX_PACING_RATE = 47
+"""Linux: TCP sends no faster than so many bytes per second."""
+MBIT = 1e6 / 8
 
 
-def probe(transports: list[Any], **options: Any) -> Any:
+def probe(transports: list[Any], **options: Any) -> ProbedPair:
     with ThreadPoolExecutor(1) as pool:
         echo = pool.submit(probe_pair, transports[1], 0, "echo", base_tag=1 << 40)
-        channel = probe_pair(transports[0], 1, "measure", base_tag=1 << 40, **options)
+        found = probe_pair(transports[0], 1, "measure", base_tag=1 << 40, **options)
         assert echo.result(10) is None
-    return channel
+    assert found is not None
+    return found
+
+
+def paced(mbits: tuple[float, float]) -> list[TcpTransport]:
+    """Two ranks whose kernel sends no faster than given."""
+    ends = _tcp_pair()
+    for end, mbit in zip(ends, mbits, strict=True):
+        end.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, int(mbit * MBIT))
+    return [TcpTransport(0, {1: ends[0]}), TcpTransport(1, {0: ends[1]})]
+
+
+def _tcp_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        # As on Ethernet: the loopback's own segments of 64 KiB are too coarse for a slow link.
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)
+        one = socket.create_connection(server.getsockname())
+        return one, server.accept()[0]
+
+
+def close(transports: list[Any]) -> None:
+    with ThreadPoolExecutor(len(transports)) as pool:
+        list(pool.map(lambda transport: transport.close(), transports))
 
 
 def test_a_probe_measures_and_ends_soon(connect: Connect) -> None:
     start_s = time.perf_counter()
-    channel = probe(connect(2).transports)
-    assert time.perf_counter() - start_s < 3
-    assert channel.origin == "measured"
-    assert 0 < channel.latency_s < 0.1
-    assert channel.bandwidth_bytes_per_s > 1e6
-    assert 0 <= channel.cpu_s_per_byte < 1e-6
-    assert 0 < channel.cpu_s_per_message < 0.1
+    found = probe(connect(2).transports)
+    assert time.perf_counter() - start_s < 2
+    assert 0 < found.latency_s < 0.1
+    assert found.there_bytes_per_s > 1e6
+    assert found.back_bytes_per_s > 1e6
+    assert 0 <= found.cpu_s_per_byte < 1e-6
+    assert 0 < found.cpu_s_per_message < 0.1
 
 
-@pytest.mark.parametrize(("tick_s", "most_bytes"), [(1e-6, 100e6), (10.0, 2e6)])
-def test_a_slow_link_is_probed_with_less(tick_s: float, most_bytes: float) -> None:
-    network, ticks = MemoryNetwork(2), itertools.count()
-    transports = [network.transport(rank) for rank in range(2)]
-    probe(transports, clock=lambda: next(ticks) * tick_s)
-    assert transports[0].sent_bytes == transports[1].received_bytes < most_bytes
-    network.close()
+def test_a_pair_can_be_probed_again(connect: Connect) -> None:
+    world = connect(2)
+    assert probe(world.transports, budget_s=0.05).there_bytes_per_s > 1e6
+    assert probe(world.transports, budget_s=0.05).back_bytes_per_s > 1e6
 
 
-def test_latency_is_half_of_a_round_trip_by_the_given_clock() -> None:
-    network, ticks = MemoryNetwork(2), itertools.count()
-    channel = probe([network.transport(rank) for rank in range(2)], clock=lambda: next(ticks) * 1e-4)
-    assert channel.latency_s == pytest.approx(0.5e-4)
-    network.close()
+@pytest.mark.parametrize("mbits", [(20.0, 80.0), (80.0, 20.0)])
+def test_each_direction_has_its_own_rate(mbits: tuple[float, float]) -> None:
+    transports = paced(mbits)
+    start_s = time.perf_counter()
+    found = probe(transports)
+    assert time.perf_counter() - start_s < 1
+    close(transports)
+    assert found.there_bytes_per_s == pytest.approx(mbits[0] * MBIT, rel=0.15)
+    assert found.back_bytes_per_s == pytest.approx(mbits[1] * MBIT, rel=0.15)
+
+
+def test_a_very_slow_link_is_not_probed_for_long() -> None:
+    transports = paced((1.0, 100.0))
+    start_s = time.perf_counter()
+    found = probe(transports)
+    assert time.perf_counter() - start_s < 2
+    close(transports)
+    assert found.there_bytes_per_s == pytest.approx(1.0 * MBIT, rel=0.4)
+    assert found.back_bytes_per_s > 50 * MBIT
 
 
 def test_a_lost_peer_ends_the_probe(connect: Connect) -> None:

@@ -1,11 +1,13 @@
-"""Measures the way between two ranks with a few messages and says what they took.
+"""Measures the way between two ranks, each direction for itself.
 
-    measure  --- length of what follows (0: nothing) ---->  echo        small ping-pong: latency
-    measure  <-- processor seconds so far ----------------  echo
-    measure  === payload ================================>  echo        only if there is a length: bandwidth
-    measure  <================================== payload ===  echo
+    measure  --- ping ---------------------------------->  echo        small messages: latency
+    measure  <-- processor seconds so far --------------  echo
+    measure  --- take --> === block, block, block .. ==>  echo        one way: rate there, on the echo's clock
+    measure  <-- answers .. --- rate -------------------  echo
+    measure  --- give -------------------------------->   echo        the other way: rate back, on our clock
+    measure  <== block, block, block .. ================  echo
 
-The lengths adapt to the link, so that a probe ends within about a second on a slow one.
+No clocks are compared: a rate is taken where bytes arrive. `stream` says how much is sent.
 """
 
 import queue
@@ -14,41 +16,42 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from nfold.errors import TransportError
 from nfold.transport.base import Transport
+from nfold.transport.stream import MAX_BLOCK_BYTES, Flow, Meter
 
+BUDGET_S = 0.35
+"""For a pair. A link of less than about 5 Mbit/s takes longer, one of 1 Mbit/s about a second."""
+STREAM_SHARE = 0.35
+"""Of the budget, for each direction."""
+PING_SHARE = 0.2
 NUM_PINGS = 60
-FEWEST_PINGS = 5
-"""On a link so slow that more would not fit into the budget."""
-NUM_WARM_UPS = 4
-PINGS_BUDGET_S = 0.3
-NUM_TRIES = 5
-TRIES_BUDGET_S = 0.1
-NUM_BURSTS = 7
-FEWEST_BURSTS = 2
-BURSTS_BUDGET_S = 0.4
-MIN_BURST_BYTES = 16 << 10
-MAX_BURST_BYTES = 4 << 20
+FEWEST_PINGS = 3
+NUM_WARM_UPS = 2
+ROUND_TRIPS = 25
+"""A stream lasts at least as long, since what is on its way grows once per round trip."""
 ANSWER_TIMEOUT_S = 30.0
 """A message that takes longer is given up: the peer is there but does not play."""
 
 Clock = Callable[[], float]
 Role = Literal["measure", "echo"]
-_CONTROL = struct.Struct("<q")
-_REPORT = struct.Struct("<d")
-_STOP = -1
+_CONTROL = struct.Struct("<Bd")
+"""What to do, and for how many seconds."""
+_PING, _TAKE, _GIVE, _STOP = range(4)
+_NUMBER = struct.Struct("<d")
+_MORE, _ENOUGH = b"\x01", b"\x00"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbedPair:
-    """The way between two ranks, as one of them measured it."""
+    """How fast bytes move between two ranks, as the one that measures sees it."""
 
     latency_s: float
-    """One way."""
+    """One way: half of a round trip."""
     there_bytes_per_s: float
-    """From the rank that measures."""
+    """Payload, from the rank that measures to its peer."""
     back_bytes_per_s: float
     cpu_s_per_byte: float
     """Processor seconds that moving one byte costs the two ends together."""
@@ -62,53 +65,70 @@ class _Line:
     transport: Transport
     peer: int
     base_tag: int
+    clock: Clock
     num_sent: int = 0
-    num_received: int = 0
-    events: "queue.SimpleQueue[TransportError | None]" = field(default_factory=queue.SimpleQueue)
+    num_posted: int = 0
+    num_unsent: int = 0
+    sent: "queue.SimpleQueue[TransportError | float]" = field(default_factory=queue.SimpleQueue)
+    arrived: "queue.SimpleQueue[TransportError | float]" = field(default_factory=queue.SimpleQueue)
 
-    def exchange(self, data: bytes | bytearray, into: bytearray) -> None:
-        """Send one message and wait for one."""
-        self.post(into)
-        self.send(data)
-        self.wait(2)
-
-    def send(self, data: bytes | bytearray) -> None:
+    def send(self, data: bytes | memoryview) -> None:
         """Send the next message."""
-        self.transport.send(self.peer, self.base_tag + self.num_sent, memoryview(data), self._done)
+        self.num_unsent += 1
+        tag = self.base_tag + self.num_sent
+        self.transport.send(self.peer, tag, memoryview(data), lambda: self.sent.put(self.clock()))
         self.num_sent += 1
 
-    def post(self, into: bytearray) -> None:
+    def post(self, into: bytearray | memoryview) -> None:
         """Ask for the next message."""
-        self.transport.receive(self.peer, self.base_tag + self.num_received, memoryview(into), self._done)
-        self.num_received += 1
+        tag = self.base_tag + self.num_posted
+        self.transport.receive(self.peer, tag, memoryview(into), lambda: self.arrived.put(self.clock()))
+        self.num_posted += 1
 
-    def wait(self, num_events: int) -> None:
-        """Wait until so many sends and receives are done."""
-        for _ in range(num_events):
-            try:
-                event = self.events.get(timeout=ANSWER_TIMEOUT_S)
-            except queue.Empty:
-                raise self._too_slow() from None
-            if event is not None:
-                raise event
+    def wait(self) -> float:
+        """Wait for the oldest message that was asked for, and return when it came."""
+        return self._next(self.arrived)
+
+    def read(self, num_bytes: int) -> bytes:
+        """Ask for a message and wait for it."""
+        into = bytearray(num_bytes)
+        self.post(into)
+        self.wait()
+        return bytes(into)
+
+    def flush(self) -> None:
+        """Wait until all that was sent has gone."""
+        while self.num_unsent:
+            self._next(self.sent)
+            self.num_unsent -= 1
 
     def hear_failure(self, error: TransportError) -> None:
         """Wake who waits if our peer is lost."""
         if getattr(error, "peer", self.peer) == self.peer:
-            self.events.put(error)
+            self.sent.put(error)
+            self.arrived.put(error)
 
-    def _done(self) -> None:
-        self.events.put(None)
-
-    def _too_slow(self) -> TransportError:
-        return TransportError(
-            f"rank {self.transport.rank} waited {ANSWER_TIMEOUT_S:g} s for rank {self.peer} to answer a probe. "
-            f"Check that the other rank probes this pair too."
-        )
+    def _next(self, events: "queue.SimpleQueue[TransportError | Any]") -> Any:
+        try:
+            event = events.get(timeout=ANSWER_TIMEOUT_S)
+        except queue.Empty:
+            raise TransportError(
+                f"rank {self.transport.rank} waited {ANSWER_TIMEOUT_S:g} s for rank {self.peer} to answer a probe. "
+                f"Check that the other rank probes this pair too."
+            ) from None
+        if isinstance(event, TransportError):
+            raise event
+        return event
 
 
 def probe_pair(
-    transport: Transport, peer: int, role: Role, *, base_tag: int, clock: Clock = time.perf_counter
+    transport: Transport,
+    peer: int,
+    role: Role,
+    *,
+    base_tag: int,
+    budget_s: float = BUDGET_S,
+    clock: Clock = time.perf_counter,
 ) -> ProbedPair | None:
     """Measure the way to a peer, which calls this at the same time with the other role.
 
@@ -117,106 +137,105 @@ def probe_pair(
     Args:
         transport: connected, and otherwise idle.
         peer: the other rank.
-        role: `measure` returns what it found; `echo` helps and returns None.
-        base_tag: this and the next few hundred tags of the pair are used, in both directions.
+        role: `measure` returns what was found; `echo` helps and returns None.
+        base_tag: this and the next few thousand tags of the pair are used, in both directions.
+        budget_s: about how long it may take; the echo goes by that of the rank that measures.
         clock: seconds from any origin.
 
     Raises:
         TransportError: the peer is lost or does not answer.
     """
-    line = _Line(transport, peer, base_tag)
+    line = _Line(transport, peer, base_tag, clock)
     transport.on_failure(line.hear_failure)
     if role == "echo":
         _echo(line)
         return None
-    return _measure(line, clock)
+    return _measure(line, budget_s)
 
 
 def _echo(line: _Line) -> None:
-    control = bytearray(_CONTROL.size)
-    line.post(control)
-    line.wait(1)
-    while (length := _CONTROL.unpack(control)[0]) != _STOP:
-        payload = bytearray(length)
-        if length:
-            line.post(payload)
-        line.send(_REPORT.pack(time.process_time()))
-        line.wait(2 if length else 1)
-        if length:
-            line.send(payload)
-            line.wait(1)
-        line.post(control)
-        line.wait(1)
+    while (control := _CONTROL.unpack(line.read(_CONTROL.size)))[0] != _STOP:
+        line.send(_NUMBER.pack(time.process_time()))
+        if control[0] == _TAKE:
+            line.send(_NUMBER.pack(_take(line, control[1]).bytes_per_s()))
+        elif control[0] == _GIVE:
+            _give(line)
+        line.flush()
 
 
-def _measure(line: _Line, clock: Clock) -> ProbedPair:
+def _measure(line: _Line, budget_s: float) -> ProbedPair:
     for _ in range(NUM_WARM_UPS):
-        _ping(line)
-    cpu_before = _cpu_s(line)
-    pings = _repeat(lambda: _ping(line), clock, NUM_PINGS, FEWEST_PINGS, PINGS_BUDGET_S)
-    cpu_between = _cpu_s(line)
-    latency_s = median(pings) / 2
-    num_bytes = _burst_bytes(line, clock, latency_s)
-    cpu_ready = _cpu_s(line)
-    bursts = _repeat(lambda: _burst(line, num_bytes, clock), clock, NUM_BURSTS, FEWEST_BURSTS, BURSTS_BUDGET_S)
-    cpu_after = _cpu_s(line)
-    line.send(_CONTROL.pack(_STOP))
-    line.wait(1)
-    cpu_s_per_message = max(0.0, (cpu_between - cpu_before) / (2 * (len(pings) + 1)))
-    cpu_s_of_bursts = cpu_after - cpu_ready - 2 * (len(bursts) + 1) * cpu_s_per_message
-    rate = _bandwidth(num_bytes, median(bursts) / 2, latency_s)
+        _ask(line, _PING)
+    cpu_before_s = _cpu_s(line)
+    pings = _pings(line, PING_SHARE * budget_s)
+    cpu_between_s = _cpu_s(line)
+    stream_s = max(STREAM_SHARE * budget_s, ROUND_TRIPS * median(pings))
+    _ask(line, _TAKE, stream_s)
+    given = _give(line)
+    there_bytes_per_s = _NUMBER.unpack(line.read(_NUMBER.size))[0]
+    _ask(line, _GIVE)
+    taken = _take(line, stream_s)
+    cpu_after_s = _cpu_s(line)
+    line.send(_CONTROL.pack(_STOP, 0.0))
+    line.flush()
+    cpu_s_per_message = max(0.0, (cpu_between_s - cpu_before_s) / (2 * (len(pings) + 1)))
+    num_messages = 2 * (len(given.sizes) + len(taken.at_s)) + 7  # blocks and answers; three requests, one rate
+    num_bytes = given.sent_bytes + taken.total_bytes[-1]
     return ProbedPair(
-        latency_s=latency_s,
-        there_bytes_per_s=rate,
-        back_bytes_per_s=rate,
-        cpu_s_per_byte=max(0.0, cpu_s_of_bursts) / (2 * len(bursts) * num_bytes),
+        latency_s=median(pings) / 2,
+        there_bytes_per_s=there_bytes_per_s,
+        back_bytes_per_s=taken.bytes_per_s(),
+        cpu_s_per_byte=max(0.0, cpu_after_s - cpu_between_s - num_messages * cpu_s_per_message) / num_bytes,
         cpu_s_per_message=cpu_s_per_message,
     )
 
 
-def _repeat(once: Callable[[], float | None], clock: Clock, most: int, fewest: int, budget_s: float) -> list[float]:
-    """Do something often, but not for longer than the budget allows; return the seconds of each time."""
+def _pings(line: _Line, budget_s: float) -> list[float]:
+    """Return the seconds of round trips, as many as the budget allows."""
     seconds: list[float] = []
-    start_s = clock()
-    while len(seconds) < most and (len(seconds) < fewest or clock() - start_s < budget_s):
-        before_s = clock()
-        own_s = once()
-        seconds.append(clock() - before_s if own_s is None else own_s)
+    while len(seconds) < FEWEST_PINGS or (len(seconds) < NUM_PINGS and sum(seconds) < budget_s):
+        begin_s = line.clock()
+        _ask(line, _PING)
+        seconds.append(line.clock() - begin_s)
     return seconds
 
 
-def _ping(line: _Line) -> None:
-    _request(line, 0)
-
-
-def _request(line: _Line, length: int) -> float:
-    """Announce a length, and return the processor seconds that the other side reports."""
-    report = bytearray(_REPORT.size)
-    line.exchange(_CONTROL.pack(length), report)
-    return float(_REPORT.unpack(report)[0])
+def _ask(line: _Line, what: int, seconds: float = 0.0) -> float:
+    """Ask the other side for something, and return its processor seconds so far."""
+    line.send(_CONTROL.pack(what, seconds))
+    answer = _NUMBER.unpack(line.read(_NUMBER.size))[0]
+    line.flush()
+    return float(answer)
 
 
 def _cpu_s(line: _Line) -> float:
     """Return the processor seconds of both ends so far."""
-    return _request(line, 0) + time.process_time()
+    return _ask(line, _PING) + time.process_time()
 
 
-def _burst(line: _Line, num_bytes: int, clock: Clock) -> float:
-    """Send a payload there and back, and return the seconds that took."""
-    payload, returned = bytearray(num_bytes), bytearray(num_bytes)
-    _request(line, num_bytes)
-    before_s = clock()
-    line.exchange(payload, returned)
-    return clock() - before_s
+def _give(line: _Line) -> Flow:
+    """Send blocks until the other side has enough."""
+    flow, blocks, answer = Flow(), memoryview(bytearray(MAX_BLOCK_BYTES)), _MORE
+    while answer == _MORE:
+        for size in flow.permit():
+            line.send(blocks[:size])
+        answer = line.read(1)
+        flow.arrive()
+    line.flush()
+    return flow
 
 
-def _burst_bytes(line: _Line, clock: Clock, latency_s: float) -> int:
-    """Choose a payload that fits into the budget, from the best of some short tries."""
-    tries = _repeat(lambda: _burst(line, MIN_BURST_BYTES, clock), clock, NUM_TRIES, 1, TRIES_BUDGET_S)
-    affordable = _bandwidth(MIN_BURST_BYTES, min(tries) / 2, latency_s) * BURSTS_BUDGET_S / (2 * NUM_BURSTS)
-    return int(min(MAX_BURST_BYTES, max(MIN_BURST_BYTES, affordable)))
-
-
-def _bandwidth(num_bytes: int, one_way_s: float, latency_s: float) -> float:
-    """Return the rate after the latency, which noise must not make larger than most of the time."""
-    return num_bytes / max(one_way_s - latency_s, one_way_s / 4, 1e-9)
+def _take(line: _Line, budget_s: float) -> Meter:
+    """Take blocks until there are enough, then those that are still on their way."""
+    flow, meter, blocks = Flow(), Meter(budget_s), memoryview(bytearray(MAX_BLOCK_BYTES))
+    while not meter.is_enough():
+        for size in flow.permit():
+            line.post(blocks[:size])
+        at_s = line.wait()
+        flow.arrive()
+        meter.arrived(at_s, flow.arrived_bytes)
+        line.send(_ENOUGH if meter.is_enough() else _MORE)
+    for _ in range(flow.num_on_way):
+        line.wait()
+    line.flush()
+    return meter
