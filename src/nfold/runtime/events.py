@@ -38,10 +38,31 @@ class JobSettings:
     """As declared; None: the machine that the coordinator runs on. Links are measured all the same."""
     nodes: tuple[str, ...] = ()
     """Node of each rank, dedicated servers last; empty: all ranks on the only node."""
+    first_step_limit_s: float = 300.0
+    """A plan whose step is predicted to take longer is refused."""
+    trials: "tuple[Trial, ...]" = ()
+    """Plans to try one after another with the same ranks, instead of one job."""
 
     @property
     def world_size(self) -> int:
         """Ranks to start."""
+        return self.workers + self.servers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """A few steps under one plan."""
+
+    strategy: str
+    workers: int
+    servers: int = 0
+    steps: int = 20
+    link_bytes_per_s: float | None = None
+    """Give every node's uplink and downlink this rate first (emulated clusters); None: leave them."""
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that take part."""
         return self.workers + self.servers
 
 
@@ -171,4 +192,48 @@ class Failed:
     """For the log: tracebacks of the ranks."""
 
 
-Command = Order | SetTimer | Planned | StepDone | Evaluated | KeepCheckpoint | Finished | Failed
+@dataclass(frozen=True, slots=True)
+class SetLinks:
+    """Give every emulated link another rate before anything else is sent."""
+
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlanned:
+    """What follows belongs to this trial."""
+
+    index: int
+    known: Known
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRefused:
+    """The trial cannot be run."""
+
+    index: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDone:
+    """All steps of the trial are done."""
+
+    index: int
+    usage: tuple[RankUsage, ...]
+
+
+Command = (
+    Order
+    | SetTimer
+    | Planned
+    | StepDone
+    | Evaluated
+    | KeepCheckpoint
+    | SetLinks
+    | TrialPlanned
+    | TrialRefused
+    | TrialDone
+    | Finished
+    | Failed
+)

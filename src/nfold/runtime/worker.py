@@ -159,6 +159,8 @@ class Worker:
                 self._do_checkpoint(order)
             case "finish":
                 self._do_finish(order)
+            case "drop":
+                self._do_drop()
             case unknown:
                 raise InternalError(f"the coordinator gave the order {unknown!r}, which no rank knows")
 
@@ -299,6 +301,14 @@ class Worker:
             model = plain_model(whole) if whole is not None else b""
             usage = codec.encode(self._usage(self._replica.plan))
         self._channel.send({"is": "finished", "usage": usage}, model)
+
+    def _do_drop(self) -> None:
+        """Forget the plan and what was trained under it; another plan may follow."""
+        self._pause()
+        usage = codec.encode(self._usage(self._the_replica.plan))
+        self._the_replica.close()
+        self._replica = None
+        self._channel.send({"is": "dropped", "usage": usage})
 
     def _pause(self) -> None:
         self._flush()

@@ -1,0 +1,46 @@
+"""Sends orders to ranks and waits for what they answer, as steps of the coordinator's generator."""
+
+from collections.abc import Generator
+from typing import Any
+
+from nfold.runtime import events as ev
+from nfold.runtime.postmortem import Postmortem
+
+Flow = Generator[list[ev.Command], ev.Event, Any]
+
+
+class Asking:
+    """Orders and replies; the post-mortem learns what everybody was told to do."""
+
+    def __init__(self, postmortem: Postmortem) -> None:
+        self._postmortem = postmortem
+
+    def ask(
+        self,
+        ranks: tuple[int, ...],
+        message: dict[str, Any],
+        reply: str,
+        blob: bytes = b"",
+        before: list[ev.Command] | None = None,
+    ) -> Flow:
+        """Send one order to ranks and return each one's reply."""
+        return (yield from self.collect(ranks, [*(before or []), ev.Order(ranks, message, blob)], reply))
+
+    def collect(self, ranks: tuple[int, ...], commands: list[ev.Command], reply: str) -> Flow:
+        """Send commands and return the reply of each of these ranks.
+
+        Raises:
+            KeyboardInterrupt: the user wants to stop.
+        """
+        for command in commands:
+            if isinstance(command, ev.Order):
+                self._postmortem.ordered(command.message["do"])
+        replies: dict[int, dict[str, Any]] = {}
+        while len(replies) < len(ranks):
+            event = yield commands
+            commands = []
+            if isinstance(event, ev.Interrupted):
+                raise KeyboardInterrupt
+            if isinstance(event, ev.Received) and event.message["is"] == reply:
+                replies[event.rank] = event.message
+        return replies

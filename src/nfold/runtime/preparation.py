@@ -1,0 +1,236 @@
+"""From ranks that have just said hello to a plan: load, profile, wire, probe, pace, search."""
+
+from collections.abc import Generator
+from typing import Any
+
+from nfold.core import codec
+from nfold.core.cluster import Cluster, Node
+from nfold.core.graph import ModelGraph
+from nfold.core.plan import Plan
+from nfold.core.profile import Profile
+from nfold.errors import PlanError, ProgramError
+from nfold.planning.facts import Facts, fair_threads
+from nfold.planning.search import check, plan
+from nfold.runtime import events as ev
+from nfold.runtime.asking import Asking, Flow
+from nfold.runtime.measuring import Probe, tournament, with_links, with_paces
+from nfold.transport.probe import ProbedPair
+
+Ready = dict[str, Any]
+"""What a rank told of the program: samples, batch size, epochs, chunks."""
+
+
+class Preparation:
+    """What is measured and decided before the ranks build, for one choice of workers and servers."""
+
+    def __init__(self, settings: ev.JobSettings, cores: int, asking: Asking) -> None:
+        self._settings, self._cores, self._asking = settings, cores, asking
+
+    def load_order(self) -> dict[str, Any]:
+        """Return the order that makes every rank load the program."""
+        overrides = {"seed": self._settings.seed, "chunks": self._settings.chunks}
+        return {
+            "do": "load",
+            "threads": min(self._threads_of(rank) for rank in range(self._settings.world_size)),
+            "local_rank": 0,
+            "device": self._settings.device,
+            "overrides": {key: value for key, value in overrides.items() if value is not None},
+        }
+
+    def check_ready(self, ready: dict[int, Ready]) -> Ready:
+        """Compare what the ranks found; all must see the same program.
+
+        Raises:
+            ProgramError: they do not, or the batch is larger than the data.
+        """
+        first = {**ready[0], "chunks": ready[0]["chunks"] or self._settings.default_chunks}
+        for rank, other in ready.items():
+            for key, what in (("num_samples", "samples of train_data()"), ("weights", "first weights (a checksum)")):
+                if other[key] != first[key]:
+                    raise ProgramError(
+                        f"ranks 0 and {rank} built different programs: {what} are {first[key]} and {other[key]}. "
+                        "Everything random in model() and train_data() must follow from the seed."
+                    )
+        if first["batch_size"] > first["num_samples"]:
+            raise ProgramError(
+                f"batch_size is {first['batch_size']}, but train_data() has only {first['num_samples']} samples. "
+                f"Use a batch size of at most {first['num_samples']}."
+            )
+        return first
+
+    def measure(self, ready: Ready) -> Flow:
+        """Return all that is known of program and machines, by measuring. The ranks are wired afterwards.
+
+        Raises:
+            PlanError: what the user wants makes no sense for this program.
+        """
+        graph, profiles, cluster = yield from self.profile(ready)
+        check(self._facts(graph, profiles, cluster, ready), self._settings.strategy)
+        yield from self.wire()
+        cluster = yield from self.meet(profiles, cluster, ready)
+        return ev.Known(graph=graph, profiles=profiles, cluster=cluster)
+
+    def profile(
+        self, ready: Ready
+    ) -> Generator[list[ev.Command], ev.Event, tuple[ModelGraph, dict[int, Profile], Cluster]]:
+        """Capture and time the program on one rank while the others rest."""
+        order = {
+            "do": "profile",
+            "chunk_sizes": self._profiled_sizes(ready),
+            "threads": self._profiled_threads(),
+            "own_threads": self._threads_of(self._profiler),
+        }
+        reply = (yield from self._asking.ask((self._profiler,), order, "profiled"))[self._profiler]
+        graph = codec.decode(ModelGraph, reply["graph"])
+        profiles = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
+        return graph, profiles, self._settings.cluster or Cluster(nodes=(codec.decode(Node, reply["node"]),))
+
+    def meet(
+        self,
+        profiles: dict[int, Profile],
+        cluster: Cluster,
+        ready: Ready,
+        before: tuple[ev.Command, ...] = (),
+    ) -> Generator[list[ev.Command], ev.Event, Cluster]:
+        """Probe the links between the nodes and let all workers compute at once; return the cluster as found."""
+        probed = yield from self._probe(cluster, list(before))
+        cluster = with_links(cluster, self._nodes(cluster), probed)
+        if self._settings.workers > 1 or self._settings.cluster:
+            cluster = yield from self._pace(cluster, profiles, ready, [] if probed else list(before))
+        return cluster
+
+    def wire(self) -> Flow:
+        """Connect every rank to every other."""
+        everyone = tuple(range(self._settings.world_size))
+        listening = yield from self._asking.ask(everyone, {"do": "listen"}, "listening")
+        addresses = [listening[rank]["address"] for rank in everyone]
+        yield from self._asking.ask(everyone, {"do": "connect", "addresses": addresses}, "connected")
+
+    def plan(self, known: ev.Known, ready: Ready) -> Plan:
+        """Return the plan.
+
+        Raises:
+            PlanError: nothing fits, or a step would take longer than anybody waits.
+        """
+        chosen = plan(self._facts(known.graph, known.profiles, known.cluster, ready), self._settings.strategy)
+        check_first_step(chosen, known.cluster, self._settings.first_step_limit_s)
+        return chosen
+
+    def _nodes(self, cluster: Cluster) -> tuple[str, ...]:
+        """Node of each rank."""
+        return self._settings.nodes or (cluster.nodes[0].name,) * self._settings.world_size
+
+    def _threads_of(self, rank: int) -> int:
+        """A rank's fair share of its node's cores."""
+        nodes, declared = self._settings.nodes, self._settings.cluster
+        if declared is None:
+            return max(1, self._cores // self._settings.world_size)
+        return max(1, int(declared.node(nodes[rank]).cores) // nodes.count(nodes[rank]))
+
+    @property
+    def _profiler(self) -> int:
+        """The worker that profiles: the first on a node with most cores, so that every number of threads is real."""
+        nodes, declared = self._settings.nodes, self._settings.cluster
+        if declared is None:
+            return 0
+        return max(range(self._settings.workers), key=lambda rank: declared.node(nodes[rank]).cores)
+
+    def _profiled_threads(self) -> list[int]:
+        """The shares of all ranks, one thread, and the whole node for a plain run."""
+        declared = self._settings.cluster
+        whole = self._cores if declared is None else int(declared.node(self._settings.nodes[self._profiler]).cores)
+        shares = {self._threads_of(rank) for rank in range(self._settings.world_size)}
+        return sorted({max(1, whole), 1, *shares}, reverse=True)
+
+    def _planned_threads(self, cluster: Cluster, profiles: dict[int, Profile], rank: int) -> int:
+        nodes = self._nodes(cluster)
+        return fair_threads(cluster.node(nodes[rank]).cores, nodes.count(nodes[rank]), profiles)
+
+    def _profiled_sizes(self, ready: Ready) -> list[int]:
+        """The whole batch, half of it, and a chunk of every number of workers that will be tried."""
+        batch = ready["batch_size"]
+        workers = {self._settings.workers, *(trial.workers for trial in self._settings.trials)}
+        counts = {1, 2, *({ready["chunks"]} if ready["chunks"] else workers)}
+        return sorted({-(-batch // count) for count in counts if count <= batch})
+
+    def _probe(
+        self, cluster: Cluster, before: list[ev.Command]
+    ) -> Generator[list[ev.Command], ev.Event, dict[Probe, ProbedPair]]:
+        """Probe all pairs of nodes, a round at a time."""
+        found: dict[Probe, ProbedPair] = {}
+        for pairs in tournament(self._nodes(cluster)):
+            orders = [
+                ev.Order((rank,), {"do": "probe", "peer": peer, "measures": rank == pair.measures})
+                for pair in pairs
+                for rank, peer in ((pair.measures, pair.echoes), (pair.echoes, pair.measures))
+            ]
+            ranks = tuple(rank for order in orders for rank in order.ranks)
+            replies = yield from self._asking.collect(ranks, [*before, *orders], "probed")
+            before = []
+            found |= {pair: codec.decode(ProbedPair, replies[pair.measures]["found"]) for pair in pairs}
+        return found
+
+    def _pace(
+        self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready, before: list[ev.Command]
+    ) -> Generator[list[ev.Command], ev.Event, Cluster]:
+        """Let all workers compute at once: what they slow each other down, and how unlike the nodes are."""
+        workers = tuple(range(self._settings.workers))
+        chunk_size = -(-ready["batch_size"] // (ready["chunks"] or self._settings.workers))
+        threads = [self._planned_threads(cluster, profiles, rank) for rank in workers]
+        orders = [
+            ev.Order((rank,), {"do": "pace", "chunk_size": chunk_size, "threads": threads[rank]}) for rank in workers
+        ]
+        replies = yield from self._asking.collect(workers, [*before, *orders], "paced")
+        paces_s = {rank: reply["pass_s"] for rank, reply in replies.items()}
+        return with_paces(cluster, self._nodes(cluster), threads, profiles, chunk_size, paces_s)
+
+    def _facts(self, graph: ModelGraph, profiles: dict[int, Profile], cluster: Cluster, ready: Ready) -> Facts:
+        return Facts(
+            graph=graph,
+            profiles=profiles,
+            cluster=cluster,
+            nodes=self._nodes(cluster),
+            workers=self._settings.workers,
+            servers=self._settings.servers,
+            batch_size=ready["batch_size"],
+            chunks=ready["chunks"],
+        )
+
+
+def build_order(known: ev.Known, chosen: Plan, total_steps: int) -> dict[str, Any]:
+    """Return the order that makes every rank of a plan build its part."""
+    seconds = known.profiles[chosen.threads[0]].operators_s(chosen.batch_size / chosen.chunks)
+    complete = all(operator.name in seconds for operator in known.graph.operators)
+    return {
+        "do": "build",
+        "graph": codec.encode(known.graph),
+        "plan": codec.encode(chosen),
+        "operator_seconds": {name: list(pair) for name, pair in seconds.items()} if complete else None,
+        "total_steps": total_steps,
+    }
+
+
+def check_first_step(chosen: Plan, cluster: Cluster, limit_s: float) -> None:
+    """Refuse a plan whose first step nobody would live to see.
+
+    Raises:
+        PlanError: with the estimate and the slowest link.
+    """
+    if chosen.predicted.step_s <= limit_s:
+        return
+    links = [
+        (
+            channel.bandwidth_bytes_per_s,
+            f"{node.name}'s {side} moves {channel.bandwidth_bytes_per_s * 8 / 1e6:.3g} Mbit/s",
+        )
+        for node in cluster.nodes
+        if node.name in chosen.nodes
+        for side, channel in (("uplink", node.uplink), ("downlink", node.downlink))
+        if channel is not None
+    ]
+    slowest = f"; {min(links)[1]}" if links else ""
+    raise PlanError(
+        f"the first step would take about {chosen.predicted.step_s:.0f} s, longer than the {limit_s:.0f} s allowed: "
+        f"{chosen.strategy} sends {chosen.predicted.sent_bytes_per_step / 1e6:.1f} MB a step{slowest}. "
+        f"Leave that node out, send less (another --strategy, a larger batch), or allow more (--first-step-within)."
+    )

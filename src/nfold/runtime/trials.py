@@ -1,0 +1,114 @@
+"""Several plans one after another with the same ranks: what a comparison needs, without starting anything twice.
+
+    load ─> profile ─> wire ─┬─> (links) ─> probe, pace ─> plan ─> build ─> until ─> drop ─┐
+                             └──────────────────── next trial ─────────────────────────────┘
+
+The first ranks of a trial are its workers, the next ones its dedicated servers; the others rest.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from nfold.core import codec
+from nfold.core.cluster import Cluster
+from nfold.core.graph import ModelGraph
+from nfold.core.plan import Plan
+from nfold.core.profile import Profile
+from nfold.core.trace import RankUsage
+from nfold.errors import PlanError
+from nfold.runtime import events as ev
+from nfold.runtime.asking import Asking, Flow
+from nfold.runtime.preparation import Preparation, Ready, build_order
+from nfold.runtime.progress import Progress
+
+
+def try_all(settings: ev.JobSettings, cores: int, asking: Asking, ready: Ready) -> Flow:
+    """Play every trial; the commands tell which of them steps belong to."""
+    everyone = tuple(range(settings.world_size))
+    preparation = Preparation(settings, cores, asking)
+    graph, profiles, declared = yield from preparation.profile(ready)
+    yield from preparation.wire()
+    trials = _Trials(settings, cores, asking, ready, graph, profiles, declared)
+    for index, trial in enumerate(settings.trials):
+        yield from trials.play(index, trial)
+    yield from asking.ask(everyone, {"do": "finish", "tag": 0}, "finished", b"", trials.take_unsaid())
+    return [ev.Finished()]
+
+
+class _Trials:
+    """What all trials share: the profile, and what each set of ranks found of links and paces."""
+
+    def __init__(
+        self,
+        settings: ev.JobSettings,
+        cores: int,
+        asking: Asking,
+        ready: Ready,
+        graph: ModelGraph,
+        profiles: dict[int, Profile],
+        declared: Cluster,
+    ) -> None:
+        self._settings, self._cores, self._asking, self._ready = settings, cores, asking, ready
+        self._graph, self._profiles, self._declared = graph, profiles, declared
+        self._met: dict[tuple[int, int, float | None], Cluster] = {}
+        self._link_bytes_per_s: float | None = None
+        self._unsaid: list[ev.Command] = []
+        """Goes out with the next order: a generator can speak only when it also listens."""
+
+    def take_unsaid(self) -> list[ev.Command]:
+        """Return what is still to be said, once."""
+        said, self._unsaid = self._unsaid, []
+        return said
+
+    def play(self, index: int, trial: ev.Trial) -> Flow:
+        """Measure, plan, build, train and forget."""
+        settings = replace(
+            self._settings,
+            strategy=trial.strategy,
+            workers=trial.workers,
+            servers=trial.servers,
+            nodes=self._settings.nodes[: trial.world_size],
+            trials=(),
+        )
+        preparation = Preparation(settings, self._cores, self._asking)
+        cluster = yield from self._meet(preparation, trial)
+        known = ev.Known(graph=self._graph, profiles=self._profiles, cluster=cluster)
+        try:
+            chosen = preparation.plan(known, self._ready)
+        except PlanError as error:
+            self._unsaid.append(ev.TrialRefused(index, str(error)))
+            return
+        known = replace(known, plan=chosen)
+        ranks = tuple(range(chosen.world_size))
+        before = [*self.take_unsaid(), ev.TrialPlanned(index, known)]
+        yield from self._asking.ask(ranks, build_order(known, chosen, trial.steps), "built", b"", before)
+        replies = yield from self._train(ranks, chosen, trial.steps)
+        self._unsaid.append(ev.TrialDone(index, tuple(_usage(replies[rank]) for rank in ranks)))
+
+    def _train(self, ranks: tuple[int, ...], chosen: Plan, steps: int) -> Flow:
+        """Play the steps, make the ranks forget, and return what each of them says at the end."""
+        progress = Progress(ranks, chosen, 0, -(-self._ready["num_samples"] // chosen.batch_size))
+        commands: list[ev.Command] = [ev.Order(ranks, {"do": "until", "step": steps})]
+        while progress.done < steps:
+            event = yield commands
+            commands = []
+            if isinstance(event, ev.Interrupted):
+                raise KeyboardInterrupt
+            if isinstance(event, ev.Received):
+                commands = progress.take(event)
+        return (yield from self._asking.ask(ranks, {"do": "drop"}, "dropped", b"", commands))
+
+    def _meet(self, preparation: Preparation, trial: ev.Trial) -> Flow:
+        """Probe and pace once for each set of ranks and speed of links."""
+        if trial.link_bytes_per_s is not None and trial.link_bytes_per_s != self._link_bytes_per_s:
+            self._link_bytes_per_s = trial.link_bytes_per_s
+            self._unsaid.append(ev.SetLinks(trial.link_bytes_per_s))
+        key = (trial.workers, trial.servers, self._link_bytes_per_s)
+        if key not in self._met:
+            before = tuple(self.take_unsaid())
+            self._met[key] = yield from preparation.meet(self._profiles, self._declared, self._ready, before)
+        return self._met[key]
+
+
+def _usage(reply: dict[str, Any]) -> RankUsage:
+    return codec.decode(RankUsage, reply["usage"])
