@@ -26,7 +26,17 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 POLL_S = 0.2
 """While ranks start: how often to look whether one has died before it could say so."""
 
-Step = ev.Planned | ev.StepDone | ev.Evaluated | ev.KeepCheckpoint | ev.Finished
+Step = (
+    ev.Planned
+    | ev.StepDone
+    | ev.Evaluated
+    | ev.KeepCheckpoint
+    | ev.SetLinks
+    | ev.TrialPlanned
+    | ev.TrialRefused
+    | ev.TrialDone
+    | ev.Finished
+)
 
 
 class Session:
@@ -125,7 +135,7 @@ class Session:
             if isinstance(event, ev.Interrupted):
                 raise KeyboardInterrupt
             if isinstance(event, ev.Left):
-                raise WorkerLost(f"rank {event.rank} {event.status} while it started. See the log.")
+                raise WorkerLost(f"rank {event.rank} {event.status} while it started.")
             if isinstance(event, ev.Received) and event.message["is"] == "hello":
                 places[event.rank] = (event.message["host"], event.message["pid"])
         return places
@@ -134,10 +144,10 @@ class Session:
         for rank in sorted(missing):
             how = self._launcher.ended(rank, 0.0)
             if how is not None:
-                raise WorkerLost(f"rank {rank} {how} before it reached the coordinator. See the log.")
+                raise WorkerLost(f"rank {rank} {how} before it reached the coordinator.")
         if self._clock() > deadline_s:
             names = ", ".join(map(str, sorted(missing)))
-            raise RunError(f"rank {names} did not start within {BOOT_TIMEOUT_S:.0f} s. See the log.")
+            raise RunError(f"rank {names} did not start within {BOOT_TIMEOUT_S:.0f} s.")
 
     def _send(self, order: ev.Order) -> None:
         for rank in order.ranks:
