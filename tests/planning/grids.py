@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph, Operator, Parameter, Statistic, Tensor
-from nfold.core.placement import Placement, Reduction, Share
+from nfold.core.placement import Placement, Reduction
 from nfold.core.profile import ChunkTiming, OperatorProfile, Profile, Timing
-from nfold.planning.buckets import buckets_of, whole_parameter_shares
+from nfold.planning.buckets import bounds, buckets_of, cut_shares
 from nfold.planning.facts import Facts
-from nfold.planning.reductions import equal_shares
 
 ITEM_BYTES = {"float32": 4, "float64": 8}
 
@@ -198,15 +197,11 @@ def grids(draw: st.DrawFn) -> tuple[ModelGraph, Placement, tuple[Reduction, ...]
     route = draw(st.sampled_from(["ring", "server"]))
     reductions = buckets_of(graph, placement, route, draw(st.sampled_from([1, 24, 1 << 40])))
     pieces = draw(st.sampled_from([0, 1, 2, 5]))
-    serving = tuple(sorted(draw(st.sets(ranks, min_size=1))))
-    whole = draw(st.booleans())
-    return graph, placement, tuple(replace(each, **_cut(each, graph, serving, pieces, whole)) for each in reductions)
-
-
-def _cut(reduction: Reduction, graph: ModelGraph, ranks: tuple[int, ...], pieces: int, whole: bool) -> dict[str, Any]:
-    shares: tuple[Share, ...] = ()
-    if reduction.route == "server" and whole:
-        shares = whole_parameter_shares(reduction, graph, ranks)
-    elif reduction.route == "server":
-        shares = tuple(share for share in equal_shares(reduction.num_elements, ranks) if share.stop > share.start)
-    return {"piece_elements": pieces, "shares": shares}
+    weights = draw(st.dictionaries(ranks, st.sampled_from([1.0, 1.0, 0.3, 2.5]), min_size=1))
+    rounds, whole = draw(st.sampled_from([1, 1, 2, 5])), draw(st.booleans())
+    cut = tuple(
+        cut_shares(each, weights, rounds, bounds(each, graph) if whole else ()) if each.route == "server" else ()
+        for each in reductions
+    )
+    shared = zip(reductions, cut, strict=True)
+    return graph, placement, tuple(replace(each, piece_elements=pieces, shares=shares) for each, shares in shared)

@@ -37,6 +37,7 @@ class Referee:
         self._left = [{task.id: task for task in rank.tasks if task.kind not in LANE} for rank in schedule.ranks]
         self._wire: dict[tuple[int, int, int], tuple[Task, object]] = {}
         self._has: list[set[object]] = [set() for _ in schedule.ranks]
+        self._held: dict[tuple[int, int], Numbers] = {}
         self._rows: list[set[tuple[str, int]]] = [set() for _ in schedule.ranks]
         self.gradients = [self._zeros() for _ in schedule.ranks]
         self.values: list[dict[str, list[int | None]]] = [
@@ -73,6 +74,7 @@ class Referee:
         stuck = [task.name for tasks in (*self._lane, *(left.values() for left in self._left)) for task in tasks]
         assert not stuck, f"deadlock: {stuck}"
         assert not self._wire, "sent, but never received"
+        assert not self._held, "kept aside, but never added"
 
     def _moves(self, rank: int) -> list[tuple[int, Task]]:
         tasks = [*self._lane[rank][:1], *self._left[rank].values()]
@@ -141,7 +143,11 @@ class Referee:
         for name, reduction in self._reductions.items():
             if task.reduction not in (name, "*"):
                 continue
-            for start, stop in self._updates(rank, reduction):
+            updates = self._updates(rank, reduction)
+            if task.reduction == name:
+                assert (task.start, task.stop) in updates
+                updates = [(task.start, task.stop)]
+            for start, stop in updates:
                 self.values[rank][name][start:stop] = self.gradients[rank][name][start:stop]
 
     def _updates(self, rank: int, reduction: Reduction) -> list[tuple[int, int]]:
@@ -182,6 +188,11 @@ class Referee:
             self._rows[rank].add((task.buffer, task.chunk))
         else:
             assert isinstance(data, list)
+            if task.onto >= 0:
+                data = [old + new for old, new in zip(self._held.pop((rank, task.onto)), data, strict=True)]
+            if task.combine == "hold":
+                self._held[rank, task.id] = data
+                return
             buffer = (self.values if kind == "value" else self.gradients)[rank][name]
             before = buffer[task.start : task.stop]
             added = [(old or 0) + new for old, new in zip(before, data, strict=True)]

@@ -7,7 +7,7 @@ from grids import chain, grids, model, parameter, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nfold.planning.buckets import backward_order, bounds, buckets_of, fill_buckets, whole_parameter_shares
+from nfold.planning.buckets import backward_order, bounds, buckets_of, cut_shares, fill_buckets
 from nfold.planning.reductions import equal_shares
 
 
@@ -79,21 +79,37 @@ def test_equal_shares_cover_a_bucket_and_differ_by_one_element_at_most(num_eleme
     assert max(sizes) - min(sizes) <= 1
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 6))
-def test_whole_parameter_shares_cover_a_bucket_and_cut_no_parameter(sizes, num_ranks):
+WEIGHTS = st.lists(st.sampled_from([0.0, 0.1, 1.0, 1.0, 7.5]), min_size=1, max_size=6).filter(any)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), WEIGHTS, st.integers(1, 9), st.booleans())
+def test_shares_cover_a_bucket_once_and_none_is_empty(sizes, weights, rounds, whole):
     graph = chain(*sizes)
     (bucket,) = fill_buckets(graph, (0,), "server", 1 << 30)
-    shares = whole_parameter_shares(bucket, graph, tuple(range(num_ranks)))
+    borders = bounds(bucket, graph) if whole else ()
+    shares = cut_shares(bucket, dict(enumerate(weights)), rounds, borders)
     ends = [0, *(share.stop for share in shares)]
     assert [share.start for share in shares] == ends[:-1]
     assert ends[-1] == bucket.num_elements
-    assert set(ends) <= set(bounds(bucket, graph))
     assert all(share.stop > share.start for share in shares)
+    assert all(weights[share.rank] > 0 for share in shares)
+    if whole:
+        assert set(ends) <= set(borders), "no parameter is cut"
+    else:
+        for rank, weight in enumerate(weights):
+            own = sum(share.stop - share.start for share in shares if share.rank == rank)
+            assert abs(own - bucket.num_elements * weight / sum(weights)) <= rounds, "rounding, once in each round"
 
 
 @pytest.mark.parametrize(("sizes", "cuts"), [((4, 4, 4, 4), [0, 8, 16]), ((2, 14), [0, 14, 16]), ((16,), [0, 16])])
 def test_whole_parameter_shares_by_hand(sizes, cuts):
     graph = chain(*sizes)
     (bucket,) = fill_buckets(graph, (0, 1), "server", 1 << 30)
-    shares = whole_parameter_shares(bucket, graph, (0, 1))
+    shares = cut_shares(bucket, {0: 1.0, 1: 1.0}, borders=bounds(bucket, graph))
     assert [0, *(share.stop for share in shares)] == cuts
+
+
+def test_each_round_has_a_share_of_every_rank():
+    (bucket,) = fill_buckets(chain(12), (0, 1), "server", 1 << 30)
+    shares = cut_shares(bucket, {0: 1.0, 1: 2.0, 2: 0.0}, rounds=2)
+    assert [(share.rank, share.start, share.stop) for share in shares] == [(0, 0, 2), (1, 2, 6), (0, 6, 8), (1, 8, 12)]

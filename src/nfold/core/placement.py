@@ -42,7 +42,7 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """Elements [start, stop) of a bucket that one rank sums."""
+    """Elements [start, stop) of a bucket that one rank sums. A rank may have several."""
 
     rank: int
     start: int
@@ -54,7 +54,8 @@ class Reduction:
     """How one bucket of gradients becomes updated parameters.
 
     `local`: the only owner updates. `ring`: every member sums its share in a ring pass, the sums go round once
-    more, and every member updates. `server`: the ranks in `shares` sum, update and send the values back.
+    more, and every member updates. `server`: the ranks in `shares` sum, update and send the values back, share by
+    share, so that one share is pushed while another is updated and a third is pulled.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Reduction:
     """Ranks that compute a gradient for it, ascending."""
     route: Route
     shares: tuple[Share, ...] = ()
+    """Of route `server`: in the order of their elements, together the whole bucket, none empty."""
     piece_elements: int = 0
     """Largest message; a share is sent in pieces so that sending, summing and receiving overlap. 0: whole shares."""
 

@@ -50,8 +50,12 @@ class Task:
     `activation-gradient/TENSOR`."""
     start: int = 0
     stop: int = 0
-    """Elements of the buffer; both 0 for an activation, whose size follows from its chunk."""
-    combine: Literal["copy", "add"] = "copy"
+    """Elements of the buffer, of an UPDATE those of its bucket; both 0 for an activation, whose size follows from its
+    chunk."""
+    combine: Literal["copy", "add", "hold"] = "copy"
+    """What a RECV does with its bytes: over the buffer, added to it, or kept aside for the RECV that names it."""
+    onto: int = -1
+    """The RECV whose bytes were kept aside and are added to this one's first."""
     payload_bytes: int = 0
     """For a full batch."""
 

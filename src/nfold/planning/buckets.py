@@ -1,5 +1,8 @@
 """Joins parameters into buckets, last layers first, so that a bucket can travel while earlier layers are computed."""
 
+import math
+from collections.abc import Mapping
+
 from nfold.core.graph import ModelGraph, Parameter
 from nfold.core.placement import Placement, Reduction, Route, Share
 
@@ -57,13 +60,35 @@ def bounds(reduction: Reduction, graph: ModelGraph) -> tuple[int, ...]:
     return tuple(offsets)
 
 
-def whole_parameter_shares(reduction: Reduction, graph: ModelGraph, ranks: tuple[int, ...]) -> tuple[Share, ...]:
-    """Cut a bucket between parameters, as near to equal shares as they allow; some ranks may get nothing."""
-    offsets = bounds(reduction, graph)
-    targets = [reduction.num_elements * index / len(ranks) for index in range(len(ranks) + 1)]
-    cuts = [min(offsets, key=lambda offset: abs(offset - target)) for target in targets]
+def cut_shares(
+    reduction: Reduction, weights: Mapping[int, float], rounds: int = 1, borders: tuple[int, ...] = ()
+) -> tuple[Share, ...]:
+    """Cut a bucket into rounds, and each round into one share per rank.
+
+    Args:
+        reduction: the bucket.
+        weights: of each rank that serves; who has none gets nothing.
+        rounds: while one is pushed, the one before is updated and pulled.
+        borders: where cuts are allowed, the bucket's two ends among them; empty: anywhere.
+
+    Returns:
+        Shares as near to the weights as the borders allow; none is empty, together they are the bucket.
+    """
+    total = sum(weights.values())
+    targets, ranks = [0.0], []
+    for number in range(rounds):
+        passed = 0.0
+        for rank, weight in weights.items():
+            passed += weight
+            targets.append(reduction.num_elements * (number + passed / total) / rounds)
+            ranks.append(rank)
+    cuts = [_nearest(target, borders) for target in targets[:-1]] + [reduction.num_elements]
     shares = zip(ranks, cuts[:-1], cuts[1:], strict=True)
     return tuple(Share(rank=rank, start=start, stop=stop) for rank, start, stop in shares if stop > start)
+
+
+def _nearest(target: float, borders: tuple[int, ...]) -> int:
+    return min(borders, key=lambda border: abs(border - target)) if borders else math.floor(target + 0.5)
 
 
 def backward_order(graph: ModelGraph) -> list[Parameter]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nfold.core.graph import ModelGraph, Tensor
-from nfold.core.placement import Placement, Reduction, chunk_sizes
+from nfold.core.placement import Placement, Reduction, Share, chunk_sizes
 from nfold.core.schedule import (
     RankSchedule,
     Schedule,
@@ -80,7 +80,6 @@ class _Compiler:
         self._users: dict[tuple[str, int], list[Cell]] = {}
         self._signals: dict[Cell, list[Signal]] = defaultdict(list)
         self._ready: dict[str, dict[int, tuple[int, ...]]] = {}
-        self._updated: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
 
     def compile(self) -> Schedule:
         """Expand cells, then reductions, then statistics."""
@@ -266,38 +265,49 @@ class _Compiler:
         if self._graph.update_scope == "model":
             self._add_joint_updates()
             return
+        updated: dict[str, dict[Share, tuple[int, ...]]] = defaultdict(dict)
         for reduction in self._reductions:
-            for rank, events in self._sums(reduction).items():
-                self._add(rank, "UPDATE", name=f"UPDATE {reduction.name}", after=events, reduction=reduction.name)
-                if reduction.route == "server":
-                    self._updated[reduction.name][rank] = (self._tasks[rank][-1].id,)
+            for share, events in self._sums(reduction):
+                updated[reduction.name][share] = (self._add_update(reduction, share, events).id,)
         for reduction in self._reductions:
             if reduction.route == "server":
-                messages.pull(reduction, self._updated[reduction.name], self._network)
+                messages.pull(reduction, updated[reduction.name], self._network)
 
-    def _sums(self, reduction: Reduction) -> Mapping[int, tuple[int, ...]]:
+    def _add_update(self, reduction: Reduction, share: Share, after: tuple[int, ...]) -> Task:
+        return self._add(
+            share.rank,
+            "UPDATE",
+            name=f"UPDATE {reduction.name}",
+            after=after,
+            reduction=reduction.name,
+            start=share.start,
+            stop=share.stop,
+        )
+
+    def _sums(self, reduction: Reduction) -> list[tuple[Share, tuple[int, ...]]]:
+        """Return what each rank updates, and the events after which it is summed there."""
         ready = self._ready[reduction.name]
-        if reduction.route == "ring":
-            return messages.ring(reduction, ready, self._network)
         if reduction.route == "server":
-            return messages.push(reduction, ready, self._network)
-        return ready
+            return list(messages.push(reduction, ready, self._network).items())
+        sums = messages.ring(reduction, ready, self._network) if reduction.route == "ring" else ready
+        return [(Share(rank=rank, start=0, stop=reduction.num_elements), events) for rank, events in sums.items()]
 
     def _add_joint_updates(self) -> None:
         """An optimizer that must see all parameters at once updates each rank's buckets in one task."""
         events: dict[int, list[int]] = defaultdict(list)
         for reduction in self._reductions:
-            for rank, after in self._sums(reduction).items():
-                events[rank].extend(after)
-        for rank, sums in sorted(events.items()):
-            self._add(rank, "UPDATE", name="UPDATE", after=tuple(dict.fromkeys(sums)), reduction=ALL_REDUCTIONS)
+            for share, after in self._sums(reduction):
+                events[share.rank].extend(after)
+        updated = {
+            rank: self._add(
+                rank, "UPDATE", name="UPDATE", after=tuple(dict.fromkeys(sums)), reduction=ALL_REDUCTIONS
+            ).id
+            for rank, sums in sorted(events.items())
+        }
         for reduction in self._reductions:
             if reduction.route == "server":
-                updated = {share.rank: (self._last_update(share.rank),) for share in reduction.shares}
-                messages.pull(reduction, updated, self._network)
-
-    def _last_update(self, rank: int) -> int:
-        return next(task.id for task in reversed(self._tasks[rank]) if task.kind == "UPDATE")
+                every = {share: (updated[share.rank],) for share in reduction.shares}
+                messages.pull(reduction, every, self._network)
 
     # Batch statistics
 

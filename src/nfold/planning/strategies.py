@@ -1,18 +1,21 @@
 """The ways to spread a step that nfold knows. Adding one is one class here and one name in STRATEGIES."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from nfold.core.placement import Placement, Reduction, Share
+from nfold.core.placement import Placement, Reduction
 from nfold.errors import PlanError
-from nfold.planning.buckets import fill_buckets, whole_parameter_shares
+from nfold.planning.buckets import bounds, cut_shares, fill_buckets
 from nfold.planning.facts import Facts, Proposal
-from nfold.planning.reductions import equal_shares
 
 NUM_BUCKETS = 4
 LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = 1 << 20, 25 << 20
 """A bucket is a fourth of the gradients within these bounds: enough to overlap, not so many that latency counts."""
+SERVER_ROUNDS = (4, 8, 16, 32)
+"""Into how many rounds of pushing, updating and pulling the whole model may be cut: many overlap better, few cost less.
+Which one is taken does not change the result, so the simulator may choose."""
+LEAST_SHARE_BYTES = 1 << 14
 
 
 class Strategy(Protocol):
@@ -84,8 +87,7 @@ class ParameterServer:
         if facts.workers == 1 and not facts.servers:
             yield _data_parallel(facts, local_buckets(facts))
             return
-        buckets = fill_buckets(facts.graph, members, "server", _bucket_bytes(facts))
-        yield _data_parallel(facts, _shared(facts, buckets, ranks))
+        yield from _served(facts, dict.fromkeys(ranks, 1.0))
 
 
 STRATEGIES: tuple[Strategy, ...] = (Single(), Ring(), ParameterServer())
@@ -125,15 +127,33 @@ def _bucket_bytes(facts: Facts) -> int:
     return max(LEAST_BUCKET_BYTES, min(MOST_BUCKET_BYTES, facts.graph.parameter_bytes // NUM_BUCKETS))
 
 
-def _shared(facts: Facts, buckets: tuple[Reduction, ...], ranks: tuple[int, ...]) -> tuple[Reduction, ...]:
-    """Give each serving rank its share of every bucket."""
+def _served(facts: Facts, weights: Mapping[int, float]) -> Iterator[Proposal]:
+    """Propose servers with these weights, in few rounds and in many; a small model has no room for many."""
+    buckets = fill_buckets(facts.graph, tuple(range(facts.workers)), "server", _bucket_bytes(facts))
+    whole = facts.graph.update_scope == "parameter"
+    seen: set[tuple[Reduction, ...]] = set()
+    for rounds in SERVER_ROUNDS:
+        reductions = tuple(
+            replace(
+                bucket,
+                shares=cut_shares(
+                    bucket,
+                    weights,
+                    _rounds(facts, bucket, rounds, len(weights)),
+                    bounds(bucket, facts.graph) if whole else (),
+                ),
+            )
+            for bucket in buckets
+        )
+        if reductions not in seen:
+            seen.add(reductions)
+            yield _data_parallel(facts, reductions)
 
-    def shares(bucket: Reduction) -> tuple[Share, ...]:
-        if facts.graph.update_scope == "element":
-            return tuple(share for share in equal_shares(bucket.num_elements, ranks) if share.stop > share.start)
-        return whole_parameter_shares(bucket, facts.graph, ranks)
 
-    return tuple(replace(bucket, shares=shares(bucket)) for bucket in buckets)
+def _rounds(facts: Facts, bucket: Reduction, rounds: int, num_serving: int) -> int:
+    """A bucket's part of the rounds in which the whole model is reduced."""
+    part = round(rounds * bucket.num_bytes / facts.graph.parameter_bytes)
+    return max(1, min(part, bucket.num_bytes // (num_serving * LEAST_SHARE_BYTES)))
 
 
 def named(name: str) -> Strategy:

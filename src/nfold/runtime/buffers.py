@@ -1,5 +1,6 @@
 """Where the bytes of messages lie: flat buckets of gradients and values that parameters are views of."""
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -52,6 +53,10 @@ class _Region:
     flat: torch.Tensor
     base: int
 
+    @property
+    def end(self) -> int:
+        return self.base + self.flat.numel()
+
     def cut(self, start: int, stop: int) -> torch.Tensor:
         return self.flat[start - self.base : stop - self.base]
 
@@ -69,7 +74,7 @@ class Buffers:
         device: torch.device,
     ) -> None:
         self._device = device
-        self._regions: dict[str, _Region] = {}
+        self._regions: dict[str, list[_Region]] = {}
         self._scratch: dict[int, torch.Tensor] = {}
         self._wires: dict[int, memoryview] = {}
         self._sizes = {name: parameter.numel() for name, parameter in parameters.items()}
@@ -79,11 +84,12 @@ class Buffers:
                 self._allocate(rank, reduction, parameters)
         for group in groups:
             flat = torch.zeros(num_chunks * group.num_elements, dtype=DTYPES[group.dtype], device=device)
-            self._regions[group.name] = _Region(flat, 0)
+            self._regions[group.name] = [_Region(flat, 0)]
 
     def flat(self, buffer: str, start: int, stop: int) -> torch.Tensor:
         """Return elements of a buffer."""
-        return self._regions[buffer].cut(start, stop)
+        regions = self._regions[buffer]
+        return regions[bisect_right(regions, start, key=_base) - 1].cut(start, stop)
 
     def zero_gradients(self) -> None:
         """Empty every bucket before the first backward of a step, and put back views that were replaced.
@@ -99,9 +105,10 @@ class Buffers:
                     f"something replaced the data of {name}; with a parameter server its values lie where the server's "
                     "messages arrive. Change them in place (copy_), or use --strategy ring."
                 )
-        for name, region in self._regions.items():
+        for name, regions in self._regions.items():
             if name.startswith("gradient/"):
-                region.flat.zero_()
+                for region in regions:
+                    region.flat.zero_()
 
     def outgoing(self, task: Task) -> memoryview:
         """Return the bytes that a SEND takes."""
@@ -121,7 +128,11 @@ class Buffers:
 
     def combine(self, task: Task) -> None:
         """Take in what a RECV brought."""
+        if task.onto >= 0:
+            self._scratch[task.id].add_(self._scratch[task.onto])
         data = self.flat(task.buffer, task.start, task.stop)
+        if task.combine == "hold":
+            return
         if task.combine == "add":
             data.add_(self._scratch[task.id].to(data.device))
         elif not data.is_cpu:
@@ -135,29 +146,25 @@ class Buffers:
 
     def _allocate(self, rank: int, reduction: Reduction, parameters: Mapping[str, nn.Parameter]) -> None:
         member = rank in reduction.members
-        share = next((share for share in reduction.shares if share.rank == rank), None)
-        if not member and share is None:
+        served = [(share.start, share.stop) for share in reduction.shares if share.rank == rank]
+        ranges = [(0, reduction.num_elements)] if member else _joined(served)
+        if not ranges:
             return
-        start, stop = (0, reduction.num_elements) if member or share is None else (share.start, share.stop)
-        dtype = DTYPES[reduction.dtype]
-        gradient = _Region(torch.zeros(stop - start, dtype=dtype, device=self._device), start)
-        self._regions[f"gradient/{reduction.name}"] = gradient
+        self._regions[f"gradient/{reduction.name}"] = self._regions_of(reduction, ranges)
         if reduction.route == "server":
-            value = _Region(torch.empty(stop - start, dtype=dtype, device=self._device), start)
-            self._regions[f"value/{reduction.name}"] = value
-            self._fill(value, reduction, parameters, start, stop)
+            values = self._regions_of(reduction, ranges)
+            self._regions[f"value/{reduction.name}"] = values
+            for value in values:
+                self._fill(value, reduction, parameters)
         if member:
             self._attach(reduction, parameters)
 
-    def _fill(
-        self,
-        value: _Region,
-        reduction: Reduction,
-        parameters: Mapping[str, nn.Parameter],
-        start: int,
-        stop: int,
-    ) -> None:
-        for piece in pieces(reduction, self._sizes, start, stop):
+    def _regions_of(self, reduction: Reduction, ranges: list[tuple[int, int]]) -> list[_Region]:
+        dtype = DTYPES[reduction.dtype]
+        return [_Region(torch.zeros(stop - start, dtype=dtype, device=self._device), start) for start, stop in ranges]
+
+    def _fill(self, value: _Region, reduction: Reduction, parameters: Mapping[str, nn.Parameter]) -> None:
+        for piece in pieces(reduction, self._sizes, value.base, value.end):
             source = parameters[piece.name].detach().reshape(-1)[piece.start : piece.stop]
             value.cut(piece.offset, piece.offset + piece.stop - piece.start).copy_(source)
 
@@ -172,6 +179,21 @@ class Buffers:
                 parameter.data = self.flat(f"value/{reduction.name}", *where).view(parameter.shape)
             pointer = parameter.data_ptr() if reduction.route == "server" and parameter.numel() else None
             self._views.append((parameter, gradient, pointer, piece.name))
+
+
+def _base(region: _Region) -> int:
+    return region.base
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join ranges that touch; they come in ascending order."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return joined
 
 
 def as_bytes(tensor: torch.Tensor) -> memoryview:

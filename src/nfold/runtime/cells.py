@@ -27,7 +27,7 @@ from nfold.program import Program
 from nfold.runtime.buffers import Buffers, as_bytes
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Emit
-from nfold.runtime.updates import Updater
+from nfold.runtime.updates import UpdateKey, Updater
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Cells:
         reductions: tuple[Reduction, ...],
         groups: tuple[StatisticsGroup, ...],
         buffers: Buffers,
-        updaters: dict[str, Updater],
+        updaters: dict[UpdateKey, Updater],
         sampler: Sampler,
         loader: ChunkLoader,
         recorder: StatisticsRecorder | None,
@@ -117,9 +117,9 @@ class Cells:
             self._backward(task, emit)
         elif task.reduction in self._groups:
             self._fold(self._groups[task.reduction])
-        elif task.reduction in self._updaters:
-            self._updaters[task.reduction].step()
-            self._updaters[task.reduction].keep_values()
+        elif updater := self._updaters.get((task.reduction, task.start)):
+            updater.step()
+            updater.keep_values()
 
     # Forward
 

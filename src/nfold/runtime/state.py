@@ -21,7 +21,7 @@ from torch import nn
 
 from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError
-from nfold.runtime.updates import OptimizerState, Updater, collect
+from nfold.runtime.updates import OptimizerState, UpdateKey, Updater, collect
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Checkpoint:
 def contribution(
     rank: int,
     reductions: Iterable[Reduction],
-    updaters: Mapping[str, Updater],
+    updaters: Mapping[UpdateKey, Updater],
     model: nn.Module,
     statistics_modules: Iterable[str],
 ) -> bytes:
@@ -90,7 +90,7 @@ def read_checkpoint(data: bytes) -> Checkpoint:
 def _own_state(
     rank: int,
     reductions: Iterable[Reduction],
-    updaters: Mapping[str, Updater],
+    updaters: Mapping[UpdateKey, Updater],
     parameters: Mapping[str, nn.Parameter],
 ) -> OptimizerState:
     """Optimizer state of which this rank is the first holder: its shares, or buckets whose first member it is."""

@@ -1,7 +1,8 @@
 """Optimizer steps over what a rank updates: whole parameters, or its share of a bucket.
 
-The user's optimizer is built once per bucket, over exactly the pieces that this rank updates. Planning has checked that
-this gives the same result as one optimizer over everything (`ModelGraph.update_scope`).
+The user's optimizer is built once per UPDATE task, over exactly the pieces that the task changes: a bucket, or one of
+the shares that this rank serves. Planning has checked that this gives the same result as one optimizer over everything
+(`ModelGraph.update_scope`).
 """
 
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from nfold.program import Program
 from nfold.runtime.buffers import Buffers, Piece, pieces
 
 Scalar = bool | int | float | str | None
+UpdateKey = tuple[str, int]
+"""Reduction and first element of an UPDATE task."""
 
 
 @dataclass(slots=True)
@@ -90,23 +93,30 @@ def build_updaters(
     rank: int,
     buffers: Buffers,
     parameters: Mapping[str, nn.Parameter],
-) -> dict[str, Updater]:
-    """Return this rank's updaters by the reduction that their UPDATE task names."""
+) -> dict[UpdateKey, Updater]:
+    """Return this rank's updaters by what their UPDATE task names."""
     sizes = {name: parameter.numel() for name, parameter in parameters.items()}
     held = {
-        reduction.name: _held(reduction, rank, graph, buffers, parameters, sizes)
+        (reduction.name, start): _held(reduction, start, stop, graph, buffers, parameters, sizes)
         for reduction in reductions
-        if rank in (reduction.members if reduction.route != "server" else [s.rank for s in reduction.shares])
+        for start, stop in _updated_by(rank, reduction)
     }
     if graph.update_scope == "model":
         everything = [each for pieces_held in held.values() for each in pieces_held]
-        return {ALL_REDUCTIONS: Updater(program, *_ordered(everything, parameters))} if everything else {}
-    whole = len(held) == 1 and next(iter(held)) in {r.name for r in reductions if r.route == "local"}
+        return {(ALL_REDUCTIONS, 0): Updater(program, *_ordered(everything, parameters))} if everything else {}
+    whole = len(held) == 1 and next(iter(held))[0] in {r.name for r in reductions if r.route == "local"}
     return {
-        name: Updater(program, *(_ordered(each, parameters) if whole else (each, [])))
-        for name, each in held.items()
+        key: Updater(program, *(_ordered(each, parameters) if whole else (each, [])))
+        for key, each in held.items()
         if each
     }
+
+
+def _updated_by(rank: int, reduction: Reduction) -> list[tuple[int, int]]:
+    """The ranges of a bucket that a rank updates."""
+    if reduction.route == "server":
+        return [(share.start, share.stop) for share in reduction.shares if share.rank == rank]
+    return [(0, reduction.num_elements)] if rank in reduction.members else []
 
 
 def _ordered(held: list[_Held], parameters: Mapping[str, nn.Parameter]) -> tuple[list[_Held], list[nn.Parameter]]:
@@ -118,7 +128,8 @@ def _ordered(held: list[_Held], parameters: Mapping[str, nn.Parameter]) -> tuple
 
 def _held(
     reduction: Reduction,
-    rank: int,
+    start: int,
+    stop: int,
     graph: ModelGraph,
     buffers: Buffers,
     parameters: Mapping[str, nn.Parameter],
@@ -126,11 +137,10 @@ def _held(
 ) -> list[_Held]:
     if reduction.route != "server":
         return [_Held(piece, parameters[piece.name]) for piece in pieces(reduction, sizes)]
-    share = next(share for share in reduction.shares if share.rank == rank)
     whole = graph.update_scope == "parameter"
     return [
         _served(reduction, piece, buffers, parameters[piece.name].shape if whole else None)
-        for piece in pieces(reduction, sizes, share.start, share.stop)
+        for piece in pieces(reduction, sizes, start, stop)
     ]
 
 
