@@ -12,8 +12,17 @@
      │         └── PeerLost     the other side of a connection is gone
      └── InternalError    a broken promise of nfold itself: please report it
 
-A message says what happened, with which numbers, where, and what to do about it.
+A message says what happened, with which numbers, where, and what to do about it, on one line.
 """
+
+CUT = ".. (the log has the rest)"
+_MOST_CHARACTERS = 500
+
+
+def one_line(text: str) -> str:
+    """Fold a text of others, which may be a page long, into a part of a message."""
+    folded = " ".join(text.split())
+    return folded if len(folded) <= _MOST_CHARACTERS else f"{folded[:_MOST_CHARACTERS]} {CUT}"
 
 
 class NfoldError(Exception):

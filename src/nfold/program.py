@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from nfold.errors import ProgramError
+from nfold.errors import ProgramError, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -115,6 +115,11 @@ class ProgramSource:
     def __str__(self) -> str:
         return f"{self.path}:{self.function}"
 
+    @property
+    def short(self) -> str:
+        """What to type to mean it: a function that goes without saying is left out."""
+        return str(self.path) if self.function == DEFAULT_FUNCTION else str(self)
+
     def load(self) -> Program:
         """Import the script and call the function.
 
@@ -139,7 +144,9 @@ class ProgramSource:
         except (Exception, SystemExit) as error:
             raise ProgramError(f"{self.function}() raised {describe(error, self.path)}") from error
         if not isinstance(program, Program):
-            raise ProgramError(f"{self.function}() in {self.path} must return nfold.Program, got {program!r}")
+            raise ProgramError(
+                f"{self.function}() in {self.path} must return nfold.Program, got {one_line(repr(program))}"
+            )
         return program
 
 
@@ -158,7 +165,8 @@ def refuse_while_loading(verb: str) -> None:
 
 def describe(error: BaseException, script: Path | None = None) -> str:
     """Return `Kind: message (file, line n: code)` of the user's own innermost frame."""
-    summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = one_line(str(error))
+    summary = f"{type(error).__name__}: {text}" if text else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if script and Path(frame.filename).resolve() == script] or [
         frame for frame in frames if not _is_library(frame.filename)

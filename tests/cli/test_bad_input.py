@@ -3,6 +3,7 @@
 What goes wrong in processes is in test_failures.py.
 """
 
+import re
 import socket
 
 import pytest
@@ -69,10 +70,55 @@ def test_a_port_in_use(nfold, tmp_path):
         ("nan", ["at step ", "the loss of chunk ", " is ", "A smaller learning rate"]),
     ],
 )
-def test_what_a_program_can_have_wrong(nfold, monkeypatch, fault, fragments):
+def test_what_a_program_can_have_wrong(nfold, tmp_path, monkeypatch, fault, fragments):
     monkeypatch.setenv("FAULT", fault)
 
     nfold("train", "faulty.py", "-n", "2", "--strategy", "ring", "--debug").check_explained(*fragments)
+
+    trained = fault in ("item 399", "nan")
+    assert bool(list(tmp_path.glob("runs/*"))) == trained, "nothing is left where nothing was trained"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--debug",)], ids=["processes", "threads"])
+def test_a_page_of_error_text_is_one_line_and_the_log_has_the_rest(nfold, tmp_path, monkeypatch, arguments):
+    monkeypatch.setenv("FAULT", "page")
+
+    result = nfold("train", "faulty.py", *arguments)
+
+    result.check_explained(
+        "raised RuntimeError: line 0 of it line 1 of it", ".. (the log has the rest) (", "faulty.py, line"
+    )
+    assert re.fullmatch(r"nfold: importing .*\nThe log has the .*: runs/faulty-1/log.txt\n", result.message)
+    assert "line 99 of it" in (tmp_path / "runs" / "faulty-1" / "log.txt").read_text()
+    (tmp_path / "runs" / "faulty-1" / "log.txt").unlink()
+
+
+def test_only_what_a_failed_job_made_is_cleared_away(nfold, tmp_path, monkeypatch):
+    monkeypatch.setenv("FAULT", "import")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "log.txt").write_text("of another tool\n")
+
+    nfold("train", "faulty.py", "--debug", "--out", "mine").check_explained("no licence")
+    nfold("train", "faulty.py", "--debug", "--out", "new").check_explained("no licence")
+    nfold("compare", "faulty.py", "--debug", "--out", "several").check_explained("no licence")
+    nfold("compare", "faulty.py", "--debug").check_explained("no licence")
+
+    assert (tmp_path / "mine" / "log.txt").read_text().startswith("of another tool\n")
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "several").exists()
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_commands_to_type_can_be_typed_where_names_have_spaces(nfold, tmp_path):
+    (tmp_path / "steady.py").rename(tmp_path / "my program.py")
+
+    assert nfold("train", "my program.py", "--debug", "--steps", "2", "--out", "my run").code == 0
+    nfold("train", "my program.py", "--debug", "--out", "my run").check_explained("Use --resume 'my run' to go on")
+    assert f"'{tmp_path}/my program.py'" in nfold("why", "my run").out
+    (tmp_path / "my run" / "report.json").unlink()
+    nfold("why", "my run").check_explained("go on with: nfold train --resume 'my run'")
+    compared = nfold("compare", "my program.py", "--debug", "--steps", "2", "-n", "1", "--out", "my runs")
+    assert "nfold why 'my runs/single-1'" in compared.out
 
 
 def test_an_item_of_a_dataset_that_reads_several_at_once_is_named(nfold, monkeypatch):

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -52,4 +53,4 @@ def show(comparison: "Comparison", *, as_json: bool) -> None:
     reports = [each.report for each in comparison.runs]
     print(compare_table(reports, names=[each.name for each in comparison.runs], look=look(sys.stdout)))
     for each in comparison.runs:
-        print(f"nfold why {each.folder}")
+        print(f"nfold why {shlex.quote(each.folder)}")

@@ -131,4 +131,5 @@ class Postmortem:
 
 
 def _sentence(text: str) -> str:
+    text = " ".join(text.split())  # one message, one line: the log has the traceback as it was
     return text if text.endswith((".", "!", "?")) else f"{text}."

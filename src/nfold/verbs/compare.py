@@ -1,5 +1,6 @@
 """compare: the same program under several strategies and numbers of workers, side by side."""
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -59,19 +60,18 @@ def compare(
     """
     _check(workers, strategies)
     source = find_source(program)
-    parent = _parent(wishes.get("out"), name_of(source))
     compared: list[Compared] = []
-    alone: float | None = None
-    for name, count in _runs(workers, strategies):
-        label = SINGLE if name == SINGLE else f"{name} x{count}"
-        if observer is not None:
-            observer.noted(f"{label} ..")
-        options = _options(wishes, name, count, workers, parent)
-        folder = RunFolder.create(options.out, label)
-        job = Job(source, options, observer or Silent(), folder=folder, alone_samples_per_s=alone)
-        run = play_to_end(job)
-        alone = alone or run.report.samples_per_s
-        compared.append(Compared(name=label, folder=str(run.folder), report=run.report))
+    with _parent(wishes.get("out"), name_of(source)) as parent:
+        for name, count in _runs(workers, strategies):
+            label = SINGLE if name == SINGLE else f"{name} x{count}"
+            if observer is not None:
+                observer.noted(f"{label} ..")
+            options = _options(wishes, name, count, workers, parent)
+            folder = RunFolder.create(options.out, label)
+            alone = compared[0].report.samples_per_s if compared else None
+            job = Job(source, options, observer or Silent(), folder=folder, alone_samples_per_s=alone)
+            run = play_to_end(job)
+            compared.append(Compared(name=label, folder=str(run.folder), report=run.report))
     return Comparison(runs=tuple(compared))
 
 
@@ -109,5 +109,14 @@ def _common_chunks(workers: Sequence[int]) -> int:
     return least if least <= 2 * max(workers) else max(workers)
 
 
-def _parent(out: str | Path | None, name: str) -> Path:
-    return Path(out) if out is not None else next_free(f"{name}-compare")
+@contextlib.contextmanager
+def _parent(out: str | Path | None, name: str) -> Iterator[Path]:
+    """The folder of all the runs; it goes again if none of them left anything."""
+    is_new = out is None or not Path(out).exists()
+    parent = Path(out) if out is not None else next_free(f"{name}-compare")
+    try:
+        yield parent
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):  # it holds runs, or was never made
+                parent.rmdir()

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ RUNS = Path("runs")
 CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
 PARTIAL = ".partial"
+_FILES = (
+    *("graph.json", "profile.json", "cluster.json", "plan.json", "job.json", "trace.json", "report.json"),
+    *("history.jsonl", "log.txt", CHECKPOINT, MODEL),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +58,7 @@ class RunFolder:
     def __init__(self, path: Path, *, is_new: bool = False) -> None:
         self.path = path
         self._is_new = is_new
+        self._found = [] if is_new or not path.is_dir() else os.listdir(path)
         self._unlock: Callable[[], object] | None = None
 
     @classmethod
@@ -71,7 +77,9 @@ class RunFolder:
         folder.lock()
         if (path / "plan.json").exists():
             folder.release()
-            raise PlanError(f"{path} already holds a run. Use --resume {path} to go on with it, or another --out.")
+            raise PlanError(
+                f"{path} already holds a run. Use --resume {shlex.quote(str(path))} to go on with it, or another --out."
+            )
         return folder
 
     @classmethod
@@ -113,15 +121,18 @@ class RunFolder:
         if self._unlock is not None:
             self._unlock()
 
-    def discard_if_empty(self) -> None:
-        """Leave nothing of a run that never came to a plan, but for what its ranks said."""
-        if (self.path / "plan.json").exists():
-            return
-        with contextlib.suppress(OSError):  # not empty, or gone already: there is nothing to clear away
-            if self.log.exists() and not self.log.stat().st_size:
-                self.log.unlink()
+    def discard(self) -> None:
+        """Leave nothing of a new run: no file that was not there before, and no folder that it made."""
+        with contextlib.suppress(OSError):  # it holds something else, or is gone already
+            for name in set(_FILES) - set(self._found):
+                (self.path / name).unlink(missing_ok=True)
             if self._is_new:
                 self.path.rmdir()
+
+    @property
+    def resume_command(self) -> str:
+        """What to type to go on with the run."""
+        return f"nfold train --resume {shlex.quote(str(self.path))}"
 
     @property
     def log(self) -> Path:
@@ -176,7 +187,7 @@ class RunFolder:
                 raise PlanError(f"{self.path} holds no run: there is no report.json in it.")
             raise PlanError(
                 f"{self.path} has no report.json: the run did not end. "
-                f"See {self.log}, or go on with: nfold train --resume {self.path}"
+                f"See {self.log}, or go on with: {self.resume_command}"
             )
         return codec.load(Report, self.path / "report.json")
 
@@ -196,13 +207,14 @@ class RunFolder:
                 os.fsync(file.fileno())
             temporary.replace(self.path / name)
         except OSError as error:
-            with contextlib.suppress(OSError):  # the folder itself may be gone
-                temporary.unlink(missing_ok=True)
             kept = " The previous one is unharmed." if (self.path / name).exists() else ""
             raise CheckpointError(
                 f"cannot write {what} ({size(len(data))}) to {self.path}: {error.strerror}.{kept} "
                 "Make room, or use another --out."
             ) from error
+        finally:
+            with contextlib.suppress(OSError):  # the folder itself may be gone
+                temporary.unlink(missing_ok=True)
 
     def _save(self, noun: Any, name: str) -> None:
         self.write_whole(name, f"{codec.dumps(noun, indent=1)}\n".encode(), name)

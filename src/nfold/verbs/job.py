@@ -4,14 +4,16 @@ import contextlib
 import os
 import queue
 import secrets
+import shlex
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nfold.errors import NfoldError
+from nfold.errors import CUT, NfoldError
 from nfold.launch.base import Launcher
 from nfold.launch.local import LocalLauncher
 from nfold.launch.threads import ThreadLauncher
@@ -92,6 +94,7 @@ class Job:
         self._unwritten: list[dict[str, Any]] = []
         self._written_s = 0.0
         self._total = 0
+        self._log_matters = False
         self._kept_step = checkpoint_step(resumed.checkpoint) if resumed and resumed.checkpoint else 0
 
     def play(self) -> Iterator[StepInfo]:
@@ -106,11 +109,14 @@ class Job:
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(self._what_is_kept()) from stop
         except NfoldError as error:
+            if error.__cause__ is not None:  # it happened in this process
+                self._log("".join(traceback.format_exception(error)))
             self._say_what_is_left(error)
             raise
         finally:
             if self.folder is not None:
-                self.folder.discard_if_empty()
+                if not (self._has_trained or self._log_matters):
+                    self.folder.discard()
                 self.folder.release()
 
     def _play(self) -> Iterator[StepInfo]:
@@ -290,21 +296,26 @@ class Job:
         done = f"{self.outcome.last_step} of {self._total} steps are done."
         if self.folder is None or not isinstance(self._source, ProgramSource):
             return done
+        resume = self.folder.resume_command
         if not self._kept_step:
             return f"{done} There is no checkpoint."
-        return f"{done} The checkpoint of step {self._kept_step} is kept; go on with: {self._resume_command()}"
+        return f"{done} The checkpoint of step {self._kept_step} is kept; go on with: {resume}"
 
     def _say_what_is_left(self, error: NfoldError) -> None:
-        """Add to a failure where to look and how to go on."""
+        """Add to a failure where to look and how to go on. What the user got wrong is told whole: it needs no log."""
         if self.folder is None:
             return
+        self._log_matters = not isinstance(error, ValueError) or CUT in str(error)
         if self._kept_step and isinstance(self._source, ProgramSource):
-            error.add_note(f"The checkpoint of step {self._kept_step} is kept; go on with: {self._resume_command()}")
-        if self.folder.log.exists() and self.folder.log.stat().st_size:
+            resume = self.folder.resume_command
+            error.add_note(f"The checkpoint of step {self._kept_step} is kept; go on with: {resume}")
+        self._log_matters &= self.folder.log.exists() and self.folder.log.stat().st_size > 0
+        if self._log_matters:
             error.add_note(f"The log has the tracebacks and what the ranks printed: {self.folder.log}")
 
-    def _resume_command(self) -> str:
-        return f"nfold train --resume {self.folder.path if self.folder else 'RUN'}"
+    @property
+    def _has_trained(self) -> bool:
+        return self._resumed is not None or bool(self.outcome.losses)
 
     # Summing up
 
@@ -323,7 +334,7 @@ class Job:
             building_s=self._first_s - self._planned_s,
             stepping_s=self._in_steps_s,
         )
-        script = str(self._source.path) if isinstance(self._source, ProgramSource) else "FILE.py"
+        script = shlex.quote(self._source.short) if isinstance(self._source, ProgramSource) else "FILE.py"
         trace, made = summarise(outcome, self._usage, spent, script, self._alone)
         if self.folder is not None:
             self.folder.save_outcome(trace, made)

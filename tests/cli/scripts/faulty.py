@@ -20,6 +20,8 @@ FAULTY_STEP = 30
 
 if FAULT == "import":
     raise RuntimeError("no licence")
+if FAULT == "page":
+    raise RuntimeError("".join(f"line {number} of it\n" for number in range(100)))
 if FAULT == "exit":
     sys.exit("usage: faulty.py FILE")
 if FAULT == "die at import" and RANK == 1:
