@@ -1,0 +1,39 @@
+"""A network whose parameters are nearly all in two wide layers (as in AlexNet): 1.2 million, little compute."""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import nfold
+
+sys.path.insert(0, str(Path(__file__).parent))
+from digits32 import load_test, load_train
+
+
+def make_model() -> nn.Module:
+    """Return the network."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 5, stride=4, padding=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(1024, 768),
+        nn.ReLU(),
+        nn.Linear(768, 512),
+        nn.ReLU(),
+        nn.Linear(512, 10),
+    )
+
+
+def program() -> nfold.Program:
+    """Return the program."""
+    return nfold.Program(
+        model=make_model,
+        loss=nn.functional.cross_entropy,
+        optimizer=lambda params: torch.optim.SGD(params, lr=0.02, momentum=0.9),
+        train_data=load_train,
+        test_data=load_test,
+        batch_size=96,
+        epochs=10,
+    )

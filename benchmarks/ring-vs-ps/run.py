@@ -1,0 +1,182 @@
+"""Runs ring all-reduce against parameter servers on emulated clusters, beside what the planner predicted.
+
+Every node is a network namespace with a shaped link and a share of a core; the links change from 50 to 1000 Mbit/s while
+the ranks stay. Needs root, `ip` and `tc`.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from nfold.verbs.trials import Trial, Tried, try_plans
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from environment import write  # noqa: E402  a script's siblings are found only after this
+
+PROGRAMS = {name: HERE.parent / "programs" / f"{name}.py" for name in ("small", "resnet", "heavy")}
+PARAMETER_BYTES = {"small": 95_784, "resnet": 1_087_976, "heavy": 4_745_896}
+"""To choose how many steps a trial can afford; everything else is measured."""
+NODES = (2, 4, 6, 8)
+LINKS_MBIT = (50, 200, 1000)
+CORES = 0.2
+TRIAL_S = 12.0
+FEWEST_STEPS, MOST_STEPS = 10, 25
+DIFFERENT = 1.1
+"""Two architectures differ where one takes this much longer than the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a number of workers sums its gradients."""
+
+    strategy: str
+    workers: int
+    servers: int
+
+    @property
+    def name(self) -> str:
+        """`ring`, `ps`, `ps +2`."""
+        return self.strategy + (f" +{self.servers}" if self.servers else "")
+
+
+def layouts(nodes: int) -> Iterator[Layout]:
+    """Ring; shards on the workers; 1, half as many, and as many servers as workers, on hosts of their own."""
+    yield Layout("ring", nodes, 0)
+    for servers in sorted({0, 1, nodes // 2, nodes}):
+        yield Layout("ps", nodes, servers)
+
+
+def trials(program: str, nodes: tuple[int, ...], links: tuple[int, ...]) -> list[Trial]:
+    """Return all trials of a program, those with equal links and ranks beside each other."""
+    return [
+        Trial(
+            strategy=layout.strategy,
+            workers=layout.workers,
+            servers=layout.servers,
+            steps=_steps(program, layout, mbit),
+            link_bytes_per_s=mbit * 1e6 / 8,
+        )
+        for mbit in links
+        for workers in nodes
+        for layout in layouts(workers)
+    ]
+
+
+def _steps(program: str, layout: Layout, mbit: int) -> int:
+    """As many steps as the time of a trial allows if nothing overlaps."""
+    servers = layout.servers or layout.workers
+    step_s = 0.1 + 2 * PARAMETER_BYTES[program] * max(1.0, layout.workers / servers) * 8 / (mbit * 1e6)
+    return max(FEWEST_STEPS, min(MOST_STEPS, round(TRIAL_S / step_s)))
+
+
+def row(program: str, tried: Tried) -> dict[str, Any]:
+    """What one trial came to."""
+    trial, report = tried.trial, tried.report
+    rate = trial.link_bytes_per_s or 0.0
+    where = {
+        "program": program,
+        "strategy": trial.strategy,
+        "workers": trial.workers,
+        "servers": trial.servers,
+        "link_mbit": round(rate * 8 / 1e6),
+    }
+    if report is None:
+        return {**where, "refused": tried.refused}
+    return {
+        **where,
+        "measured_step_s": report.step_s.p50,
+        "p95_step_s": report.step_s.p95,
+        "predicted_step_s": report.predicted.step_s,
+        "prediction_error": report.predicted.step_s / report.step_s.p50 - 1,
+        "compute_s": report.time.compute_s,
+        "exposed_communication_s": report.time.exposed_communication_s,
+        "peer_wait_s": report.time.peer_wait_s,
+        "other_s": report.time.other_s + report.time.input_s + report.time.update_s,
+        "sent_bytes_per_step": report.sent_bytes_per_step,
+        "bytes_equal": report.sent_bytes_per_step == report.predicted.sent_bytes_per_step,
+        "verdict": report.verdict.kind,
+        "place": report.verdict.place,
+        "value": report.verdict.value,
+        "steps": report.num_steps,
+    }
+
+
+def errors(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """How far predictions were off, sign left out, and how often the ranking of two architectures was right."""
+    done = [each for each in rows if "refused" not in each]
+    off = sorted(abs(each["prediction_error"]) for each in done)
+    right, differ = 0, 0
+    for one, other in combinations(done, 2):
+        same = all(one[key] == other[key] for key in ("program", "workers", "link_mbit"))
+        measured = one["measured_step_s"] / other["measured_step_s"]
+        if same and max(measured, 1 / measured) > DIFFERENT:
+            differ += 1
+            right += (measured > 1) == (one["predicted_step_s"] > other["predicted_step_s"])
+    return {
+        "runs": len(done),
+        "median_error": median(off),
+        "p95_error": off[min(len(off) - 1, round(0.95 * (len(off) - 1)))],
+        "ranking_right": right / max(1, differ),
+        "ranked_pairs": differ,
+        "bytes_equal": all(each["bytes_equal"] for each in done),
+    }
+
+
+def main() -> None:
+    """Measure, print and write result.json."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--programs", default=",".join(PROGRAMS))
+    options.add_argument("--nodes", default=",".join(map(str, NODES)))
+    options.add_argument("--links", default=",".join(map(str, LINKS_MBIT)), help="Mbit/s")
+    options.add_argument("--keep", action="store_true", help="add to result.json instead of replacing it")
+    chosen = options.parse_args()
+    nodes, links = (tuple(map(int, text.split(","))) for text in (chosen.nodes, chosen.links))
+    old = json.loads((HERE / "result.json").read_text())["rows"] if chosen.keep else []
+    rows: list[dict[str, Any]] = [each for each in old if each["program"] not in chosen.programs.split(",")]
+    for program in chosen.programs.split(","):
+        measure(program, nodes, links, rows)
+    result = {"rows": rows, **errors(rows)}
+    print({key: value for key, value in result.items() if key != "rows"})
+    write(result, __file__)
+
+
+def measure(program: str, nodes: tuple[int, ...], links: tuple[int, ...], rows: list[dict[str, Any]]) -> None:
+    """Try all layouts of a program and print each as soon as it is known."""
+
+    def tell(tried: Tried) -> None:
+        found = row(program, tried)
+        rows.append(found)
+        print(_line(found), flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Path(folder) / "cluster.toml"
+        cluster.write_text(
+            f'[[node]]\nname = "n0"\ncores = {CORES}\nmemory = "2 GiB"\nuplink = "{links[0]} Mbit/s"\n'
+            f"count = {2 * max(nodes)}\n"
+        )
+        try_plans(PROGRAMS[program], trials(program, nodes, links), on_tried=tell, emulate=cluster)
+
+
+def _line(found: dict[str, Any]) -> str:
+    name = f"{found['program']:7}{found['link_mbit']:5} Mbit/s  {found['strategy']:4} x{found['workers']}"
+    name += f" +{found['servers']}" if found["servers"] else "   "
+    if "refused" in found:
+        return f"{name}  {found['refused']}"
+    return (
+        f"{name}  {found['measured_step_s'] * 1e3:8.1f} ms  predicted {found['predicted_step_s'] * 1e3:8.1f} "
+        f"({found['prediction_error'] * 100:+4.0f} %)  compute {found['compute_s'] * 1e3:6.1f}  "
+        f"exposed {found['exposed_communication_s'] * 1e3:7.1f}  wait {found['peer_wait_s'] * 1e3:6.1f}  "
+        f"other {found['other_s'] * 1e3:5.1f}  {found['verdict']} {found['place']}"
+    )
+
+
+if __name__ == "__main__":
+    main()
