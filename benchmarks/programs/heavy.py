@@ -1,6 +1,7 @@
 """A network whose parameters are nearly all in two wide layers (as in AlexNet): 1.2 million, little compute."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -37,3 +38,13 @@ def program() -> nfold.Program:
         batch_size=96,
         epochs=10,
     )
+
+
+def make_wide_model() -> nn.Module:
+    """Return four million parameters that compute next to nothing."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 1024), nn.Linear(1024, 10))
+
+
+def wide() -> nfold.Program:
+    """All bytes, no work: small batches of a wide network."""
+    return replace(program(), model=make_wide_model, batch_size=16)

@@ -1,7 +1,7 @@
 """Runs ring all-reduce against parameter servers on emulated clusters, beside what the planner predicted.
 
-Every node is a network namespace with a shaped link and a share of a core; the links change from 50 to 1000 Mbit/s while
-the ranks stay. Needs root, `ip` and `tc`.
+Every node is a network namespace with a shaped link and a share of a core; the links change from 50 to 1000 Mbit/s
+while the ranks stay. Needs root, `ip` and `tc`.
 """
 
 import argparse

@@ -43,6 +43,7 @@ class Courier:
         self._timeline = timeline
         self._cores = cores
         self._node_of = tuple(cluster.node(name) for name in nodes)
+        self._share = {node.name: max(node.cores, 1e-9) for node in cluster.nodes}
         self._network = Network(timeline)
         self._queues: dict[tuple[int, int], deque[Message]] = {}
         self._up: dict[str, Link] = {}
@@ -100,7 +101,9 @@ class Courier:
 
     def _work(self, node: str, work_s: float, width: float, done: Action) -> None:
         if work_s > 0:
-            self._cores[node].start(work_s, width, done)
+            # Processor seconds, on a node that may have less than one core to give.
+            alone_s = work_s * max(1.0, width / self._share[node])
+            self._cores[node].start(alone_s, width, done)
         else:
             done()
 

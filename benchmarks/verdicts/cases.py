@@ -1,0 +1,210 @@
+"""What is wrong with each cluster, and what the report must say of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """One emulated node; what is left out is plenty."""
+
+    cores: float = 0.3
+    memory: str = "4 GiB"
+    uplink: str = "1000 Mbit/s"
+    downlink: str = "1000 Mbit/s"
+    latency: str = "0 ms"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A cluster with something wrong, and the verdict that is right."""
+
+    name: str
+    program: str
+    """FILE:function under benchmarks/programs."""
+    machines: tuple[Machine, ...]
+    expected: tuple[str, ...]
+    """Verdict classes that are right; several where two causes were injected."""
+    strategy: str = "ring"
+    servers: int = 0
+    place: str = ""
+    """Must be part of the verdict's place."""
+    bytes_per_s: float | None = None
+    """Payload speed of the link that is named, within 10 %."""
+    faults: tuple[str, ...] = field(default=())
+
+
+def _even(count: int, **given: object) -> tuple[Machine, ...]:
+    return (Machine(**given),) * count  # type: ignore[arg-type]
+
+
+def _but(machines: tuple[Machine, ...], index: int, **given: object) -> tuple[Machine, ...]:
+    fields = {name: getattr(machines[index], name) for name in Machine.__slots__} | given
+    return (*machines[:index], Machine(**fields), *machines[index + 1 :])  # type: ignore[arg-type]
+
+
+PAYLOAD = 1448 / 1514
+"""Share of a link's bytes that is payload: 1448 of every frame of 1514."""
+
+
+def _rate(mbit: float) -> float:
+    return mbit * 1e6 / 8 * PAYLOAD
+
+
+def links() -> Iterator[Case]:
+    """One slow direction of one node, or all links slow."""
+    for strategy, count, node, side, mbit in (
+        ("ring", 2, 1, "uplink", 20),
+        ("ring", 3, 0, "downlink", 20),
+        ("ring", 4, 2, "uplink", 40),
+        ("ring", 4, 3, "downlink", 20),
+        ("ring", 6, 5, "uplink", 30),
+        ("ring", 6, 1, "downlink", 40),
+        ("ps", 2, 0, "uplink", 20),
+        ("ps", 3, 2, "downlink", 20),
+        ("ps", 4, 1, "uplink", 30),
+        ("ps", 4, 0, "downlink", 40),
+        ("ps", 6, 3, "uplink", 30),
+        ("ps", 6, 4, "downlink", 30),
+    ):
+        yield Case(
+            name=f"{side} of n{node} at {mbit} Mbit/s, {strategy} x{count}",
+            program="heavy.py",
+            machines=_but(_even(count), node, **{side: f"{mbit} Mbit/s"}),
+            strategy=strategy,
+            expected=("link",),
+            place=f"n{node} {side}",
+            bytes_per_s=_rate(mbit),
+        )
+    for strategy, count, mbit in (("ring", 2, 30), ("ring", 4, 50), ("ps", 4, 30)):
+        yield Case(
+            name=f"all links at {mbit} Mbit/s, {strategy} x{count}",
+            program="heavy.py",
+            machines=_even(count, uplink=f"{mbit} Mbit/s", downlink=f"{mbit} Mbit/s"),
+            strategy=strategy,
+            expected=("link",),
+            bytes_per_s=_rate(mbit),
+        )
+
+
+def stragglers() -> Iterator[Case]:
+    """One node with less of a processor."""
+    for strategy, count, node, share in (
+        ("ring", 2, 1, 0.1),
+        ("ring", 3, 0, 0.1),
+        ("ring", 4, 2, 0.15),
+        ("ring", 6, 5, 0.1),
+        ("ps", 2, 0, 0.1),
+        ("ps", 4, 3, 0.1),
+        ("ps", 6, 2, 0.15),
+    ):
+        yield Case(
+            name=f"n{node} with {share} cores, {strategy} x{count}",
+            program="resnet.py",
+            machines=_but(_even(count), node, cores=share),
+            strategy=strategy,
+            expected=("peer wait",),
+            place=f"n{node}",
+        )
+    for strategy, count, node in (("ring", 4, 1), ("ps", 3, 2)):
+        yield Case(
+            name=f"n{node} slows down to a third, {strategy} x{count}",
+            program="resnet.py",
+            machines=_even(count),
+            strategy=strategy,
+            expected=("peer wait",),
+            place=f"n{node}",
+            faults=(f"slow n{node} 0.33@1s",),
+        )
+
+
+def servers() -> Iterator[Case]:
+    """One server for many workers: all of them reach it through one link, or it is too slow to sum."""
+    for count, mbit in ((4, 100), (6, 100), (6, 50)):
+        yield Case(
+            name=f"incast at one server, {count} workers at {mbit} Mbit/s",
+            program="heavy.py",
+            machines=_even(count + 1, uplink=f"{mbit} Mbit/s", downlink=f"{mbit} Mbit/s"),
+            strategy="ps",
+            servers=1,
+            expected=("server",),
+            place=f"n{count}",
+        )
+    for count, share in ((3, 0.02), (4, 0.02)):
+        yield Case(
+            name=f"a server with {share} cores for {count} workers",
+            program="heavy.py",
+            machines=_but(_even(count + 1), count, cores=share),
+            strategy="ps",
+            servers=1,
+            expected=("server",),
+            place=f"n{count}",
+        )
+
+
+def others() -> Iterator[Case]:
+    """Compute, latency, transport, input, small batches."""
+    for strategy, count in (("ring", 2), ("ring", 4), ("ps", 4)):
+        yield Case(
+            name=f"plenty of network, {strategy} x{count}",
+            program="resnet.py",
+            machines=_even(count),
+            strategy=strategy,
+            expected=("compute",),
+        )
+    for strategy, count, latency in (("ring", 4, "10 ms"), ("ring", 6, "5 ms"), ("ps", 4, "20 ms")):
+        yield Case(
+            name=f"latency {latency}, {strategy} x{count}",
+            program="small.py",
+            machines=_even(count, latency=latency),
+            strategy=strategy,
+            expected=("latency",),
+        )
+    for strategy, count in (("ring", 2), ("ring", 4), ("ps", 4)):
+        yield Case(
+            name=f"too little processor for fast links, {strategy} x{count}",
+            program="heavy.py:wide",
+            machines=_even(count, cores=0.15, uplink="4000 Mbit/s", downlink="4000 Mbit/s"),
+            strategy=strategy,
+            expected=("transport",),
+        )
+    for function, strategy, count in (("slow", "ring", 2), ("slower", "ring", 4), ("slower", "ps", 3)):
+        yield Case(
+            name=f"{function} input, {strategy} x{count}",
+            program=f"slow_input.py:{function}",
+            machines=_even(count),
+            strategy=strategy,
+            expected=("input",),
+        )
+
+
+def both() -> Iterator[Case]:
+    """Two causes at once: the larger one must be on top."""
+    machines = _but(_even(4), 1, uplink="20 Mbit/s")
+    yield Case(
+        name="slow uplink of n1 and a slower n2, ring x4",
+        program="heavy.py",
+        machines=_but(machines, 2, cores=0.2),
+        expected=("link",),
+        place="n1 uplink",
+        bytes_per_s=_rate(20),
+    )
+    yield Case(
+        name="slow n2 and links of 300 Mbit/s, ring x4",
+        program="resnet.py",
+        machines=_but(_even(4, uplink="300 Mbit/s", downlink="300 Mbit/s"), 2, cores=0.1),
+        expected=("peer wait",),
+        place="n2",
+    )
+    yield Case(
+        name="slow downlink of n0 and slow n3, ps x4",
+        program="heavy.py",
+        machines=_but(_but(_even(4), 0, downlink="15 Mbit/s"), 3, cores=0.2),
+        strategy="ps",
+        expected=("link",),
+        place="n0 downlink",
+        bytes_per_s=_rate(15),
+    )
+
+
+CASES = (*links(), *stragglers(), *servers(), *others(), *both())
