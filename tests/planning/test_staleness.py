@@ -69,8 +69,8 @@ def test_the_staleness_aware_rate_is_divided_by_the_steps_that_the_gradient_is_o
 
 def test_values_wait_for_the_workers_own_last_gradient():
     each = shard()
-    assert each.handle(Pulled(worker=0, clock=1)) == []
-    assert each.handle(pushed(0, 0)) == [alone(0, 0.5), answer(0, NO_TICKET, version=1)]
+    assert each.handle(Pulled(worker=0, clock=1, ticket=2)) == []
+    assert each.handle(pushed(0, 0)) == [alone(0, 0.5), answer(0, 2, version=1)]
 
 
 def test_a_worker_ahead_of_the_bound_waits_for_the_slowest():
@@ -184,7 +184,7 @@ class World:
             assert self.bound is None or self.clocks[worker] - slowest <= self.bound
             self.taken.append(command.ticket)
             self.holding[worker] = {"ticket": command.ticket, "versions": {}}
-            self.send(worker, 1, Pulled(worker=worker, clock=self.clocks[worker]))
+            self.send(worker, 1, Pulled(worker=worker, clock=self.clocks[worker], ticket=command.ticket))
         self.holding[worker]["versions"][number] = command.version
 
     def finish(self, worker):

@@ -30,6 +30,16 @@ class Rejected:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Asynchrony:
+    """How far workers may drift apart where each takes the next slice of a batch when it is done with the last."""
+
+    bound: int | None
+    """Slices that a worker may be ahead of the slowest; None: any number."""
+    staleness_aware: bool = False
+    """Whether a gradient's learning rate is divided by its age in steps."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """A placement of the grid on named nodes, with the reductions that keep its replicas equal."""
 
@@ -49,6 +59,8 @@ class Plan:
     """Compute seconds per step of each rank."""
     predicted: Prediction
     rejected: tuple[Rejected, ...] = ()
+    asynchrony: Asynchrony | None = None
+    """None: every step waits for all gradients, and a schedule says what is done when."""
 
     @property
     def world_size(self) -> int:

@@ -1,10 +1,11 @@
 """Decides for one shard of an asynchronous parameter server: which gradient is applied how, who gets values when.
 
-Pure: events in, commands out. The runtime performs the commands with tensors and messages, the planner in virtual time.
+Pure: events in, commands out. The runtime performs the commands with tensors and messages, the planner in virtual
+time.
 
-A step's batch is cut into one slice per worker. A **ticket** is the right to compute one slice: ticket t is slice t mod n
-of step t div n, for n workers. One shard hands tickets out in order, so every sample is taken once and a fast worker
-takes more. A worker's **clock** counts the tickets that it has finished.
+A step's batch is cut into one slice per worker. A **ticket** is the right to compute one slice: ticket t is slice
+t mod n of step t div n, for n workers. One shard hands tickets out in order, so every sample is taken once and a fast
+worker takes more. A worker's **clock** counts the tickets that it has finished.
 
     worker            shard
     Asked        -->            wants a ticket, and values to compute it with
@@ -24,6 +25,8 @@ from dataclasses import dataclass
 from nfold.errors import InternalError
 
 NO_TICKET = -1
+REQUEST_BYTES = REPLY_BYTES = 24
+"""What a request and the head of an answer take on the wire."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +45,7 @@ class Pulled:
 
     worker: int
     clock: int
+    ticket: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,8 +118,8 @@ class Shard:
         Args:
             workers: how many compute; also the slices of a step.
             bound: how far a worker may be ahead of the slowest; None: any distance.
-            staleness_aware: divide the learning rate by the staleness (Zhang et al. 2015). It is counted in steps, because
-                one gradient of n makes an nth of a step here: ordinary staleness is below 1 and costs nothing.
+            staleness_aware: divide the learning rate by the staleness (Zhang et al. 2015). It is counted in steps,
+                because one gradient of n makes an nth of a step: ordinary staleness is below 1 and costs nothing.
             first_step: where training goes on.
         """
         self._workers, self._bound, self._aware = workers, bound, staleness_aware
@@ -124,7 +128,8 @@ class Shard:
         self._round: list[Pushed] = []
         self._received: Counter[int] = Counter()
         self._next_ticket = first_step * workers
-        self._allowed = first_step
+        self.allowed = first_step
+        """Steps before this one may be begun."""
         self.version = 0
         self.steps_done = first_step
         self.histogram: Counter[int] = Counter()
@@ -136,11 +141,11 @@ class Shard:
         if isinstance(event, Pushed):
             commands += self._push(event)
         elif isinstance(event, Allowed):
-            self._allowed = max(self._allowed, event.steps)
+            self.allowed = max(self.allowed, event.steps)
         else:
             self._waiting.append(event)
             if isinstance(event, Asked):
-                self._allowed = max(self._allowed, event.steps)
+                self.allowed = max(self.allowed, event.steps)
         return commands + self._answers()
 
     def validate(self) -> None:
@@ -152,10 +157,8 @@ class Shard:
         spread = max(self._clocks) - min(self._clocks)
         if self._bound is not None and spread > self._bound + 1:
             raise InternalError(f"clocks {self._clocks} are further apart than the bound {self._bound} allows")
-        if self._next_ticket > self._allowed * self._workers:
-            raise InternalError(
-                f"ticket {self._next_ticket - 1} lies beyond the {self._allowed} steps that are allowed"
-            )
+        if self._next_ticket > self.allowed * self._workers:
+            raise InternalError(f"ticket {self._next_ticket - 1} lies beyond the {self.allowed} steps that are allowed")
 
     # Gradients
 
@@ -215,10 +218,10 @@ class Shard:
         if isinstance(request, Refreshed):
             return NO_TICKET if self.steps_done >= request.steps else None
         if isinstance(request, Pulled):
-            return NO_TICKET if self._may_read(request.worker, request.clock) else None
-        if self.steps_done == self._allowed:
+            return request.ticket if self._may_read(request.worker, request.clock) else None
+        if self.steps_done == self.allowed:
             return NO_TICKET
-        if self._next_ticket == self._allowed * self._workers or not self._may_read(request.worker, request.clock):
+        if self._next_ticket == self.allowed * self._workers or not self._may_read(request.worker, request.clock):
             return None
         self._next_ticket += 1
         return self._next_ticket - 1
