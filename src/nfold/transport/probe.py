@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from nfold.errors import TransportError
 from nfold.transport.base import Transport
@@ -108,7 +108,7 @@ class _Line:
             self.sent.put(error)
             self.arrived.put(error)
 
-    def _next(self, events: "queue.SimpleQueue[TransportError | Any]") -> Any:
+    def _next(self, events: "queue.SimpleQueue[TransportError | float]") -> float:
         try:
             event = events.get(timeout=ANSWER_TIMEOUT_S)
         except queue.Empty:
@@ -154,13 +154,15 @@ def probe_pair(
 
 
 def _echo(line: _Line) -> None:
-    while (control := _CONTROL.unpack(line.read(_CONTROL.size)))[0] != _STOP:
+    what, seconds = _CONTROL.unpack(line.read(_CONTROL.size))
+    while what != _STOP:
         line.send(_NUMBER.pack(time.process_time()))
-        if control[0] == _TAKE:
-            line.send(_NUMBER.pack(_take(line, control[1]).bytes_per_s()))
-        elif control[0] == _GIVE:
+        if what == _TAKE:
+            line.send(_NUMBER.pack(_take(line, seconds).bytes_per_s()))
+        elif what == _GIVE:
             _give(line)
         line.flush()
+        what, seconds = _CONTROL.unpack(line.read(_CONTROL.size))
 
 
 def _measure(line: _Line, budget_s: float) -> ProbedPair:
@@ -172,7 +174,7 @@ def _measure(line: _Line, budget_s: float) -> ProbedPair:
     stream_s = max(STREAM_SHARE * budget_s, ROUND_TRIPS * median(pings))
     _ask(line, _TAKE, stream_s)
     given = _give(line)
-    there_bytes_per_s = _NUMBER.unpack(line.read(_NUMBER.size))[0]
+    (there_bytes_per_s,) = _NUMBER.unpack(line.read(_NUMBER.size))
     _ask(line, _GIVE)
     taken = _take(line, stream_s)
     cpu_after_s = _cpu_s(line)
@@ -226,16 +228,18 @@ def _give(line: _Line) -> Flow:
 
 
 def _take(line: _Line, budget_s: float) -> Meter:
-    """Take blocks until there are enough, then those that are still on their way."""
+    """Take blocks until there are enough, then those that are still on their way: they tell as much as the others."""
     flow, meter, blocks = Flow(), Meter(budget_s), memoryview(bytearray(MAX_BLOCK_BYTES))
-    while not meter.is_enough():
-        for size in flow.permit():
-            line.post(blocks[:size])
+    answer = _MORE
+    while answer == _MORE or flow.num_on_way:
+        if answer == _MORE:
+            for size in flow.permit():
+                line.post(blocks[:size])
         at_s = line.wait()
         flow.arrive()
         meter.arrived(at_s, flow.arrived_bytes)
-        line.send(_ENOUGH if meter.is_enough() else _MORE)
-    for _ in range(flow.num_on_way):
-        line.wait()
+        if answer == _MORE:
+            answer = _ENOUGH if meter.is_enough() else _MORE
+            line.send(answer)
     line.flush()
     return meter
