@@ -7,8 +7,17 @@ import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
+
+from nfold.errors import WorkerLost
+from nfold.program import ProgramSource
+from nfold.runtime.vigil import Patience
+from nfold.verbs.folder import RunFolder
+from nfold.verbs.job import Job
+from nfold.verbs.options import Options
+from nfold.verbs.train import Silent
 
 RING = ("-n", "2", "--strategy", "ring")
 
@@ -58,6 +67,49 @@ def test_a_rank_that_fails_in_a_step(shell, fault, fragments):
 
 
 @pytest.mark.processes
+def test_a_rank_that_is_stopped_is_told_and_given_up(shell, monkeypatch, wait_for_end):
+    monkeypatch.chdir(shell.folder)
+    folder = RunFolder.create("run", "")
+    notes, ranks = [], []
+
+    class Stopper(Silent):
+        def stepped(self, done):
+            if done.step == 2:
+                ranks.extend(sorted(children(os.getpid())))
+                os.kill(ranks[1], signal.SIGSTOP)
+
+        def noted(self, text):
+            notes.append(text)
+
+    options = Options(workers=2, strategy="ring", out="run")
+    job = Job(
+        ProgramSource.parse("steady.py"),
+        options,
+        Stopper(),
+        folder=folder,
+        patience=Patience(noticed_s=4.0, lost_s=6.0),
+    )
+    with pytest.raises(
+        WorkerLost, match=r"rank 1 \(on .*\) has not answered for 6 s .* 1 other rank stopped"
+    ) as caught:
+        list(job.play())
+
+    assert wait_for_end(ranks, 0.0) < 1
+    assert [
+        f"rank 1 (on {socket.gethostname()}, pid {ranks[1]}) has not answered for 4 s" in note for note in notes
+    ] == [True], "and rank 0, which waits for it, is not accused"
+    assert notes[0] in (shell.folder / "run" / "log.txt").read_text()
+    assert "The log has" in caught.value.__notes__[-1]
+
+
+def children(parent: int) -> list[int]:
+    """Return the processes that a process has started and not reaped."""
+    return [
+        int(pid) for task in Path(f"/proc/{parent}/task").iterdir() for pid in (task / "children").read_text().split()
+    ]
+
+
+@pytest.mark.processes
 def test_ctrl_c_keeps_a_checkpoint_and_the_run_can_go_on(shell, nfold):
     shell.environment["EPOCHS"] = "2000"
     job = shell.start("train", "steady.py", *RING)
@@ -68,6 +120,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_run_can_go_on(shell, nfold):
 
     assert time.time() - stopped < 5
     assert "\x1b" not in line
+    assert result.err.count("stopping after the step under way; press Ctrl-C again to stop now\n") == 1
     result.check_explained("stopped", "of 10000 steps are done", "nfold train --resume runs/steady-1", code=130)
     step = int(re.search(r"checkpoint of step (\d+) is kept", result.message)[1])
     assert f"{step} of 10000" in result.message

@@ -1,6 +1,7 @@
 """Control connections: what is said arrives, and strangers do no harm."""
 
 import hashlib
+import itertools
 import queue
 import socket
 import struct
@@ -14,6 +15,7 @@ from nfold.runtime import door as doors
 from nfold.runtime.channel import ChannelClosed, QueueChannel, SocketChannel, connect, greet
 from nfold.runtime.door import SocketDoor, ThreadDoor
 from nfold.runtime.events import Left, Received
+from nfold.runtime.heartbeat import keep_beating
 
 pytestmark = pytest.mark.timeout(30)
 HELLO = struct.Struct("!4s32sI")
@@ -122,6 +124,22 @@ def test_a_rank_notices_that_the_coordinator_is_gone_when_it_sends():
     near.close()
     with pytest.raises(ChannelClosed):
         far.send({"is": "late"})
+
+
+def test_a_channel_knows_when_it_last_heard_something_in_the_middle_of_a_message_too():
+    one, other = tcp_pair()
+    seconds = itertools.count(100.0)
+    channel = SocketChannel(other, clock=lambda: next(seconds))
+    assert channel.heard_s == 100.0
+    one.sendall(HEADER.pack(b"nfC1", 2, 4) + b"{}" + b"half")
+    assert channel.receive() == ({}, b"half")
+    assert channel.heard_s == 103.0, "the header, the text, the bytes"
+    one.sendall(HEADER.pack(b"nfC1", 2, 4))
+    one.close()
+    with pytest.raises(ChannelClosed):
+        channel.receive()
+    assert channel.heard_s == 104.0
+    channel.close()
 
 
 # What is not our protocol
@@ -299,6 +317,21 @@ def test_a_rank_that_still_runs_has_closed_its_connection(events):
     door.close()
 
 
+def test_signs_of_life_are_heard_and_are_no_events(door, events):
+    heard, rank_side = speaks(door, events, rank=1)
+    assert heard
+    assert list(door.heard_s()) == [1]
+    before_s = door.heard_s()[1]
+    beating = keep_beating(rank_side, period_s=0.001)
+    while door.heard_s()[1] == before_s:
+        pass
+    assert events.empty()
+    rank_side.close()
+    beating.join(10)
+    assert not beating.is_alive()
+    assert events.get() == Left(1, "ended like rank 1")
+
+
 def test_closing_the_door_ends_all_conversations(door, events):
     _, rank_side = speaks(door, events)
     door.close()
@@ -328,5 +361,6 @@ def test_ranks_that_are_threads_are_heard_and_leave(events):
     assert door.far_ends[1].receive() == ({"do": "load"}, b"")
     door.far_ends[1].close()
     assert events.get() == Left(1, "ended like rank 1")
+    assert door.heard_s() == {}, "a thread cannot fall silent alone"
     door.close()
     assert events.get() == Left(0, "ended like rank 0")

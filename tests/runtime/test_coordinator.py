@@ -449,6 +449,14 @@ def test_an_interrupt_lets_the_granted_steps_end_and_keeps_a_checkpoint():
     assert finished.interrupted
 
 
+def test_who_presses_ctrl_c_sees_at_once_that_it_was_heard():
+    job = Job()
+    job.until_training()
+    (noted,) = job.handle(ev.Interrupted(by_key=True))
+    assert noted == ev.Noted("stopping after the step under way; press Ctrl-C again to stop now")
+    assert orders(job.all_step(0)) == ["StepDone"]
+
+
 def test_an_interrupt_between_granted_steps_ends_at_once():
     job = Job(ev.JobSettings(workers=2, strategy="ring", lockstep=True))
     job.until_training()
@@ -532,6 +540,54 @@ def phases() -> dict[str, Any]:
         "checkpoint": trained,
         "finish": finishing,
     }
+
+
+@pytest.mark.parametrize("phase", list(phases()))
+def test_a_rank_that_falls_silent_is_told_and_then_given_up(phase):
+    job = Job()
+    phases()[phase](job)
+    limit_s = 600 if phase == "load" else 60
+    told = {now: job.handle(ev.Tick(float(now), {0: float(now), 1: 0.0})) for now in range(limit_s + 1)}
+    said = {now: commands for now, commands in told.items() if commands}
+    assert said == {
+        10: [
+            ev.Noted(
+                "rank 1 (on host-1, pid 101) has not answered for 10 s: its process is stopped, or its machine hangs "
+                f"or cannot be reached. After {limit_s} s the job is given up."
+            )
+        ],
+        limit_s: [ev.SetTimer(POSTMORTEM_S)],
+    }
+    assert job.handle(ev.Tick(limit_s + 1.0, {0: 0.0, 1: 0.0})) == [], "the verdict is near: nobody else is accused"
+    error = failure(job.handle(ev.TimedOut()))
+    assert isinstance(error, WorkerLost)
+    assert str(error).startswith(f"rank 1 (on host-1, pid 101) has not answered for {limit_s} s ")
+    assert str(error).endswith(
+        "1 other rank stopped because of it. Perhaps its process is stopped, or its machine hangs or cannot be reached."
+    )
+
+
+def test_a_long_step_of_a_rank_that_shows_that_it_lives_is_no_failure():
+    job = Job()
+    job.until_training()
+    assert [job.handle(ev.Tick(float(now), {0: now - 2.0, 1: now - 1.0})) for now in range(10_000)] == [[]] * 10_000
+    assert orders(job.all_step(0)) == ["StepDone"]
+
+
+def test_a_rank_that_was_silent_and_answers_again_is_told():
+    job = Job()
+    job.until_training()
+    for now in range(30):
+        job.handle(ev.Tick(float(now), {0: float(now), 1: 0.0}))
+    assert job.handle(ev.Tick(30.0, {0: 30.0, 1: 29.5})) == [ev.Noted("rank 1 (on host-1, pid 101) answers again")]
+    assert orders(job.all_step(0)) == ["StepDone"]
+
+
+def test_a_rank_that_has_finished_is_not_waited_for():
+    job = Job()
+    phases()["finish"](job)
+    job.finish(1)
+    assert [job.handle(ev.Tick(float(now), {0: float(now), 1: 0.0})) for now in range(100)] == [[]] * 100
 
 
 @pytest.mark.parametrize("phase", list(phases()))

@@ -14,6 +14,8 @@ import queue
 import socket
 import struct
 import threading
+import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from nfold.errors import RunError
@@ -25,6 +27,8 @@ _MAGIC = b"nfC1"
 _HELLO = struct.Struct("!4s32sI")
 _MAX_JSON_BYTES = 1 << 30
 _MAX_BLOB_BYTES = 1 << 40
+ALIVE: Message = {"is": "alive"}
+"""What a rank says when it has nothing else to say."""
 _NOT_OURS = "the control connection carries something that is not nfold's protocol"
 
 
@@ -51,10 +55,13 @@ class Channel(Protocol):
 class SocketChannel:
     """A channel over a connected socket."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
+    def __init__(self, connection: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
+        self._socket, self._clock = connection, clock
+        self.heard_s = clock()
+        """When the last bytes came, in the middle of a message too."""
         self._sending = threading.Lock()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @property
     def local_host(self) -> str:
@@ -74,17 +81,23 @@ class SocketChannel:
 
     def receive(self) -> tuple[Message, bytes]:
         """Wait for a message."""
-        magic, text_bytes, blob_bytes = _HEADER.unpack(_read(self._socket, _HEADER.size))
+        magic, text_bytes, blob_bytes = _HEADER.unpack(self._read(_HEADER.size))
         if magic != _MAGIC or text_bytes > _MAX_JSON_BYTES or blob_bytes > _MAX_BLOB_BYTES:
             raise ChannelClosed(_NOT_OURS)
-        message = _parse(_read(self._socket, text_bytes))
-        return message, _read(self._socket, blob_bytes) if blob_bytes else b""
+        message = _parse(self._read(text_bytes))
+        return message, self._read(blob_bytes) if blob_bytes else b""
 
     def close(self) -> None:
         """Close the socket."""
         with contextlib.suppress(OSError):  # already gone: closing is all that is left to do
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+    def _read(self, num_bytes: int) -> bytes:
+        return _read(self._socket, num_bytes, self._hear)
+
+    def _hear(self) -> None:
+        self.heard_s = self._clock()
 
 
 def connect(host: str, port: int, token: str, rank: int, timeout_s: float = 30.0) -> SocketChannel:
@@ -94,12 +107,17 @@ def connect(host: str, port: int, token: str, rank: int, timeout_s: float = 30.0
         ChannelClosed: nobody answers there.
     """
     try:
-        connection = socket.create_connection((host, port), timeout=timeout_s)
+        connection = _dial(host, port, timeout_s)
         connection.sendall(_HELLO.pack(_MAGIC, _digest(token), rank))
         connection.settimeout(None)
     except OSError as error:
         raise ChannelClosed(f"rank {rank} cannot reach the coordinator at {host}:{port}: {error}") from error
     return SocketChannel(connection)
+
+
+def is_path(host: str) -> bool:
+    """Return whether a host is the path of a Unix socket: for ranks in other network namespaces of this machine."""
+    return host.startswith("/")
 
 
 def greet(connection: socket.socket, token: str, timeout_s: float) -> int | None:
@@ -113,6 +131,19 @@ def greet(connection: socket.socket, token: str, timeout_s: float) -> int | None
     if magic != _MAGIC or not hmac.compare_digest(digest, _digest(token)):
         return None
     return int(rank)
+
+
+def _dial(host: str, port: int, timeout_s: float) -> socket.socket:
+    if not is_path(host):
+        return socket.create_connection((host, port), timeout=timeout_s)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(host)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _digest(token: str) -> bytes:
@@ -129,7 +160,7 @@ def _parse(text: bytes) -> Message:
     return message
 
 
-def _read(connection: socket.socket, num_bytes: int) -> bytes:
+def _read(connection: socket.socket, num_bytes: int, hear: Callable[[], None] = lambda: None) -> bytes:
     try:
         data = bytearray(num_bytes)
     except MemoryError as error:
@@ -144,6 +175,7 @@ def _read(connection: socket.socket, num_bytes: int) -> bytes:
             raise ChannelClosed(f"the control connection broke: {error}") from error
         if count == 0:
             raise ChannelClosed("the control connection was closed")
+        hear()
         position += count
     return bytes(data)
 

@@ -22,9 +22,11 @@ from nfold.runtime.postmortem import Postmortem
 from nfold.runtime.preparation import Preparation, build_order
 from nfold.runtime.progress import Progress
 from nfold.runtime.trials import try_all
+from nfold.runtime.vigil import PATIENCE, Patience, Vigil
 
 POSTMORTEM_S = 0.4
 """How long the other ranks have to say what they saw, after the first bad news."""
+STOPPING = "stopping after the step under way; press Ctrl-C again to stop now"
 
 
 class Coordinator:
@@ -38,10 +40,12 @@ class Coordinator:
         known: ev.Known | None = None,
         checkpoint: bytes = b"",
         first_step: int = 0,
+        patience: Patience = PATIENCE,
     ) -> None:
         self._settings, self._cores = settings, cores
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
         self._postmortem = Postmortem(settings.world_size)
+        self._patience, self._vigil = patience, Vigil(patience)
         self._asking = Asking(self._postmortem)
         self._preparation = Preparation(settings, cores, self._asking)
         self._gathers = self._steps_asked = 0
@@ -63,6 +67,8 @@ class Coordinator:
         """Take in an event and return what to do about it."""
         if self._over:
             return []
+        if isinstance(event, ev.Tick):
+            return [] if self._postmortem.open else self._watch(event)
         if isinstance(event, ev.Continue):
             self._steps_asked += 1  # here, because it may come while the ranks are still getting ready
         if isinstance(event, ev.Left):
@@ -84,6 +90,18 @@ class Coordinator:
         except (NfoldError, KeyboardInterrupt) as error:
             self._over = True
             return [ev.Failed(error)]
+
+    def _watch(self, tick: ev.Tick) -> list[ev.Command]:
+        """Say which ranks have fallen silent, and give up those that stay so."""
+        patience, loading = self._patience, self._postmortem.is_loading
+        news = self._vigil.look(tick, self._postmortem.awaited, loading=loading)
+        lost_s = patience.loading_s if loading else patience.lost_s
+        notes = [self._postmortem.tell_silence(rank, patience.noticed_s, lost_s) for rank in news.silent]
+        notes += [self._postmortem.tell_return(rank) for rank in news.back]
+        for rank in news.lost:
+            self._postmortem.silent(rank, lost_s)
+        commands: list[ev.Command] = [ev.Noted(note) for note in notes]
+        return commands + (self._examine(tick) if news.lost else [])
 
     def _examine(self, event: ev.Event) -> list[ev.Command]:
         """Collect what every rank has to say, then name the first cause."""
@@ -158,6 +176,7 @@ class Coordinator:
             event = yield commands
             commands = []
             if isinstance(event, ev.Interrupted):
+                commands += [ev.Noted(STOPPING)] if event.by_key else []
                 self._interrupted = True
             elif isinstance(event, ev.Received):
                 commands += progress.take(event)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from nfold.errors import ClusterError
-from nfold.runtime.channel import Channel, ChannelClosed, QueueChannel, SocketChannel, greet
+from nfold.runtime.channel import ALIVE, Channel, ChannelClosed, QueueChannel, SocketChannel, greet, is_path
 from nfold.runtime.events import Event, Left, Received
 
 if TYPE_CHECKING:
@@ -27,13 +27,17 @@ class Door(Protocol):
     port: int
     channels: dict[int, Channel]
 
+    def heard_s(self) -> dict[int, float]:
+        """Return when each rank was last heard; a rank that is a thread cannot fall silent alone and is left out."""
+        ...
+
     def close(self) -> None:
         """Let nobody in any more, and end all conversations."""
         ...
 
 
 class SocketDoor:
-    """Ranks come over TCP. A stranger without the token is sent away and the job goes on."""
+    """Ranks come over TCP, or over a Unix socket. A stranger without the token is sent away and the job goes on."""
 
     def __init__(
         self,
@@ -44,24 +48,29 @@ class SocketDoor:
         events: "queue.SimpleQueue[Event]",
         ended: Ended,
     ) -> None:
-        """Listen.
+        """Listen on a host's port, or where the host is the path of a Unix socket, on that.
 
         Raises:
             ClusterError: the port is in use, or the address is not ours.
         """
         try:
-            self._listener = socket.create_server((host, port), backlog=128)
+            self._listener = _listen_on_path(host) if is_path(host) else socket.create_server((host, port), backlog=128)
         except OSError as error:
             raise ClusterError(
                 f"the coordinator cannot listen on {host}, port {port}: {error.strerror or error}. "
                 "Use another --port, or leave it out to take any free one."
             ) from error
-        self.host, self.port = self._listener.getsockname()[:2]
+        self.host, self.port = (host, 0) if is_path(host) else self._listener.getsockname()[:2]
         self.channels: dict[int, Channel] = {}
         self._token, self._world_size, self._events, self._ended = token, world_size, events, ended
+        self._heard: dict[int, SocketChannel] = {}
         self._lock = threading.Lock()
         self.refused = 0
         threading.Thread(target=self._accept, name="nfold-door", daemon=True).start()
+
+    def heard_s(self) -> dict[int, float]:
+        """Return when each rank was last heard."""
+        return {rank: channel.heard_s for rank, channel in list(self._heard.items())}
 
     def close(self) -> None:
         """Let nobody in any more, and end all conversations."""
@@ -88,6 +97,7 @@ class SocketDoor:
                 connection.close()
                 return
             channel = self.channels[rank] = SocketChannel(connection)
+            self._heard[rank] = channel
         listen(rank, channel, self._events, self._ended)
 
 
@@ -109,12 +119,27 @@ class ThreadDoor:
             self._ears.append(ear)
             ear.start()
 
+    def heard_s(self) -> dict[int, float]:
+        """Return nothing: threads cannot fall silent alone."""
+        return {}
+
     def close(self) -> None:
         """End all conversations."""
         for channel in self.channels.values():
             channel.close()
         for ear in self._ears:
             ear.join(EAR_TIMEOUT_S)
+
+
+def _listen_on_path(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(path)
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 def listen(rank: int, channel: Channel, events: "queue.SimpleQueue[Event]", ended: Ended) -> None:
@@ -125,4 +150,5 @@ def listen(rank: int, channel: Channel, events: "queue.SimpleQueue[Event]", ende
         except ChannelClosed:
             events.put(Left(rank, ended(rank) or HOW_IT_ENDED))
             return
-        events.put(Received(rank, message, blob))
+        if message != ALIVE:
+            events.put(Received(rank, message, blob))

@@ -102,6 +102,9 @@ class Left:
 class Interrupted:
     """The user pressed Ctrl-C, or left the loop over steps."""
 
+    by_key: bool = False
+    """Ctrl-C: somebody waits to see that it was heard."""
+
 
 @dataclass(frozen=True, slots=True)
 class Continue:
@@ -113,7 +116,16 @@ class TimedOut:
     """The timer that was asked for ran out."""
 
 
-Event = Received | Left | Interrupted | Continue | TimedOut
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+    now_s: float
+    heard_s: dict[int, float]
+    """When each rank that is a process was last heard, by the same clock."""
+
+
+Event = Received | Left | Interrupted | Continue | TimedOut | Tick
 
 # Commands
 
@@ -132,6 +144,13 @@ class SetTimer:
     """Send TimedOut after a while."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Tell the user."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +245,7 @@ class TrialDone:
 Command = (
     Order
     | SetTimer
+    | Noted
     | Planned
     | StepDone
     | Evaluated

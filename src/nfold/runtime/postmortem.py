@@ -16,7 +16,9 @@ _DOING = {
     "finish": "while it finished",
 }
 """What a rank does at an order, in words that follow `failed` or `was killed`."""
+_SILENT = "has not answered for"
 _OUT_OF_MEMORY = "was killed by signal 9"
+_WHY_SILENT = "its process is stopped, or its machine hangs or cannot be reached"
 _KINDS: dict[str, type[NfoldError]] = {"ProgramError": ProgramError, "NonFiniteLoss": NonFiniteLoss}
 
 
@@ -57,6 +59,31 @@ class Postmortem:
             return
         self._left.setdefault(rank, status)
         self.open = True
+
+    def silent(self, rank: int, seconds: float) -> None:
+        """Note that a rank is given up, because it shows no sign of life."""
+        self.left(rank, f"{_SILENT} {seconds:.0f} s")
+
+    @property
+    def awaited(self) -> set[int]:
+        """Ranks that should be there."""
+        return set(range(self._world_size)) - self._excused
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether ranks were last told to load the program."""
+        return self._order == "load"
+
+    def tell_silence(self, rank: int, noticed_s: float, lost_s: float) -> str:
+        """Return a line about a rank that has fallen silent."""
+        return (
+            f"rank {rank} ({self._place(rank)}) {_SILENT} {noticed_s:.0f} s: {_WHY_SILENT}. "
+            f"After {lost_s:.0f} s the job is given up."
+        )
+
+    def tell_return(self, rank: int) -> str:
+        """Return a line about a rank that was silent."""
+        return f"rank {rank} ({self._place(rank)}) answers again"
 
     def excuse(self, ranks: tuple[int, ...]) -> None:
         """These ranks are done: their leaving is no failure."""
@@ -120,6 +147,8 @@ class Postmortem:
 
     def _advice(self, status: str) -> str:
         memory = " If nobody killed it, the machine may have run out of memory: use fewer workers or a smaller batch."
+        if status.startswith(_SILENT):
+            return f"{self._others()} Perhaps {_WHY_SILENT}."
         return self._others() + (memory if status.startswith(_OUT_OF_MEMORY) else "")
 
     def _place(self, rank: int) -> str:

@@ -3,6 +3,7 @@
 Whatever happens (an exception, Ctrl-C, a rank that hangs), leaving the session ends every rank that it started.
 """
 
+import contextlib
 import queue
 import signal
 import threading
@@ -25,6 +26,8 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Ctrl-C, and what schedulers send before they kill: both end a job in order."""
 POLL_S = 0.2
 """While ranks start: how often to look whether one has died before it could say so."""
+TICK_S = 1.0
+"""How often the coordinator hears of time."""
 
 Step = (
     ev.Planned
@@ -35,6 +38,7 @@ Step = (
     | ev.TrialPlanned
     | ev.TrialRefused
     | ev.TrialDone
+    | ev.Noted
     | ev.Finished
 )
 
@@ -59,7 +63,8 @@ class Session:
         self._timers: list[threading.Timer] = []
         self._old_handlers: dict[signal.Signals, Any] = {}
         self._interrupts = 0
-        self._finished = False
+        self._is_leaving = self._finished = False
+        self._tick_s = 0.0
 
     def __enter__(self) -> Self:
         """Take over Ctrl-C and start the ranks."""
@@ -75,6 +80,7 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         """End every rank and give Ctrl-C back."""
+        self._is_leaving = True
         for timer in self._timers:
             timer.cancel()
         self._door.close()
@@ -105,7 +111,7 @@ class Session:
                     yield command
                     if self._finished:
                         return
-            commands = self._coordinator.handle(self._events.get())
+            commands = self._coordinator.handle(self._next_event())
 
     def ask_for_step(self) -> None:
         """In lockstep: let the ranks play one more step."""
@@ -118,9 +124,20 @@ class Session:
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         self._interrupts += 1
+        if self._is_leaving:
+            return  # everything ends already, and must not be left half-ended
         if self._interrupts > 1:
             raise KeyboardInterrupt
-        self.interrupt()
+        self._events.put(ev.Interrupted(by_key=True))
+
+    def _next_event(self) -> ev.Event:
+        """Wait for what happens next; it is a tick if it is time for one, however much else happens."""
+        if (left_s := self._tick_s - self._clock()) > 0:
+            with contextlib.suppress(queue.Empty):
+                return self._events.get(timeout=left_s)
+        now_s = self._clock()
+        self._tick_s = now_s + TICK_S
+        return ev.Tick(now_s, self._door.heard_s())
 
     def _wait_for_hellos(self) -> dict[int, tuple[str, int]]:
         """Wait until every rank is there, or one has died on the way."""

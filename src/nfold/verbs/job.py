@@ -22,6 +22,7 @@ from nfold.runtime import events as ev
 from nfold.runtime.coordinator import Coordinator
 from nfold.runtime.door import Door, SocketDoor, ThreadDoor
 from nfold.runtime.session import Session
+from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder, checkpoint_step
 from nfold.verbs.options import Options
 from nfold.verbs.summary import Outcome, ledger, summarise
@@ -82,10 +83,11 @@ class Job:
         plan_only: bool = False,
         resumed: "Resumed | None" = None,
         alone_samples_per_s: float | None = None,
+        patience: Patience = PATIENCE,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._source, self._options, self._observer = source, options, observer
-        self.folder, self._resumed, self._alone = folder, resumed, alone_samples_per_s
+        self.folder, self._resumed, self._alone, self._patience = folder, resumed, alone_samples_per_s, patience
         self._settings = options.settings(lockstep=lockstep, plan_only=plan_only)
         self._clock = clock
         self.outcome = Outcome(history=list(resumed.history) if resumed else [])
@@ -158,6 +160,7 @@ class Job:
             known=resumed.known if resumed else None,
             checkpoint=resumed.checkpoint if resumed else b"",
             first_step=checkpoint_step(resumed.checkpoint) if resumed and resumed.checkpoint else 0,
+            patience=self._patience,
         )
         launcher, door = self._ways(token, events)
         return Session(
@@ -206,6 +209,9 @@ class Job:
             return self._take_step(happening)
         elif isinstance(happening, ev.Evaluated):
             self._take_evaluation(happening)
+        elif isinstance(happening, ev.Noted):
+            self._observer.noted(happening.text)
+            self._log(happening.text)
         elif isinstance(happening, ev.KeepCheckpoint):
             self._write_history()
             if self.folder is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from nfold.launch.local import TOKEN_VARIABLE
 from nfold.program import ProgramSource
 from nfold.runtime.channel import ChannelClosed, connect
+from nfold.runtime.heartbeat import keep_beating
 from nfold.runtime.orders import Orders
 
 
@@ -23,6 +24,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     orders = Orders(channel, abandon=_end_at_once)
+    keep_beating(channel)
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
     from nfold.runtime.worker import Worker
     from nfold.verbs.toolbox import Toolbox, wiring
@@ -33,7 +35,7 @@ def main() -> int:
         channel,
         orders,
         source.load,
-        wiring(arguments.transport, arguments.rank, channel.local_host, token),
+        wiring(arguments.transport, arguments.rank, arguments.host or channel.local_host, token, _delays_s(arguments)),
         Toolbox(),
         script=source.path,
         owns_process=True,
@@ -59,7 +61,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--script", required=True)
     parser.add_argument("--function", required=True)
     parser.add_argument("--transport", required=True)
+    parser.add_argument("--host", help="our address for other ranks; the one that reaches the coordinator unless given")
+    parser.add_argument("--delays", default="", help="seconds to hold back what each rank sends us: 0,0.002,..")
     return parser.parse_args()
+
+
+def _delays_s(arguments: argparse.Namespace) -> tuple[float, ...]:
+    return tuple(float(part) for part in arguments.delays.split(",") if part)
 
 
 if __name__ == "__main__":
