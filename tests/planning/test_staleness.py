@@ -33,8 +33,8 @@ def answer(worker, ticket, version=0, steps_done=0):
     return Answer(worker=worker, ticket=ticket, version=version, steps_done=steps_done)
 
 
-def alone(worker, rate):
-    return Apply(parts=(Part(worker=worker, weight=1.0),), rate=rate)
+def alone(worker, ticket, rate):
+    return Apply(parts=(Part(worker=worker, ticket=ticket, weight=1.0),), rate=rate)
 
 
 def shard(workers=2, bound=None, aware=False, first_step=0):
@@ -45,7 +45,7 @@ def test_tickets_are_handed_out_in_order_to_whoever_asks():
     each = shard()
     assert each.handle(asked(1)) == [answer(1, 0)]
     assert each.handle(asked(0)) == [answer(0, 1)]
-    assert each.handle(pushed(1, 0)) == [alone(1, 0.5)]
+    assert each.handle(pushed(1, 0)) == [alone(1, 0, 0.5)]
     assert each.handle(asked(1, 1)) == [answer(1, 2, version=1)]
 
 
@@ -53,8 +53,8 @@ def test_a_gradient_weighs_what_its_samples_are_of_the_step_and_counts_the_updat
     each = shard()
     for worker in (0, 1):
         each.handle(asked(worker))
-    assert each.handle(pushed(0, 0, weight=0.75)) == [alone(0, 0.75)]
-    assert each.handle(pushed(1, 1, weight=0.25)) == [alone(1, 0.25)]
+    assert each.handle(pushed(0, 0, weight=0.75)) == [alone(0, 0, 0.75)]
+    assert each.handle(pushed(1, 1, weight=0.25)) == [alone(1, 1, 0.25)]
     assert each.histogram == {0: 1, 1: 1}
     assert (each.version, each.steps_done) == (2, 1)
 
@@ -63,14 +63,14 @@ def test_the_staleness_aware_rate_is_divided_by_the_steps_that_the_gradient_is_o
     each = shard(aware=True)
     for ticket in range(5):
         each.handle(pushed(0, ticket, version=ticket))
-    assert each.handle(pushed(1, 5, version=0)) == [alone(1, 0.5 / 2.5)], "5 updates by 2 workers are 2.5 steps"
-    assert each.handle(pushed(1, 6, version=5)) == [alone(1, 0.5)], "an update is half a step: as fresh as can be"
+    assert each.handle(pushed(1, 5, version=0)) == [alone(1, 5, 0.5 / 2.5)], "5 updates by 2 workers are 2.5 steps"
+    assert each.handle(pushed(1, 6, version=5)) == [alone(1, 6, 0.5)], "an update is half a step: as fresh as can be"
 
 
 def test_values_wait_for_the_workers_own_last_gradient():
     each = shard()
     assert each.handle(Pulled(worker=0, clock=1, ticket=2)) == []
-    assert each.handle(pushed(0, 0)) == [alone(0, 0.5), answer(0, 2, version=1)]
+    assert each.handle(pushed(0, 0)) == [alone(0, 0, 0.5), answer(0, 2, version=1)]
 
 
 def test_a_worker_ahead_of_the_bound_waits_for_the_slowest():
@@ -80,7 +80,7 @@ def test_a_worker_ahead_of_the_bound_waits_for_the_slowest():
         each.handle(pushed(0, clock, version=clock))
     assert each.handle(asked(0, 2)) == []
     assert each.handle(asked(1)) == [answer(1, 2, version=2, steps_done=1)]
-    assert each.handle(pushed(1, 2, version=2)) == [alone(1, 0.5), answer(0, 3, version=3, steps_done=1)]
+    assert each.handle(pushed(1, 2, version=2)) == [alone(1, 2, 0.5), answer(0, 3, version=3, steps_done=1)]
 
 
 def test_without_staleness_a_round_is_applied_as_one_in_the_order_of_its_slices():
@@ -89,7 +89,7 @@ def test_without_staleness_a_round_is_applied_as_one_in_the_order_of_its_slices(
     assert each.handle(pushed(1, 0, weight=0.6)) == []
     assert each.handle(asked(1, 1)) == []
     assert each.handle(asked(0)) == [answer(0, 1)]
-    both = Apply(parts=(Part(worker=1, weight=0.6), Part(worker=0, weight=0.4)), rate=1.0)
+    both = Apply(parts=(Part(worker=1, ticket=0, weight=0.6), Part(worker=0, ticket=1, weight=0.4)), rate=1.0)
     assert each.handle(pushed(0, 1, weight=0.4)) == [both, answer(1, 2, version=1, steps_done=1)]
     assert each.histogram == {0: 2}
 
@@ -97,7 +97,7 @@ def test_without_staleness_a_round_is_applied_as_one_in_the_order_of_its_slices(
 def test_an_empty_slice_is_counted_and_not_applied():
     each = shard(bound=0)
     each.handle(pushed(0, 0, weight=1.0))
-    assert each.handle(pushed(1, 1, weight=0.0)) == [Apply(parts=(Part(worker=0, weight=1.0),), rate=1.0)]
+    assert each.handle(pushed(1, 1, weight=0.0)) == [alone(0, 0, 1.0)]
     assert (each.steps_done, each.histogram) == (1, {0: 1})
     each = shard()
     assert each.handle(pushed(1, 1, weight=0.0)) == []
@@ -112,7 +112,7 @@ def test_nothing_is_begun_that_was_not_allowed_and_the_end_is_told_when_all_is_a
     assert each.handle(Refreshed(worker=0, steps=1)) == []
     done = each.handle(pushed(1, 1))
     assert done == [
-        alone(1, 0.5),
+        alone(1, 1, 0.5),
         answer(0, NO_TICKET, version=2, steps_done=1),
         answer(0, NO_TICKET, version=2, steps_done=1),
     ]

@@ -43,12 +43,7 @@ class StatisticsRecorder:
 
     def fold(self, module: str, mean: torch.Tensor, variance: torch.Tensor) -> None:
         """Update a module's running statistics by one call, as torch would have during it."""
-        norm = self._modules[module]
-        if norm.num_batches_tracked is not None:
-            norm.num_batches_tracked.add_(1)
-        momentum = norm.momentum if norm.momentum is not None else 1.0 / float(norm.num_batches_tracked)
-        for running, value in ((norm.running_mean, mean), (norm.running_var, variance)):
-            running.mul_(1.0 - momentum).add_(value, alpha=momentum)
+        fold(self._modules[module], mean, variance)
 
     def close(self) -> None:
         """Leave the modules as they were."""
@@ -79,3 +74,12 @@ class StatisticsRecorder:
             module.momentum = held.momentum
 
         return hook
+
+
+def fold(norm: Any, mean: torch.Tensor, variance: torch.Tensor) -> None:
+    """Update the running statistics of a batch norm by one call."""
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+    momentum = norm.momentum if norm.momentum is not None else 1.0 / float(norm.num_batches_tracked)
+    for running, value in ((norm.running_mean, mean), (norm.running_var, variance)):
+        running.mul_(1.0 - momentum).add_(value, alpha=momentum)

@@ -94,6 +94,7 @@ class Part:
     """A gradient within an update."""
 
     worker: int
+    ticket: int
     weight: float
 
 
@@ -177,7 +178,7 @@ class Shard:
         staleness = self._note(pushed)
         self.version += 1
         rate = pushed.weight / max(1.0, staleness / self._workers) if self._aware else pushed.weight
-        return [Apply(parts=(Part(worker=pushed.worker, weight=1.0),), rate=rate)]
+        return [Apply(parts=(Part(worker=pushed.worker, ticket=pushed.ticket, weight=1.0),), rate=rate)]
 
     def _gather(self, pushed: Pushed) -> list[Command]:
         """Wait for everybody's gradient of the round, then apply their mean, added up in the order of the slices."""
@@ -189,7 +190,8 @@ class Shard:
             self._note(each)
         self._round = []
         self.version += 1
-        return [Apply(parts=tuple(Part(worker=each.worker, weight=each.weight) for each in whole), rate=1.0)]
+        parts = tuple(Part(worker=each.worker, ticket=each.ticket, weight=each.weight) for each in whole)
+        return [Apply(parts=parts, rate=1.0)]
 
     def _note(self, pushed: Pushed) -> int:
         staleness = self.version - pushed.version

@@ -65,10 +65,13 @@ class ChunkLoader:
             if ahead >= self._last_step or not self._chunks or (ahead, self._chunks[0]) in self._futures:
                 continue
             sizes = self._sampler.sizes(ahead)
-            for chunk in self._chunks:
-                if sizes[chunk]:
-                    indices = self._sampler.indices(ahead, chunk)
-                    self._futures[ahead, chunk] = self._pool.submit(self._load, indices, ahead)
+            self.fetch(ahead, tuple(chunk for chunk in self._chunks if sizes[chunk]))
+
+    def fetch(self, step: int, chunks: tuple[int, ...]) -> None:
+        """Start loading chunks of a step."""
+        for chunk in chunks:
+            indices = self._sampler.indices(step, chunk)
+            self._futures[step, chunk] = self._pool.submit(self._load, indices, step)
 
     def get(self, step: int, chunk: int) -> Batch:
         """Return a chunk, once it is there.

@@ -1,5 +1,6 @@
 """One rank's part of a job, built from a plan: model, buffers, optimizers and the engine that plays its schedule."""
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from nfold.capture.samples import sample_batches
 from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
-from nfold.core.schedule import RankSchedule, Schedule
+from nfold.core.schedule import RankSchedule, Schedule, StatisticsGroup
 from nfold.core.trace import Span, StepParts
 from nfold.errors import ProgramError
 from nfold.planning.schedule import compile_schedule
@@ -46,6 +47,23 @@ def build_model(program: Program, device: torch.device) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ProgramError(f"model() must return a torch.nn.Module, got {type(model).__name__}")
     return model.to(device).train()
+
+
+def traced(
+    program: Program, model: nn.Module, graph: ModelGraph, dataset: Any, own: RankSchedule, device: torch.device
+) -> Captured | None:
+    """Trace the model, unless this rank runs it whole and without seeds between its operators."""
+    cut = any(len(segment.operators) < len(graph.operators) for segment in own.segments)
+    random = any(operator.num_random for operator in graph.operators)
+    if graph.capture == "opaque" or not own.segments or not (cut or random):
+        return None
+    rebuild = functools.partial(build_model, program, device)
+    return recapture(model, program.loss, sample_batches(dataset), graph, rebuild=rebuild)
+
+
+def modules_of(graph: ModelGraph, groups: tuple[StatisticsGroup, ...]) -> tuple[str, ...]:
+    """Return the batch norms of some groups."""
+    return tuple(dict.fromkeys(m for group in groups for op in group.operators for m in graph.operator(op).statistics))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,27 +119,13 @@ class Replica:
         self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
         loaded = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
         self._loader = ChunkLoader(dataset, self.sampler, loaded, last_step, program.seed)
-        self._cells = self._build_cells(own, self._capture(dataset, own))
+        self._cells = self._build_cells(own, traced(program, self.model, graph, dataset, own, device))
         self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock)
         self._previous_end_s: float | None = None
 
-    def _capture(self, dataset: Any, own: RankSchedule) -> Captured | None:
-        """Trace the model, unless this rank runs it whole and without seeds between its operators."""
-        cut = any(len(segment.operators) < len(self._graph.operators) for segment in own.segments)
-        random = any(operator.num_random for operator in self._graph.operators)
-        if self._graph.capture == "opaque" or not own.segments or not (cut or random):
-            return None
-        return recapture(
-            self.model,
-            self.program.loss,
-            sample_batches(dataset),
-            self._graph,
-            rebuild=lambda: build_model(self.program, self.device),
-        )
-
     def _build_cells(self, own: RankSchedule, captured: Captured | None) -> Cells:
-        modules = [m for g in self._groups for op in g.operators for m in self._graph.operator(op).statistics]
-        recorder = StatisticsRecorder(self.model, tuple(dict.fromkeys(modules))) if modules else None
+        modules = modules_of(self._graph, self._groups)
+        recorder = StatisticsRecorder(self.model, modules) if modules else None
         return Cells(
             program=self.program,
             model=self.model,

@@ -14,6 +14,7 @@ from torch import nn
 
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
+from nfold.errors import ProgramError
 from nfold.planning.schedule import ALL_REDUCTIONS
 from nfold.program import Program
 from nfold.runtime.buffers import Buffers, Piece, pieces
@@ -51,9 +52,21 @@ class Updater:
         self._held = held
         self._optimizer = program.optimizer([*(each.tensor for each in held), *extra])
 
-    def step(self) -> None:
-        """Apply the gradients."""
+    def step(self, rate: float = 1.0) -> None:
+        """Apply the gradients with the learning rate times `rate`.
+
+        Raises:
+            ProgramError: a rate is asked for, and the optimizer has none.
+        """
+        if rate == 1.0:
+            self._optimizer.step()
+            return
+        kept = [_learning_rate(self._optimizer, group) for group in self._optimizer.param_groups]
+        for group, own in zip(self._optimizer.param_groups, kept, strict=True):
+            group["lr"] = own * rate
         self._optimizer.step()
+        for group, own in zip(self._optimizer.param_groups, kept, strict=True):
+            group["lr"] = own
 
     def keep_values(self) -> None:
         """Bring back what the optimizer put elsewhere: it may replace the data and gradients of its parameters."""
@@ -84,6 +97,15 @@ class Updater:
                 state[key] = _cut(tensor, each, shapes[name])
             if state:
                 self._optimizer.state[each.tensor] = state
+
+
+def _learning_rate(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> Any:
+    if "lr" not in group:
+        raise ProgramError(
+            f"{type(optimizer).__name__} keeps no learning rate `lr` in its groups, so an asynchronous server cannot "
+            "weigh one worker's gradient. Use --strategy ps, or ssp with --staleness 0."
+        )
+    return group["lr"]
 
 
 def build_updaters(
