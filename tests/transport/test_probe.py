@@ -53,16 +53,16 @@ def test_a_probe_measures_and_ends_soon(connect: Connect) -> None:
     found = probe(connect(2).transports)
     assert time.perf_counter() - start_s < 2
     assert 0 < found.latency_s < 0.1
-    assert found.there_bytes_per_s > 1e6
-    assert found.back_bytes_per_s > 1e6
-    assert 0 <= found.cpu_s_per_byte < 1e-6
+    assert found.there_bytes_per_s > 1e5
+    assert found.back_bytes_per_s > 1e5
+    assert 0 <= found.cpu_s_per_byte < 1e-5
     assert 0 < found.cpu_s_per_message < 0.1
 
 
 def test_a_pair_can_be_probed_again(connect: Connect) -> None:
     world = connect(2)
-    assert probe(world.transports, budget_s=0.05).there_bytes_per_s > 1e6
-    assert probe(world.transports, budget_s=0.05).back_bytes_per_s > 1e6
+    assert probe(world.transports, budget_s=0.05).there_bytes_per_s > 1e5
+    assert probe(world.transports, budget_s=0.05).back_bytes_per_s > 1e5
 
 
 @pytest.mark.parametrize("mbits", [(20.0, 80.0), (80.0, 20.0)])
