@@ -14,8 +14,8 @@ import pytest
     [
         (["train", "nope.py"], ["the script nope.py does not exist", "nfold train FILE.py"]),
         (["train", "."], ["the script . is a folder"]),
-        (["train", "faulty.py", "--strategy", "rnig"], ["unknown strategy 'rnig'", "single, ring, ps, auto"]),
-        (["compare", "faulty.py", "--strategies", "ring,sp"], ["unknown strategy 'sp'", "single, ring, ps, auto"]),
+        (["train", "faulty.py", "--strategy", "rnig"], ["unknown strategy 'rnig'", "single, ring, ps, weighted, auto"]),
+        (["compare", "faulty.py", "--strategies", "ring,sp"], ["unknown strategy 'sp'", "single, ring, ps, weighted, auto"]),
         (["train", "faulty.py", "-n", "2", "--servers", "3"], ["--servers 3 with 2 workers", "Use --servers 0 to 2"]),
         (
             ["train", "faulty.py", "-n", "2", "--servers", "1", "--strategy", "ring"],

@@ -32,7 +32,7 @@ def slow_network(graph, workers=2, **fields) -> Facts:
 @pytest.mark.parametrize(
     ("question", "strategy", "message"),
     [
-        (facts(GRAPH, 2), "rong", r"unknown strategy 'rong'. Use one of: single, ring, ps, auto$"),
+        (facts(GRAPH, 2), "rong", r"unknown strategy 'rong'. Use one of: single, ring, ps, weighted, auto$"),
         (facts(GRAPH, 0, nodes=("box",)), "auto", r"-n 0: a job needs at least 1 worker"),
         (
             facts(GRAPH, 2, 3),
@@ -41,8 +41,8 @@ def slow_network(graph, workers=2, **fields) -> Facts:
             r"for each worker's. Use --servers 0 to 2.",
         ),
         (facts(GRAPH, 2, -1), "ps", r"--servers -1 with 2 workers: .* Use --servers 0 to 2."),
-        (facts(GRAPH, 2, 1), "ring", r"--servers 1 needs --strategy ps, not ring"),
-        (facts(GRAPH, 1, 1), "single", r"--servers 1 needs --strategy ps, not single"),
+        (facts(GRAPH, 2, 1), "ring", r"--servers 1 needs --strategy ps or weighted, not ring"),
+        (facts(GRAPH, 1, 1), "single", r"--servers 1 needs --strategy ps or weighted, not single"),
         (
             facts(GRAPH, 2),
             "single",
@@ -70,7 +70,8 @@ def slow_network(graph, workers=2, **fields) -> Facts:
             facts(WHOLE, 2, 1),
             "auto",
             r"no strategy can run here. single: one worker has nothing to send to 1 servers; ring: a ring has no "
-            r"servers: leave out --servers 1, or use --strategy ps; ps: the optimizer must see all parameters",
+            r"servers: leave out --servers 1, or use --strategy ps; ps: the optimizer must see all parameters at "
+            r"once, so it cannot run on separate servers; weighted: the optimizer must",
         ),
     ],
 )
@@ -100,7 +101,7 @@ def test_too_little_memory_is_said_with_numbers():
     chosen = plan(question, "auto")
     assert chosen.strategy == "single", "one process fits where two do not"
     assert {loser.strategy: loser.why[:25] for loser in chosen.rejected} == dict.fromkeys(
-        ("ring", "ps"), "2 ranks need 1.5 GiB on t"
+        ("ring", "ps", "weighted"), "2 ranks need 1.5 GiB on t"
     )
     assert all(loser.predicted is not None for loser in chosen.rejected)
 
@@ -115,14 +116,14 @@ def test_memory_that_nothing_fits_lists_every_strategy():
 
 
 def test_names_are_those_that_users_type():
-    assert STRATEGY_NAMES == ("single", "ring", "ps", "auto")
+    assert STRATEGY_NAMES == ("single", "ring", "ps", "weighted", "auto")
     assert [named(strategy.name) for strategy in STRATEGIES] == list(STRATEGIES)
 
 
 def test_a_forced_strategy_keeps_why_the_others_lost():
     chosen = plan(slow_network(GRAPH), "ring")
     assert chosen.strategy == "ring"
-    assert {loser.strategy for loser in chosen.rejected} == {"single", "ps"}
+    assert {loser.strategy for loser in chosen.rejected} == {"single", "ps", "weighted"}
     single = next(loser for loser in chosen.rejected if loser.strategy == "single")
     ratio = chosen.predicted.step_s / single.predicted.step_s
     assert single.why == f"predicted {ratio:.2f}x as fast, but ring was asked for"
@@ -132,7 +133,9 @@ def test_auto_keeps_by_how_much_the_others_lost():
     chosen = plan(slow_network(GRAPH), "auto")
     assert chosen.strategy == "single", "a second of latency is dearer than 32 samples"
     for loser in chosen.rejected:
-        assert loser.why == f"predicted {loser.predicted.step_s / chosen.predicted.step_s:.2f}x the step time of single"
+        ratio = loser.predicted.step_s / chosen.predicted.step_s
+        assert loser.why.startswith(f"predicted {ratio:.2f}x the step time of single on 1 of 2 workers, since 9")
+        assert loser.why.endswith("% of it would be waiting for messages")
 
 
 def test_a_strategy_that_cannot_be_used_is_kept_without_a_prediction():
@@ -142,8 +145,9 @@ def test_a_strategy_that_cannot_be_used_is_kept_without_a_prediction():
     assert "must see all parameters at once" in objection.why
 
 
-def test_dedicated_servers_leave_only_the_parameter_server():
-    assert plan(facts(GRAPH, 2, 1), "auto").strategy == "ps"
+def test_dedicated_servers_leave_only_strategies_that_use_them():
+    chosen = plan(facts(GRAPH, 2, 1), "auto")
+    assert {chosen.strategy, *(loser.strategy for loser in chosen.rejected if loser.predicted)} == {"ps", "weighted"}
 
 
 @settings(max_examples=15, deadline=None)

@@ -4,7 +4,16 @@ import pytest
 from harness import difference, graph_of, make_plan, plain_loop, play
 from nets import NETS, adamw, program, sgd
 
-WAYS = [("single", 1, 0), ("ring", 2, 0), ("ring", 3, 0), ("ps", 2, 0), ("ps", 3, 0), ("ps", 2, 1), ("ps", 3, 2)]
+WAYS = [
+    ("single", 1, 0),
+    ("ring", 2, 0),
+    ("ring", 3, 0),
+    ("ps", 2, 0),
+    ("ps", 3, 0),
+    ("ps", 2, 1),
+    ("ps", 3, 2),
+    ("weighted", 3, 1),
+]
 STEPS = 20
 
 

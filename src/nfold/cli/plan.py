@@ -13,7 +13,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("plan", help="say what train would do, and why", description=description)
     add_program(parser)
     parser.add_argument("-n", "--workers", type=int, metavar="N", help="worker ranks; 1 unless given")
-    parser.add_argument("--strategy", metavar="S", help="single, ring, ps or auto (unless given)")
+    parser.add_argument("--strategy", metavar="S", help="single, ring, ps, weighted or auto (unless given)")
     add_run_flags(parser)
     add_json(parser)
     parser.set_defaults(run=run)

@@ -10,8 +10,11 @@ from nfold.errors import PlanError
 from nfold.planning.costs import peak_memory_bytes, task_seconds
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.schedule import compile_schedule
-from nfold.planning.strategies import AUTO, STRATEGIES, Strategy, named
+from nfold.planning.strategies import AUTO, SERVING, STRATEGIES, Strategy, named
 from nfold.simulation import simulate
+
+TIE = 1.01
+"""Step times that differ by less are a tie."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +50,7 @@ def plan(facts: Facts, strategy: str = AUTO) -> Plan:
             rejected.append(Rejected(strategy=each.name, predicted=None, why=objection))
             continue
         candidates = [simulate_proposal(facts, each.name, proposal) for proposal in each.propose(facts)]
-        candidate = min(candidates, key=lambda candidate: candidate.predicted.step_s)
+        candidate = _fastest(candidates)
         too_large = _memory_objection(facts, candidate)
         if too_large:
             rejected.append(Rejected(strategy=each.name, predicted=candidate.predicted, why=too_large))
@@ -97,8 +100,8 @@ def check_ranks(strategy: str, workers: int, servers: int) -> None:
             f"--servers {servers} with {workers} workers: more servers than workers cannot help, since "
             f"{workers} servers already have one link for each worker's. Use --servers 0 to {workers}."
         )
-    if servers and strategy not in (AUTO, "ps"):
-        raise PlanError(f"--servers {servers} needs --strategy ps, not {strategy}")
+    if servers and strategy not in (AUTO, *SERVING):
+        raise PlanError(f"--servers {servers} needs --strategy {' or '.join(SERVING)}, not {strategy}")
     if strategy == "single" and workers > 1:
         raise PlanError(f"--strategy single runs on one worker, but -n asks for {workers}. Use ring or ps.")
 
@@ -160,6 +163,12 @@ def _prediction(facts: Facts, proposal: Proposal, schedule: Schedule, trace: Ste
     )
 
 
+def _fastest(candidates: list[Candidate]) -> Candidate:
+    """The first of those that nobody beats: a strategy proposes the simplest first, and 1 % is less than any error."""
+    least = min(candidate.predicted.step_s for candidate in candidates)
+    return next(candidate for candidate in candidates if candidate.predicted.step_s <= TIE * least)
+
+
 def _memory_objection(facts: Facts, candidate: Candidate) -> str | None:
     """Say which node would run out of memory, with the numbers."""
     for node in facts.cluster.nodes:
@@ -190,12 +199,27 @@ def _winner(best: list[Candidate], rejected: list[Rejected], chosen: Strategy | 
 
 
 def _lost(candidate: Candidate, winner: Candidate, *, forced: bool) -> Rejected:
-    ratio = candidate.predicted.step_s / winner.predicted.step_s
-    if forced and ratio < 1:
-        why = f"predicted {1 / ratio:.2f}x as fast, but {winner.strategy} was asked for"
-    else:
-        why = f"predicted {ratio:.2f}x the step time of {winner.strategy}"
-    return Rejected(strategy=candidate.strategy, predicted=candidate.predicted, why=why)
+    return Rejected(
+        strategy=candidate.strategy, predicted=candidate.predicted, why=_comparison(candidate, winner, forced)
+    )
+
+
+def _comparison(candidate: Candidate, winner: Candidate, forced: bool) -> str:
+    mine, best = candidate.predicted.step_s, winner.predicted.step_s
+    if max(mine, best) <= TIE * min(mine, best):
+        return f"a tie with {winner.strategy}"
+    if forced and mine < best:
+        return f"predicted {_times(best, mine)} as fast, but {winner.strategy} was asked for"
+    slower = f"predicted {_times(mine, best)} the step time of {winner.strategy}"
+    workers, fewer = candidate.proposal.workers, winner.proposal.workers
+    if workers <= fewer or mine < best:
+        return slower
+    waiting = candidate.predicted.exposed_communication_s / mine
+    return f"{slower} on {fewer} of {workers} workers, since {waiting:.0%} of it would be waiting for messages"
+
+
+def _times(longer: float, shorter: float) -> str:
+    return f"{longer / shorter:.2f}x" if shorter > 0 else "many times"
 
 
 def _to_plan(facts: Facts, candidate: Candidate, rejected: tuple[Rejected, ...]) -> Plan:

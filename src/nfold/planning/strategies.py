@@ -8,6 +8,7 @@ from nfold.core.placement import Placement, Reduction
 from nfold.errors import PlanError
 from nfold.planning.buckets import bounds, cut_shares, fill_buckets
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.weights import best_weights, link_rates
 
 NUM_BUCKETS = 4
 LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = 1 << 20, 25 << 20
@@ -16,6 +17,8 @@ SERVER_ROUNDS = (4, 8, 16, 32)
 """Into how many rounds of pushing, updating and pulling the whole model may be cut: many overlap better, few cost less.
 Which one is taken does not change the result, so the simulator may choose."""
 LEAST_SHARE_BYTES = 1 << 14
+EVEN = 1.01
+"""Shares that differ by less are equal: no probe measures a link more exactly."""
 
 
 class Strategy(Protocol):
@@ -75,22 +78,43 @@ class ParameterServer:
     name = "ps"
 
     def accepts(self, facts: Facts) -> str | None:
-        if facts.servers and facts.graph.update_scope == "model":
-            return "the optimizer must see all parameters at once, so it cannot run on separate servers"
-        if facts.graph.update_scope == "model" and facts.workers > 1:
-            return "the optimizer must see all parameters at once, so its work cannot be shared among servers"
-        return _data_parallel_objection(facts)
+        return _serving_objection(facts) or _data_parallel_objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
-        members = tuple(range(facts.workers))
-        ranks = tuple(range(facts.workers, facts.workers + facts.servers)) or members
         if facts.workers == 1 and not facts.servers:
             yield _data_parallel(facts, local_buckets(facts))
             return
-        yield from _served(facts, dict.fromkeys(ranks, 1.0))
+        first = facts.workers if facts.servers else 0
+        yield from _served(facts, dict.fromkeys(range(first, facts.workers + facts.servers), 1.0))
 
 
-STRATEGIES: tuple[Strategy, ...] = (Single(), Ring(), ParameterServer())
+class Weighted:
+    """Like a parameter server, but each rank serves as much as its link can carry; see `planning/weights.py`.
+
+    Equal shares are proposed as well, round a ring or on the servers, for where links are even or there is no hurry.
+    """
+
+    name = "weighted"
+
+    def accepts(self, facts: Facts) -> str | None:
+        if facts.workers == 1 and facts.servers:
+            return f"one worker keeps its gradients, so it has nothing for {facts.servers} servers. Use --strategy ps"
+        return _serving_objection(facts) or _data_parallel_objection(facts)
+
+    def propose(self, facts: Facts) -> Iterator[Proposal]:
+        if facts.workers == 1:
+            yield _data_parallel(facts, local_buckets(facts))
+            return
+        rates = link_rates(facts.cluster, facts.nodes[: facts.workers + facts.servers])
+        best = best_weights(rates[: facts.workers], rates[facts.workers :])
+        yield from (ParameterServer() if facts.servers else Ring()).propose(facts)
+        if facts.servers or max(best.workers) > EVEN * min(best.workers):
+            yield from _served(facts, dict(enumerate((*best.workers, *best.servers))))
+
+
+STRATEGIES: tuple[Strategy, ...] = (Single(), Ring(), ParameterServer(), Weighted())
+SERVING = (ParameterServer.name, Weighted.name)
+"""Those that can use dedicated servers."""
 AUTO = "auto"
 STRATEGY_NAMES = (*(strategy.name for strategy in STRATEGIES), AUTO)
 
@@ -103,6 +127,14 @@ def local_buckets(facts: Facts) -> tuple[Reduction, ...]:
 def even_owners(num_chunks: int, workers: int) -> tuple[int, ...]:
     """Give each worker a run of chunks, as equal as possible."""
     return tuple(chunk * workers // num_chunks for chunk in range(num_chunks))
+
+
+def _serving_objection(facts: Facts) -> str | None:
+    if facts.servers and facts.graph.update_scope == "model":
+        return "the optimizer must see all parameters at once, so it cannot run on separate servers"
+    if facts.graph.update_scope == "model" and facts.workers > 1:
+        return "the optimizer must see all parameters at once, so its work cannot be shared among servers"
+    return None
 
 
 def _data_parallel_objection(facts: Facts) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from nfold.core.report import Report
 from nfold.errors import PlanError
-from nfold.planning.strategies import STRATEGY_NAMES
+from nfold.planning.strategies import SERVING, STRATEGY_NAMES
 from nfold.verbs.folder import RunFolder, next_free
 from nfold.verbs.job import Job, Observer
 from nfold.verbs.options import CommonWishes, Options
@@ -92,7 +92,7 @@ def _runs(workers: Sequence[int], strategies: Sequence[str]) -> Iterator[tuple[s
 
 def _options(wishes: CommonWishes, strategy: str, workers: int, every: Sequence[int], parent: Path) -> Options:
     mine: dict[str, Any] = dict(wishes)
-    servers = wishes.get("servers", 0) if strategy == "ps" else 0
+    servers = wishes.get("servers", 0) if strategy in SERVING else 0
     mine.update(
         workers=workers,
         strategy=strategy,

@@ -9,7 +9,7 @@ from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, InternalError, PlanError
-from nfold.planning.strategies import AUTO
+from nfold.planning.strategies import AUTO, SERVING
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
 from nfold.verbs.folder import JobRecord, RunFolder, checkpoint_step
@@ -218,7 +218,7 @@ def _resumed_options(folder: RunFolder, wishes: Wishes) -> Options:
             f"the run was begun with {chunks.chunks} chunks, and {given['workers']} workers cannot share them. "
             f"Use -n {chunks.chunks} or fewer."
         )
-    if given.get("strategy", "ps") not in ("ps", AUTO):
+    if given.get("strategy", AUTO) not in (*SERVING, AUTO):
         given.setdefault("servers", 0)
     return replace(saved, **given)
 
