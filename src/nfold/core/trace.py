@@ -75,17 +75,19 @@ _PART_NAMES = tuple(part.name for part in fields(StepParts))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReductionParts:
-    """One bucket in one step on one rank.
+    """One bucket in one step on one rank that contributes gradients to it.
 
     The transfer of a bucket is the least of its durations over the ranks: the rank that came last waited for nobody.
-    What another rank took beyond that it waited for a peer. So no common clock is needed.
+    What another rank took beyond that it waited for a peer. So no common clock is needed. With a server a duration
+    contains summing and updating there.
     """
 
     step: int
     rank: int
     reduction: str
     queue_s: float
-    """From when its gradients were complete here until its first message began to move."""
+    """From when its gradients were complete here until its first message began to move: others to the same peer were
+    ahead of it."""
     duration_s: float
     """From then until its last message here had gone or come."""
     sent_bytes: int

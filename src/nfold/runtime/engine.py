@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nfold.core.schedule import RankSchedule, Task
-from nfold.core.trace import Span
+from nfold.core.trace import ReductionParts, Span
+from nfold.runtime.reduction_times import ReductionTimes
 from nfold.transport.base import Transport
 
 Emit = Callable[[int], None]
@@ -55,6 +56,7 @@ class Played:
     """The compute lane had nothing to do but wait for messages."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("LOAD", "F", "B", "UPDATE"), 0.0))
     spans: list[Span] = field(default_factory=list)
+    reductions: tuple[ReductionParts, ...] = ()
 
 
 COMPUTE = frozenset({"LOAD", "F", "B", "UPDATE"})
@@ -70,6 +72,8 @@ class Engine:
         transport: Transport,
         performer: Performer,
         clock: Callable[[], float],
+        *,
+        times_reductions: bool = True,
     ) -> None:
         self._rank, self._num_tags = schedule.rank, max(1, num_tags)
         self._tasks = schedule.tasks
@@ -83,6 +87,7 @@ class Engine:
             for event in task.after:
                 self._dependents[event].append(task.id)
         self._transport, self._performer, self._clock = transport, performer, clock
+        self._times = ReductionTimes(schedule.tasks if times_reductions else (), clock)
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
 
@@ -108,6 +113,7 @@ class Engine:
         self._left = len(self._messages)
         self._started = [0.0] * len(self._counts)
         self._played = played if keep_spans else None
+        self._times.begin()
         self._transport.on_failure(self.fail)
         self._sizes, self._base_tag = sizes, step % TAG_WINDOW * self._num_tags
         self._post()
@@ -116,6 +122,7 @@ class Engine:
             self._perform(task, played)
         self._wait(lambda: self._left == 0, played)
         played.end_s = self._clock()
+        played.reductions = self._times.parts(step, self._rank)
         return played
 
     def _post(self) -> None:
@@ -179,8 +186,9 @@ class Engine:
                         ready.append(waiter)
                     if not is_arrival:
                         self._started[waiter] = self._clock() if self._played is not None else 0.0
-                if not is_arrival and event in self._messages:
-                    self._left -= 1
+                if not is_arrival:
+                    self._times.happened(event, self._started[event])
+                    self._left -= event in self._messages
                 self._changed.notify_all()
             messages = (self._messages[waiter] for waiter in ready if waiter in self._messages)
             pending.extend((message.id, False) for message in messages if self._start(message))
