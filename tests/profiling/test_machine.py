@@ -46,6 +46,34 @@ def test_memory(tmp_path: Path) -> None:
     assert total > 1 << 20
     assert machine.available_memory(write(tmp_path, {"memory.max": "max\n"})) == total
     assert machine.available_memory(write(tmp_path, {"memory.max": "1000000\n"})) == 1_000_000
+    limit = {"memory/memory.limit_in_bytes": "900000\n"}
+    assert machine.available_memory(write(tmp_path, limit)) == 900_000
+
+
+VERSION_1 = "4:memory:/box/a\n1:cpu,cpuacct:/box/a\n0::/\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "found"),
+    [
+        (VERSION_1, {"cpu/box/a/cpu.cfs_quota_us": "2500", "cpu/box/a/cpu.cfs_period_us": "10000"}, 0.25),
+        (VERSION_1, {"cpu/box/cpu.cfs_quota_us": "2500", "cpu/box/cpu.cfs_period_us": "10000"}, 0.25),
+        ("0::/box/a\n", {"box/a/cpu.max": "5000 10000", "box/cpu.max": "8000 10000", "cpu.max": "max 10000"}, 0.5),
+        ("0::/box/a\n", {"box/a/cpu.max": "max 10000", "box/cpu.max": "8000 10000"}, 0.8),
+        ("0::/../outside\n", {"cpu.max": "3000 10000"}, 0.3),
+    ],
+    ids=["version-1", "version-1-above", "version-2", "version-2-above", "group-of-another-namespace"],
+)
+def test_cores_of_the_own_group(tmp_path: Path, own: str, files: dict[str, str], found: float) -> None:
+    write(tmp_path, {"own": own})
+    assert machine.available_cores(write(tmp_path / "mount", files), tmp_path / "own") == found
+
+
+@pytest.mark.parametrize("path", ["memory/box/a/memory.limit_in_bytes", "memory/box/memory.limit_in_bytes"])
+def test_memory_of_the_own_group(tmp_path: Path, path: str) -> None:
+    write(tmp_path, {"own": VERSION_1})
+    mount = write(tmp_path / "mount", {path: "1000000", "memory/memory.limit_in_bytes": str(1 << 62)})
+    assert machine.available_memory(mount, tmp_path / "own") == 1_000_000
 
 
 def test_this_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,19 +12,28 @@ from pathlib import Path
 TOKEN_VARIABLE = "NFOLD_TOKEN"
 """The token goes through the environment: command lines are for everybody to read."""
 
+Place = Callable[[int, list[str]], list[str]]
+"""Of a rank and its command: the command that runs it where it belongs. It must end as the same process."""
+
 
 class LocalLauncher:
     """One process per rank, each the leader of its own group, so that what it started ends with it."""
 
     def __init__(
-        self, command: Sequence[str], log: Path | None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        command: Sequence[str],
+        log: Path | None,
+        *,
+        place: Place = lambda rank, command: command,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         command: what starts a rank; `--rank R --connect HOST:PORT` is added.
         log: where the ranks' own output goes, appended; None: nowhere.
+        place: turns what starts a rank into what starts it at its place.
         clock: for the grace period.
         """
-        self._command, self._log, self._clock = list(command), log, clock
+        self._command, self._log, self._place, self._clock = list(command), log, place, clock
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, rank: int, host: str, port: int, token: str) -> None:
@@ -33,7 +42,7 @@ class LocalLauncher:
         environment = {**os.environ, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
         with open(self._log or os.devnull, "ab") as output:
             self._processes[rank] = subprocess.Popen(
-                arguments,
+                self._place(rank, arguments),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -15,6 +15,7 @@ from nfold.core.cluster import Channel, Device, Node
 from nfold.profiling.measure import Clock
 
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 _UNLIMITED = 1 << 60
 _TASK_S = 0.003
 _MOST_CORES = 16
@@ -44,17 +45,29 @@ def node_name() -> str:
     return socket.gethostname() or "localhost"
 
 
-def available_cores(cgroup: Path = _CGROUP) -> float:
-    """Return how many cores the process may use: affinity, and the cgroup's share of time if that is less."""
+def available_cores(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> float:
+    """Return how many cores the process may use: affinity, and the least share of time of its cgroups if less.
+
+    Args:
+        cgroup: where control groups are mounted.
+        own: lists the groups of this process.
+    """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _quota_v2(cgroup) or _quota_v1(cgroup)
-    return min(float(allowed), quota) if quota else float(allowed)
+    quotas = [_quota_v2(folder) for folder in _groups(cgroup, own, "")]
+    quotas += [_quota_v1(folder) for folder in _groups(cgroup / "cpu", own, "cpu")]
+    return min([float(allowed), *(quota for quota in quotas if quota)])
 
 
-def available_memory(cgroup: Path = _CGROUP) -> int:
-    """Return how many bytes the process may use: the machine's, or the cgroup's limit if that is less."""
+def available_memory(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> int:
+    """Return how many bytes the process may use: the machine's, or the least limit of its cgroups if that is less.
+
+    Args:
+        cgroup: where control groups are mounted.
+        own: lists the groups of this process.
+    """
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [_number(cgroup / "memory.max"), _number(cgroup / "memory" / "memory.limit_in_bytes")]
+    limits = [_number(folder / "memory.max") for folder in _groups(cgroup, own, "")]
+    limits += [_number(folder / "memory.limit_in_bytes") for folder in _groups(cgroup / "memory", own, "memory")]
     return min([total, *(limit for limit in limits if limit is not None and limit < _UNLIMITED)])
 
 
@@ -82,13 +95,29 @@ def measure_crowding(cores: int, *, clock: Clock = time.perf_counter) -> tuple[f
     return tuple(round(factor, 4) for factor in factors)
 
 
+def _groups(mount: Path, own: Path, controller: str) -> list[Path]:
+    """Return the folders of this process's group and of those above it, up to the mount.
+
+    Args:
+        mount: of the controller (version 1), or of all of them (version 2).
+        own: lines of `number:controllers:path`; in a container the path may not exist below the mount.
+        controller: its name; version 2 has none.
+    """
+    for line in _read(own).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            own_folder = mount / path.lstrip("/")
+            return [own_folder, *own_folder.parents[: len(Path(path).parts) - 1]]
+    return [mount]
+
+
 def _quota_v2(cgroup: Path) -> float | None:
     text = _read(cgroup / "cpu.max").split()
     return int(text[0]) / int(text[1]) if len(text) == 2 and text[0] != "max" else None
 
 
 def _quota_v1(cgroup: Path) -> float | None:
-    quota, period = _number(cgroup / "cpu" / "cpu.cfs_quota_us"), _number(cgroup / "cpu" / "cpu.cfs_period_us")
+    quota, period = _number(cgroup / "cpu.cfs_quota_us"), _number(cgroup / "cpu.cfs_period_us")
     return quota / period if quota and period and quota > 0 else None
 
 

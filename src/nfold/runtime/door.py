@@ -60,7 +60,9 @@ class SocketDoor:
                 f"the coordinator cannot listen on {host}, port {port}: {error.strerror or error}. "
                 "Use another --port, or leave it out to take any free one."
             ) from error
-        self.host, self.port = (host, 0) if is_path(host) else self._listener.getsockname()[:2]
+        self.host, self.port = host, 0
+        if not is_path(host):
+            self.host, self.port = self._listener.getsockname()[:2]
         self.channels: dict[int, Channel] = {}
         self._token, self._world_size, self._events, self._ended = token, world_size, events, ended
         self._heard: dict[int, SocketChannel] = {}

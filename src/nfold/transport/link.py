@@ -1,16 +1,19 @@
 """Turns one pipe into tagged messages to and from one peer: a reader thread, and a writer thread when one is needed.
 
 A small message goes out from the thread that sends it, if nothing is ahead of it: one thread hop less. Everything
-else is queued for the writer. The reader fills posted memory directly.
+else is queued for the writer. The reader fills posted memory directly. With a delay, a third thread hands over what
+has arrived that much later, in order, while the reader goes on.
 """
 
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from nfold.errors import TransportError
 from nfold.transport.base import Done
+from nfold.transport.delay import DelayLine
 from nfold.transport.framing import HEADER_BYTES, Frame, Kind, control_frame, data_frame, unpack_header
 from nfold.transport.inbox import Inbox
 from nfold.transport.pipe import Pipe
@@ -24,7 +27,9 @@ LAST_WAIT_S = 0.5
 class Link:
     """Messages between this rank and one peer."""
 
-    def __init__(self, peer: int, pipe: Pipe, inbox: Inbox, on_lost: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, peer: int, pipe: Pipe, inbox: Inbox, on_lost: Callable[[int, str], None], delay_s: float = 0.0
+    ) -> None:
         self.sent_bytes = 0
         self.received_bytes = 0
         self._peer = peer
@@ -39,6 +44,7 @@ class Link:
         self._departed = False
         self._lost = False
         self._writer: threading.Thread | None = None
+        self._late = DelayLine(delay_s, f"nfold-late-{peer}", self._fail) if delay_s > 0 else None
         self._reader = threading.Thread(target=self._read_all, name=f"nfold-read-{peer}", daemon=True)
         self._reader.start()
 
@@ -84,6 +90,8 @@ class Link:
         self._pipe.shutdown()
         self._join(time.monotonic() + LAST_WAIT_S)
         self._pipe.close()
+        if self._late is not None:
+            self._late.stop()
 
     def _join(self, deadline_s: float) -> None:
         for thread in (self._writer, self._reader):
@@ -148,14 +156,20 @@ class Link:
         self._pipe.read_into(buffer)
         header = unpack_header(buffer)
         if header.kind is not Kind.DATA:
-            self._hear_last_word(header.kind)
+            self._deliver(partial(self._hear_last_word, header.kind))
             return False
         arrival = self._inbox.begin(header.tag, header.length)
         if header.length:
             self._pipe.read_into(arrival.buffer)
         self.received_bytes += header.length
-        self._inbox.finish(arrival)
+        self._deliver(partial(self._inbox.finish, arrival))
         return True
+
+    def _deliver(self, act: Done) -> None:
+        if self._late is None:
+            act()
+        else:
+            self._late.put(act)
 
     def _hear_last_word(self, kind: Kind) -> None:
         """Answer a peer that leaves. It is lost only if it gave up, or if something still waits for it."""
@@ -177,8 +191,13 @@ class Link:
             self._lost = True
             self._queue.clear()
             self._changed.notify_all()
+        if self._late is not None:
+            self._late.stop()
         self._pipe.shutdown()
         self._on_lost(self._peer, why)
+
+    def _fail(self, error: Exception) -> None:
+        self._lose(_reason(error))
 
 
 def _reason(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Turns one pipe per peer into a `Transport`."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from nfold.errors import InternalError
 from nfold.transport.base import Done, OnFailure
@@ -22,12 +22,25 @@ class LinkedTransport:
     callback takes.
     """
 
-    def __init__(self, rank: int, pipes: Mapping[int, Pipe], max_early_bytes: int = MAX_EARLY_BYTES) -> None:
+    def __init__(
+        self,
+        rank: int,
+        pipes: Mapping[int, Pipe],
+        max_early_bytes: int = MAX_EARLY_BYTES,
+        delays_s: Sequence[float] = (),
+    ) -> None:
+        """Args:
+        rank: our own.
+        pipes: to every other rank.
+        max_early_bytes: the longest message that is kept before its receive is posted.
+        delays_s: how much later to deliver what each rank sent, by rank; empty: at once.
+        """
         self.rank = rank
         self.world_size = len(pipes) + 1
         self._losses = Losses(rank)
         self._links = {
-            peer: Link(peer, pipe, Inbox(max_early_bytes), self._losses.report) for peer, pipe in sorted(pipes.items())
+            peer: Link(peer, pipe, Inbox(max_early_bytes), self._losses.report, delays_s[peer] if delays_s else 0.0)
+            for peer, pipe in sorted(pipes.items())
         }
 
     @property

@@ -23,14 +23,24 @@ class TcpTransport(LinkedTransport):
     """Moves bytes between ranks over one TCP connection per peer. Make one with `connect_mesh`."""
 
     def __init__(
-        self, rank: int, connections: Mapping[int, socket.socket], max_early_bytes: int = MAX_EARLY_BYTES
+        self,
+        rank: int,
+        connections: Mapping[int, socket.socket],
+        max_early_bytes: int = MAX_EARLY_BYTES,
+        delays_s: Sequence[float] = (),
     ) -> None:
         pipes = {peer: SocketPipe(connection) for peer, connection in connections.items()}
-        super().__init__(rank, pipes, max_early_bytes)
+        super().__init__(rank, pipes, max_early_bytes, delays_s)
 
 
 def connect_mesh(
-    rank: int, world_size: int, listener: Listener, addresses: Sequence[Address], token: str, timeout_s: float
+    rank: int,
+    world_size: int,
+    listener: Listener,
+    addresses: Sequence[Address],
+    token: str,
+    timeout_s: float,
+    delays_s: Sequence[float] = (),
 ) -> TcpTransport:
     """Connect to all other ranks.
 
@@ -41,6 +51,7 @@ def connect_mesh(
         addresses: of every rank, by rank.
         token: the job's secret. Connections without it are dropped and do no harm.
         timeout_s: how long to wait for all together.
+        delays_s: how much later to deliver what each rank sent, by rank; empty: at once.
 
     Raises:
         TransportError: some rank refused us or did not come in time; the message says which.
@@ -49,7 +60,7 @@ def connect_mesh(
     if len(addresses) != world_size or not 0 <= rank < world_size:
         raise ClusterError(f"rank {rank} of {world_size} was given the addresses of {len(addresses)} ranks")
     order = MeshOrder(rank=rank, addresses=addresses, token=token, timeout_s=timeout_s)
-    return TcpTransport(rank, form_mesh(listener, order))
+    return TcpTransport(rank, form_mesh(listener, order), delays_s=delays_s)
 
 
 class SocketPipe:

@@ -52,12 +52,20 @@ class StoreServer:
 class TorchTransport(LinkedTransport):
     """Moves bytes between ranks over a process group. Make one with `connect_group`."""
 
-    def __init__(self, group: Any, rank: int, world_size: int) -> None:
-        super().__init__(rank, {peer: GroupPipe(group, peer) for peer in range(world_size) if peer != rank})
+    def __init__(self, group: Any, rank: int, world_size: int, delays_s: Sequence[float] = ()) -> None:
+        pipes = {peer: GroupPipe(group, peer) for peer in range(world_size) if peer != rank}
+        super().__init__(rank, pipes, delays_s=delays_s)
 
 
 def connect_group(
-    rank: int, world_size: int, host: str, store_address: Address, token: str, timeout_s: float, backend: str = "gloo"
+    rank: int,
+    world_size: int,
+    host: str,
+    store_address: Address,
+    token: str,
+    timeout_s: float,
+    backend: str = "gloo",
+    delays_s: Sequence[float] = (),
 ) -> TorchTransport:
     """Connect to all other ranks.
 
@@ -69,6 +77,7 @@ def connect_group(
         token: the same for all ranks, another one for every generation.
         timeout_s: how long to wait for all together.
         backend: `gloo`.
+        delays_s: how much later to deliver what each rank sent, by rank; empty: at once.
 
     Raises:
         TransportError: some rank did not come in time; the message says which.
@@ -79,7 +88,7 @@ def connect_group(
     store = _join_store(store_address, token, timeout_s)
     _wait_for_all(store, rank, world_size, timeout_s)
     try:
-        return TorchTransport(_make_gloo(store, rank, world_size, host, timeout_s), rank, world_size)
+        return TorchTransport(_make_gloo(store, rank, world_size, host, timeout_s), rank, world_size, delays_s)
     except RuntimeError as error:
         raise TransportError(
             f"rank {rank} of {world_size} cannot build a Gloo group on address {host} within {timeout_s:g} s: {error}"

@@ -1,6 +1,6 @@
 """Joins the layers that do not know each other, on the side of a rank: profiling and transports for the runtime."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nfold.core.cluster import Channel, Node
@@ -50,8 +50,8 @@ class Toolbox:
 class TcpWiring:
     """A mesh of plain TCP connections."""
 
-    def __init__(self, host: str, token: str) -> None:
-        self._host, self._token = host, token
+    def __init__(self, host: str, token: str, delays_s: Sequence[float] = ()) -> None:
+        self._host, self._token, self._delays_s = host, token, delays_s
         self._listener: Listener | None = None
 
     def listen(self) -> list[Any]:
@@ -64,7 +64,7 @@ class TcpWiring:
         assert self._listener is not None, "listen comes first"
         peers = [(str(host), int(port)) for host, port in addresses]
         try:
-            return connect_mesh(rank, len(peers), self._listener, peers, self._token, CONNECT_TIMEOUT_S)
+            return connect_mesh(rank, len(peers), self._listener, peers, self._token, CONNECT_TIMEOUT_S, self._delays_s)
         finally:
             self._listener.close()
 
@@ -72,8 +72,8 @@ class TcpWiring:
 class GlooWiring:
     """torch.distributed's point-to-point messages; rank 0 hosts the store."""
 
-    def __init__(self, rank: int, host: str, token: str) -> None:
-        self._rank, self._host, self._token = rank, host, token
+    def __init__(self, rank: int, host: str, token: str, delays_s: Sequence[float] = ()) -> None:
+        self._rank, self._host, self._token, self._delays_s = rank, host, token, delays_s
         self._store: Any = None
 
     def listen(self) -> list[Any]:
@@ -90,7 +90,9 @@ class GlooWiring:
         from nfold.transport.torch_distributed import connect_group
 
         store = (str(addresses[0][0]), int(addresses[0][1]))
-        return connect_group(rank, len(addresses), self._host, store, self._token, CONNECT_TIMEOUT_S)
+        return connect_group(
+            rank, len(addresses), self._host, store, self._token, CONNECT_TIMEOUT_S, delays_s=self._delays_s
+        )
 
 
 class MemoryWiring:
@@ -109,14 +111,21 @@ class MemoryWiring:
         return self._network().transport(rank)
 
 
-def wiring(name: str, rank: int, host: str, token: str) -> Wiring:
+def wiring(name: str, rank: int, host: str, token: str, delays_s: Sequence[float] = ()) -> Wiring:
     """Return the wiring of a transport by its name.
+
+    Args:
+        name: of the transport.
+        rank: of this process.
+        host: the address at which others reach it.
+        token: the job's secret.
+        delays_s: how much later to deliver what each rank sent, by rank; empty: at once.
 
     Raises:
         PlanError: there is no such transport.
     """
     if name == "tcp":
-        return TcpWiring(host, token)
+        return TcpWiring(host, token, delays_s)
     if name == "gloo":
-        return GlooWiring(rank, host, token)
+        return GlooWiring(rank, host, token, delays_s)
     raise PlanError(f"unknown transport {name!r}")

@@ -1,0 +1,276 @@
+"""A cluster in a box: nodes as namespaces of this machine, with shaped links and shares of cores and memory."""
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nfold.core.cluster import Channel, Cluster
+from nfold.core.cluster_file import UNLIMITED_BYTES
+from nfold.errors import ClusterError
+from nfold.launch.emulation.cgroups import MOUNTS, Groups, find_hierarchy
+from nfold.launch.emulation.layout import (
+    DEVICE,
+    Batch,
+    Seat,
+    hosts,
+    is_namespace_of,
+    make_seats,
+    network,
+    separation,
+    switch_namespace,
+)
+from nfold.launch.emulation.owners import Registry, myself
+from nfold.launch.emulation.shaping import shape
+
+NAMESPACES = Path("/run/netns")
+_TOOLS = ("ip", "tc", "nsenter", "unshare", "mount")
+_TOOL_TIMEOUT_S = 30.0
+
+
+class Box:
+    """An emulated cluster; `emulated` makes and removes one."""
+
+    def __init__(self, cluster: Cluster, number: int, folder: Path) -> None:
+        self.cluster, self.folder, self.number = cluster, folder, number
+        self._cores = {node.name: node.cores for node in cluster.nodes}
+        self._seats = {seat.node: seat for seat in make_seats(number, [node.name for node in cluster.nodes])}
+        self._groups = groups_of(number)
+        self._hosts = folder / "hosts"
+        self.has_netem = False
+
+    # Making and removing
+
+    def build(self) -> None:
+        """Make everything.
+
+        Raises:
+            ClusterError: this machine does not allow it.
+        """
+        self._hosts.write_text(hosts(tuple(self._seats.values())))
+        for batch in network(self.number, tuple(self._seats.values())):
+            _perform(batch)
+        self.has_netem = self._is_late and self._netem_works()
+        for batch in self._shapes():
+            _perform(batch)
+        self._groups.create(self.cluster.nodes)
+
+    # What is in it
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know of how true this box is."""
+        found = []
+        if self._is_late and not self.has_netem:
+            found.append(
+                "this kernel cannot delay packets (it lacks netem): nfold delays what its own ranks receive instead; "
+                "other programs see no latency"
+            )
+        declared, real = sum(self._cores.values()), len(os.sched_getaffinity(0))
+        if declared > real:
+            found.append(
+                f"the nodes declare {declared:g} cores together and this machine has {real}: they are slower than "
+                "declared while all of them compute"
+            )
+        return found
+
+    def address(self, node: str) -> str:
+        """Return a node's address."""
+        return self._seats[node].address
+
+    def delay_s(self, source: str, target: str) -> float:
+        """Return how much later than the kernel does it a message must be delivered."""
+        if source == target or self.has_netem:
+            return 0.0
+        uplink, downlink = self.cluster.node(source).uplink, self.cluster.node(target).downlink
+        return (uplink.latency_s if uplink else 0.0) + (downlink.latency_s if downlink else 0.0)
+
+    def enter(self, node: str, command: Sequence[str]) -> list[str]:
+        """Return what runs a command on a node: in its groups and namespaces, under its name.
+
+        Every step replaces the process by the next one, so that its number and its exit code are those of the command.
+        """
+        seat = self._seats[node]
+        doors = [f"echo 0 > {shlex.quote(str(door))}" for door in self._groups.doors(node)]
+        inside = [
+            f"echo {shlex.quote(node)} > /proc/sys/kernel/hostname",
+            f"mount --bind {shlex.quote(str(self._hosts))} /etc/hosts",
+            'exec "$@"',
+        ]
+        # Not `ip netns exec`: it mounts another /sys, in which the control groups are missing.
+        entering = ["exec", "nsenter", f"--net={NAMESPACES / seat.namespace}", "unshare", "--uts", "--mount"]
+        entering += ["sh", "-c", shlex.quote(" && ".join(inside)), "sh", '"$@"']
+        return ["sh", "-c", " && ".join([*doors, " ".join(entering)]), "sh", *command]
+
+    # Changing it
+
+    def set_uplink(self, node: str, bytes_per_s: float) -> None:
+        """Change the rate at which a node sends."""
+        channel = _at_rate(self.cluster.node(node).uplink, bytes_per_s)
+        _perform(self._shape_uplink(self._seats[node], channel))
+
+    def set_downlink(self, node: str, bytes_per_s: float) -> None:
+        """Change the rate at which a node receives."""
+        channel = _at_rate(self.cluster.node(node).downlink, bytes_per_s)
+        _perform(self._shape_downlink(self._seats[node], channel))
+
+    def slow(self, node: str, factor: float) -> None:
+        """Give a node that much of the cores that it has."""
+        usable = min(self._cores[node], float(len(os.sched_getaffinity(0))))
+        self._groups.set_cores(node, usable * factor)
+
+    def part(self, node: str) -> None:
+        """Let nothing pass between a node and the others, without telling either."""
+        _perform(separation(self.number, self._seats[node], joined=False))
+
+    def join(self, node: str) -> None:
+        """Undo `part`."""
+        _perform(separation(self.number, self._seats[node], joined=True))
+
+    def kill(self, node: str) -> None:
+        """Kill every process of a node."""
+        self._groups.kill(node)
+
+    # Inside
+
+    @property
+    def _is_late(self) -> bool:
+        links = [link for node in self.cluster.nodes for link in (node.uplink, node.downlink)]
+        return any(link is not None and link.latency_s > 0 for link in links)
+
+    def _netem_works(self) -> bool:
+        lines = ("qdisc replace dev lo root netem delay 1ms", "qdisc del dev lo root")
+        try:
+            _perform(Batch(tool="tc", namespace=switch_namespace(self.number), lines=lines))
+        except ClusterError:
+            return False
+        return True
+
+    def _shapes(self) -> Iterator[Batch]:
+        for seat in self._seats.values():
+            node = self.cluster.node(seat.node)
+            if node.uplink is not None:
+                yield self._shape_uplink(seat, node.uplink)
+        nodes = [(seat, self.cluster.node(seat.node).downlink) for seat in self._seats.values()]
+        lines = [self._shape_downlink(seat, link).lines for seat, link in nodes if link is not None]
+        if lines:
+            joined = tuple(line for part in lines for line in part)
+            yield Batch(tool="tc", namespace=switch_namespace(self.number), lines=joined)
+
+    def _shape_uplink(self, seat: Seat, link: Channel) -> Batch:
+        return Batch(tool="tc", namespace=seat.namespace, lines=shape(DEVICE, link, with_netem=self.has_netem))
+
+    def _shape_downlink(self, seat: Seat, link: Channel) -> Batch:
+        lines = shape(seat.port, link, with_netem=self.has_netem)
+        return Batch(tool="tc", namespace=switch_namespace(self.number), lines=lines)
+
+
+@contextlib.contextmanager
+def emulated(cluster: Cluster, *, bytes_per_process: int, processes: Sequence[str]) -> Iterator[Box]:
+    """Build a cluster, and remove it however the block ends. What killed owners left is removed first.
+
+    Args:
+        cluster: what is declared.
+        bytes_per_process: what each process will need at least.
+        processes: node of each process that will run.
+
+    Raises:
+        ClusterError: this machine cannot do it.
+    """
+    check_machine()
+    check_memory(cluster, bytes_per_process, processes, available_bytes(Path("/proc/meminfo").read_text()))
+    registry = Registry()
+    number = registry.claim(myself(), clear)
+    try:
+        box = Box(cluster, number, registry.folder(number))
+        box.build()
+        yield box
+    finally:
+        clear(number)
+        registry.release(number)
+
+
+def check_machine() -> None:
+    """Refuse where clusters cannot be emulated.
+
+    Raises:
+        ClusterError: it says what is missing.
+    """
+    if not sys.platform.startswith("linux"):
+        raise ClusterError(f"emulating a cluster needs Linux, and this is {sys.platform}")
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise ClusterError(
+            f"emulating a cluster needs {' and '.join(missing)}, not found in PATH. Install iproute2 and util-linux."
+        )
+    if os.geteuid() != 0:
+        raise ClusterError(
+            f"emulating a cluster needs root, and this is user {os.geteuid()}: it makes network namespaces and "
+            "control groups. Start nfold with sudo, or leave out the emulation."
+        )
+
+
+def check_memory(cluster: Cluster, bytes_per_process: int, processes: Sequence[str], free_bytes: int) -> None:
+    """Refuse what cannot start.
+
+    Raises:
+        ClusterError: the machine or a node has too little memory for its processes.
+    """
+    needed = len(processes) * bytes_per_process
+    if needed > free_bytes:
+        raise ClusterError(
+            f"{len(processes)} processes on {len(cluster.nodes)} nodes need about {_gib(needed)} to start "
+            f"({bytes_per_process / 1e6:.0f} MB each), and this machine has {_gib(free_bytes)} free. "
+            f"At most {free_bytes // bytes_per_process} would fit."
+        )
+    for node in cluster.nodes:
+        count = processes.count(node.name)
+        if node.memory_bytes < UNLIMITED_BYTES and count * bytes_per_process > node.memory_bytes:
+            raise ClusterError(
+                f"node {node.name!r} has {node.memory_bytes / 1e6:.0f} MB of memory, and {count} process"
+                f"{'es' if count > 1 else ''} on it need about {count * bytes_per_process / 1e6:.0f} MB to start"
+            )
+
+
+def available_bytes(meminfo: str) -> int:
+    """Return how much memory is free, from the text of /proc/meminfo."""
+    fields = dict(line.split(":") for line in meminfo.splitlines())
+    return int(fields["MemAvailable"].split()[0]) << 10
+
+
+def clear(number: int) -> None:
+    """Remove all namespaces and groups of an emulation, whatever of it there is."""
+    groups_of(number).remove()
+    names = sorted(path.name for path in NAMESPACES.iterdir()) if NAMESPACES.is_dir() else []
+    lines = tuple(f"netns delete {name}" for name in names if is_namespace_of(number, name))
+    if lines:
+        _perform(Batch(tool="ip", namespace=None, lines=lines))
+
+
+def groups_of(number: int) -> Groups:
+    """Return an emulation's control groups."""
+    return Groups(find_hierarchy(MOUNTS.read_text()), switch_namespace(number))
+
+
+def _perform(batch: Batch) -> None:
+    text = "".join(f"{line}\n" for line in batch.lines)
+    done = subprocess.run(batch.command, input=text, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S)
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split())
+        raise ClusterError(
+            f"{' '.join(batch.command)} failed: {said}. Emulating a cluster needs a root that may make network "
+            "namespaces; in a container, start it with --privileged."
+        )
+
+
+def _at_rate(link: Channel | None, bytes_per_s: float) -> Channel:
+    latency_s = link.latency_s if link is not None else 0.0
+    return Channel(latency_s=latency_s, bandwidth_bytes_per_s=bytes_per_s, origin="declared")
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:.1f} GiB"

@@ -1,0 +1,205 @@
+"""Control groups: a share of processor time and a memory limit for each node. Version 1 and version 2 of the kernel's.
+
+    version 1   /sys/fs/cgroup/cpu/nfold-7/pi-0      and      /sys/fs/cgroup/memory/nfold-7/pi-0
+    version 2   /sys/fs/cgroup/nfold-7/pi-0
+
+The period of a quota is short: with the usual 100 ms, a step of 20 ms would never meet its quota.
+"""
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nfold.core.cluster import Node
+from nfold.core.cluster_file import UNLIMITED_BYTES
+from nfold.errors import ClusterError
+
+PERIOD_US = 10_000
+LEAST_QUOTA_US = 1000
+"""The kernel grants no less in one period."""
+MOST_PERIOD_US = 1_000_000
+MOUNTS = Path("/proc/self/mounts")
+_ROUNDS = 20
+_ROUND_S = 0.5
+_NEEDED = ("cpu", "memory")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hierarchy:
+    """Where this machine's control groups are."""
+
+    version: Literal[1, 2]
+    folders: tuple[Path, ...]
+    """Version 1: of the controllers cpu and memory; version 2: the only one."""
+
+
+def find_hierarchy(mounts: str, controllers: "dict[str, str] | None" = None) -> Hierarchy:
+    """Find the control groups in a table of mounts.
+
+    Args:
+        mounts: the text of /proc/self/mounts.
+        controllers: what `cgroup.controllers` says at each mount of version 2; read from there unless given.
+
+    Raises:
+        ClusterError: the controllers cpu and memory are not there.
+    """
+    version_1: dict[str, Path] = {}
+    for line in mounts.splitlines():
+        _, where, kind, options, *_ = line.split(" ")
+        if kind == "cgroup":
+            version_1.update({name: Path(where) for name in _NEEDED if name in options.split(",")})
+        elif kind == "cgroup2":
+            offered = _read(Path(where) / "cgroup.controllers") if controllers is None else controllers.get(where, "")
+            if set(_NEEDED) <= set(offered.split()):
+                return Hierarchy(version=2, folders=(Path(where),))
+    if set(version_1) == set(_NEEDED):
+        return Hierarchy(version=1, folders=tuple(version_1[name] for name in _NEEDED))
+    raise ClusterError(
+        "emulating a cluster needs the control groups cpu and memory, and this system has not mounted them. "
+        "In a container, start it with --privileged --cgroupns=host."
+    )
+
+
+def cpu_quota(cores: float) -> tuple[int, int]:
+    """Return quota and period in microseconds for a share of cores."""
+    period_us = min(MOST_PERIOD_US, max(PERIOD_US, round(LEAST_QUOTA_US / cores)))
+    return max(LEAST_QUOTA_US, round(cores * period_us)), period_us
+
+
+def cpu_settings(version: Literal[1, 2], cores: float) -> list[tuple[str, str]]:
+    """Return files and what to write into them for a share of cores."""
+    quota_us, period_us = cpu_quota(cores)
+    if version == 2:
+        return [("cpu.max", f"{quota_us} {period_us}")]
+    return [("cpu.cfs_period_us", str(period_us)), ("cpu.cfs_quota_us", str(quota_us))]
+
+
+def memory_settings(version: Literal[1, 2], node: Node) -> list[tuple[str, str]]:
+    """Return files and what to write into them for a node's memory."""
+    if node.memory_bytes >= UNLIMITED_BYTES:
+        return []
+    return [("memory.max" if version == 2 else "memory.limit_in_bytes", str(node.memory_bytes))]
+
+
+class Groups:
+    """The control groups of one emulation."""
+
+    def __init__(self, hierarchy: Hierarchy, name: str) -> None:
+        self._hierarchy = hierarchy
+        self._parents = [folder / name for folder in hierarchy.folders]
+
+    def create(self, nodes: Iterable[Node]) -> None:
+        """Make a group for every node, with its limits.
+
+        Raises:
+            ClusterError: the kernel refuses.
+        """
+        try:
+            if self._hierarchy.version == 2:
+                self._hand_down(self._hierarchy.folders[0])
+            for parent in self._parents:
+                parent.mkdir()
+            if self._hierarchy.version == 2:
+                self._hand_down(self._parents[0])
+            for node in nodes:
+                for parent in self._parents:
+                    (parent / node.name).mkdir()
+                self._write(self._memory(node.name), memory_settings(self._hierarchy.version, node))
+                self.set_cores(node.name, node.cores)
+        except OSError as error:
+            raise ClusterError(
+                f"cannot make a control group: {error.filename}: {error.strerror}. "
+                "In a container, start it with --privileged --cgroupns=host."
+            ) from error
+
+    def set_cores(self, node: str, cores: float) -> None:
+        """Change a node's share of cores."""
+        self._write(self._parents[0] / node, cpu_settings(self._hierarchy.version, cores))
+
+    def doors(self, node: str) -> list[Path]:
+        """Return the files through which a process enters a node."""
+        return [parent / node / "cgroup.procs" for parent in self._parents]
+
+    def processes(self, node: str) -> list[int]:
+        """Return the processes of a node."""
+        return sorted({int(pid) for door in self.doors(node) for pid in _read(door).split()})
+
+    def kill(self, node: str) -> None:
+        """Kill every process of a node and wait until it is gone.
+
+        Raises:
+            ClusterError: some will not go.
+        """
+        for _ in range(_ROUNDS):  # a process may start another one while it is being killed
+            if not (pids := self.processes(node)):
+                return
+            with _held(pids) as held:
+                there = set(self.processes(node))  # a number may have gone to a stranger before it was held
+                _kill([descriptor for pid, descriptor in held.items() if pid in there])
+        raise ClusterError(f"processes of node {node} cannot be killed: pid {', '.join(map(str, pids))}")
+
+    def remove(self) -> None:
+        """Kill what runs in the groups and remove them. Safe to call for groups that are half made or gone."""
+        for node in sorted({child.name for parent in self._parents for child in _children(parent)}):
+            self.kill(node)
+        for parent in self._parents:
+            for folder in (*_children(parent), parent):
+                with contextlib.suppress(FileNotFoundError):
+                    folder.rmdir()
+
+    def _memory(self, node: str) -> Path:
+        return self._parents[-1] / node
+
+    @staticmethod
+    def _write(folder: Path, settings: Sequence[tuple[str, str]]) -> None:
+        for file, value in settings:
+            (folder / file).write_text(value)
+
+    @staticmethod
+    def _hand_down(folder: Path) -> None:
+        """Let the groups in a folder have the controllers (version 2)."""
+        (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _NEEDED))
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return [child for child in folder.iterdir() if child.is_dir()]
+    except FileNotFoundError:
+        return []
+
+
+@contextlib.contextmanager
+def _held(pids: Sequence[int]) -> Iterator[dict[int, int]]:
+    """Hold processes by descriptors, which never come to mean another process."""
+    held: dict[int, int] = {}
+    try:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                held[pid] = os.pidfd_open(pid)
+        yield held
+    finally:
+        for descriptor in held.values():
+            os.close(descriptor)
+
+
+def _kill(descriptors: Sequence[int]) -> None:
+    """Kill processes and wait until they have ended."""
+    for descriptor in descriptors:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    for descriptor in descriptors:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(_ROUND_S * 1000)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

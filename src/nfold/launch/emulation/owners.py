@@ -1,0 +1,110 @@
+"""Which emulations exist on this machine and who owns them, so that what a killed owner left is found and removed.
+
+    /run/nfold/lock              held while someone looks around or takes a number
+    /run/nfold/7/owner.json      process and its start time, which together no other process ever has
+
+Namespaces and control groups carry the number in their names, so nothing else need be remembered.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nfold.errors import ClusterError
+from nfold.launch.emulation.layout import MOST_EMULATIONS
+
+STATE = Path("/run/nfold")
+_OWNER = "owner.json"
+_START_FIELD = 19
+"""Of /proc/PID/stat, counted from behind the command's name: start time in ticks since boot."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """A process."""
+
+    pid: int
+    start_ticks: int
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process started, or None where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[_START_FIELD])
+
+
+def myself() -> Owner:
+    """Return this process."""
+    ticks = start_ticks(os.getpid())
+    assert ticks is not None, "this process runs"
+    return Owner(pid=os.getpid(), start_ticks=ticks)
+
+
+def is_dead(owner: Owner | None, look: Callable[[int], int | None] = start_ticks) -> bool:
+    """Return whether an emulation has lost its owner, or never had one written down."""
+    return owner is None or look(owner.pid) != owner.start_ticks
+
+
+class Registry:
+    """The emulations of this machine."""
+
+    def __init__(self, state: Path = STATE) -> None:
+        self._state = state
+
+    def claim(self, me: Owner, clear: Callable[[int], None]) -> int:
+        """Remove what dead owners left, then take a number that nobody has.
+
+        Args:
+            me: who will own it.
+            clear: removes an emulation's namespaces and groups.
+
+        Raises:
+            ClusterError: all numbers are taken.
+        """
+        with self._alone():
+            for number, owner in self._owners().items():
+                if is_dead(owner):
+                    clear(number)
+                    self.release(number)
+            taken = self._owners()
+            free = [number for number in range(MOST_EMULATIONS) if number not in taken]
+            if not free:
+                raise ClusterError(f"{len(taken)} clusters are being emulated on this machine: no more are possible")
+            self.folder(free[0]).mkdir(mode=0o700)
+            (self.folder(free[0]) / _OWNER).write_text(json.dumps(asdict(me)))
+            return free[0]
+
+    def folder(self, number: int) -> Path:
+        """Return an emulation's own folder."""
+        return self._state / str(number)
+
+    def release(self, number: int) -> None:
+        """Give a number back."""
+        shutil.rmtree(self.folder(number), ignore_errors=True)
+
+    def _owners(self) -> dict[int, Owner | None]:
+        numbers = [int(entry.name) for entry in self._state.iterdir() if entry.name.isdigit()]
+        return {number: self._owner(number) for number in sorted(numbers)}
+
+    def _owner(self, number: int) -> Owner | None:
+        """Read who owns an emulation; None if its owner died before it could write that down."""
+        try:
+            return Owner(**json.loads((self.folder(number) / _OWNER).read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._state.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with open(self._state / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

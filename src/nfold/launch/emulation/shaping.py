@@ -1,0 +1,39 @@
+"""How fast and how late bytes leave a device, as lines for `tc`. Pure.
+
+A token bucket holds each direction of a link to its rate. Its bucket is small, so that a short message takes as long
+as a long one per byte; its queue is long, so that TCP, which must share it among several senders, loses nothing.
+Delay needs the kernel's netem; where that is missing, the transport delays what arrives.
+"""
+
+from nfold.core.cluster import Channel
+
+BURST_S = 4e-4
+LEAST_BURST_BYTES = 5 << 10
+"""Three full Ethernet frames: less would never let one pass."""
+MOST_BURST_BYTES = 48 << 10
+QUEUE_S = 1.0
+LEAST_QUEUE_BYTES = 1 << 20
+MOST_QUEUE_BYTES = 16 << 20
+_NETEM_QUEUE = 100_000
+
+
+def shape(device: str, channel: Channel, *, with_netem: bool) -> tuple[str, ...]:
+    """Return the lines that shape what leaves a device; they also change a shape that is there already."""
+    if with_netem and channel.latency_s > 0:
+        delay = f"netem delay {channel.latency_s * 1e6:.0f}us limit {_NETEM_QUEUE}"
+        bucket = _bucket(channel.bandwidth_bytes_per_s)
+        return (
+            f"qdisc replace dev {device} root handle 1: {delay}",
+            f"qdisc replace dev {device} parent 1:1 handle 10: {bucket}",
+        )
+    return (f"qdisc replace dev {device} root handle 1: {_bucket(channel.bandwidth_bytes_per_s)}",)
+
+
+def _bucket(bytes_per_s: float) -> str:
+    burst = _between(LEAST_BURST_BYTES, bytes_per_s * BURST_S, MOST_BURST_BYTES)
+    queue = _between(LEAST_QUEUE_BYTES, bytes_per_s * QUEUE_S, MOST_QUEUE_BYTES)
+    return f"tbf rate {max(8, round(bytes_per_s * 8))}bit burst {burst} limit {queue}"
+
+
+def _between(least: int, value: float, most: int) -> int:
+    return int(min(most, max(least, value)))
