@@ -4,11 +4,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from nfold.cli import compare, demo, plan, train, why
+from nfold.cli import compare, demo, plan, report, train, why
 from nfold.errors import NfoldError
 from nfold.version import __version__
 
-COMMANDS = (demo, train, compare, plan, why)
+COMMANDS = (demo, train, compare, plan, why, report)
 
 EXIT_OK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 2, 130
 

@@ -15,6 +15,7 @@ from typing import Any
 from nfold.analysis.units import size
 from nfold.core import codec
 from nfold.core.cluster import Cluster
+from nfold.core.environment import Environment
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
@@ -154,6 +155,19 @@ class RunFolder:
         """Write what became of it."""
         self._save(trace, "trace.json")
         self._save(report, "report.json")
+
+    def save_environment(self, environment: Environment) -> None:
+        """Write what it ran on."""
+        self._save(environment, "environment.json")
+
+    def trace(self) -> Trace:
+        """Read what each rank did; there is one where there is a report."""
+        return codec.load(Trace, self.path / "trace.json")
+
+    def environment(self) -> Environment | None:
+        """Read what it ran on; None where that was not written down."""
+        path = self.path / "environment.json"
+        return codec.load(Environment, path) if path.exists() else None
 
     def record(self) -> JobRecord:
         """Read how the run was started.

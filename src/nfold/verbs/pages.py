@@ -1,0 +1,138 @@
+"""report: the pages that people open, written at the end of a run or again from the files of its folder."""
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from nfold.core.environment import Environment
+from nfold.errors import InternalError, RunError
+from nfold.verbs.folder import RunFolder
+from nfold.verbs.summary import Outcome
+from nfold.view.chrome import chrome_trace
+from nfold.view.html import RunFacts, run_page
+from nfold.view.timeline import timeline
+
+PAGE = "report.html"
+_PACKAGES = ("nfold", "torch", "numpy", "safetensors")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """Files that `report` wrote."""
+
+    page: Path
+    chrome: Path | None
+
+
+def report(path: str | Path, *, chrome: str | Path | None = None) -> Written:
+    """Write the page of a run again from the files in its folder.
+
+    Args:
+        path: the run's folder.
+        chrome: also write the traced steps to this file, for ui.perfetto.dev and chrome://tracing.
+
+    Raises:
+        PlanError: the folder holds no run that has ended.
+        RunError: a file cannot be written.
+    """
+    folder = RunFolder.open(path)
+    facts = folder_facts(folder)
+    _write_page(folder, facts)
+    target = None if chrome is None else Path(chrome)
+    if target is not None:
+        _write_chrome(target, facts)
+    return Written(page=folder.path / PAGE, chrome=target)
+
+
+def folder_facts(folder: RunFolder) -> RunFacts:
+    """Read all that a page shows.
+
+    Raises:
+        PlanError: the folder holds no run that has ended.
+    """
+    ended, known = folder.report(), folder.known()
+    if known.plan is None:
+        raise InternalError(f"{folder.path} holds a report and no plan")
+    return RunFacts(
+        folder=str(folder.path),
+        report=ended,
+        plan=known.plan,
+        cluster=known.cluster,
+        graph=known.graph,
+        trace=folder.trace(),
+        history=folder.history(),
+        environment=folder.environment(),
+    )
+
+
+def write_pages(folder: RunFolder, outcome: Outcome) -> None:
+    """Write what people will look at, and what the run ran on, when it has just been summed up.
+
+    Raises:
+        CheckpointError: the disk is full, or the folder is gone.
+    """
+    if outcome.plan is None or outcome.known is None or outcome.report is None or outcome.trace is None:
+        raise InternalError("a run that was not summed up has no page")
+    lasted = timedelta(seconds=sum(outcome.trace.ledger.values()))
+    environment = this_environment(datetime.now(UTC) - lasted, sys.argv)
+    folder.save_environment(environment)
+    facts = RunFacts(
+        folder=str(folder.path),
+        report=outcome.report,
+        plan=outcome.plan,
+        cluster=outcome.known.cluster,
+        graph=outcome.known.graph,
+        trace=outcome.trace,
+        history=outcome.history,
+        environment=environment,
+    )
+    _write_page(folder, facts)
+
+
+def this_environment(started: datetime, command: Sequence[str]) -> Environment:
+    """Describe this process's machine and packages, without loading them."""
+    system = platform.uname()
+    return Environment(
+        started=started.isoformat(timespec="seconds"),
+        command=(Path(command[0]).name, *command[1:]) if command else (),
+        system=f"{system.system} {system.release} {system.machine}",
+        processor=_processor(),
+        versions={"python": platform.python_version(), **_versions()},
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]} ({os.cpu_count()} cores)" if names else ""
+
+
+def _write_page(folder: RunFolder, facts: RunFacts) -> None:
+    folder.write_whole(PAGE, run_page(facts).encode(), "the page of the run")
+
+
+def _write_chrome(path: Path, facts: RunFacts) -> None:
+    nodes = facts.plan.nodes
+    text = chrome_trace(timeline(facts.trace.steps, nodes), nodes, run=facts.folder)
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise RunError(f"cannot write the trace to {path}: {error.strerror}. Use another --chrome.") from error

@@ -1,0 +1,6 @@
+"""What people look at in a browser: pages that are one file each and need no network."""
+
+from nfold.view.html.run_page import RunFacts, run_page
+from nfold.view.html.scaling import ScalingCurve
+
+__all__ = ["RunFacts", "ScalingCurve", "run_page"]

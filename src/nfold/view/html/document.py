@@ -1,0 +1,86 @@
+"""Template, style, scripts and charts -> one HTML file that needs nothing else.
+
+Whatever comes from users (paths, names of nodes and operators, what a verdict quotes) is escaped by the template, or is
+JSON in which no tag can end. Should a name slip through all the same, the page's policy lets no script run but the two
+it was written with, and nothing be fetched.
+"""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nfold.analysis.units import clock, count, figure, percent, rate, seconds, signed_percent, size
+from nfold.errors import InternalError
+from nfold.version import __version__
+from nfold.view.html.charts import Chart
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_LIBRARY = ("bokeh.min.js", "bokeh-api.min.js")
+
+
+def document(template: str, *, charts: Sequence[Chart], **values: Any) -> str:
+    """Return a whole page.
+
+    Args:
+        template: name of a file under templates/.
+        charts: in any order; the template says where each goes.
+        values: what else the template shows.
+    """
+    scripts = _scripts() if charts else ()
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            charts={chart.key: chart for chart in charts},
+            scripts=scripts,
+            policy=_policy(scripts),
+            style=(_TEMPLATES / "page.css").read_text(),
+            version=__version__,
+            **values,
+        )
+    )
+
+
+@cache
+def _scripts() -> tuple[str, ...]:
+    """Return BokehJS, without its parts for widgets and servers, and our own script.
+
+    The files are found without importing the package, which would take half a second.
+    """
+    package = find_spec("bokeh")
+    if package is None or package.origin is None:
+        raise InternalError("bokeh is not installed, though nfold depends on it. Use: pip install bokeh")
+    library = Path(package.origin).parent / "server" / "static" / "js"
+    return tuple(path.read_text() for path in (*(library / name for name in _LIBRARY), _TEMPLATES / "page.js"))
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts) or "'none'"
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for unit in (clock, count, figure, percent, rate, seconds, signed_percent, size):
+        environment.filters[unit.__name__] = unit
+    return environment

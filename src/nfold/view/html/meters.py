@@ -1,0 +1,95 @@
+"""How full each node is: its memory against its limit, its network against its links."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from nfold.analysis.units import rate, size
+from nfold.core.cluster import Channel, Cluster
+from nfold.core.trace import Trace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Meter:
+    """A part of a whole, with words for both."""
+
+    what: str
+    share: float
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeMeters:
+    """The meters of one node."""
+
+    node: str
+    ranks: tuple[int, ...]
+    meters: tuple[Meter, ...]
+
+
+def node_meters(trace: Trace, cluster: Cluster, nodes: Sequence[str]) -> tuple[NodeMeters, ...]:
+    """Return the meters of every node in use.
+
+    Args:
+        trace: of the run.
+        cluster: limits and links.
+        nodes: node of each rank.
+    """
+    return tuple(
+        NodeMeters(
+            node=name,
+            ranks=tuple(rank for rank, at in enumerate(nodes) if at == name),
+            meters=(_memory(trace, cluster, name), *_network(trace, cluster, name, nodes)),
+        )
+        for name in dict.fromkeys(nodes)
+    )
+
+
+def _memory(trace: Trace, cluster: Cluster, name: str) -> Meter:
+    used = sum(usage.peak_rss_bytes for usage in trace.usage if usage.node == name)
+    limit = cluster.node(name).memory_bytes
+    return Meter(what="memory, peak", share=used / limit if limit else 0.0, words=f"{size(used)} of {size(limit)}")
+
+
+def _network(trace: Trace, cluster: Cluster, name: str, nodes: Sequence[str]) -> Iterator[Meter]:
+    node = cluster.node(name)
+    if len(nodes) == 1:
+        return
+    sent, received = _rates(trace, name)
+    if sent is None or received is None:
+        sent = _payload_rate(trace, nodes, name)
+    if node.uplink is None or node.downlink is None or set(nodes) == {name}:
+        yield _link("loopback", sent, node.local)
+        return
+    yield _link("uplink", sent, node.uplink)
+    if received is not None:
+        yield _link("downlink", received, node.downlink)
+
+
+def _link(what: str, bytes_per_s: float, channel: Channel) -> Meter:
+    capacity = channel.bandwidth_bytes_per_s
+    words = f"{rate(bytes_per_s)} of {rate(capacity)} ({channel.origin})"
+    return Meter(what=f"{what}, mean", share=bytes_per_s / capacity, words=words)
+
+
+def _rates(trace: Trace, name: str) -> tuple[float | None, float | None]:
+    """Return what the node's interface sent and received a second, headers included, as one rank there sampled it."""
+    ranks = {sample.rank for sample in trace.samples if sample.node == name}
+    samples = [sample for sample in trace.samples if sample.node == name and sample.rank == min(ranks)]
+    span_s = sum(sample.span_s for sample in samples)
+    if not span_s:
+        return None, None
+    return (
+        sum(sample.sent_bytes for sample in samples) / span_s,
+        sum(sample.received_bytes for sample in samples) / span_s,
+    )
+
+
+def _payload_rate(trace: Trace, nodes: Sequence[str], name: str) -> float:
+    """Return the payload that the node's ranks sent a second: what is known where no interface was sampled."""
+    per_rank = {
+        rank: [parts.sent_bytes / parts.step_s for parts in trace.parts if parts.rank == rank and parts.step_s > 0]
+        for rank, at in enumerate(nodes)
+        if at == name
+    }
+    return sum(fmean(rates) for rates in per_rank.values() if rates)

@@ -1,0 +1,153 @@
+"""Bars and curves of one run: where each node's steps go, how the loss fell, how stale gradients were."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from nfold.analysis.breakdown import peer_waits, worker_steps
+from nfold.analysis.units import count, figure, percent, seconds
+from nfold.core.trace import Trace
+from nfold.view.html.charts import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    ROSE,
+    TEAL,
+    Axes,
+    Chart,
+    Curve,
+    curves_data,
+    stack_data,
+    thinned,
+)
+
+_MILLI = 1e3
+_WARM_UP_STEPS = 5
+_MOST_POINTS = 2000
+_MOST_NODES = 40
+_PARTS = (
+    ("compute", BLUE),
+    ("communication", ORANGE),
+    ("waiting for a peer", GREY),
+    ("input", ROSE),
+    ("update", GREEN),
+    ("other", TEAL),
+)
+
+
+def nodes_chart(trace: Trace, nodes: Sequence[str]) -> Chart | None:
+    """Draw what a mean step goes to on each node, over its workers; None where nothing was measured."""
+    if not trace.parts:
+        return None
+    parts = node_parts(trace, nodes)
+    names = list(parts)[:_MOST_NODES]
+    stacked = [
+        (what, color, [parts[node][what] * _MILLI for node in names])
+        for what, color in _PARTS
+        if any(parts[node][what] for node in names)
+    ]
+    slowest = max(parts, key=lambda node: sum(parts[node].values()) - parts[node]["waiting for a peer"])
+    left_out = f" The last {len(parts) - len(names)} nodes are left out." if len(parts) > len(names) else ""
+    return Chart(
+        key="nodes",
+        title="Where each node's steps go",
+        caption=f"Mean of a step over the workers of a node, in milliseconds. {slowest} works longest: "
+        f"{seconds(parts[slowest]['compute'])} of computing in each step.{left_out}",
+        kind="stack",
+        height=90 + 36 * len(names),
+        data=stack_data(names, stacked, "ms of each step"),
+        legend=tuple((what, color) for what, color, _ in stacked),
+    )
+
+
+def node_parts(trace: Trace, nodes: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return mean seconds of a step by node and part, dedicated servers left out."""
+    collected: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for step in worker_steps(trace, _WARM_UP_STEPS):
+        for parts, wait_s in zip(step, peer_waits(step), strict=True):
+            collected[nodes[parts.rank]].append(
+                {
+                    "compute": parts.compute_s,
+                    "communication": parts.communication_s - wait_s,
+                    "waiting for a peer": wait_s,
+                    "input": parts.input_s,
+                    "update": parts.update_s,
+                    "other": max(0.0, parts.other_s),
+                }
+            )
+    return {
+        node: {what: fmean(each[what] for each in collected[node]) for what, _ in _PARTS}
+        for node in dict.fromkeys(nodes)
+        if node in collected
+    }
+
+
+def loss_chart(history: Sequence[Mapping[str, Any]]) -> Chart | None:
+    """Draw the loss of every step, its running mean, and the losses among the evaluations; None without steps."""
+    points = [(entry["step"], entry["loss"]) for entry in history if not entry["metrics"]]
+    if not points:
+        return None
+    kept = thinned(len(points), _MOST_POINTS)
+    means = running_means([loss for _, loss in points], max(1, len(points) // 40))
+    steps = [points[index][0] for index in kept]
+    each = Curve(what="each step", color=BLUE, x=steps, y=[points[i][1] for i in kept], width=1, alpha=0.35)
+    mean = Curve(what="running mean", color=BLUE, x=steps, y=[means[i] for i in kept], width=2.5)
+    evaluated = _evaluated(history)
+    return Chart(
+        key="loss",
+        title="Loss",
+        caption=f"Training loss of {count(len(points), 'step')}: {figure(points[0][1])} at first, "
+        f"{figure(points[-1][1])} at last.",
+        kind="curves",
+        height=300,
+        data=curves_data([each, mean, *evaluated], Axes(x="step", y="loss")),
+        legend=(("training, each step and running mean", BLUE), *((curve.what, curve.color) for curve in evaluated)),
+    )
+
+
+def running_means(values: Sequence[float], reach: int) -> list[float]:
+    """Return the mean of each value and the ones before it, `reach` in all. O(values)."""
+    means, total = [], 0.0
+    for index, value in enumerate(values):
+        total += value - (values[index - reach] if index >= reach else 0.0)
+        means.append(total / min(index + 1, reach))
+    return means
+
+
+def _evaluated(history: Sequence[Mapping[str, Any]]) -> list[Curve]:
+    names = dict.fromkeys(name for entry in history for name in entry["metrics"] if "loss" in name)
+    curves = []
+    for name, color in zip(names, (ORANGE, PURPLE), strict=False):
+        entries = [entry for entry in history if name in entry["metrics"]]
+        steps = [entry["step"] for entry in entries]
+        curves.append(
+            Curve(what=name, color=color, x=steps, y=[e["metrics"][name] for e in entries], width=1, dots=True)
+        )
+    return curves
+
+
+def staleness_chart(staleness: Mapping[str, int]) -> Chart | None:
+    """Draw how old gradients were when they were applied; None for a synchronous run, which counts none."""
+    if not staleness:
+        return None
+    applied = {int(age): number for age, number in staleness.items()}
+    ages, total = sorted(applied), sum(applied.values())
+    mean = sum(age * number for age, number in applied.items()) / total
+    return Chart(
+        key="staleness",
+        title="Staleness",
+        caption="How many updates others had made between the reading of the parameters and the applying of the "
+        f"gradient: {figure(mean)} on average, at most {ages[-1]}; {percent(applied.get(0, 0) / total)} were fresh.",
+        kind="columns",
+        height=260,
+        data={
+            "x": ages,
+            "y": [applied[age] for age in ages],
+            "color": BLUE,
+            "x_label": "updates in between",
+            "y_label": "gradients",
+        },
+    )
