@@ -15,7 +15,10 @@ import pytest
         (["train", "nope.py"], ["the script nope.py does not exist", "nfold train FILE.py"]),
         (["train", "."], ["the script . is a folder"]),
         (["train", "faulty.py", "--strategy", "rnig"], ["unknown strategy 'rnig'", "single, ring, ps, weighted, auto"]),
-        (["compare", "faulty.py", "--strategies", "ring,sp"], ["unknown strategy 'sp'", "single, ring, ps, weighted, auto"]),
+        (
+            ["compare", "faulty.py", "--strategies", "ring,sp"],
+            ["unknown strategy 'sp'", "single, ring, ps, weighted, auto"],
+        ),
         (["train", "faulty.py", "-n", "2", "--servers", "3"], ["--servers 3 with 2 workers", "Use --servers 0 to 2"]),
         (
             ["train", "faulty.py", "-n", "2", "--servers", "1", "--strategy", "ring"],
@@ -164,6 +167,29 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(nfold, tmp_path):
     )
 
     assert {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
+
+
+@pytest.mark.parametrize("ranks", [(), ("-n", "2", "--strategy", "ring")], ids=["same ranks", "other ranks"])
+def test_a_run_goes_on_only_with_the_program_that_it_was_begun_with(nfold, tmp_path, monkeypatch, ranks):
+    assert nfold("train", "steady.py", "--debug", "--steps", "2", "--out", "mine").code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "mine").iterdir() if path.name != "log.txt"}
+    script = (tmp_path / "steady.py").read_text()
+
+    def resume(old, new):
+        (tmp_path / "steady.py").write_text(script.replace(old, new))
+        return nfold("train", "--resume", "mine", "--steps", "4", "--debug", *ranks)
+
+    resume("numbers.BATCH_SIZE", "19").check_explained("begun with a batch size of 16, and the program has 19 now")
+    resume("load(SAMPLES", "load(90").check_explained(
+        "begun with 5 steps an epoch, and it would be 6 now", "has 90 samples"
+    )
+    resume("numbers.HIDDEN", "17").check_explained(
+        "model() does not build the module of which the checkpoint of step 2 was taken",
+        "size mismatch for inward.weight",
+    )
+
+    assert before == {path: path.read_bytes() for path in (tmp_path / "mine").iterdir() if path.name != "log.txt"}
+    assert resume("", "").code == 0
 
 
 def test_damaged_documents_are_named(nfold, tmp_path):

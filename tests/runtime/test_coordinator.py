@@ -310,6 +310,26 @@ def test_a_batch_larger_than_the_data():
     assert str(error) == ("batch_size is 101, but train_data() has only 100 samples. Use a batch size of at most 100.")
 
 
+@pytest.mark.parametrize(
+    ("settings", "chunks", "text"),
+    [
+        (ev.JobSettings(workers=26, strategy="ring"), None, "a batch of 25 samples cannot be cut into 26 chunks"),
+        (
+            ev.JobSettings(workers=2, strategy="ring", chunks=26),
+            26,
+            "a batch of 25 samples cannot be cut into 26 chunks",
+        ),
+        (ev.JobSettings(workers=3, strategy="ring"), 2, "3 workers cannot share 2 chunks"),
+    ],
+)
+def test_a_batch_that_cannot_be_cut_is_refused_before_anything_is_measured(settings, chunks, text):
+    job = Job(settings)
+    job.start()
+    error = failure(job.all_say("ready", **READY | {"chunks": chunks}))
+    assert isinstance(error, PlanError)
+    assert text in str(error)
+
+
 def test_wishes_that_make_no_sense_are_refused_before_ranks_are_wired():
     job = Job(ev.JobSettings(workers=2, strategy="rong"))
     job.start()
@@ -495,12 +515,25 @@ def test_a_job_that_goes_on_wires_its_ranks_and_measures_nothing_again():
     assert (done.step, done.epoch) == (5, 1)
 
 
-def test_a_job_that_goes_on_with_another_batch_size_is_refused():
-    job = Job(known=known(), first_step=5)
+@pytest.mark.parametrize("same_ranks", [False, True])
+def test_a_job_that_goes_on_with_another_batch_size_is_refused(same_ranks):
+    job = Job(settings_begun(), known=known() if same_ranks else None, first_step=5)
     job.start()
     error = failure(job.all_say("ready", **READY | {"batch_size": 20}))
     assert isinstance(error, ProgramError)
     assert "batch size of 25, and the program has 20 now" in str(error)
+
+
+def test_a_job_that_goes_on_with_other_data_is_refused():
+    job = Job(settings_begun(), first_step=5)
+    job.start()
+    error = failure(job.all_say("ready", **READY | {"num_samples": 101}))
+    assert isinstance(error, ProgramError)
+    assert "begun with 4 steps an epoch, and it would be 5 now, since train_data() has 101 samples" in str(error)
+
+
+def settings_begun() -> ev.JobSettings:
+    return ev.JobSettings(workers=2, strategy="ring", begun=ev.Begun(batch_size=25, steps_per_epoch=4))
 
 
 def test_a_job_that_is_complete_only_finishes():

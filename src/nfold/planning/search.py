@@ -68,20 +68,29 @@ def check(facts: Facts, strategy: str) -> None:
         PlanError: see the message.
     """
     check_ranks(strategy, facts.workers, facts.servers)
+    check_batch(facts.workers, facts.chunks, facts.batch_size)
     chunks = facts.chunks or facts.workers
-    if chunks < facts.workers:
-        raise PlanError(
-            f"{facts.workers} workers cannot share {chunks} chunks. "
-            f"Use --chunks {facts.workers} or more, or -n {chunks}."
-        )
-    if chunks > facts.batch_size:
-        raise PlanError(
-            f"a batch of {facts.batch_size} samples cannot be cut into {chunks} chunks. Use a batch size of at least "
-            f"{chunks}, or fewer workers or chunks."
-        )
     if chunks > 1 and facts.graph.indivisible:
         raise PlanError(
             f"the batch cannot be cut into {chunks} chunks: {facts.graph.indivisible}. Use -n 1, --chunks 1."
+        )
+
+
+def check_batch(workers: int, chunks: int | None, batch_size: int) -> None:
+    """Refuse cuts of a batch that make no sense whatever the model is.
+
+    Raises:
+        PlanError: see the message.
+    """
+    chunks = chunks or workers
+    if chunks < workers:
+        raise PlanError(
+            f"{workers} workers cannot share {chunks} chunks. Use --chunks {workers} or more, or -n {chunks}."
+        )
+    if chunks > batch_size:
+        raise PlanError(
+            f"a batch of {batch_size} samples cannot be cut into {chunks} chunks. Use a batch size of at least "
+            f"{chunks}, or fewer workers or chunks."
         )
 
 

@@ -142,13 +142,21 @@ class Coordinator:
         """Refuse to go on with a program whose steps are others now.
 
         Raises:
-            ProgramError: the batch size differs from the plan's.
+            ProgramError: the batch size or the number of samples is another one.
         """
-        begun = self._known.plan if self._known else None
-        if begun is not None and begun.batch_size != facts["batch_size"]:
+        begun = self._settings.begun
+        if begun is None:
+            return
+        if begun.batch_size != facts["batch_size"]:
             raise ProgramError(
                 f"the run was begun with a batch size of {begun.batch_size}, and the program has "
                 f"{facts['batch_size']} now. Put it back, or begin a new run."
+            )
+        _, per_epoch = self._count_steps(facts)
+        if begun.steps_per_epoch != per_epoch:
+            raise ProgramError(
+                f"the run was begun with {begun.steps_per_epoch} steps an epoch, and it would be {per_epoch} now, "
+                f"since train_data() has {facts['num_samples']} samples. Put them back, or begin a new run."
             )
 
     def _count_steps(self, facts: dict[str, Any]) -> tuple[int, int]:

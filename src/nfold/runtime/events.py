@@ -42,11 +42,21 @@ class JobSettings:
     """A plan whose step is predicted to take longer is refused."""
     trials: "tuple[Trial, ...]" = ()
     """Plans to try one after another with the same ranks, instead of one job."""
+    begun: "Begun | None" = None
+    """What must not have changed since the run began; None: it begins now."""
 
     @property
     def world_size(self) -> int:
         """Ranks to start."""
         return self.workers + self.servers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Begun:
+    """What the first part of a run fixed for the rest of it."""
+
+    batch_size: int
+    steps_per_epoch: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

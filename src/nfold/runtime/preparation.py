@@ -10,7 +10,7 @@ from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.errors import PlanError, ProgramError
 from nfold.planning.facts import Facts, fair_threads
-from nfold.planning.search import check, plan
+from nfold.planning.search import check, check_batch, plan
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.measuring import Probe, tournament, with_links, with_paces
@@ -64,6 +64,7 @@ class Preparation:
         Raises:
             PlanError: what the user wants makes no sense for this program.
         """
+        check_batch(self._settings.workers, ready["chunks"], ready["batch_size"])
         graph, profiles, cluster = yield from self.profile(ready)
         check(self._facts(graph, profiles, cluster, ready), self._settings.strategy)
         yield from self.wire()

@@ -18,7 +18,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.schedule import RankSchedule, Schedule, StatisticsGroup
 from nfold.core.trace import Span, StepParts
-from nfold.errors import ProgramError
+from nfold.errors import ProgramError, one_line
 from nfold.planning.schedule import compile_schedule
 from nfold.program import Program, describe
 from nfold.runtime.buffers import Buffers
@@ -109,7 +109,7 @@ class Replica:
         self._all_groups = schedule.statistics
         self._groups = tuple(group for group in schedule.statistics if rank in group.members)
         if checkpoint is not None:
-            self.model.load_state_dict(checkpoint.model)
+            _take(self.model, checkpoint)
         parameters = dict(self.model.named_parameters())
         self._buffers = Buffers(rank, plan.reductions, self._groups, plan.chunks, parameters, device)
         self._updaters = build_updaters(program, graph, plan.reductions, rank, self._buffers, parameters)
@@ -205,3 +205,18 @@ class Replica:
 def num_tags(schedule: Schedule) -> int:
     """Return how many tags one step of a schedule uses."""
     return 1 + max((task.tag for rank in schedule.ranks for task in rank.tasks), default=-1)
+
+
+def _take(model: nn.Module, checkpoint: Checkpoint) -> None:
+    """Give a module the parameters of a checkpoint.
+
+    Raises:
+        ProgramError: they are another module's.
+    """
+    try:
+        model.load_state_dict(checkpoint.model)
+    except RuntimeError as error:
+        raise ProgramError(
+            f"model() does not build the module of which the checkpoint of step {checkpoint.step} was taken: "
+            f"{one_line(str(error))}. Put it back, or begin a new run."
+        ) from error

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -88,7 +88,8 @@ class Job:
     ) -> None:
         self._source, self._options, self._observer = source, options, observer
         self.folder, self._resumed, self._alone, self._patience = folder, resumed, alone_samples_per_s, patience
-        self._settings = options.settings(lockstep=lockstep, plan_only=plan_only)
+        settings = options.settings(lockstep=lockstep, plan_only=plan_only)
+        self._settings = replace(settings, begun=resumed.begun) if resumed else settings
         self._clock = clock
         self.outcome = Outcome(history=list(resumed.history) if resumed else [])
         self._in_steps_s = self._planned_s = self._first_s = 0.0
@@ -352,6 +353,7 @@ class Resumed:
 
     known: ev.Known | None
     """None: measure and plan anew, because the ranks are others."""
+    begun: ev.Begun
     checkpoint: bytes
     history: list[dict[str, Any]]
 

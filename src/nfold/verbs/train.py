@@ -177,7 +177,9 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
     record, known = folder.record(), folder.known()
     checkpoint = folder.checkpoint()
     step = checkpoint_step(checkpoint) if checkpoint else 0
-    options = _resumed_options(folder, wishes)
+    if known.plan is None:
+        raise CheckpointError(f"{folder.path} holds no plan")
+    options = _resumed_options(folder, known.plan.chunks, wishes)
     total = options.steps or record.total_steps
     if step >= total:
         folder.ensure_model(checkpoint)
@@ -185,26 +187,25 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
             f"the run in {folder.path} is complete: {step} of {total} steps are done. Use --steps to make it longer."
         )
     same = (options.workers, options.servers, options.strategy) == (record.workers, record.servers, record.strategy)
-    return options, Resumed(known=known if same else None, checkpoint=checkpoint, history=folder.cut_history(step))
+    begun = ev.Begun(batch_size=known.plan.batch_size, steps_per_epoch=record.steps_per_epoch)
+    history = folder.cut_history(step)
+    return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
 
 
-def _resumed_options(folder: RunFolder, wishes: Wishes) -> Options:
-    record, chunks = folder.record(), folder.known().plan
+def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
+    record = folder.record()
     _refuse_changes(folder, record, wishes)
     asked = wishes.get("chunks")
-    if chunks is None:
-        raise CheckpointError(f"{folder.path} holds no plan")
-    if asked is not None and asked != chunks.chunks:
+    if asked is not None and asked != chunks:
         raise PlanError(
-            f"the run was begun with {chunks.chunks} chunks, and they are part of its result. "
-            f"Leave out --chunks {asked}."
+            f"the run was begun with {chunks} chunks, and they are part of its result. Leave out --chunks {asked}."
         )
     saved = Options(
         workers=record.workers,
         strategy=record.strategy,
         servers=record.servers,
         steps=record.steps,
-        chunks=chunks.chunks,
+        chunks=chunks,
         seed=record.seed,
         transport=record.transport,  # type: ignore[arg-type]  # checked by Options
         device=record.device,
@@ -213,10 +214,10 @@ def _resumed_options(folder: RunFolder, wishes: Wishes) -> Options:
         out=folder.path,
     )
     given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
-    if given.get("workers", 1) > chunks.chunks:
+    if given.get("workers", 1) > chunks:
         raise PlanError(
-            f"the run was begun with {chunks.chunks} chunks, and {given['workers']} workers cannot share them. "
-            f"Use -n {chunks.chunks} or fewer."
+            f"the run was begun with {chunks} chunks, and {given['workers']} workers cannot share them. "
+            f"Use -n {chunks} or fewer."
         )
     if given.get("strategy", AUTO) not in (*SERVING, AUTO):
         given.setdefault("servers", 0)
