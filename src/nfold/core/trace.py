@@ -107,7 +107,10 @@ _REDUCTION_NAMES = tuple(part.name for part in fields(ReductionParts))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemSample:
-    """What one rank and its node did since the sample before; taken about once a second while it trains."""
+    """What one rank and its node did since the sample before; taken about once a second while it trains.
+
+    Where ranks are threads of one process, rank 0 samples for all of them.
+    """
 
     rank: int
     node: str
@@ -124,13 +127,26 @@ class SystemSample:
     steal_s: float
     """The hypervisor gave the node's processors to others, all cores together."""
     neighbours_cpu_s: float
-    """Processor seconds that other programs took on the node."""
+    """Processor seconds that all others took on the machine that the node is on: other programs and other ranks."""
     rss_bytes: int
     sent_bytes: int
-    """That left the node by its network interface, headers included; the loopback of a single machine."""
+    """That left by the interface that the ranks use, headers included, whoever sent them; the loopback of a single
+    machine, where what is sent is also received."""
     received_bytes: int
     disk_bytes: int
     """Read and written by this rank."""
+
+    def to_row(self) -> list[Any]:
+        """Return the values alone."""
+        return [getattr(self, name) for name in _SAMPLE_NAMES]
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> "SystemSample":
+        """Return the sample that `to_row` gave."""
+        return cls(**dict(zip(_SAMPLE_NAMES, row, strict=True)))
+
+
+_SAMPLE_NAMES = tuple(part.name for part in fields(SystemSample))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
