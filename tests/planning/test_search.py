@@ -11,9 +11,10 @@ from nfold.core.cluster import Cluster, Node
 from nfold.core.placement import chunk_sizes
 from nfold.errors import PlanError
 from nfold.planning.buckets import bounds
+from nfold.planning.data_parallel import even_owners
 from nfold.planning.facts import Facts
 from nfold.planning.search import check, plan, simulate_proposal
-from nfold.planning.strategies import STRATEGIES, STRATEGY_NAMES, even_owners, named
+from nfold.planning.strategies import STRATEGIES, STRATEGY_NAMES, named
 
 GRAPH = chain(1000, 300, 7)
 WHOLE = chain(100, 30, update_scope="model")

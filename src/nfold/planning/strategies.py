@@ -7,12 +7,16 @@ from typing import Protocol
 from nfold.core.placement import Placement, Reduction
 from nfold.errors import PlanError
 from nfold.planning.buckets import bounds, cut_shares, fill_buckets
+from nfold.planning.data_parallel import (
+    bucket_bytes,
+    data_parallel,
+    data_parallel_objection,
+    local_buckets,
+    serving_objection,
+)
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.weights import best_weights, link_rates
 
-NUM_BUCKETS = 4
-LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = 1 << 20, 25 << 20
-"""A bucket is a fourth of the gradients within these bounds: enough to overlap, not so many that latency counts."""
 SERVER_ROUNDS = (4, 8, 16, 32)
 """Into how many rounds of pushing, updating and pulling the whole model may be cut: many overlap better, few cost less.
 Which one is taken does not change the result, so the simulator may choose."""
@@ -61,12 +65,12 @@ class Ring:
     def accepts(self, facts: Facts) -> str | None:
         if facts.servers:
             return f"a ring has no servers: leave out --servers {facts.servers}, or use --strategy ps"
-        return _data_parallel_objection(facts)
+        return data_parallel_objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         members = tuple(range(facts.workers))
-        reductions = fill_buckets(facts.graph, members, "ring", _bucket_bytes(facts))
-        yield _data_parallel(facts, reductions if facts.workers > 1 else local_buckets(facts))
+        reductions = fill_buckets(facts.graph, members, "ring", bucket_bytes(facts))
+        yield data_parallel(facts, reductions if facts.workers > 1 else local_buckets(facts))
 
 
 class ParameterServer:
@@ -78,11 +82,11 @@ class ParameterServer:
     name = "ps"
 
     def accepts(self, facts: Facts) -> str | None:
-        return _serving_objection(facts) or _data_parallel_objection(facts)
+        return serving_objection(facts) or data_parallel_objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         if facts.workers == 1 and not facts.servers:
-            yield _data_parallel(facts, local_buckets(facts))
+            yield data_parallel(facts, local_buckets(facts))
             return
         first = facts.workers if facts.servers else 0
         yield from _served(facts, dict.fromkeys(range(first, facts.workers + facts.servers), 1.0))
@@ -99,11 +103,11 @@ class Weighted:
     def accepts(self, facts: Facts) -> str | None:
         if facts.workers == 1 and facts.servers:
             return f"one worker keeps its gradients, so it has nothing for {facts.servers} servers. Use --strategy ps"
-        return _serving_objection(facts) or _data_parallel_objection(facts)
+        return serving_objection(facts) or data_parallel_objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         if facts.workers == 1:
-            yield _data_parallel(facts, local_buckets(facts))
+            yield data_parallel(facts, local_buckets(facts))
             return
         rates = link_rates(facts.cluster, facts.nodes[: facts.workers + facts.servers])
         best = best_weights(rates[: facts.workers], rates[facts.workers :])
@@ -119,49 +123,9 @@ AUTO = "auto"
 STRATEGY_NAMES = (*(strategy.name for strategy in STRATEGIES), AUTO)
 
 
-def local_buckets(facts: Facts) -> tuple[Reduction, ...]:
-    """Return one purely local bucket per parameter type: nothing is sent, rank 0 updates."""
-    return fill_buckets(facts.graph, (0,), "local", 1 << 62)
-
-
-def even_owners(num_chunks: int, workers: int) -> tuple[int, ...]:
-    """Give each worker a run of chunks, as equal as possible."""
-    return tuple(chunk * workers // num_chunks for chunk in range(num_chunks))
-
-
-def _serving_objection(facts: Facts) -> str | None:
-    if facts.servers and facts.graph.update_scope == "model":
-        return "the optimizer must see all parameters at once, so it cannot run on separate servers"
-    if facts.graph.update_scope == "model" and facts.workers > 1:
-        return "the optimizer must see all parameters at once, so its work cannot be shared among servers"
-    return None
-
-
-def _data_parallel_objection(facts: Facts) -> str | None:
-    if facts.workers > 1 and facts.graph.indivisible:
-        return f"the batch cannot be cut into chunks: {facts.graph.indivisible}"
-    return None
-
-
-def _data_parallel(facts: Facts, reductions: tuple[Reduction, ...]) -> Proposal:
-    chunks = facts.chunks or facts.workers
-    owners = even_owners(chunks, facts.workers)
-    placement = Placement(
-        num_chunks=chunks,
-        world_size=facts.workers + facts.servers,
-        owners={operator.name: owners for operator in facts.graph.operators},
-    )
-    return Proposal(placement=placement, reductions=reductions, workers=facts.workers, servers=facts.servers)
-
-
-def _bucket_bytes(facts: Facts) -> int:
-    """A function of the model alone: bucket borders decide in which order sums are taken, so timings must not."""
-    return max(LEAST_BUCKET_BYTES, min(MOST_BUCKET_BYTES, facts.graph.parameter_bytes // NUM_BUCKETS))
-
-
 def _served(facts: Facts, weights: Mapping[int, float]) -> Iterator[Proposal]:
     """Propose servers with these weights, in few rounds and in many; a small model has no room for many."""
-    buckets = fill_buckets(facts.graph, tuple(range(facts.workers)), "server", _bucket_bytes(facts))
+    buckets = fill_buckets(facts.graph, tuple(range(facts.workers)), "server", bucket_bytes(facts))
     whole = facts.graph.update_scope == "parameter"
     seen: set[tuple[Reduction, ...]] = set()
     for rounds in SERVER_ROUNDS:
@@ -179,7 +143,7 @@ def _served(facts: Facts, weights: Mapping[int, float]) -> Iterator[Proposal]:
         )
         if reductions not in seen:
             seen.add(reductions)
-            yield _data_parallel(facts, reductions)
+            yield data_parallel(facts, reductions)
 
 
 def _rounds(facts: Facts, bucket: Reduction, rounds: int, num_serving: int) -> int:

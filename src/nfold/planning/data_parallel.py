@@ -1,0 +1,55 @@
+"""What all strategies share that give each worker some chunks of the whole model."""
+
+from nfold.core.placement import Placement, Reduction
+from nfold.planning.buckets import fill_buckets
+from nfold.planning.facts import Facts, Proposal
+
+NUM_BUCKETS = 4
+LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = 1 << 20, 25 << 20
+"""A bucket is a fourth of the gradients within these bounds: enough to overlap, not so many that latency counts."""
+
+
+def serving_objection(facts: Facts) -> str | None:
+    """Return why the optimizer cannot run on shards, or None."""
+    if facts.servers and facts.graph.update_scope == "model":
+        return "the optimizer must see all parameters at once, so it cannot run on separate servers"
+    if facts.graph.update_scope == "model" and facts.workers > 1:
+        return "the optimizer must see all parameters at once, so its work cannot be shared among servers"
+    return None
+
+
+def data_parallel_objection(facts: Facts) -> str | None:
+    """Return why the workers cannot share a batch, or None."""
+    if facts.workers > 1 and facts.graph.indivisible:
+        return f"the batch cannot be cut into chunks: {facts.graph.indivisible}"
+    return None
+
+
+def data_parallel(facts: Facts, reductions: tuple[Reduction, ...]) -> Proposal:
+    """Give each worker a run of chunks of the whole model."""
+    chunks = facts.chunks or facts.workers
+    owners = even_owners(chunks, facts.workers)
+    placement = Placement(
+        num_chunks=chunks,
+        world_size=facts.workers + facts.servers,
+        owners={operator.name: owners for operator in facts.graph.operators},
+    )
+    return Proposal(placement=placement, reductions=reductions, workers=facts.workers, servers=facts.servers)
+
+
+def bucket_bytes(facts: Facts) -> int:
+    """Return how large a bucket may be.
+
+    A function of the model alone: bucket borders decide in which order sums are taken, so timings must not.
+    """
+    return max(LEAST_BUCKET_BYTES, min(MOST_BUCKET_BYTES, facts.graph.parameter_bytes // NUM_BUCKETS))
+
+
+def local_buckets(facts: Facts) -> tuple[Reduction, ...]:
+    """Return one purely local bucket per parameter type: nothing is sent, rank 0 updates."""
+    return fill_buckets(facts.graph, (0,), "local", 1 << 62)
+
+
+def even_owners(num_chunks: int, workers: int) -> tuple[int, ...]:
+    """Give each worker a run of chunks, as equal as possible."""
+    return tuple(chunk * workers // num_chunks for chunk in range(num_chunks))
