@@ -33,7 +33,11 @@ def slow_network(graph, workers=2, **fields) -> Facts:
 @pytest.mark.parametrize(
     ("question", "strategy", "message"),
     [
-        (facts(GRAPH, 2), "rong", r"unknown strategy 'rong'. Use one of: single, ring, ps, weighted, auto$"),
+        (
+            facts(GRAPH, 2),
+            "rong",
+            r"unknown strategy 'rong'. Use one of: single, ring, ps, weighted, ps-async, ssp, auto$",
+        ),
         (facts(GRAPH, 0, nodes=("box",)), "auto", r"-n 0: a job needs at least 1 worker"),
         (
             facts(GRAPH, 2, 3),
@@ -42,8 +46,8 @@ def slow_network(graph, workers=2, **fields) -> Facts:
             r"for each worker's. Use --servers 0 to 2.",
         ),
         (facts(GRAPH, 2, -1), "ps", r"--servers -1 with 2 workers: .* Use --servers 0 to 2."),
-        (facts(GRAPH, 2, 1), "ring", r"--servers 1 needs --strategy ps or weighted, not ring"),
-        (facts(GRAPH, 1, 1), "single", r"--servers 1 needs --strategy ps or weighted, not single"),
+        (facts(GRAPH, 2, 1), "ring", r"--servers 1 needs --strategy ps, weighted, ps-async or ssp, not ring"),
+        (facts(GRAPH, 1, 1), "single", r"--servers 1 needs --strategy ps, weighted, ps-async or ssp, not single"),
         (
             facts(GRAPH, 2),
             "single",
@@ -101,10 +105,10 @@ def test_too_little_memory_is_said_with_numbers():
         plan(question, "ring")
     chosen = plan(question, "auto")
     assert chosen.strategy == "single", "one process fits where two do not"
-    assert {loser.strategy: loser.why[:25] for loser in chosen.rejected} == dict.fromkeys(
+    predicted = [loser for loser in chosen.rejected if loser.predicted is not None]
+    assert {loser.strategy: loser.why[:25] for loser in predicted} == dict.fromkeys(
         ("ring", "ps", "weighted"), "2 ranks need 1.5 GiB on t"
     )
-    assert all(loser.predicted is not None for loser in chosen.rejected)
 
 
 def test_memory_that_nothing_fits_lists_every_strategy():
@@ -117,14 +121,14 @@ def test_memory_that_nothing_fits_lists_every_strategy():
 
 
 def test_names_are_those_that_users_type():
-    assert STRATEGY_NAMES == ("single", "ring", "ps", "weighted", "auto")
+    assert STRATEGY_NAMES == ("single", "ring", "ps", "weighted", "ps-async", "ssp", "auto")
     assert [named(strategy.name) for strategy in STRATEGIES] == list(STRATEGIES)
 
 
 def test_a_forced_strategy_keeps_why_the_others_lost():
     chosen = plan(slow_network(GRAPH), "ring")
     assert chosen.strategy == "ring"
-    assert {loser.strategy for loser in chosen.rejected} == {"single", "ps", "weighted"}
+    assert {loser.strategy for loser in chosen.rejected} == {"single", "ps", "weighted", "ps-async", "ssp"}
     single = next(loser for loser in chosen.rejected if loser.strategy == "single")
     ratio = chosen.predicted.step_s / single.predicted.step_s
     assert single.why == f"predicted {ratio:.2f}x as fast, but ring was asked for"
@@ -133,7 +137,7 @@ def test_a_forced_strategy_keeps_why_the_others_lost():
 def test_auto_keeps_by_how_much_the_others_lost():
     chosen = plan(slow_network(GRAPH), "auto")
     assert chosen.strategy == "single", "a second of latency is dearer than 32 samples"
-    for loser in chosen.rejected:
+    for loser in (loser for loser in chosen.rejected if loser.strategy in ("ring", "ps", "weighted")):
         ratio = loser.predicted.step_s / chosen.predicted.step_s
         assert loser.why.startswith(f"predicted {ratio:.2f}x the step time of single on 1 of 2 workers, since 9")
         assert loser.why.endswith("% of it would be waiting for messages")
@@ -164,7 +168,7 @@ def test_auto_is_never_predicted_slower_than_another(workers, bandwidth, latency
     chosen = plan(question, "auto")
     forced = [plan(question, "ring"), plan(question, "ps"), *([plan(question, "single")] if workers == 1 else [])]
     assert all(chosen.predicted.step_s <= other.predicted.step_s for other in forced)
-    assert all(chosen.predicted.step_s <= loser.predicted.step_s for loser in chosen.rejected)
+    assert all(chosen.predicted.step_s <= loser.predicted.step_s for loser in chosen.rejected if loser.predicted)
 
 
 def test_equal_questions_get_equal_plans():
@@ -272,3 +276,4 @@ def test_a_proposal_is_simulated_with_all_its_tasks():
     assert len(candidate.trace.spans) == sum(len(rank.tasks) for rank in candidate.schedule.ranks)
     assert candidate.predicted.step_s == max(candidate.trace.step_s)
     assert 0 <= candidate.predicted.exposed_communication_s <= candidate.predicted.step_s
+    assert candidate.loads_s == pytest.approx((sum(question.profiles[1].whole_s(16)),) * 2)

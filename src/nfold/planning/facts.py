@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction
+from nfold.core.plan import Asynchrony
 from nfold.core.profile import Profile
 
 
@@ -24,6 +25,10 @@ class Facts:
     batch_size: int
     chunks: int | None = None
     """Asked for by the user; None: the strategy chooses."""
+    staleness: int | None = None
+    """Of `ssp`: slices that a worker may be ahead of the slowest; None: the strategy chooses."""
+    staleness_aware: bool = False
+    """Of asynchronous strategies: whether a gradient's learning rate is divided by its age."""
 
     def threads(self, world_size: int) -> tuple[int, ...]:
         """Return the compute threads of each of the first ranks: fair shares of their nodes' cores."""
@@ -39,6 +44,8 @@ class Proposal:
     reductions: tuple[Reduction, ...]
     workers: int
     servers: int
+    asynchrony: Asynchrony | None = None
+    """None: steps are synchronous."""
 
 
 def fair_threads(cores: float, num_ranks: int, profiles: Mapping[int, Profile]) -> int:

@@ -7,6 +7,7 @@ from nfold.core.profile import Profile
 from nfold.core.schedule import Schedule
 from nfold.core.trace import StepTrace
 from nfold.errors import PlanError
+from nfold.planning.asynchronous import ASYNCHRONOUS, NOT_COMPARED, loads_s, predict
 from nfold.planning.costs import peak_memory_bytes, task_seconds
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.schedule import compile_schedule
@@ -19,15 +20,23 @@ TIE = 1.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """A proposal with everything that the simulator said of it."""
+    """A proposal, and what it would cost."""
 
     strategy: str
     proposal: Proposal
     threads: tuple[int, ...]
+    loads_s: tuple[float, ...]
+    """Compute seconds per step of each rank."""
+    predicted: Prediction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Simulated(Candidate):
+    """A synchronous proposal with everything that the simulator said of it."""
+
     schedule: Schedule
     seconds: dict[tuple[int, int], float]
     trace: StepTrace
-    predicted: Prediction
 
 
 def plan(facts: Facts, strategy: str = AUTO) -> Plan:
@@ -49,7 +58,7 @@ def plan(facts: Facts, strategy: str = AUTO) -> Plan:
         if objection:
             rejected.append(Rejected(strategy=each.name, predicted=None, why=objection))
             continue
-        candidates = [simulate_proposal(facts, each.name, proposal) for proposal in each.propose(facts)]
+        candidates = [_candidate(facts, each.name, proposal) for proposal in each.propose(facts)]
         candidate = _fastest(candidates)
         too_large = _memory_objection(facts, candidate)
         if too_large:
@@ -110,7 +119,8 @@ def check_ranks(strategy: str, workers: int, servers: int) -> None:
             f"{workers} servers already have one link for each worker's. Use --servers 0 to {workers}."
         )
     if servers and strategy not in (AUTO, *SERVING):
-        raise PlanError(f"--servers {servers} needs --strategy {' or '.join(SERVING)}, not {strategy}")
+        *most, last = SERVING
+        raise PlanError(f"--servers {servers} needs --strategy {', '.join(most)} or {last}, not {strategy}")
     if strategy == "single" and workers > 1:
         raise PlanError(f"--strategy single runs on one worker, but -n asks for {workers}. Use ring or ps.")
 
@@ -119,11 +129,26 @@ def _objection(strategy: Strategy, facts: Facts, *, wanted: bool) -> str | None:
     objection = strategy.accepts(facts)
     if objection and wanted:
         raise PlanError(f"--strategy {strategy.name}: {objection}")
+    if not wanted and strategy.name in ASYNCHRONOUS:
+        return objection or NOT_COMPARED
     return objection
 
 
-def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Candidate:
-    """Compile a proposal and play it in virtual time."""
+def _candidate(facts: Facts, strategy: str, proposal: Proposal) -> Candidate:
+    if proposal.asynchrony is None:
+        return simulate_proposal(facts, strategy, proposal)
+    threads = facts.threads(proposal.placement.world_size)
+    return Candidate(
+        strategy=strategy,
+        proposal=proposal,
+        threads=threads,
+        loads_s=loads_s(facts, proposal, threads),
+        predicted=predict(facts, proposal, proposal.asynchrony, threads),
+    )
+
+
+def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Simulated:
+    """Compile a synchronous proposal and play it in virtual time."""
     threads = facts.threads(proposal.placement.world_size)
     profiles = tuple(facts.profiles[count] for count in threads)
     operator_seconds = _operator_seconds(facts, profiles[0], proposal)
@@ -137,14 +162,21 @@ def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Candid
     seconds = task_seconds(schedule, facts.graph, profiles, facts.batch_size)
     nodes = facts.nodes[: proposal.placement.world_size]
     trace = simulate(schedule, task_seconds=seconds, cluster=facts.cluster, nodes=nodes, threads=threads)
-    return Candidate(
+    return Simulated(
         strategy=strategy,
         proposal=proposal,
         threads=threads,
         schedule=schedule,
         seconds=seconds,
         trace=trace,
+        loads_s=_loads_s(schedule, seconds),
         predicted=_prediction(facts, proposal, schedule, trace, profiles[0]),
+    )
+
+
+def _loads_s(schedule: Schedule, seconds: dict[tuple[int, int], float]) -> tuple[float, ...]:
+    return tuple(
+        sum(seconds[rank.rank, task.id] for task in rank.tasks if task.kind in ("F", "B")) for rank in schedule.ranks
     )
 
 
@@ -233,10 +265,6 @@ def _times(longer: float, shorter: float) -> str:
 
 def _to_plan(facts: Facts, candidate: Candidate, rejected: tuple[Rejected, ...]) -> Plan:
     proposal = candidate.proposal
-    compute = ("F", "B")
-    loads = [0.0] * proposal.placement.world_size
-    for rank in candidate.schedule.ranks:
-        loads[rank.rank] = sum(candidate.seconds[rank.rank, task.id] for task in rank.tasks if task.kind in compute)
     return Plan(
         strategy=candidate.strategy,
         chunks=proposal.placement.num_chunks,
@@ -247,7 +275,8 @@ def _to_plan(facts: Facts, candidate: Candidate, rejected: tuple[Rejected, ...])
         threads=candidate.threads,
         placement=proposal.placement,
         reductions=proposal.reductions,
-        loads_s=tuple(loads),
+        loads_s=candidate.loads_s,
         predicted=candidate.predicted,
         rejected=rejected,
+        asynchrony=proposal.asynchrony,
     )

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from nfold.core.placement import Placement, Reduction
 from nfold.errors import PlanError
+from nfold.planning.asynchronous import ASYNCHRONOUS, AsynchronousParameterServer, StaleSynchronous
 from nfold.planning.buckets import bounds, cut_shares, fill_buckets
 from nfold.planning.data_parallel import (
     bucket_bytes,
@@ -116,8 +117,15 @@ class Weighted:
             yield from _served(facts, dict(enumerate((*best.workers, *best.servers))))
 
 
-STRATEGIES: tuple[Strategy, ...] = (Single(), Ring(), ParameterServer(), Weighted())
-SERVING = (ParameterServer.name, Weighted.name)
+STRATEGIES: tuple[Strategy, ...] = (
+    Single(),
+    Ring(),
+    ParameterServer(),
+    Weighted(),
+    AsynchronousParameterServer(),
+    StaleSynchronous(),
+)
+SERVING = (ParameterServer.name, Weighted.name, *ASYNCHRONOUS)
 """Those that can use dedicated servers."""
 AUTO = "auto"
 STRATEGY_NAMES = (*(strategy.name for strategy in STRATEGIES), AUTO)

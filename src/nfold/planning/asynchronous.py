@@ -1,0 +1,146 @@
+"""Strategies without a common step: each worker takes the next slice of a batch when it is done with the last.
+
+They are never chosen by prediction. Their steps may be short and still learn less, since gradients are applied to
+other values than they were computed from; only the time to a loss says which is better, and no profile knows that. So
+they are taken when they are asked for, and predicted all the same.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nfold.core.placement import Reduction, chunk_sizes
+from nfold.core.plan import Asynchrony, Prediction
+from nfold.planning.buckets import bounds, cut_shares, fill_buckets
+from nfold.planning.costs import peak_memory_bytes
+from nfold.planning.data_parallel import data_parallel, data_parallel_objection, serving_objection
+from nfold.planning.drifting import Question, drift
+from nfold.planning.facts import Facts, Proposal
+from nfold.planning.statistics import statistics_groups
+
+DEFAULT_BOUND = 3
+"""Of `ssp`, unless the user says: what Ho et al. (2013) found to gain most of the speed and to lose little."""
+_WHOLE = 1 << 62
+NOT_COMPARED = "judged by the time to a loss, not by the step time: ask for it by name"
+
+
+class AsynchronousParameterServer:
+    """No worker waits for another: gradients are applied as they come."""
+
+    name = "ps-async"
+
+    def accepts(self, facts: Facts) -> str | None:
+        return serving_objection(facts) or data_parallel_objection(facts) or _too_many_servers(facts)
+
+    def propose(self, facts: Facts) -> Iterator[Proposal]:
+        yield _served(facts, Asynchrony(bound=None, staleness_aware=facts.staleness_aware))
+
+
+class StaleSynchronous:
+    """Like `ps-async`, but no worker is more than so many slices ahead of the slowest; 0: none is."""
+
+    name = "ssp"
+
+    def accepts(self, facts: Facts) -> str | None:
+        return serving_objection(facts) or data_parallel_objection(facts) or _too_many_servers(facts)
+
+    def propose(self, facts: Facts) -> Iterator[Proposal]:
+        bound = DEFAULT_BOUND if facts.staleness is None else facts.staleness
+        yield _served(facts, Asynchrony(bound=bound, staleness_aware=facts.staleness_aware))
+
+
+ASYNCHRONOUS = (AsynchronousParameterServer.name, StaleSynchronous.name)
+
+
+def predict(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: tuple[int, ...]) -> Prediction:
+    """Play a proposal in virtual time.
+
+    Args:
+        facts: what was asked.
+        proposal: what is played.
+        asynchrony: its rules.
+        threads: compute threads of each rank.
+    """
+    profiles = [facts.profiles[count] for count in threads]
+    played = drift(
+        Question(
+            workers=proposal.workers,
+            asynchrony=asynchrony,
+            cluster=facts.cluster,
+            nodes=facts.nodes[: proposal.placement.world_size],
+            threads=threads,
+            owners=_owners(proposal),
+            batch_size=facts.batch_size,
+            reductions=proposal.reductions,
+            statistics_bytes=sum(
+                group.num_elements * group.item_bytes for group in statistics_groups(facts.graph, proposal.placement)
+            ),
+            compute_s=lambda rank, size: sum(profiles[rank].whole_s(size)),
+            load_s_per_sample=profiles[0].load_s_per_sample,
+            update_s=profiles[0].update.median_s,
+        )
+    )
+    copies = _copies_bytes(proposal)
+    return Prediction(
+        step_s=played.step_s,
+        sent_bytes_per_step=played.sent_bytes_per_step,
+        peak_memory_bytes=tuple(
+            peak + more for peak, more in zip(peak_memory_bytes(facts, proposal, profiles[0]), copies, strict=True)
+        ),
+        compute_s=played.compute_s,
+        exposed_communication_s=max(0.0, played.step_s - played.compute_s),
+    )
+
+
+def loads_s(facts: Facts, proposal: Proposal, threads: tuple[int, ...]) -> tuple[float, ...]:
+    """Return the compute seconds of one slice on each rank."""
+    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
+    owners = _owners(proposal)
+    return tuple(
+        sum(
+            sum(facts.profiles[count].whole_s(size))
+            for size, owner in zip(sizes, owners, strict=True)
+            if owner == rank and size
+        )
+        for rank, count in enumerate(threads)
+    )
+
+
+def _owners(proposal: Proposal) -> tuple[int, ...]:
+    return next(iter(proposal.placement.owners.values()))
+
+
+def _copies_bytes(proposal: Proposal) -> list[int]:
+    """What a shard takes beyond a synchronous one: memory apart from its worker's, and values on their way to each."""
+    copies = [0] * proposal.placement.world_size
+    for reduction in proposal.reductions:
+        for share in reduction.shares:
+            own = 2 if share.rank < proposal.workers else 0
+            copies[share.rank] += (own + proposal.workers) * (share.stop - share.start) * reduction.item_bytes
+    return copies
+
+
+def _served(facts: Facts, asynchrony: Asynchrony) -> Proposal:
+    return replace(data_parallel(facts, _shared(facts)), asynchrony=asynchrony)
+
+
+def _shared(facts: Facts) -> tuple[Reduction, ...]:
+    """Cut all parameters of one type into equal shares: a gradient is pushed when it is whole, so one bucket does."""
+    first = facts.workers if facts.servers else 0
+    weights = dict.fromkeys(range(first, facts.workers + facts.servers), 1.0)
+    buckets = fill_buckets(facts.graph, tuple(range(facts.workers)), "server", _WHOLE)
+    whole = facts.graph.update_scope == "parameter"
+    return tuple(
+        replace(bucket, shares=cut_shares(bucket, weights, borders=bounds(bucket, facts.graph) if whole else ()))
+        for bucket in buckets
+    )
+
+
+def _too_many_servers(facts: Facts) -> str | None:
+    """A server without a share could never say that a step is done."""
+    serving = {share.rank for bucket in _shared(facts) for share in bucket.shares}
+    if facts.servers > len(serving):
+        return (
+            f"the parameters can be cut into {len(serving)} shares, which is fewer than --servers {facts.servers}. "
+            f"Use --servers {len(serving)}"
+        )
+    return None

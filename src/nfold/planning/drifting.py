@@ -1,0 +1,255 @@
+"""Plays an asynchronous plan in virtual time: the rules of the shards decide, a cluster's cores and links take time.
+
+    worker   ask, wait for a ticket and values | compute the slice | push .. ask ..
+    shard    apply: a job on its node's cores  | answer
+
+What is predicted of a step is the mean time between steps once all workers are under way, and its payload.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nfold.core.cluster import Cluster
+from nfold.core.placement import Reduction, chunk_sizes
+from nfold.core.plan import Asynchrony
+from nfold.errors import InternalError
+from nfold.planning.staleness import (
+    NO_TICKET,
+    REPLY_BYTES,
+    REQUEST_BYTES,
+    Allowed,
+    Answer,
+    Apply,
+    Asked,
+    Event,
+    Pulled,
+    Pushed,
+    Shard,
+)
+from nfold.simulation.cores import Cores
+from nfold.simulation.messages import Courier, Message
+from nfold.simulation.timeline import Action, Timeline
+
+STEPS = 32
+"""Steps that are played."""
+COUNTED = range(8, 24)
+"""Those that count: all workers are under way, and none runs out of work yet."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is played."""
+
+    workers: int
+    asynchrony: Asynchrony
+    cluster: Cluster
+    nodes: tuple[str, ...]
+    """Of each rank."""
+    threads: tuple[int, ...]
+    """Compute threads of each rank."""
+    owners: tuple[int, ...]
+    """Of each chunk, its slice."""
+    batch_size: int
+    reductions: tuple[Reduction, ...]
+    statistics_bytes: int
+    """Batch statistics of one chunk, which travel to the first shard."""
+    compute_s: Callable[[int, int], float]
+    """(rank, chunk size) -> seconds of one chunk there, on an idle node of speed 1."""
+    load_s_per_sample: float
+    update_s: float
+    """One optimizer step over everything."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drift:
+    """What became of it."""
+
+    step_s: float
+    sent_bytes_per_step: int
+    compute_s: float
+    """Seconds per step that a worker computed, mean over the workers."""
+    staleness: dict[int, int]
+
+
+def drift(question: Question) -> Drift:
+    """Play a number of steps. Deterministic; O(steps x workers x servers x log messages).
+
+    Raises:
+        InternalError: the play came to a stop.
+    """
+    return _World(question).play()
+
+
+class _World:
+    """All workers and shards."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._timeline = Timeline()
+        nodes = question.cluster.nodes
+        self._cores = {node.name: Cores(self._timeline, node) for node in nodes}
+        self._courier = Courier(self._timeline, question.cluster, question.nodes, self._cores)
+        self._shares = _share_bytes(question.reductions)
+        self._servers = sorted(self._shares)
+        asynchrony = question.asynchrony
+        self._rules = {
+            server: Shard(question.workers, bound=asynchrony.bound, staleness_aware=asynchrony.staleness_aware)
+            for server in self._servers
+        }
+        self._busy: dict[int, list[Action]] = {server: [] for server in self._servers}
+        self._workers = [_Worker() for _ in range(question.workers)]
+        self._sizes = chunk_sizes(question.batch_size, len(question.owners))
+        self._done_s: list[float] = []
+        self._sent_bytes: dict[int, int] = {}
+        self._computed_s = 0.0
+
+    def play(self) -> Drift:
+        for server in self._servers:
+            self._handle(server, Allowed(steps=STEPS))
+        for worker in range(self._question.workers):
+            self._ask(worker)
+        self._timeline.run()
+        if len(self._done_s) < STEPS:
+            raise InternalError(f"an asynchronous plan came to a stop after {len(self._done_s)} of {STEPS} steps")
+        sent = sum(self._sent_bytes.get(step, 0) for step in COUNTED)
+        return Drift(
+            step_s=(self._done_s[COUNTED[-1]] - self._done_s[COUNTED[0] - 1]) / len(COUNTED),
+            sent_bytes_per_step=round(sent / len(COUNTED)),
+            compute_s=self._computed_s / STEPS / self._question.workers,
+            staleness=dict(sorted(self._rules[self._servers[0]].histogram.items())),
+        )
+
+    # Workers
+
+    def _ask(self, worker: int) -> None:
+        asked = Asked(worker=worker, clock=self._workers[worker].clock, steps=STEPS)
+        self._to_server(worker, self._servers[0], REQUEST_BYTES, asked)
+
+    def _answered(self, server: int, answer: Answer) -> None:
+        state, worker = self._workers[answer.worker], answer.worker
+        if answer.ticket == NO_TICKET:
+            return
+        state.versions[server] = answer.version
+        if server == self._servers[0]:
+            self._count(worker, server, answer.ticket, REQUEST_BYTES)
+            for other in self._servers[1:]:
+                pulled = Pulled(worker=worker, clock=state.clock, ticket=answer.ticket)
+                self._count(worker, other, answer.ticket, REQUEST_BYTES)
+                self._to_server(worker, other, REQUEST_BYTES, pulled)
+        if len(state.versions) == len(self._servers):
+            self._compute(worker, answer.ticket)
+
+    def _compute(self, worker: int, ticket: int) -> None:
+        question = self._question
+        sizes = self._slice(ticket)
+        node = question.cluster.node(question.nodes[worker])
+        seconds = sum(question.compute_s(worker, size) for size in sizes) / node.speed
+        load_s = question.load_s_per_sample * sum(sizes) / node.speed
+        self._computed_s += seconds
+
+        def computed() -> None:
+            self._push(worker, ticket)
+
+        width = max(1, question.threads[worker])
+        cores = self._cores[node.name]
+        cores.start(load_s, 1, lambda: cores.start(seconds, width, computed))
+
+    def _push(self, worker: int, ticket: int) -> None:
+        state = self._workers[worker]
+        versions, state.versions = state.versions, {}
+        state.clock += 1
+        sizes = self._slice(ticket)
+        weight = sum(sizes) / self._question.batch_size
+        for server in self._servers:
+            rows = self._question.statistics_bytes * len(sizes) if server == self._servers[0] else 0
+            num_bytes = REQUEST_BYTES + (self._shares[server] + rows if weight else 0)
+            pushed = Pushed(worker=worker, ticket=ticket, version=versions[server], weight=weight)
+            self._count(worker, server, ticket, num_bytes)
+            self._to_server(worker, server, num_bytes, pushed)
+        self._ask(worker)
+
+    def _slice(self, ticket: int) -> tuple[int, ...]:
+        """Samples of the ticket's chunks."""
+        mine = ticket % self._question.workers
+        return tuple(
+            size for size, owner in zip(self._sizes, self._question.owners, strict=True) if owner == mine and size
+        )
+
+    # Shards
+
+    def _to_server(self, worker: int, server: int, num_bytes: int, event: Event) -> None:
+        self._send(worker, server, num_bytes, lambda: self._handle(server, event))
+
+    def _handle(self, server: int, event: Event) -> None:
+        """Requests are dealt with one after another."""
+        queue = self._busy[server]
+        queue.append(lambda: self._serve(server, event))
+        if len(queue) == 1:
+            queue[0]()
+
+    def _serve(self, server: int, event: Event) -> None:
+        rules = self._rules[server]
+        before = rules.steps_done
+        commands = rules.handle(event)
+        applies = [command for command in commands if isinstance(command, Apply)]
+
+        def served() -> None:
+            if server == self._servers[0]:
+                self._done_s += [self._timeline.now] * (rules.steps_done - before)
+            for command in commands:
+                if isinstance(command, Answer):
+                    self._answer(server, command)
+            queue = self._busy[server]
+            queue.pop(0)
+            if queue:
+                self._timeline.at(self._timeline.now, queue[0])
+
+        if applies:
+            node = self._question.cluster.node(self._question.nodes[server])
+            share = self._shares[server] / sum(self._shares.values())
+            work_s = self._question.update_s * share * len(applies) / node.speed
+            self._cores[node.name].start(work_s, 1, served)
+        else:
+            served()
+
+    def _answer(self, server: int, answer: Answer) -> None:
+        num_bytes = REPLY_BYTES + self._shares[server]
+        if answer.ticket != NO_TICKET:
+            self._count(server, answer.worker, answer.ticket, num_bytes)
+        self._send(server, answer.worker, num_bytes, lambda: self._answered(server, answer))
+
+    # Messages
+
+    def _send(self, sender: int, receiver: int, num_bytes: int, arrived: Action) -> None:
+        if sender == receiver:
+            self._timeline.at(self._timeline.now, arrived)
+            return
+        self._courier.send(
+            Message(sender=sender, receiver=receiver, payload_bytes=num_bytes, gone=_nothing, arrived=arrived)
+        )
+
+    def _count(self, sender: int, receiver: int, ticket: int, num_bytes: int) -> None:
+        if sender != receiver:
+            step = ticket // self._question.workers
+            self._sent_bytes[step] = self._sent_bytes.get(step, 0) + num_bytes
+
+
+class _Worker:
+    """What a worker has."""
+
+    def __init__(self) -> None:
+        self.clock = 0
+        self.versions: dict[int, int] = {}
+
+
+def _share_bytes(reductions: tuple[Reduction, ...]) -> dict[int, int]:
+    """Return the bytes of parameters that each server holds."""
+    shares: dict[int, int] = {}
+    for reduction in reductions:
+        for share in reduction.shares:
+            num_bytes = (share.stop - share.start) * reduction.item_bytes
+            shares[share.rank] = shares.get(share.rank, 0) + num_bytes
+    return shares
+
+
+def _nothing() -> None: ...
