@@ -6,12 +6,11 @@ Names load when they are first used, so that `import nfold` costs next to nothin
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-from nfold.program import Program
-from nfold.version import __version__
-
+TYPE_CHECKING = False  # typing itself would take longer to import than all else here
 if TYPE_CHECKING:
+    from typing import Any
+
     from nfold.core.cluster import Cluster
     from nfold.core.graph import ModelGraph
     from nfold.core.placement import Placement, chunk_sizes
@@ -21,9 +20,11 @@ if TYPE_CHECKING:
     from nfold.core.schedule import Schedule
     from nfold.core.trace import StepTrace, Trace
     from nfold.errors import NfoldError
+    from nfold.program import Program
     from nfold.verbs.compare import compare
     from nfold.verbs.demo import demo
     from nfold.verbs.train import Run, plan, resume, start, train, why
+    from nfold.version import __version__
 
 _HOME = {
     "Cluster": "core.cluster",
@@ -31,12 +32,14 @@ _HOME = {
     "NfoldError": "errors",
     "Placement": "core.placement",
     "Plan": "core.plan",
+    "Program": "program",
     "Profile": "core.profile",
     "Report": "core.report",
     "Run": "verbs.train",
     "Schedule": "core.schedule",
     "StepTrace": "core.trace",
     "Trace": "core.trace",
+    "__version__": "version",
     "chunk_sizes": "core.placement",
     "compare": "verbs.compare",
     "demo": "verbs.demo",
@@ -72,7 +75,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _HOME:
         raise AttributeError(f"module 'nfold' has no attribute {name!r}")
     return getattr(import_module(f"nfold.{_HOME[name]}"), name)

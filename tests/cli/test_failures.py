@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -128,6 +129,47 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_run_can_go_on(shell, nfold):
 
     resumed = nfold("train", "--resume", "runs/steady-1", "--steps", step + 3, "--debug", "--json")
     assert resumed.code == 0, resumed.err
+
+
+@pytest.mark.processes
+def test_a_second_ctrl_c_does_not_wait_for_the_step_under_way(shell):
+    shell.environment["FAULT"] = "hang"
+    job = shell.start("train", "faulty.py", *RING, "--checkpoint-every", "10")
+    while not (shell.folder / "fault-time").exists():
+        assert job.poll() is None
+    job.send_signal(signal.SIGINT)
+    assert next(line for line in job.stderr if line.startswith("stopping after the step under way"))
+    job.send_signal(signal.SIGINT)
+    stopped = time.time()
+    result = shell.finish(job)
+
+    assert time.time() - stopped < 2
+    assert re.search(r"nfold: stopped. \d+ of 200 steps are done. The checkpoint of step 20 is kept; go on", result.err)
+    assert result.code == 130
+
+
+MOMENTS = (
+    *("nfold.errors", "argparse", "nfold.cli.compare", "nfold.version", "nfold.cli.terminal", "nfold.verbs.train"),
+    *("nfold.planning.search", "nfold.runtime.session", "nfold.verbs.toolbox"),
+)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_is_heard_while_the_command_itself_loads(shell, moment):
+    presser = (
+        "import os, signal, sys\n"
+        "class Presser:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {moment!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Presser())\n"
+        "from nfold.cli.main import main\n"
+        "sys.exit(main(['train', 'steady.py', '--debug']))\n"
+    )
+    end = subprocess.run([sys.executable, "-c", presser], cwd=shell.folder, capture_output=True, text=True, timeout=60)
+
+    assert (end.returncode, end.stdout) == (130, "")
+    assert re.fullmatch(r"nfold: stopped\.( Training had not begun\.)?\n", end.stderr)
+    assert not list(shell.folder.glob("runs/*"))
 
 
 @pytest.mark.processes

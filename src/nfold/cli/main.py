@@ -1,26 +1,22 @@
-"""The command line: parse, call one verb, print. Everything heavy is imported by the command that needs it."""
+"""The command line: parse, call one verb, print. Everything heavy is imported by the command that needs it.
 
-import argparse
+Even what is light is imported inside `main`, so that Ctrl-C finds somebody to hear it from the first moment on.
+"""
+
 import sys
-from collections.abc import Sequence
 
-from nfold.cli import compare, demo, plan, report, train, why
-from nfold.errors import NfoldError
-from nfold.version import __version__
-
-COMMANDS = (demo, train, compare, plan, why, report)
+TYPE_CHECKING = False  # typing itself would take as long to import as all else here
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
 
 EXIT_OK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 2, 130
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: "Sequence[str] | None" = None) -> int:
     """Run one command and return its exit code: 0 done, 2 an error that nfold explains, 130 stopped with Ctrl-C."""
-    parsed = build_parser().parse_args(arguments)
     try:
-        parsed.run(parsed)
-    except NfoldError as error:
-        print("\n".join((f"nfold: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
-        return EXIT_ERROR
+        return _run(arguments)
     except KeyboardInterrupt as stop:
         print(f"nfold: stopped. {stop}".rstrip(), file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -29,15 +25,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_OK
 
 
-def build_parser() -> argparse.ArgumentParser:
+def _run(arguments: "Sequence[str] | None") -> int:
+    from nfold.errors import NfoldError
+
+    parsed = build_parser().parse_args(arguments)
+    try:
+        parsed.run(parsed)
+    except NfoldError as error:
+        print("\n".join((f"nfold: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
+        return EXIT_ERROR
+    return EXIT_OK
+
+
+def build_parser() -> "argparse.ArgumentParser":
     """Return the parser of all commands."""
+    import argparse
+
+    from nfold.cli import compare, demo, plan, report, train, why
+    from nfold.version import __version__
+
     parser = argparse.ArgumentParser(
         prog="nfold",
         description="Spread a PyTorch program for one device over workers, and see where every second went.",
     )
     parser.add_argument("--version", action="version", version=f"nfold {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
+    for command in (demo, train, compare, plan, why, report):
         command.add_parser(commands)
     return parser
 

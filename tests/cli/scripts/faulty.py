@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -55,6 +56,9 @@ class Net(nn.Module):
         if FAULT == "forward" and Optimizer.steps_done == FAULTY_STEP - 1 and RANK == 1:
             note_time()
             raise ValueError("this sample is cursed")
+        if FAULT == "hang" and Optimizer.steps_done == FAULTY_STEP - 1 and RANK == 1:
+            note_time()
+            threading.Event().wait()
         return self.body(inputs)
 
 
