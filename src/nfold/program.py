@@ -39,13 +39,15 @@ class Program:
     """
 
     model: "Callable[[], nn.Module]"
-    """Builds the module. Called once per rank, after seeding, so it must build the same weights each time."""
+    """Builds a new module. Called several times per rank (to check, to time and to train), each time after seeding, so
+    it must build the same weights each time. Its forward takes one argument, the inputs of a batch."""
     loss: "Callable[[Any, Any], torch.Tensor]"
     """(outputs, targets) -> scalar: the mean over the samples that it is given."""
     optimizer: "Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]"
     """Called with a list of parameters."""
     train_data: "Callable[[], Dataset[Any]]"
-    """Builds a map-style dataset of (input, target)."""
+    """Builds a map-style dataset of (input, target). Either may be a tensor, a number, or a tuple or dict of them, and
+    is joined part by part: items ((a, b), target) reach the model as `model((a, b))`."""
     batch_size: int
     """Samples of one optimizer step, over all workers."""
     epochs: int = 1

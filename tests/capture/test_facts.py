@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from zoo import CLASSES, ZOO, Net, rows
+from zoo import CLASSES, ZOO, Net, rows, words
 
 from nfold.capture.capture import capture
 from nfold.capture.optimizers import update_scope
+from nfold.capture.samples import sample_batches
 from nfold.core.graph import ModelGraph
 from nfold.errors import ProgramError
 
@@ -57,8 +58,153 @@ def test_a_loss_that_is_no_mean(loss: Callable[[Any, Any], torch.Tensor]) -> Non
     assert "not a mean over samples" in graph_of(Net(linear, rows, loss=loss)).indivisible
 
 
+def test_a_loss_whose_weights_show_only_far_into_sorted_data() -> None:
+    data = [(torch.ones(12).double() * index, index * CLASSES // 400) for index in range(400)]
+    weights = torch.tensor([1.0, 1.0, 1.0, 1.0, 5.0]).double()
+    model = linear().double()
+    graph = capture(model, nn.CrossEntropyLoss(weight=weights), sample_batches(data)).graph
+    assert "not a mean over samples" in graph.indivisible
+
+
+class Truncating(nn.Module):
+    """Cuts all sentences of a batch to the longest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(11, 6), nn.Linear(6, CLASSES)
+
+    def forward(self, inputs: Any) -> torch.Tensor:
+        tokens, lengths = inputs
+        return self.head(self.embed(tokens[:, : int(lengths.max())]))
+
+
+class NormalizingFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient / gradient.norm()
+
+
+class Normalizing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(12, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return NormalizingFunction.apply(self.inner(x))
+
+
 def test_outputs_that_depend_on_other_samples() -> None:
     assert "other samples" in graph_of(Net(MeanOverBatch, rows)).indivisible
+
+
+def test_outputs_whose_shape_depends_on_other_samples() -> None:
+    def sentences(size: int) -> Any:
+        return words(size), torch.randint(1, 7, (size,))
+
+    net = Net(Truncating, sentences, loss=lambda outputs, target: F.cross_entropy(outputs.mean(1), target))
+    assert "other samples" in graph_of(net).indivisible
+
+
+def test_gradients_that_depend_on_other_samples() -> None:
+    assert "the gradient of inner.weight differs: a hook or a backward" in graph_of(Net(Normalizing, rows)).indivisible
+
+
+class TimeFirst(nn.Module):
+    """Recurrent nets often put time before the samples, so that outputs have no row per sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells, self.head = nn.GRU(3, 6), nn.Linear(6, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cells(x.view(-1, 4, 3).transpose(0, 1))[0])
+
+
+def each_time(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs.permute(1, 2, 0), target[:, None].expand(-1, len(outputs)))
+
+
+def test_outputs_with_time_first_may_be_cut() -> None:
+    assert graph_of(Net(TimeFirst, rows, loss=each_time)).indivisible == ""
+
+
+def clamped() -> nn.Module:
+    model = linear()
+    model.weight.register_hook(lambda gradient: gradient.clamp(-100.0, 100.0))
+    return model
+
+
+def stepping_in_backward() -> nn.Module:
+    model = linear()
+    model.weight.register_post_accumulate_grad_hook(lambda parameter: None)
+    return model
+
+
+def tied_by_memory() -> nn.Module:
+    model = nn.Sequential(nn.Linear(12, 12), nn.Linear(12, 12), linear()).double()
+    model[1].weight.data = model[0].weight.data
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (clamped, "a hook on the gradient of weight is no linear function"),
+        (stepping_in_backward, "weight has a hook that runs after its gradient is accumulated"),
+        (tied_by_memory, "0.weight and 1.weight are two tensors in the same memory"),
+    ],
+    ids=["clamped", "stepping", "tied"],
+)
+def test_weights_unfit_for_chunks(build: Callable[[], nn.Module], words: str) -> None:
+    model = build()
+    assert words in capture(model.double(), F.cross_entropy, Net(linear, rows).example()).graph.indivisible
+
+
+def test_weights_tied_as_such_and_hooks_that_scale_are_fit() -> None:
+    def build() -> nn.Module:
+        model = nn.Sequential(nn.Linear(12, 12), nn.Linear(12, 12), linear())
+        model[1].weight = model[0].weight
+        model[2].weight.register_hook(lambda gradient: 0.1 * gradient)
+        return model
+
+    assert graph_of(Net(build, rows)).indivisible == ""
+
+
+class Counting:
+    """A loss that weighs more with every call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return F.cross_entropy(outputs, target) * min(1.0, self.calls / 1000)
+
+    def compute(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self(outputs, target)
+
+
+def counting_closure() -> Callable[[Any, Any], torch.Tensor]:
+    calls = 0
+
+    def loss(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return F.cross_entropy(outputs, target)
+
+    return loss
+
+
+@pytest.mark.parametrize(
+    "loss", [Counting(), Counting().compute, counting_closure()], ids=["object", "method", "closure"]
+)
+def test_a_loss_that_counts_its_calls_is_refused(loss: Callable[[Any, Any], torch.Tensor]) -> None:
+    with pytest.raises(ProgramError, match="the loss changes calls whenever it is called"):
+        graph_of(Net(linear, rows, loss=loss))
 
 
 def test_batch_norm_without_running_statistics_is_excused() -> None:
@@ -101,9 +247,39 @@ class Normalized(torch.optim.SGD):
 
 
 class Clipped(torch.optim.SGD):
+    def __init__(self, parameters: Any, limit: float) -> None:
+        super().__init__(parameters, lr=0.1)
+        self.limit = limit
+
     def step(self, closure: Any = None) -> None:
-        torch.nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], 0.1)
+        torch.nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], self.limit)
         super().step(closure)
+
+
+class Noisy(torch.optim.SGD):
+    """So little that no comparison would show it."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data.add_(torch.randn_like(parameter), alpha=1e-12)
+
+
+def decay_large(parameters: Any) -> torch.optim.Optimizer:
+    parameters = list(parameters)
+    return torch.optim.SGD(
+        [
+            {"params": [p for p in parameters if p.numel() > 10], "weight_decay": 0.1},
+            {"params": [p for p in parameters if p.numel() <= 10]},
+        ],
+        lr=0.1,
+    )
+
+
+def last_one_slower(parameters: Any) -> torch.optim.Optimizer:
+    *others, last = parameters
+    return torch.optim.SGD([{"params": others}, {"params": [last], "lr": 0.01}], lr=0.1)
 
 
 def decay_matrices(parameters: Any) -> torch.optim.Optimizer:
@@ -124,9 +300,25 @@ def decay_matrices(parameters: Any) -> torch.optim.Optimizer:
         (lambda parameters: torch.optim.Adafactor(parameters, lr=0.1), "parameter"),
         (decay_matrices, "parameter"),
         (lambda parameters: Normalized(parameters, lr=0.1), "parameter"),
-        (lambda parameters: Clipped(parameters, lr=0.1), "model"),
+        (decay_large, "parameter"),
+        (last_one_slower, "model"),
+        (lambda parameters: Clipped(parameters, limit=0.1), "model"),
+        (lambda parameters: Clipped(parameters, limit=1e4), "model"),
+        (lambda parameters: Noisy(parameters, lr=0.1), "model"),
     ],
-    ids=["sgd", "adamw", "rmsprop", "adafactor", "groups", "normalized", "clipped"],
+    ids=[
+        "sgd",
+        "adamw",
+        "rmsprop",
+        "adafactor",
+        "groups",
+        "normalized",
+        "by size",
+        "by place",
+        "clipped",
+        "seldom clipped",
+        "noisy",
+    ],
 )
 def test_update_scope(factory: Any, scope: str) -> None:
     assert update_scope(factory, ZOO["plain"].model()) == scope
@@ -138,8 +330,9 @@ def test_update_scope(factory: Any, scope: str) -> None:
         (lambda parameters: torch.optim.SGD(parameters, lr=-1.0), "Invalid learning rate"),
         (lambda parameters: None, "must return a torch.optim.Optimizer"),
         (torch.optim.LBFGS, "closure"),
+        (lambda parameters: torch.optim.SGD(linear().parameters(), lr=0.1), "over other parameters"),
     ],
-    ids=["raises", "none", "lbfgs"],
+    ids=["raises", "none", "lbfgs", "others"],
 )
 def test_optimizers_that_cannot_work(factory: Any, words: str) -> None:
     with pytest.raises(ProgramError, match=words):

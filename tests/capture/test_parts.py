@@ -52,10 +52,20 @@ def test_fit_refuses_what_is_no_line() -> None:
     assert fit_number([(2, torch.Size([2, 7])), (3, torch.Size([3, 7]))]) == (Affine(0, 1), Affine(7, 0))
 
 
+def numbered(count: int) -> list[tuple[torch.Tensor, int]]:
+    return [(torch.tensor([float(index)]), index) for index in range(count)]
+
+
 def test_samples_repeat_in_a_small_dataset() -> None:
-    example = sample_batches([(torch.tensor([float(index)]), index) for index in range(3)])
-    assert example.batch(5)[1].tolist() == [0, 1, 2, 0, 1]
-    assert example.batch(2, 1)[1].tolist() == [2, 0]
+    example = sample_batches(numbered(3))
+    assert example.batch(5)[1].tolist() == [0, 1, 0, 2, 1]
+    assert example.batch(2, 1)[1].tolist() == [0, 2]
+
+
+def test_samples_come_from_all_over_the_data() -> None:
+    chosen = sample_batches(numbered(1000)).batch(12, 2)[1]
+    assert {int(index) // 250 for index in chosen} == {0, 1, 2, 3}
+    assert len(set(chosen.tolist())) == 12
 
 
 class Broken:

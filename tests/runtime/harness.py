@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nfold.capture.building import build_model
 from nfold.capture.capture import capture
 from nfold.capture.random import LOCK
 from nfold.capture.samples import sample_batches
@@ -19,7 +20,7 @@ from nfold.planning.facts import Facts
 from nfold.planning.search import plan
 from nfold.program import Program
 from nfold.runtime.data import sample_order
-from nfold.runtime.replica import Replica, build_model
+from nfold.runtime.replica import Replica
 from nfold.runtime.state import read_checkpoint
 from nfold.transport.memory import MemoryNetwork
 

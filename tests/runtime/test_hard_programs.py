@@ -1,5 +1,7 @@
 """Programs that would train other parameters on several ranks than on one device: repaired or refused."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from harness import difference, graph_of, make_plan, plain_loop, play
@@ -9,7 +11,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset
 
-from nfold.errors import PlanError
+from nfold.capture.building import build_model
+from nfold.errors import PlanError, ProgramError
 from nfold.program import Program
 
 WAYS = [("ring", 2, 0), ("ps", 2, 0)]
@@ -113,3 +116,51 @@ def test_data_that_draws_is_the_same_wherever_it_is_read():
     spread = play(mine, graph, make_plan(mine, graph, "ring", 2, 0, chunks=4), 6)
     assert spread.losses == pytest.approx(alone.losses, rel=1e-9)
     assert difference(spread.state, alone.state) <= 1e-9
+
+
+class Penalized(nn.Module):
+    """Returns how fast each output changes with its sample, for the loss to make small."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(128, 8), nn.Linear(8, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.flatten(1).requires_grad_()
+        outputs = self.head(torch.tanh(self.first(x)))
+        (slope,) = torch.autograd.grad(outputs.sum(), x, create_graph=True)
+        return outputs, slope
+
+
+class Open(Penalized):
+    """Leaves that to the loss."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.flatten(1).detach().requires_grad_()
+        return self.head(torch.tanh(self.first(x))), x
+
+
+def penalty(outputs: tuple[torch.Tensor, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs[0], targets) + outputs[1].square().sum(1).mean()
+
+
+def penalty_in_loss(outputs: tuple[torch.Tensor, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
+    (slope,) = torch.autograd.grad(outputs[0].sum(), outputs[1], create_graph=True)
+    return penalty((outputs[0], slope), targets)
+
+
+@pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
+@pytest.mark.parametrize(("model", "loss"), [(Penalized, penalty), (Open, penalty_in_loss)], ids=["forward", "loss"])
+def test_a_gradient_penalty_is_exact(model, loss, strategy, workers, servers):
+    mine = replace(of(model), loss=loss)
+    graph = graph_of(mine)
+    played = play(mine, graph, make_plan(mine, graph, strategy, workers, servers, chunks=4), 5)
+    assert difference(played.state, plain_loop(mine, 5, 4).state_dict()) <= 1e-9
+
+
+def test_a_model_that_is_built_once_is_refused():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(128, CLASSES)).double()
+    mine = replace(of(Heads), model=lambda: model)
+    build_model(mine, torch.device("cpu"))
+    with pytest.raises(ProgramError, match=r"returned 1\.weight for the second time"):
+        build_model(mine, torch.device("cpu"))

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nfold.capture.building import build_model
 from nfold.capture.captured import Captured
 from nfold.capture.cut import cut
 from nfold.capture.describe import describe
@@ -21,6 +22,7 @@ from nfold.capture.example import Example
 from nfold.capture.exporting import export
 from nfold.capture.facts import Facts, find_facts
 from nfold.capture.gate import pass_gate
+from nfold.capture.objections import why_unfit
 from nfold.capture.observe import observe
 from nfold.capture.optimizers import OptimizerFactory, update_scope
 from nfold.capture.program_graph import Loss, Traced
@@ -63,13 +65,14 @@ def capture(
         check_model(model)
         fresh = fresh_copies(model, rebuild)
         facts = find_facts(fresh, loss, example)
+        facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
         captured = _Attempt(model, fresh, loss, example, facts).first_good()
         scope = "element" if optimizer is None else update_scope(optimizer, model)
         return Captured(replace(captured.graph, update_scope=scope), captured.layout, model)
 
 
 def capture_program(model: nn.Module, program: Program, dataset: Any) -> Captured:
-    """Capture a program, bound to a module that it built, on the first items of its data. See `capture`.
+    """Capture a program, bound to a module that it built, on items of its data. See `capture`.
 
     Raises:
         ProgramError: (also a ValueError) the program fails by itself.
@@ -77,7 +80,7 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
     device = next(check_model(model).parameters()).device
     example = sample_batches(dataset, device)
     return capture(
-        model, program.loss, example, optimizer=program.optimizer, rebuild=lambda: program.model().to(device)
+        model, program.loss, example, optimizer=program.optimizer, rebuild=lambda: build_model(program, device)
     )
 
 

@@ -1,4 +1,7 @@
-"""Finds out whether a batch may be cut into chunks: each output must depend on its own sample, the loss be a mean."""
+"""Finds out whether a batch may be cut into chunks: what each sample adds to outputs, loss and gradients is its own.
+
+Batch norm is excused: its statistics are per chunk under every plan.
+"""
 
 import functools
 import itertools
@@ -7,20 +10,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture.compare import close
+from nfold.capture.compare import Outcome, close, difference, outcome
 from nfold.capture.example import Example
 from nfold.capture.observe import BatchNorm
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import RandomState
 from nfold.capture.tree import map_tensors, paths_of
 from nfold.capture.trial import try_forward
+from nfold.program import describe
 
 _PARTS = (5, 4, 3)
 """Uneven, so that a sum or an unweighted mean shows."""
+_SIZE = sum(_PARTS)
+_PRECISION = 1e-6
+"""Relative rounding to allow for: gradients of chunks are added in another order."""
 
 
 def why_indivisible(model: nn.Module, loss: Loss, example: Example) -> str:
-    """Compare a batch with its chunks; batch norm is excused, its statistics are per chunk under every plan.
+    """Compare a batch with its chunks, twice.
 
     Args:
         model: a throw-away copy in training mode.
@@ -31,32 +38,41 @@ def why_indivisible(model: nn.Module, loss: Loss, example: Example) -> str:
         Why the batch cannot be cut, in the user's words; empty if it can.
     """
     _quiet(model)
-    size = sum(_PARTS)
-    return _compare(model, loss, *example.batch(size, 2)) or _compare(
-        # Other targets may show what these did not; the outputs have been compared.
-        model,
-        loss,
-        *example.batch(size, 3),
-        loss_only=True,
+    # Other samples may show what the first ones did not.
+    return _compare(model, loss, example.batch(_SIZE, 2)) or _compare(model, loss, example.batch(_SIZE, 3))
+
+
+def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
+    full, drew = _forward(model, batch[0])
+    if drew:
+        model.eval()
+        full, drew = _forward(model, batch[0])
+    try:
+        # A model that draws even in evaluation gives no two outputs to compare; its loss can still be checked.
+        pieces = split(full, _PARTS) if drew else [_forward(model, piece)[0] for piece in split(batch[0], _PARTS)]
+        if not _same_outputs(full, pieces):
+            return "an output of the model depends on the other samples of its batch, not only on its own"
+        whole = _backward(model, loss, [full], [batch[1]])
+        parts = _backward(model, loss, pieces, split(batch[1], _PARTS))
+    except Exception as error:
+        return f"the program cannot be tried on parts of a batch: {describe(error)}"
+    return "" if whole is None or parts is None else _explained(whole, parts)
+
+
+def _explained(whole: Outcome, parts: Outcome) -> str:
+    if not close(whole.loss, parts.loss, _PRECISION):
+        return not_a_mean(whole.loss, parts.loss, _SIZE)
+    text = difference(whole, parts, _PRECISION)
+    if not text:
+        return ""
+    return (
+        f"added up over chunks, {text}: a hook or a backward function of the program looks at the gradient of a whole "
+        "batch, or at how many times it is called"
     )
 
 
-def _compare(model: nn.Module, loss: Loss, inputs: Any, target: Any, *, loss_only: bool = False) -> str:
-    size = sum(_PARTS)
-    full, drew = _forward(model, inputs)
-    if drew:
-        model.eval()
-        full, drew = _forward(model, inputs)
-    # A model that draws even in evaluation gives no two outputs to compare; its loss can still be checked.
-    pieces = _split(full, size) if drew or loss_only else [_forward(model, piece)[0] for piece in _split(inputs, size)]
-    if not _same_outputs(full, pieces, size):
-        return "an output of the model depends on the other samples of its batch, not only on its own"
-    before = RandomState()
-    whole = loss(full, target)
-    parts = [loss(piece, part) for piece, part in zip(pieces, _split(target, size), strict=True)]
-    mean = sum((part * (count / size) for part, count in zip(parts, _PARTS, strict=True)), torch.zeros_like(whole))
-    if close(whole, mean) or before.torch_moved():
-        return ""
+def not_a_mean(whole: torch.Tensor, mean: torch.Tensor, size: int) -> str:
+    """Say that a loss is no mean over samples."""
     return (
         f"the loss is not a mean over samples: for {size} samples it is {whole.item():.6g}, but the mean over their "
         f"chunks is {mean.item():.6g} (a sum, class weights, ignored targets or contrasts between samples do that)"
@@ -66,29 +82,42 @@ def _compare(model: nn.Module, loss: Loss, inputs: Any, target: Any, *, loss_onl
 def _forward(model: nn.Module, inputs: Any) -> tuple[Any, bool]:
     """Return the outputs, and whether random numbers went into them."""
     before = RandomState()
-    outputs = map_tensors(torch.Tensor.detach, try_forward(model, map_tensors(torch.clone, inputs)))
+    outputs = try_forward(model, map_tensors(torch.clone, inputs))
     return outputs, before.torch_moved() or before.others_moved()
 
 
-def _same_outputs(full: Any, pieces: list[Any], size: int) -> bool:
+def _backward(model: nn.Module, loss: Loss, outputs: list[Any], targets: list[Any]) -> Outcome | None:
+    """Add up the loss and gradients of chunks, each by its share of the samples; None if the loss draws."""
+    sizes = (_SIZE,) if len(outputs) == 1 else _PARTS
+    before = RandomState()
+    losses = [loss(output, target) for output, target in zip(outputs, targets, strict=True)]
+    if before.torch_moved() or before.others_moved():
+        return None
+    value = sum((part * (size / _SIZE) for part, size in zip(losses, sizes, strict=True)), torch.zeros_like(losses[0]))
+    # Chunks of outputs that were computed together share their history.
+    value.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+    return outcome(value, model)
+
+
+def _same_outputs(full: Any, pieces: list[Any]) -> bool:
     """Compare the parts of the outputs that have one row per sample."""
     parts = [dict(paths_of(piece)) for piece in pieces]
     for path, tensor in paths_of(full):
-        found = [part.get(path) for part in parts]
-        rows = [piece.shape[0] if piece is not None and piece.ndim else -1 for piece in found]
-        if tensor.ndim and tensor.shape[0] == size and rows == list(_PARTS):
-            joined = torch.cat([piece for piece in found if piece is not None])
-            if not close(tensor, joined):
+        found = [part[path].detach() for part in parts if path in part]
+        rows = [piece.shape[0] if piece.ndim else -1 for piece in found]
+        if tensor.ndim and tensor.shape[0] == _SIZE and rows == list(_PARTS):
+            alike = all(piece.shape[1:] == tensor.shape[1:] for piece in found)
+            if not alike or not close(tensor.detach(), torch.cat(found)):
                 return False
     return True
 
 
-def _split(value: Any, size: int) -> list[Any]:
-    """Cut every tensor that has one row per sample."""
-    stops = list(itertools.accumulate(_PARTS))
+def split(value: Any, sizes: tuple[int, ...]) -> list[Any]:
+    """Cut copies of every tensor that has one row per sample; other tensors stay whole."""
+    stops = list(itertools.accumulate(sizes))
     return [
-        map_tensors(functools.partial(_rows, size=size, start=stop - count, stop=stop), value)
-        for count, stop in zip(_PARTS, stops, strict=True)
+        map_tensors(functools.partial(_rows, size=sum(sizes), start=stop - count, stop=stop), value)
+        for count, stop in zip(sizes, stops, strict=True)
     ]
 
 

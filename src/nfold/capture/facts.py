@@ -12,8 +12,9 @@ from nfold.capture.divisible import why_indivisible
 from nfold.capture.example import SIZES, Example
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import RandomState, seed_all
-from nfold.capture.states import changes, snapshot
+from nfold.capture.states import changes, loss_snapshot, snapshot
 from nfold.capture.trial import try_step
+from nfold.errors import ProgramError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +71,7 @@ def _call(model: nn.Module, loss: Loss, example: Example) -> _Calls:
     large, small = SIZES
     calls = _Calls([], [], [], False)
     state: dict[tuple[str, str], Any] = {}
+    loss_state = loss_snapshot(loss)
     foreign = False
     for size, which in ((large, 0), (large, 0), (small, 1)):
         seed_all(0)
@@ -82,7 +84,18 @@ def _call(model: nn.Module, loss: Loss, example: Example) -> _Calls:
         if state:
             calls.changed.extend(key for key in changes(state, now) if key not in calls.changed)
         state = now
+    _refuse_changes(changes(loss_state, loss_snapshot(loss)))
     return _Calls(calls.losses, calls.gradients, calls.changed, foreign)
+
+
+def _refuse_changes(changed: list[tuple[str, str]]) -> None:
+    """Refuse a loss that keeps something: it is called to be checked and timed as well, on some ranks only."""
+    if changed:
+        name = ".".join(part for part in changed[0] if part)
+        raise ProgramError(
+            f"the loss changes {name} whenever it is called, and nfold calls it more often than once a step: to check "
+            "and to time it, and for each chunk. Make it a function of (outputs, targets) alone."
+        )
 
 
 def _with_gradient(model: nn.Module) -> frozenset[str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from nfold.capture.example import SIZES, Example
+from nfold.capture.flops import FlopCounter
 from nfold.capture.program_graph import INPUT, Scope, Traced
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.tree import tensors_of
@@ -57,7 +57,7 @@ def observe(traced: Traced, model: nn.Module, example: Example) -> list[Play]:
     """
     large, small = SIZES
     scope = Scope(model, traced.constants)
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounter() as counter:
         plays = [_play(traced, scope, example, (large, 1), counter)]
     plays += [_play(traced, scope, example, key) for key in ((small, 1), (large, 0))]
     _backward(traced, plays[-1])
@@ -97,7 +97,7 @@ def watch_statistics(model: nn.Module) -> Iterator[list[str]]:
 
 
 def _play(
-    traced: Traced, scope: Scope, example: Example, key: tuple[int, int], counter: FlopCounterMode | None = None
+    traced: Traced, scope: Scope, example: Example, key: tuple[int, int], counter: FlopCounter | None = None
 ) -> Play:
     play = Play(size=key[0])
     values = dict(zip(("input", "target"), example.batch(*key), strict=True))
@@ -113,12 +113,12 @@ def _play(
 
 
 def _observe_node(
-    node: fx.Node, scope: Scope, play: Play, calls: list[str], counter: FlopCounterMode | None
+    node: fx.Node, scope: Scope, play: Play, calls: list[str], counter: FlopCounter | None
 ) -> Observation:
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda used: play.nodes[used].value)
     given = [tensor for tensor in tensors_of([list(args), kwargs]) if not tensor.is_inference()]
     versions = [tensor._version for tensor in given]
-    before, flops = RandomState(), counter.get_total_flops() if counter else 0
+    before, flops = RandomState(), counter.total if counter else 0
     calls.clear()
     with node.meta["region"].enter():
         value = compute(node, scope, args, kwargs)
@@ -129,7 +129,7 @@ def _observe_node(
         random=before.torch_moved(),
         foreign_random=before.others_moved(),
         statistics=tuple(calls),
-        flops=float(counter.get_total_flops() - flops) if counter else 0.0,
+        flops=float(counter.total - flops) if counter else 0.0,
     )
     if isinstance(value, torch.Tensor) and value.requires_grad and node.op != "get_attr":
         value.register_hook(observation.reached)  # type: ignore[no-untyped-call]

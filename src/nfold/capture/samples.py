@@ -1,4 +1,4 @@
-"""Takes the first items of the user's dataset as example batches, and says what is wrong with them if anything is."""
+"""Takes some items of the user's dataset as example batches, and says what is wrong with them if anything is."""
 
 from typing import Any
 
@@ -10,9 +10,11 @@ from nfold.capture.tree import map_tensors, shapes_text
 from nfold.errors import ProgramError
 from nfold.program import describe
 
+_GOLDEN = 0.6180339887498949
+
 
 def sample_batches(dataset: Any, device: torch.device | None = None) -> Example:
-    """Return batches of a dataset's items; items repeat when it has fewer than a batch needs.
+    """Return batches of a dataset's items, from all over it; they repeat when it has fewer than a batch needs.
 
     Args:
         dataset: the user's.
@@ -25,12 +27,20 @@ def sample_batches(dataset: Any, device: torch.device | None = None) -> Example:
     _check_form(load_item(dataset, 0))
 
     def make(size: int, which: int) -> tuple[Any, Any]:
-        inputs, target = collate(dataset, [(which * size + offset) % length for offset in range(size)])
+        inputs, target = collate(dataset, [_spread(which * size + offset, length) for offset in range(size)])
         if device is None:
             return inputs, target
         return map_tensors(lambda t: t.to(device), inputs), map_tensors(lambda t: t.to(device), target)
 
     return Example(make=make)
+
+
+def _spread(number: int, length: int) -> int:
+    """Return the item at a position of a walk over the data: sorted data would show one class at its beginning.
+
+    Steps of the golden ratio come to all parts of a range early, and to the first item first.
+    """
+    return int(number * _GOLDEN % 1.0 * length)
 
 
 def dataset_length(dataset: Any) -> int:
@@ -89,8 +99,8 @@ def collate(dataset: Any, indices: list[int]) -> tuple[Any, Any]:
 
 def _check_form(item: Any) -> None:
     if not isinstance(item, (tuple, list)) or len(item) != 2:
-        what = f"{len(item)} parts" if isinstance(item, (tuple, list)) else shapes_text(item)
+        what = f"{len(item)} parts, {shapes_text(item)}" if isinstance(item, (tuple, list)) else shapes_text(item)
         raise ProgramError(
-            f"each item of train_data() must be a pair (input, target), item 0 is {what}. Several inputs go into one "
-            "tuple or dict: ((a, b), target)."
+            f"each item of train_data() must be a pair (input, target), item 0 is {what}. Put several inputs into one "
+            "tuple or dict, ((a, b), target), and take them apart there: def forward(self, inputs): a, b = inputs."
         )

@@ -1,6 +1,7 @@
 """Fresh copies of the user's model, and what a forward pass leaves changed in one."""
 
 import copy
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,19 @@ def snapshot(model: nn.Module) -> State:
                 state[path, name] = _freeze(buffer)
         for name, parameter in module.named_parameters(recurse=False):
             state[path, name] = (id(parameter), parameter._version)
+    return state
+
+
+def loss_snapshot(loss: Callable[..., Any]) -> State:
+    """Write down what a loss could keep from one call to the next: in its object or in its closure."""
+    owner = loss.__self__ if inspect.ismethod(loss) else loss
+    if isinstance(owner, nn.Module):
+        state = snapshot(owner)
+    else:
+        state = {("", name): _freeze(value) for name, value in getattr(owner, "__dict__", {}).items()}
+    names = getattr(getattr(loss, "__code__", None), "co_freevars", ())
+    for name, cell in zip(names, getattr(loss, "__closure__", None) or (), strict=True):
+        state["", name] = _freeze(cell.cell_contents)
     return state
 
 

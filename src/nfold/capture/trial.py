@@ -59,8 +59,9 @@ def try_forward(model: nn.Module, inputs: Any) -> Any:
         return model(inputs)
     except Exception as error:
         raise ProgramError(
-            f"{type(model).__name__}.forward raised {describe(error)}. Its input was {given}, a batch of the first "
-            "items of train_data. Make the two fit: the batch comes first, and forward takes one argument."
+            f"{type(model).__name__}.forward raised {describe(error)}. Its input was {given}, a batch of items of "
+            "train_data. Make the two fit: the batch comes first, and forward takes one argument, which is a tuple or "
+            "dict if there are several inputs: def forward(self, inputs): a, b = inputs."
         ) from error
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 
 from nfold.capture import sample_batches
-from nfold.capture.random import seed_all
+from nfold.capture.building import build_model
 from nfold.capture.trial import try_step
 from nfold.profiling.measure import Clock, Meter
-from nfold.profiling.profile import build_model, undisturbed
+from nfold.profiling.profile import undisturbed
 from nfold.program import Program
 
 
@@ -40,8 +40,7 @@ def measure_pace(
     device = device or torch.device("cpu")
     meter = Meter(clock=clock, device=device)
     with undisturbed(num_threads):
-        seed_all(program.seed)
-        model = build_model(program).to(device).train()
+        model = build_model(program, device)
         batch = sample_batches(dataset, device).batch(chunk_size)
         try_step(model, program.loss, batch)
         begin_s, passes = meter.now(), 0

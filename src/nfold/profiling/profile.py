@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import nn
 
 from nfold.capture import Captured, capture_program, sample_batches
-from nfold.capture.random import LOCK, RandomState, seed_all
-from nfold.capture.trial import check_model
+from nfold.capture.building import build_model
+from nfold.capture.random import LOCK, RandomState
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
@@ -49,24 +48,10 @@ def profile_program(
     with undisturbed(num_threads):
         base_bytes = resident_bytes()
         dataset = build_dataset(program)
-        seed_all(program.seed)
-        captured = capture_program(build_model(program).to(device).train(), program, dataset)
+        captured = capture_program(build_model(program, device), program, dataset)
         meter = Meter(clock=clock, device=device)
         profile = _measure(program, captured, dataset, meter, tuple(sorted(set(chunk_sizes))), budget_s, base_bytes)
     return captured.graph, profile
-
-
-def build_model(program: Program) -> nn.Module:
-    """Call the user's model function.
-
-    Raises:
-        ProgramError: it raised, or returned something else.
-    """
-    try:
-        model = program.model()
-    except Exception as error:
-        raise ProgramError(f"Program(model=...) raised {describe(error)}") from error
-    return check_model(model)
 
 
 def build_dataset(program: Program) -> Any:

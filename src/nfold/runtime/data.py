@@ -122,7 +122,11 @@ def join(samples: list[Any], indices: list[int], what: str) -> Batch:
     except Exception as error:
         raise ProgramError(f"samples {indices[:3]}.. of {what}() do not fit into one batch: {error}") from error
     if not isinstance(joined, (list, tuple)) or len(joined) != 2:
-        raise ProgramError(f"an item of {what}() must be a pair (input, target), got {type(samples[0]).__name__}")
+        parts = f" of {len(samples[0])}" if hasattr(samples[0], "__len__") else ""
+        raise ProgramError(
+            f"an item of {what}() must be a pair (input, target), got {type(samples[0]).__name__}{parts}. Put several "
+            "inputs into one tuple or dict: ((a, b), target)."
+        )
     return joined[0], joined[1]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from nfold.capture.building import build_model
 from nfold.capture.capture import recapture
 from nfold.capture.captured import Captured
-from nfold.capture.random import LOCK, seed_all
 from nfold.capture.samples import sample_batches
 from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
@@ -20,7 +20,7 @@ from nfold.core.schedule import RankSchedule, Schedule, StatisticsGroup
 from nfold.core.trace import Span, StepParts
 from nfold.errors import ProgramError, one_line
 from nfold.planning.schedule import compile_schedule
-from nfold.program import Program, describe
+from nfold.program import Program
 from nfold.runtime.buffers import Buffers
 from nfold.runtime.cells import Cells
 from nfold.runtime.data import ChunkLoader, Sampler
@@ -30,23 +30,6 @@ from nfold.runtime.updates import build_updaters
 from nfold.transport.base import Transport
 
 Clock = Callable[[], float]
-
-
-def build_model(program: Program, device: torch.device) -> nn.Module:
-    """Build the user's module from the program's seed.
-
-    Raises:
-        ProgramError: model() raised, or returned something else.
-    """
-    with LOCK:
-        seed_all(program.seed)
-        try:
-            model = program.model()
-        except Exception as error:
-            raise ProgramError(f"model() raised {describe(error)}") from error
-    if not isinstance(model, nn.Module):
-        raise ProgramError(f"model() must return a torch.nn.Module, got {type(model).__name__}")
-    return model.to(device).train()
 
 
 def traced(

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import torch
 
+from nfold.capture.building import build_model
 from nfold.capture.random import LOCK
 from nfold.core import codec
 from nfold.core.cluster import Node
@@ -40,7 +41,7 @@ from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.evaluation import evaluate
 from nfold.runtime.gather import gather
 from nfold.runtime.orders import Orders
-from nfold.runtime.replica import Replica, StepResult, build_model
+from nfold.runtime.replica import Replica, StepResult
 from nfold.runtime.state import plain_model, read_checkpoint
 from nfold.transport.base import Transport
 from nfold.transport.probe import ProbedPair
