@@ -7,12 +7,13 @@ PYTEST_ARGS ?= -q
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check browser bench docs clean
 
 help:
 	@echo 'make demo    install into $(VENV) and train the real digits three ways, side by side'
 	@echo 'make test    format, lint, types, layers and every test'
 	@echo 'make check   the same without the tests'
+	@echo 'make browser install chromium with apt-get if it is missing, for the tests of pages'
 	@echo 'make bench   every benchmark, minutes; rewrites benchmarks/*/result.json'
 	@echo 'make docs    check that links and commands in the documents hold'
 	@echo 'make clean   remove what was built; $(VENV) stays'
@@ -20,7 +21,7 @@ help:
 demo: $(VENV)/.installed
 	@$(BIN)/nfold demo
 
-test: check
+test: check browser
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: $(VENV)/.installed-dev
@@ -28,6 +29,15 @@ check: $(VENV)/.installed-dev
 	@$(BIN)/ruff check --quiet . && echo 'lint    ok'
 	@$(BIN)/mypy --no-error-summary && echo 'types   ok'
 	@$(BIN)/lint-imports --no-logo >$(VENV)/layers.log 2>&1 && echo 'layers  ok' || { cat $(VENV)/layers.log; exit 1; }
+
+# Pages are looked at in a real browser. Where there is none and none can be installed, those tests are skipped.
+browser:
+	@if command -v chromium chromium-browser google-chrome >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo 'installing chromium, to look at pages with (once)'; \
+	  { timeout 300 apt-get -q update && timeout 600 env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; } \
+	    >$(VENV)/chromium.log 2>&1 || echo 'chromium could not be installed ($(VENV)/chromium.log): tests of pages will be skipped'; \
+	else echo 'there is no chromium and no right to install it: tests of pages will be skipped'; fi
 
 bench: $(VENV)/.installed
 	@for run in benchmarks/*/run.py; do echo "== $$run"; $(BIN)/python $$run || exit 1; done

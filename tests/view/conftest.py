@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.environment import Environment
+from nfold.core.graph import ModelGraph, Operator
 from nfold.core.placement import Placement
 from nfold.core.plan import Plan, Prediction, Rejected
-from nfold.core.report import Cause, PredictedStep, Quantiles, Report, TimeParts, Verdict
+from nfold.core.report import Cause, Gain, PredictedStep, Quantiles, Report, TimeParts, Verdict
+from nfold.core.trace import RankUsage, Span, StepParts, StepTrace, SystemSample, Trace
+from nfold.view.html import RunFacts, ScalingCurve
 
 SINGLE = Report(
     strategy="single",
@@ -123,3 +128,170 @@ def plan() -> Plan:
 @pytest.fixture
 def golden() -> Callable[[str], str]:
     return lambda name: (Path(__file__).parent / "golden" / f"{name}.txt").read_text()
+
+
+# A run on two nodes, with everything that a page can show
+
+HERE, LINK = (
+    Channel(latency_s=1e-4, bandwidth_bytes_per_s=1e9, origin="measured"),
+    Channel(latency_s=1e-3, bandwidth_bytes_per_s=12.5e6, origin="declared"),
+)
+
+
+def _graph() -> ModelGraph:
+    names = (("conv", "Conv2d"), ("relu", "relu"), ("fc", "Linear"), ("loss", "loss"))
+    operators = tuple(Operator(name=n, kind=k, inputs=(), outputs=(), parameters=()) for n, k in names)
+    return ModelGraph(operators=operators, tensors=(), parameters=(), capture="fx")
+
+
+def _spans(first: int, second: int) -> tuple[Span, ...]:
+    """Two ranks sum a bucket; rank 1 computes longer."""
+    return (
+        Span(rank=0, kind="LOAD", name="LOAD 0", start_s=0.0, end_s=0.002),
+        Span(rank=0, kind="F", name="F0.0", start_s=0.002, end_s=0.012, chunk=0),
+        Span(rank=0, kind="B", name="B0.0", start_s=0.012, end_s=0.03, chunk=0),
+        Span(rank=0, kind="SEND", name="reduce b0 to 1", start_s=0.03, end_s=0.04, peer=1, payload_bytes=first),
+        Span(rank=0, kind="RECV", name="reduce b0 from 1", start_s=0.0, end_s=0.055, peer=1),
+        Span(rank=0, kind="UPDATE", name="UPDATE b0", start_s=0.055, end_s=0.06),
+        Span(rank=1, kind="F", name="F0.1", start_s=0.0, end_s=0.02, chunk=1),
+        Span(rank=1, kind="B", name="B0.1", start_s=0.02, end_s=0.045, chunk=1),
+        Span(rank=1, kind="SEND", name="reduce b0 to 0", start_s=0.045, end_s=0.055, peer=0, payload_bytes=second),
+        Span(rank=1, kind="RECV", name="reduce b0 from 0", start_s=0.0, end_s=0.041, peer=0),
+        Span(rank=1, kind="UPDATE", name="UPDATE b0", start_s=0.055, end_s=0.06),
+    )
+
+
+def _trace() -> Trace:
+    def parts(step: int, rank: int) -> StepParts:
+        compute_s, communication_s = ((0.025, 0.03), (0.045, 0.01))[rank]
+        return StepParts(
+            step=step, rank=rank, step_s=0.06, input_s=0.001, forward_s=compute_s / 2, backward_s=compute_s / 2,
+            update_s=0.003, communication_s=communication_s, other_s=0.06 - 0.004 - compute_s - communication_s,
+            sent_bytes=600_000, samples=64,
+        )  # fmt: skip
+
+    def sample(rank: int, at_s: float) -> SystemSample:
+        return SystemSample(
+            rank=rank, node=f"n{rank}", at_s=at_s, span_s=1.0, compute_cpu_s=0.5, communication_cpu_s=0.1,
+            throttled_s=0.0, steal_s=0.0, neighbours_cpu_s=0.0, rss_bytes=256 << 20, sent_bytes=12_000_000,
+            received_bytes=6_250_000, disk_bytes=0,
+        )  # fmt: skip
+
+    usage = tuple(
+        RankUsage(rank=rank, node=f"n{rank}", role="worker", peak_rss_bytes=256 << 20, cpu_s=3.0, wall_s=6.0)
+        for rank in range(2)
+    )
+    return Trace(
+        parts=tuple(parts(step, rank) for step in range(20) for rank in range(2)),
+        steps=tuple(
+            StepTrace(
+                step=step,
+                origin="measured",
+                step_s=(0.06, 0.06),
+                spans=_spans(300_000, 300_000),
+                begin_s=(step * 0.06, step * 0.06),
+            )
+            for step in range(3, 9)
+        ),
+        usage=usage,
+        samples=tuple(sample(rank, at_s) for rank in range(2) for at_s in (1.0, 2.0)),
+        staleness={"0": 40, "1": 25, "2": 10, "3": 2},
+        ledger=SERVER.ledger,
+    )
+
+
+def _facts(node: Callable[[int], str] = lambda rank: f"n{rank}") -> RunFacts:
+    nodes = tuple(
+        Node(name=node(rank), cores=2.0, memory_bytes=1 << 30, local=HERE, uplink=LINK, downlink=LINK)
+        for rank in range(2)
+    )
+    trace = _trace()
+    owners = {operator.name: (0, 0, 1, 1) for operator in _graph().operators}
+    return RunFacts(
+        folder="runs/digits-1",
+        report=replace(
+            SERVER,
+            verdict=replace(
+                SERVER.verdict,
+                sub_cause="summing",
+                advice="Spread the sums over more servers.",
+                gains=(
+                    Gain(change="a second server", speedup=1.38, command="nfold train digits.py --servers 2"),
+                    Gain(change="halve the bytes (bf16)", speedup=1.2),
+                ),
+            ),
+        ),
+        plan=replace(
+            PLAN,
+            workers=2,
+            nodes=tuple(each.name for each in nodes),
+            threads=(1, 1),
+            placement=Placement(num_chunks=4, world_size=2, owners=owners),
+        ),
+        cluster=Cluster(nodes=nodes),
+        graph=_graph(),
+        trace=replace(
+            trace,
+            usage=tuple(replace(each, node=node(each.rank)) for each in trace.usage),
+            samples=tuple(replace(each, node=node(each.rank)) for each in trace.samples),
+        ),
+        history=[
+            *({"step": step, "epoch": 1, "loss": 3 / step, "metrics": {}} for step in range(1, 61)),
+            *({"step": step, "epoch": 1, "loss": 0.5, "metrics": {"test_loss": 3 / step}} for step in (20, 40, 60)),
+        ],
+        environment=Environment(
+            started="2026-01-02T03:04:05+00:00",
+            command=("nfold", "train", "digits.py", "-n", "2"),
+            system="Linux 6.1 x86_64",
+            processor="Some Processor (2 cores)",
+            versions={"python": "3.11.7", "torch": "2.13.0"},
+        ),
+        scaling=(
+            ScalingCurve(label="ring", origin="measured", workers=(1, 2, 4), speedup=(1.0, 1.8, 3.1)),
+            ScalingCurve(label="ring", origin="predicted", workers=(1, 10, 100, 1000), speedup=(1.0, 7.0, 40.0, 210.0)),
+            ScalingCurve(label="ps", origin="measured", workers=(1, 2, 4), speedup=(1.0, 1.5, 1.9)),
+            ScalingCurve(label="ps", origin="predicted", workers=(1, 10, 100, 1000), speedup=(1.0, 2.0, 2.0, 2.0)),
+        ),
+    )
+
+
+@pytest.fixture
+def facts() -> RunFacts:
+    return _facts()
+
+
+@pytest.fixture
+def hostile() -> Callable[[str], RunFacts]:
+    """A run in which everything that a user can name has a hostile name."""
+
+    def make(name: str) -> RunFacts:
+        facts = _facts(lambda rank: f"{name}{rank}")
+        operator = replace(facts.graph.operators[0], name=name)
+        owners = {name: (0, 0, 1, 1)}
+        steps = tuple(
+            replace(step, spans=tuple(replace(span, name=f"{name} to 1") for span in step.spans))
+            for step in facts.trace.steps
+        )
+        verdict = replace(facts.report.verdict, text=name, place=name, advice=name, sub_cause=name)
+        causes = tuple(replace(cause, evidence=name, place=name) for cause in facts.report.causes)
+        return replace(
+            facts,
+            folder=name,
+            report=replace(
+                facts.report,
+                strategy=name,
+                verdict=verdict,
+                causes=causes,
+                metrics={name: 0.5},
+                ledger={name: 1.0},
+                next_command=f"nfold train '{name}'",
+            ),
+            plan=replace(facts.plan, placement=replace(facts.plan.placement, owners=owners), strategy=name),
+            graph=replace(facts.graph, operators=(operator,)),
+            trace=replace(facts.trace, steps=steps),
+            history=[*facts.history, {"step": 60, "epoch": 1, "loss": 0.5, "metrics": {f"loss {name}": 0.4}}],
+            environment=replace(facts.environment, command=(name,), versions={name: name}, processor=name, system=name),
+            scaling=tuple(replace(curve, label=f"{name}{curve.label}") for curve in facts.scaling),
+        )
+
+    return make

@@ -1,11 +1,12 @@
 """The progress line, on a terminal and off it."""
 
+import threading
 from io import StringIO
 
 import pytest
 
 from nfold.core.report import TimeParts
-from nfold.view import Progress, ProgressLine
+from nfold.view import BesideLine, Progress, ProgressLine
 from nfold.view.progress import progress_text
 
 PARTS = TimeParts(compute_s=0.074, exposed_communication_s=0.012, peer_wait_s=0.006, input_s=0.004, update_s=0.004)
@@ -84,3 +85,61 @@ def test_a_note_stands_above_the_line(stream, clock):
     line.update(at(0.5))
     line.note("second")
     assert stream.getvalue() == f"first\n{CLEAR}epoch 1/10 50 %{CLEAR}second\nepoch 1/10 50 %"
+
+
+@pytest.fixture
+def line(stream, clock):
+    return ProgressLine(stream, is_terminal=True, clock=clock)
+
+
+def test_what_a_program_prints_stands_above_the_line(stream, clock, line):
+    printed = BesideLine(stream, line)
+    line.update(at(0.1))
+    print("a batch", 3, file=printed)
+    clock.now_s = 1.0
+    line.update(at(0.2))
+    line.close()
+    assert stream.getvalue() == f"{CLEAR}epoch 1/10 10 %{CLEAR}a batch 3\n{CLEAR}epoch 1/10 20 %\n"
+
+
+def test_a_line_that_a_program_has_begun_is_left_for_it_to_end(stream, clock, line):
+    printed = BesideLine(stream, line)
+    print("loading ..", end="", file=printed)
+    line.update(at(0.1))
+    print(" done", file=printed)
+    line.update(at(0.2))
+    print("dots ..", end="", file=printed)
+    line.note("rank 1 is late")
+    print("more", end="", file=printed)
+    line.update(at(1.0))
+    assert stream.getvalue() == (
+        f"loading .. done\n{CLEAR}epoch 1/10 20 %{CLEAR}dots ..\nrank 1 is late\nmore\n{CLEAR}epoch 1/10 100 %"
+    )
+
+
+def test_a_stream_beside_the_line_is_the_stream_to_everybody_else(stream, line):
+    printed = BesideLine(stream, line)
+    assert not printed.isatty()
+    assert printed.write("") == 0
+    assert printed.write("abc") == 3
+    assert printed.getvalue() == "abc"
+
+
+def test_threads_that_print_do_not_cut_a_line_in_two(stream, clock, line):
+    printed = BesideLine(stream, line)
+
+    def speak(number):
+        for _ in range(50):
+            printed.write(f"thread {number}\n")
+
+    threads = [threading.Thread(target=speak, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for tick in range(100):
+        clock.now_s += 1
+        line.update(at(tick / 100))
+    for thread in threads:
+        thread.join()
+    pieces = stream.getvalue().replace(CLEAR, "\n").split("\n")
+    assert sum(piece.startswith("thread ") and len(piece) == 8 for piece in pieces) == 150
+    assert all(piece.startswith(("thread ", "epoch ")) or not piece for piece in pieces)

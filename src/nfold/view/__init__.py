@@ -1,8 +1,17 @@
 """What people look at in a terminal: progress, tables, explanations."""
 
 from nfold.view.explain import failure_block, why_text
-from nfold.view.progress import Progress, ProgressLine
+from nfold.view.progress import BesideLine, Progress, ProgressLine
 from nfold.view.rendering import Look
 from nfold.view.tables import compare_table, plan_table
 
-__all__ = ["Look", "Progress", "ProgressLine", "compare_table", "failure_block", "plan_table", "why_text"]
+__all__ = [
+    "BesideLine",
+    "Look",
+    "Progress",
+    "ProgressLine",
+    "compare_table",
+    "failure_block",
+    "plan_table",
+    "why_text",
+]

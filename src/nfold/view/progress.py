@@ -6,9 +6,11 @@ On a terminal the line is rewritten in place, at most ten times a second. Elsewh
 and then and at the end of each epoch, and nothing but text is ever written. The line has no colour to switch off.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import Any, TextIO
 
 from nfold.analysis.units import clock as clock_text
 from nfold.analysis.units import figure, percent
@@ -53,38 +55,82 @@ class ProgressLine:
         self._clock = clock
         self._width = width
         self._line = ""
+        self._is_mid_line = False
+        self._drawing = threading.Lock()
         self._written_s = float("-inf") if is_terminal else clock()
 
     def update(self, progress: Progress) -> None:
         """Show where the job is, if it is time to; the end of an epoch is always shown."""
         period_s = _REDRAW_S if self._is_terminal else _PLAIN_S
-        if progress.fraction < 1 and self._clock() - self._written_s < period_s:
-            return
-        self._written_s = self._clock()
-        self._write(progress_text(progress))
+        with self._drawing:
+            is_due = self._clock() - self._written_s >= period_s and not self._is_mid_line
+            if progress.fraction < 1 and not is_due:
+                return
+            self._written_s = self._clock()
+            self._write(progress_text(progress))
 
     def note(self, text: str) -> None:
         """Print a message on lines of its own, above the progress line."""
-        if not self._line:
-            self._stream.write(f"{text}\n")
-        else:
-            self._stream.write(f"{_CLEAR_LINE}{text}\n{self._line}")
-        self._stream.flush()
+        with self._drawing:
+            self._begin_line()
+            if not self._line:
+                self._stream.write(f"{text}\n")
+            else:
+                self._stream.write(f"{_CLEAR_LINE}{text}\n{self._line}")
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def aside(self, text: str) -> Iterator[None]:
+        """Make way while somebody else writes a text to the same terminal; the next progress draws the line again."""
+        with self._drawing:
+            if self._line:
+                self._stream.write(_CLEAR_LINE)
+                self._stream.flush()
+            self._line = ""
+            yield
+            self._is_mid_line = not text.endswith("\n")
 
     def close(self) -> None:
         """Leave the last line standing; more progress begins a new one."""
-        if self._line:
+        with self._drawing:
+            if self._line:
+                self._stream.write("\n")
+                self._stream.flush()
+            self._line = ""
+
+    def _begin_line(self) -> None:
+        """Leave standing what somebody else has begun to write."""
+        if self._is_mid_line:
             self._stream.write("\n")
-            self._stream.flush()
-        self._line = ""
+        self._is_mid_line = False
 
     def _write(self, text: str) -> None:
+        self._begin_line()
         if self._is_terminal:
             self._line = text[: self._width - 1]
             self._stream.write(f"{_CLEAR_LINE}{self._line}")
         else:
             self._stream.write(f"{text}\n")
         self._stream.flush()
+
+
+class BesideLine:
+    """A stream to the terminal on which a progress line is drawn: what is printed there stands above the line."""
+
+    def __init__(self, stream: TextIO, line: ProgressLine) -> None:
+        self._stream, self._line = stream, line
+
+    def write(self, text: str) -> int:
+        """Write at once, so that it is seen in the right order."""
+        if not text:
+            return 0
+        with self._line.aside(text):
+            count = self._stream.write(text)
+            self._stream.flush()
+        return count
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def progress_text(progress: Progress) -> str:

@@ -17,6 +17,8 @@ ROSE, GREY, OLIVE, TEAL, BROWN, RED = "#c0587e", "#8b95a3", "#8f7f35", "#2f8f96"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, ROSE, TEAL, OLIVE, BROWN, DEEP_BLUE, RED)
 """For ranks, strategies and whatever else has no colour of its own."""
 
+_MOST_LETTERS = 22
+
 Legend = tuple[tuple[str, str], ...]
 """(words, colour): drawn by the page, so that it wraps on a narrow screen."""
 
@@ -94,7 +96,12 @@ def stack_data(names: Sequence[str], parts: Sequence[tuple[str, str, Sequence[fl
         x_label: with the unit.
     """
     rounded = [{"what": what, "color": color, "values": [round(v, 4) for v in values]} for what, color, values in parts]
-    return {"names": list(names), "parts": rounded, "x_label": x_label}
+    return {"names": list(names), "labels": [shortened(name) for name in names], "parts": rounded, "x_label": x_label}
+
+
+def shortened(name: str) -> str:
+    """Return a name that leaves room for what it names, on a narrow screen too."""
+    return name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 2]}.."
 
 
 def thinned(count: int, most: int) -> range:

@@ -7,13 +7,12 @@ from itertools import groupby
 from nfold.analysis.units import count
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement
-from nfold.view.html.charts import SERIES, Chart, Legend
+from nfold.view.html.charts import SERIES, Chart, Legend, shortened
 
 _MOST_ROWS = 40
 """More operators than that are joined where neighbours have the same owners."""
 _MOST_DRAWN_ROWS = 400
 _MOST_LEGEND = 16
-_LABEL_LETTERS = 26
 _LABEL_EVERY_PX = 18
 
 
@@ -43,9 +42,7 @@ def grid_chart(placement: Placement, graph: ModelGraph) -> Chart | None:
         kind="grid",
         height=60 + height,
         data={
-            "labels": [
-                row.label if len(row.label) <= _LABEL_LETTERS else f"{row.label[:_LABEL_LETTERS]}.." for row in shown
-            ],
+            "labels": [shortened(row.label) for row in shown],
             "label_every": -(-_LABEL_EVERY_PX * len(shown) // height),
             "owners": [row.owners for row in shown],
             "colors": _colors(ranks),

@@ -19,7 +19,7 @@ _LOOKS: dict[Activity, tuple[str, str]] = {
 }
 _LANES: tuple[Lane, ...] = ("compute", "send", "receive")
 _ROWS_PER_RANK = len(_LANES) + 0.6
-_MOST_BARS = 6000
+_MOST_BARS = 4000
 _MOST_RANKS = 16
 _STEPS_SHOWN_FIRST = 2
 _MILLI = 1e3

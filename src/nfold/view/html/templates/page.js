@@ -98,21 +98,24 @@
     return [made];
   }
 
-  function stack({ names, parts, x_label }, height) {
-    const made = frame({ height, x_label, y_range: new Bokeh.FactorRange({ factors: [...names].reverse() }) });
-    const ends = names.map(() => 0);
+  function stack({ names, labels, parts, x_label }, height) {
+    const y_range = new Bokeh.Range1d({ start: names.length - 0.5, end: -0.5 });
+    const made = frame({ height, x_label, y_range });
+    const rows = names.map((_, row) => row), ends = names.map(() => 0);
     for (const { what, color, values } of parts) {
       const left = [...ends];
-      values.forEach((value, index) => { ends[index] += value; });
-      const data = source({ name: names, left, right: [...ends], value: values });
+      values.forEach((value, row) => { ends[row] += value; });
       const marks = made.hbar({
-        y: column("name"), left: column("left"), right: column("right"), height: 0.7,
-        fill_color: color, line_color: null, source: data,
+        y: column("row"), left: column("left"), right: column("right"), height: 0.7, fill_color: color, line_color: null,
+        source: source({ row: rows, name: names, left, right: [...ends], value: values }),
       });
-      hover(made, marks, [["", "@name"], [what, `@value{0.000}`]]);
+      hover(made, marks, [["", "@name"], [what, "@value{0.000}"]]);
     }
     made.x_range.start = 0;
-    for (const axis of made.yaxes) axis.setv({ axis_line_color: null, major_tick_line_color: null });
+    for (const axis of made.yaxes) {
+      label(axis, rows, labels);
+      axis.setv({ axis_line_color: null, major_tick_line_color: null });
+    }
     for (const lines of made.ygrids) lines.visible = false;
     return [made];
   }
@@ -173,6 +176,7 @@
     document.documentElement.dataset.drawn = String(drawn.length);
   }
 
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(paint));
+  const darkness = matchMedia("(prefers-color-scheme: dark)");
+  darkness.addEventListener("change", () => drawn.forEach(paint));
   draw();
 })();

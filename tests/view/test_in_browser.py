@@ -1,0 +1,88 @@
+"""Pages in a real browser: drawn without a complaint, readable on wide and narrow screens, in light and dark."""
+
+from pathlib import Path
+
+import pytest
+from browser import find_browser, started
+
+from nfold.view.html import run_page
+
+SIZES = [(1280, False), (1280, True), (400, False), (400, True)]
+NAMES = [f"{width} pixels, {'dark' if dark else 'light'}" for width, dark in SIZES]
+CHECKS = (Path(__file__).parent / "checks.js").read_text()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    program = find_browser()
+    if program is None:
+        pytest.skip("there is no chromium here: `make browser` installs it on Debian")
+    with started(program, tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    def show(text, width=1280, dark=False):
+        path = tmp_path / "page.html"
+        path.write_text(text)
+        browser.open(path, width=width, dark=dark)
+        browser.value(CHECKS)
+        return browser
+
+    return show
+
+
+@pytest.mark.parametrize(("width", "dark"), SIZES, ids=NAMES)
+def test_a_page_is_drawn_and_can_be_read(show, facts, width, dark):
+    shown = show(run_page(facts), width, dark)
+
+    assert shown.complaints == []
+    assert [url for url in shown.requests if not url.startswith(("file:///", "data:"))] == []
+    marks = shown.value("checks.marks()")
+    assert marks.keys() == {f"chart-{key}" for key in ("timeline", "nodes", "grid", "scaling", "loss", "staleness")}
+    for chart, colors in marks.items():
+        for words, pixels in colors.items():
+            assert pixels > 5, f"nothing of {words!r} is drawn in {chart}: {colors}"
+    assert shown.value("document.documentElement.scrollWidth") <= width
+    assert shown.value("checks.tooWide()") == []
+    assert shown.value("checks.faintText()") == []
+
+
+def test_the_colours_follow_the_reader_from_light_to_dark(show, facts):
+    shown = show(run_page(facts))
+    axis = "Bokeh.documents[0].roots()[0].xaxes[0].major_label_text_color"
+    light = shown.value(axis)
+
+    shown.prefer("dark")
+
+    shown.value("checks.frames(2)")
+    assert shown.value(axis) != light
+    assert shown.value("checks.faintText()") == []
+
+
+def test_the_timeline_shows_two_steps_and_moves_with_the_strip_below_it(show, facts):
+    shown = show(run_page(facts))
+    start, end = shown.value("checks.timelineWindow()")
+    assert (start, round(end)) == (0, 120), "two of six steps of 60 ms"
+
+    left, top, width, height = shown.value("checks.strip()")
+    x, y = left + 0.2 * width, top + 0.4 * height
+    for kind, shift in (("mousePressed", 0), ("mouseMoved", 100), ("mouseMoved", 300), ("mouseReleased", 300)):
+        shown.call("Input.dispatchMouseEvent", type=kind, x=x + shift, y=y, button="left", buttons=1, clickCount=1)
+
+    moved = shown.value("checks.timelineWindow()")
+    assert moved[0] > start + 50
+    assert moved[1] - moved[0] == pytest.approx(end - start)
+    assert shown.complaints == []
+
+
+def test_no_name_can_break_in(show, hostile):
+    name = "</script><script>document.title='broken in'</script><img src=x onerror=\"document.title='broken in'\">"
+
+    shown = show(run_page(hostile(name)), 400)
+
+    assert shown.complaints == []
+    assert "broken in" not in shown.value("document.title").replace(name, "")
+    assert shown.value("document.images.length") == 0
+    assert shown.value("document.documentElement.scrollWidth") <= 400
