@@ -32,7 +32,7 @@ check: $(VENV)/.installed-dev
 
 # Pages are looked at in a real browser. Where there is none and none can be installed, those tests are skipped.
 browser:
-	@if command -v chromium chromium-browser google-chrome >/dev/null; then :; \
+	@if command -v chromium >/dev/null || command -v google-chrome >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo 'installing chromium, to look at pages with (once)'; \
 	  { timeout 300 apt-get -q update && timeout 600 env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; } \

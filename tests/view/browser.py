@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CANDIDATES = ("chromium", "chromium-browser", "google-chrome")
+CANDIDATES = ("chromium", "google-chrome")
 QUIET = (
     "--headless",
     "--no-sandbox",
