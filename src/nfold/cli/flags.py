@@ -8,7 +8,10 @@ from typing import Any
 
 from nfold.errors import PlanError
 
-_SAME_NAME = ("strategy", "servers", "steps", "chunks", "seed", "out", "device", "transport", "port")
+_SAME_NAME = (
+    *("strategy", "servers", "steps", "chunks", "seed", "out", "device", "transport", "port"),
+    *("emulate", "fault"),
+)
 
 
 def add_program(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -33,7 +36,30 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, metavar="P", help="where the coordinator listens; any free port unless given"
     )
-    parser.add_argument("--debug", action="store_true", help="ranks are threads of this process")
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        help="ranks are threads of this process, so that a debugger works; the program prints to the terminal "
+        "instead of log.txt",
+    )
+    parser.add_argument(
+        "--no-measure", action="store_true", help="do not time each reduction nor sample the system (costs under 2 %%)"
+    )
+    parser.add_argument(
+        "--emulate", metavar="FILE.toml", help="emulate this cluster here (Linux, root); a worker per node unless -n"
+    )
+    add_fault(parser)
+
+
+def add_fault(parser: argparse.ArgumentParser) -> None:
+    """Add --fault."""
+    parser.add_argument(
+        "--fault",
+        action="append",
+        metavar="'VERB NODE ..@TIME'",
+        help="let something go wrong in the emulated cluster: 'kill n2@30s', 'slow n1 0.25@10s', "
+        "'uplink n3 10Mbit@20s', 'partition n2@15s for 5s'; may be repeated",
+    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +72,8 @@ def wishes(parsed: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(parsed, name) for name in _SAME_NAME if getattr(parsed, name, None) is not None}
     if getattr(parsed, "debug", False):
         given["debug"] = True
+    if getattr(parsed, "no_measure", False):
+        given["measure"] = False
     if getattr(parsed, "workers", None) is not None:
         given["workers"] = parsed.workers
     if getattr(parsed, "checkpoint_every", None) is not None:

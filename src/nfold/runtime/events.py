@@ -10,7 +10,7 @@ from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
-from nfold.core.trace import RankUsage, StepParts, StepTrace
+from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +31,8 @@ class JobSettings:
     checkpoint_every: int | None = None
     """Steps between checkpoints; None: one at each end of an epoch; 0: none."""
     evaluate: bool = True
+    measure: bool = True
+    """Time every reduction and sample the system."""
     plan_only: bool = False
     lockstep: bool = False
     """Play a step only when the caller asks for it."""
@@ -184,6 +186,14 @@ class StepDone:
     loss: float
     parts: tuple[StepParts, ...]
     trace: StepTrace | None
+    reductions: tuple[ReductionParts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A rank has looked at itself and its node."""
+
+    samples: tuple[SystemSample, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +268,7 @@ Command = (
     | Noted
     | Planned
     | StepDone
+    | Sampled
     | Evaluated
     | KeepCheckpoint
     | SetLinks
@@ -267,3 +278,15 @@ Command = (
     | Finished
     | Failed
 )
+
+# What the shell itself has to tell
+
+
+@dataclass(frozen=True, slots=True)
+class RanksStarted:
+    """Every rank has loaded and said hello; none has begun to work."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBegins:
+    """Every rank has built its part, and the first step is about to be ordered."""

@@ -30,8 +30,11 @@ TICK_S = 1.0
 """How often the coordinator hears of time."""
 
 Step = (
-    ev.Planned
+    ev.RanksStarted
+    | ev.Planned
+    | ev.TrainingBegins
     | ev.StepDone
+    | ev.Sampled
     | ev.Evaluated
     | ev.KeepCheckpoint
     | ev.SetLinks
@@ -96,13 +99,19 @@ class Session:
             NfoldError: the job failed; the message names the first cause.
             KeyboardInterrupt: Ctrl-C came before training began, or twice.
         """
-        commands = self._coordinator.start(self._wait_for_hellos())
+        places = self._wait_for_hellos()
+        yield ev.RanksStarted()
+        commands = self._coordinator.start(places)
+        begun = False
         while True:
             for command in commands:
                 if isinstance(command, ev.Failed):
                     self._log(command.details)
                     raise command.error
                 if isinstance(command, ev.Order):
+                    if command.message["do"] == "until" and not begun:
+                        begun = True
+                        yield ev.TrainingBegins()
                     self._send(command)
                 elif isinstance(command, ev.SetTimer):
                     self._set_timer(command.seconds)

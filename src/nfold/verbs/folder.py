@@ -51,6 +51,7 @@ class JobRecord:
     evaluate: bool
     total_steps: int
     steps_per_epoch: int
+    emulated: Cluster | None = None
 
 
 class RunFolder:

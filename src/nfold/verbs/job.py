@@ -6,6 +6,7 @@ import queue
 import secrets
 import shlex
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from nfold.runtime.coordinator import Coordinator
 from nfold.runtime.door import Door, SocketDoor, ThreadDoor
 from nfold.runtime.session import Session
 from nfold.runtime.vigil import PATIENCE, Patience
+from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder, checkpoint_step
 from nfold.verbs.options import Options
 from nfold.verbs.summary import Outcome, ledger, summarise
@@ -98,6 +100,9 @@ class Job:
         self._written_s = 0.0
         self._total = 0
         self._log_matters = False
+        self._boxed: BoxedRanks | None = None
+        self._telling = threading.RLock()
+        """The observer is told things by the thread of the faults too."""
         self._kept_step = checkpoint_step(resumed.checkpoint) if resumed and resumed.checkpoint else 0
 
     def play(self) -> Iterator[StepInfo]:
@@ -126,13 +131,15 @@ class Job:
         began_s = self._clock()
         with contextlib.ExitStack() as ending:
             ending.enter_context(self._cores())
+            self._boxed = ending.enter_context(boxed_ranks(self._options, self._note))
             session = ending.enter_context(self._session())
             ending.callback(self._write_history)
             self._planned_s = self._first_s = self._clock()
             happenings = session.run()
             try:
                 for happening in happenings:
-                    info = self._take(happening)
+                    with self._telling:
+                        info = self._take(happening)
                     if isinstance(happening, ev.Planned) and self._settings.lockstep:
                         session.ask_for_step()
                     if info is not None:
@@ -142,7 +149,8 @@ class Job:
             except GeneratorExit:
                 session.interrupt()
                 for happening in happenings:
-                    self._take(happening)
+                    with self._telling:
+                        self._take(happening)
                 self._complete(began_s)
                 raise
         self._complete(began_s)
@@ -180,9 +188,12 @@ class Job:
         if self._options.debug or isinstance(self._source, Program):
             return self._threads(world, events)
         log = self.folder.log if self.folder else None
-        launcher = LocalLauncher([*_rank_command(self._source), "--transport", self._options.transport], log)
+        command = [*_rank_command(self._source), "--transport", self._options.transport]
+        boxed = self._boxed
+        launcher = LocalLauncher(command, log, place=boxed.place) if boxed else LocalLauncher(command, log)
+        host = boxed.door if boxed else HOST
         door = SocketDoor(
-            HOST, self._options.port, token, world, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S)
+            host, self._options.port, token, world, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S)
         )
         return launcher, door
 
@@ -208,11 +219,14 @@ class Job:
             self._take_plan(happening)
         elif isinstance(happening, ev.StepDone):
             return self._take_step(happening)
+        elif isinstance(happening, ev.Sampled):
+            self.outcome.samples.keep(happening.samples)
         elif isinstance(happening, ev.Evaluated):
             self._take_evaluation(happening)
         elif isinstance(happening, ev.Noted):
-            self._observer.noted(happening.text)
-            self._log(happening.text)
+            self._note(happening.text)
+        elif self._boxed is not None:
+            self._boxed.take(happening)
         elif isinstance(happening, ev.KeepCheckpoint):
             self._write_history()
             if self.folder is not None:
@@ -222,6 +236,12 @@ class Job:
             self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
             self._usage = happening.usage
         return None
+
+    def _note(self, text: str) -> None:
+        """Tell the user, and the log; any thread may call this."""
+        with self._telling:
+            self._observer.noted(text)
+            self._log(text)
 
     def _take_plan(self, planned: ev.Planned) -> None:
         self._planned_s = self._first_s = self._clock()
@@ -248,16 +268,18 @@ class Job:
             evaluate=options.evaluate,
             total_steps=planned.total_steps,
             steps_per_epoch=planned.steps_per_epoch,
+            emulated=options.emulated,
         )
 
     def _take_step(self, done: ev.StepDone) -> StepInfo:
         outcome = self.outcome
-        if not outcome.parts:
+        if not outcome.parts.steps:
             self._first_s = self._clock()
         step_s = max(part.step_s for part in done.parts)
         self._in_steps_s += step_s
         outcome.last_step = done.step + 1
-        outcome.keep_parts(done.parts)
+        outcome.parts.keep(done.parts)
+        outcome.reductions.keep(done.reductions)
         if done.trace is not None:
             outcome.traces.append(done.trace)
         outcome.losses.append(done.loss)
@@ -332,10 +354,10 @@ class Job:
             return
         if self.folder is not None and outcome.model:
             self.folder.write_whole(MODEL, outcome.model, "the model")
-        if not outcome.parts:
+        if not outcome.parts.steps:
             return
         spent = ledger(
-            outcome.parts,
+            outcome.parts.steps,
             total_s=self._clock() - began_s,
             start_s=self._planned_s - began_s,
             building_s=self._first_s - self._planned_s,

@@ -1,10 +1,14 @@
 """What a user may ask of a run, whether by flags or by arguments: the same names and the same checks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypedDict
 
+from nfold.core.cluster import Cluster
+from nfold.core.cluster_file import read_cluster
 from nfold.errors import PlanError
+from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.search import check_ranks
 from nfold.runtime.events import JobSettings
 
@@ -26,8 +30,11 @@ class CommonWishes(TypedDict, total=False):
     device: str
     checkpoint_every: int | None
     evaluate: bool
+    measure: bool
     port: int
     default_chunks: int | None
+    emulate: str | Path | Cluster | None
+    fault: Sequence[str]
 
 
 class Wishes(CommonWishes, total=False):
@@ -45,8 +52,8 @@ class Options:
         PlanError: (also a ValueError) a number makes no sense.
     """
 
-    workers: int = 1
-    """Worker ranks."""
+    workers: int = None  # type: ignore[assignment]  # always a number once it is made
+    """Worker ranks; None: one for each node that no server needs, which without a cluster is 1."""
     strategy: str = "auto"
     """One of nfold.planning.STRATEGY_NAMES."""
     servers: int = 0
@@ -69,12 +76,24 @@ class Options:
     """Steps between checkpoints; None: at the end of each epoch; 0: none."""
     evaluate: bool = True
     """Whether to evaluate the test data after each epoch and at the end."""
+    measure: bool = True
+    """Whether to time every reduction and sample the system; the parts of a step are always measured."""
     port: int = 0
     """Where the coordinator listens; 0: any free port."""
     default_chunks: int | None = None
     """Cuts of a batch where neither the user nor the program says."""
+    emulate: str | Path | Cluster | None = None
+    """A cluster, or its file, to emulate on this machine: ranks live on its nodes in order, and round again."""
+    fault: Sequence[str] = ()
+    """What shall go wrong in the emulated cluster: `kill n2@30s`, counted from the first step."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.emulate, str | Path):
+            object.__setattr__(self, "emulate", read_cluster(self.emulate))
+        if self.workers is None:
+            nodes = len(self.emulated.nodes) if self.emulated else 1
+            object.__setattr__(self, "workers", max(1, nodes - self.servers))
+        self._check_emulation()
         for name, least in (("workers", 1), ("servers", 0), ("port", 0)):
             if getattr(self, name) < least:
                 raise PlanError(f"{name} is {getattr(self, name)}: it must be at least {least}")
@@ -95,6 +114,37 @@ class Options:
         if self.device not in ("auto", "cpu", "cuda"):
             raise PlanError(f"unknown device {self.device!r}. Use one of: auto, cpu, cuda")
 
+    @property
+    def emulated(self) -> Cluster | None:
+        """The cluster to emulate."""
+        assert not isinstance(self.emulate, str | Path), "it was read when the options were made"
+        return self.emulate
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Node of each rank, dedicated servers last; empty: all on this machine."""
+        if self.emulated is None:
+            return ()
+        names = [node.name for node in self.emulated.nodes]
+        return tuple(names[rank % len(names)] for rank in range(self.workers + self.servers))
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What shall go wrong."""
+        return tuple(parse_fault(text, self.emulated) for text in self.fault) if self.emulated else ()
+
+    def _check_emulation(self) -> None:
+        """Raise for what makes no sense with, or without, an emulated cluster."""
+        if self.emulated is None:
+            if self.fault:
+                raise PlanError(f"--fault {self.fault[0]!r} needs an emulated cluster. Add --emulate cluster.toml.")
+            return
+        if self.debug:
+            raise PlanError("--emulate needs ranks that are processes. Leave out --debug.")
+        if self.port:
+            raise PlanError(f"--port {self.port}: emulated ranks reach the coordinator without a port. Leave it out.")
+        assert self.faults is not None, "reading the faults checks them"
+
     def settings(self, *, lockstep: bool = False, plan_only: bool = False) -> JobSettings:
         """Return what the coordinator needs to know."""
         return JobSettings(
@@ -108,6 +158,9 @@ class Options:
             device=self.device,
             checkpoint_every=self.checkpoint_every,
             evaluate=self.evaluate,
+            measure=self.measure,
             plan_only=plan_only,
             lockstep=lockstep,
+            cluster=self.emulated,
+            nodes=self.nodes,
         )

@@ -212,6 +212,7 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
         checkpoint_every=record.checkpoint_every,
         evaluate=record.evaluate,
         out=folder.path,
+        emulate=record.emulated,
     )
     given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
     if given.get("workers", 1) > chunks:

@@ -46,7 +46,7 @@ class Box:
     # Making and removing
 
     def build(self) -> None:
-        """Make everything.
+        """Make everything; processor time is not limited yet.
 
         Raises:
             ClusterError: this machine does not allow it.
@@ -58,6 +58,11 @@ class Box:
         for batch in self._shapes():
             _perform(batch)
         self._groups.create(self.cluster.nodes)
+
+    def limit_cores(self) -> None:
+        """Hold every node to its share of cores, from now on."""
+        for name, cores in self._cores.items():
+            self._groups.set_cores(name, cores)
 
     # What is in it
 
@@ -108,18 +113,22 @@ class Box:
 
     # Changing it
 
-    def set_uplink(self, node: str, bytes_per_s: float) -> None:
-        """Change the rate at which a node sends."""
-        channel = _at_rate(self.cluster.node(node).uplink, bytes_per_s)
-        _perform(self._shape_uplink(self._seats[node], channel))
+    def set_uplink(self, node: str, bytes_per_s: float | None) -> None:
+        """Change the rate at which a node sends; None: back to what is declared."""
+        _perform(self._shape_uplink(self._seats[node], _at_rate(self.cluster.node(node).uplink, bytes_per_s)))
 
-    def set_downlink(self, node: str, bytes_per_s: float) -> None:
-        """Change the rate at which a node receives."""
-        channel = _at_rate(self.cluster.node(node).downlink, bytes_per_s)
-        _perform(self._shape_downlink(self._seats[node], channel))
+    def set_downlink(self, node: str, bytes_per_s: float | None) -> None:
+        """Change the rate at which a node receives; None: back to what is declared."""
+        _perform(self._shape_downlink(self._seats[node], _at_rate(self.cluster.node(node).downlink, bytes_per_s)))
+
+    def set_links(self, bytes_per_s: float) -> None:
+        """Give all nodes the same rate in both directions."""
+        for node in self._seats:
+            self.set_uplink(node, bytes_per_s)
+            self.set_downlink(node, bytes_per_s)
 
     def slow(self, node: str, factor: float) -> None:
-        """Give a node that much of the cores that it has."""
+        """Give a node that much of the cores that it had at first."""
         usable = min(self._cores[node], float(len(os.sched_getaffinity(0))))
         self._groups.set_cores(node, usable * factor)
 
@@ -155,16 +164,13 @@ class Box:
             node = self.cluster.node(seat.node)
             if node.uplink is not None:
                 yield self._shape_uplink(seat, node.uplink)
-        nodes = [(seat, self.cluster.node(seat.node).downlink) for seat in self._seats.values()]
-        lines = [self._shape_downlink(seat, link).lines for seat, link in nodes if link is not None]
-        if lines:
-            joined = tuple(line for part in lines for line in part)
-            yield Batch(tool="tc", namespace=switch_namespace(self.number), lines=joined)
+            if node.downlink is not None:
+                yield self._shape_downlink(seat, node.downlink)
 
-    def _shape_uplink(self, seat: Seat, link: Channel) -> Batch:
+    def _shape_uplink(self, seat: Seat, link: Channel | None) -> Batch:
         return Batch(tool="tc", namespace=seat.namespace, lines=shape(DEVICE, link, with_netem=self.has_netem))
 
-    def _shape_downlink(self, seat: Seat, link: Channel) -> Batch:
+    def _shape_downlink(self, seat: Seat, link: Channel | None) -> Batch:
         lines = shape(seat.port, link, with_netem=self.has_netem)
         return Batch(tool="tc", namespace=switch_namespace(self.number), lines=lines)
 
@@ -267,7 +273,9 @@ def _perform(batch: Batch) -> None:
         )
 
 
-def _at_rate(link: Channel | None, bytes_per_s: float) -> Channel:
+def _at_rate(link: Channel | None, bytes_per_s: float | None) -> Channel | None:
+    if bytes_per_s is None:
+        return link
     latency_s = link.latency_s if link is not None else 0.0
     return Channel(latency_s=latency_s, bandwidth_bytes_per_s=bytes_per_s, origin="declared")
 

@@ -94,7 +94,7 @@ class Groups:
         self._parents = [folder / name for folder in hierarchy.folders]
 
     def create(self, nodes: Iterable[Node]) -> None:
-        """Make a group for every node, with its limits.
+        """Make a group for every node, with its limit of memory; `set_cores` limits its processor time.
 
         Raises:
             ClusterError: the kernel refuses.
@@ -110,7 +110,6 @@ class Groups:
                 for parent in self._parents:
                     (parent / node.name).mkdir()
                 self._write(self._memory(node.name), memory_settings(self._hierarchy.version, node))
-                self.set_cores(node.name, node.cores)
         except OSError as error:
             raise ClusterError(
                 f"cannot make a control group: {error.filename}: {error.strerror}. "

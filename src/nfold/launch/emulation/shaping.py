@@ -17,8 +17,16 @@ MOST_QUEUE_BYTES = 16 << 20
 _NETEM_QUEUE = 100_000
 
 
-def shape(device: str, channel: Channel, *, with_netem: bool) -> tuple[str, ...]:
-    """Return the lines that shape what leaves a device; they also change a shape that is there already."""
+def shape(device: str, channel: Channel | None, *, with_netem: bool) -> tuple[str, ...]:
+    """Return the lines that shape what leaves a device; they also change a shape that is there already.
+
+    Args:
+        device: its name.
+        channel: its rate and latency; None: nothing holds it back.
+        with_netem: whether the kernel can delay.
+    """
+    if channel is None:
+        return (f"qdisc del dev {device} root",)
     if with_netem and channel.latency_s > 0:
         delay = f"netem delay {channel.latency_s * 1e6:.0f}us limit {_NETEM_QUEUE}"
         bucket = _bucket(channel.bandwidth_bytes_per_s)

@@ -1,0 +1,214 @@
+"""What shall go wrong in an emulated cluster, and when: read from a line of text, then performed on a clock.
+
+    kill NODE@TIME                          its processes are killed at once
+    slow NODE FACTOR@TIME [for TIME]        it has that much of the cores that it had
+    uplink NODE RATE@TIME [for TIME]        it sends at that rate; `downlink`: it receives
+    partition NODE@TIME [for TIME]          nothing passes between it and the others, and nobody is told
+
+With `for`, what was before is put back after that time.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from nfold.core import quantities
+from nfold.core.cluster import Cluster
+from nfold.errors import ClusterError
+
+Verb = Literal["kill", "slow", "uplink", "downlink", "partition"]
+_FORMS: dict[Verb, str] = {
+    "kill": "kill NODE@30s",
+    "slow": "slow NODE 0.25@10s",
+    "uplink": "uplink NODE 10Mbit@20s",
+    "downlink": "downlink NODE 10Mbit@20s",
+    "partition": "partition NODE@15s for 5s",
+}
+
+
+class Nodes(Protocol):
+    """What faults are done to."""
+
+    def kill(self, node: str) -> None:
+        """Kill every process of a node."""
+        ...
+
+    def slow(self, node: str, factor: float) -> None:
+        """Give a node a part of its cores."""
+        ...
+
+    def set_uplink(self, node: str, bytes_per_s: float | None) -> None:
+        """Change the rate at which a node sends; None: back to what is declared."""
+        ...
+
+    def set_downlink(self, node: str, bytes_per_s: float | None) -> None:
+        """Change the rate at which a node receives; None: back to what is declared."""
+        ...
+
+    def part(self, node: str) -> None:
+        """Let nothing pass between a node and the others."""
+        ...
+
+    def join(self, node: str) -> None:
+        """Undo `part`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """One thing that goes wrong."""
+
+    text: str
+    """As it was asked for."""
+    verb: Verb
+    node: str
+    value: float = 1.0
+    """A factor, or bytes per second."""
+    at_s: float
+    """After the start."""
+    for_s: float | None = None
+    """None: for good."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moment:
+    """A fault begins or ends."""
+
+    at_s: float
+    fault: Fault
+    ends: bool
+
+    @property
+    def text(self) -> str:
+        """Return what happens, for people."""
+        what = "over" if self.ends else "now"
+        return f"fault: {self.fault.text}: {what}"
+
+
+def parse_fault(text: str, cluster: Cluster) -> Fault:
+    """Read a fault.
+
+    Raises:
+        ClusterError: it is none, or there is no such node.
+    """
+    what, at, when = text.partition("@")
+    words = what.split()
+    verb = next((verb for verb in _FORMS if words[:1] == [verb]), None)
+    if verb is None:
+        raise _error(text, f"it must begin with one of {', '.join(_FORMS)}", "kill")
+    takes_value = verb in ("slow", "uplink", "downlink")
+    if not at:
+        raise _error(text, "the time is missing", verb)
+    if len(words) < 2:
+        raise _error(text, "the node is missing", verb)
+    if takes_value != (len(words) > 2):
+        raise _error(text, "a value is missing" if takes_value else f"{' '.join(words[2:])!r} says nothing here", verb)
+    at_text, has_end, for_text = when.partition(" for ")
+    if verb == "kill" and has_end:
+        raise _error(text, "what was killed does not come back", verb)
+    try:
+        cluster.node(words[1])
+        return Fault(
+            text=text.strip(),
+            verb=verb,
+            node=words[1],
+            value=_value(verb, " ".join(words[2:])),
+            at_s=quantities.seconds(at_text),
+            for_s=quantities.seconds(for_text) if has_end else None,
+        )
+    except ClusterError as error:
+        raise _error(text, str(error), verb) from None
+
+
+def moments(faults: Sequence[Fault]) -> list[Moment]:
+    """Return when what begins and ends, in order of time."""
+    found = []
+    for fault in faults:
+        found.append(Moment(at_s=fault.at_s, fault=fault, ends=False))
+        if fault.for_s is not None:
+            found.append(Moment(at_s=fault.at_s + fault.for_s, fault=fault, ends=True))
+    return sorted(found, key=lambda moment: moment.at_s)
+
+
+def perform(moment: Moment, nodes: Nodes) -> None:
+    """Do what is due.
+
+    Raises:
+        ClusterError: it cannot be done.
+    """
+    fault, ends = moment.fault, moment.ends
+    match fault.verb:
+        case "kill":
+            nodes.kill(fault.node)
+        case "slow":
+            nodes.slow(fault.node, 1.0 if ends else fault.value)
+        case "uplink":
+            nodes.set_uplink(fault.node, None if ends else fault.value)
+        case "downlink":
+            nodes.set_downlink(fault.node, None if ends else fault.value)
+        case "partition":
+            (nodes.join if ends else nodes.part)(fault.node)
+
+
+class FaultClock:
+    """A thread that performs faults when their time has come. It ends with `stop`, whatever is still to come."""
+
+    def __init__(
+        self,
+        faults: Sequence[Fault],
+        nodes: Nodes,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Args:
+        faults: in any order.
+        nodes: what they are done to.
+        say: is told of each when it happens, from the thread.
+        clock: gives seconds.
+        """
+        self._moments, self._nodes, self._say, self._clock = moments(faults), nodes, say, clock
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the clock; once it runs, this does nothing."""
+        if self._thread is None and self._moments:
+            self._thread = threading.Thread(target=self._run, args=(self._clock(),), name="nfold-faults", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Let nothing more happen."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, began_s: float) -> None:
+        for moment in self._moments:
+            while (left_s := began_s + moment.at_s - self._clock()) > 0:
+                if self._stopped.wait(left_s):
+                    return
+            try:
+                perform(moment, self._nodes)
+                self._say(moment.text)
+            except ClusterError as error:
+                self._say(f"{moment.text}, but it failed: {error}")
+
+
+def _value(verb: Verb, text: str) -> float:
+    if verb in ("uplink", "downlink"):
+        return quantities.bytes_per_s(text)
+    if verb != "slow":
+        return 1.0
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor <= 1:
+        raise ClusterError(f"{text!r} is no factor: it must be greater than 0 and at most 1")
+    return factor
+
+
+def _error(text: str, why: str, verb: Verb) -> ClusterError:
+    return ClusterError(f'--fault "{text}": {why}. Write for example "{_FORMS[verb]}".')

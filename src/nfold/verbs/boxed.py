@@ -1,0 +1,64 @@
+"""The ranks of a job on the nodes of an emulated cluster: where each one lives and how it meets the others."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nfold.launch.emulation import Box, FaultClock, emulated
+from nfold.runtime import events as ev
+from nfold.verbs.options import Options
+
+BYTES_PER_RANK = 350_000_000
+"""What a rank with torch in it takes before it has done anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxedRanks:
+    """An emulated cluster with a job's ranks on it."""
+
+    box: Box
+    nodes: tuple[str, ...]
+    """Of each rank."""
+    faults: FaultClock
+
+    @property
+    def door(self) -> str:
+        """Where the coordinator listens: on a Unix socket, so that no control message crosses a shaped link."""
+        return str(self.box.folder / "door")
+
+    def take(self, happening: Any) -> None:
+        """Change the box as the job goes on. Ranks load at full speed; they work with the cores of their nodes."""
+        if isinstance(happening, ev.RanksStarted):
+            self.box.limit_cores()
+        elif isinstance(happening, ev.TrainingBegins):
+            self.faults.start()
+        elif isinstance(happening, ev.SetLinks):
+            self.box.set_links(happening.bytes_per_s)
+
+    def place(self, rank: int, command: list[str]) -> list[str]:
+        """Return what runs a rank's command on its node."""
+        here = self.nodes[rank]
+        delays = ",".join(f"{self.box.delay_s(there, here):g}" for there in self.nodes)
+        return self.box.enter(here, [*command, "--host", self.box.address(here), "--delays", delays])
+
+
+@contextlib.contextmanager
+def boxed_ranks(options: Options, say: Callable[[str], None]) -> Iterator[BoxedRanks | None]:
+    """Build the emulated cluster that options ask for, if they do, and remove it in the end.
+
+    Raises:
+        ClusterError: this machine cannot emulate it.
+    """
+    cluster = options.emulated
+    if cluster is None:
+        yield None
+        return
+    with emulated(cluster, bytes_per_process=BYTES_PER_RANK, processes=options.nodes) as box:
+        for note in box.notes:
+            say(f"note: {note}")
+        ranks = BoxedRanks(box, options.nodes, FaultClock(options.faults, box, say))
+        try:
+            yield ranks
+        finally:
+            ranks.faults.stop()
