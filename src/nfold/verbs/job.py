@@ -27,6 +27,7 @@ from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder, checkpoint_step
 from nfold.verbs.options import Options
+from nfold.verbs.pages import write_pages
 from nfold.verbs.summary import Outcome, ledger, summarise
 
 if TYPE_CHECKING:
@@ -225,8 +226,6 @@ class Job:
             self._take_evaluation(happening)
         elif isinstance(happening, ev.Noted):
             self._note(happening.text)
-        elif self._boxed is not None:
-            self._boxed.take(happening)
         elif isinstance(happening, ev.KeepCheckpoint):
             self._write_history()
             if self.folder is not None:
@@ -235,6 +234,8 @@ class Job:
         elif isinstance(happening, ev.Finished):
             self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
             self._usage = happening.usage
+        elif self._boxed is not None:
+            self._boxed.take(happening)
         return None
 
     def _note(self, text: str) -> None:
@@ -367,6 +368,7 @@ class Job:
         trace, made = summarise(outcome, self._usage, spent, script, self._alone)
         if self.folder is not None:
             self.folder.save_outcome(trace, made)
+            write_pages(self.folder, outcome)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
