@@ -1,17 +1,21 @@
 """Synthetic runs: a plan, a trace and a cluster with the numbers that a test is about."""
 
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nfold.analysis.report import report
+from nfold.analysis.report import Result, report
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.placement import Placement, Reduction
 from nfold.core.plan import Plan, Prediction
 from nfold.core.report import Report
 from nfold.core.trace import RankUsage, Span, StepParts, StepTrace, Trace
+
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "planning")]
 
 LOCAL = Channel(latency_s=1e-4, bandwidth_bytes_per_s=1e9, origin="measured", cpu_s_per_byte=1e-9)
 
@@ -42,7 +46,6 @@ class Run:
     predicted_s: float = 0.05
     alone_samples_per_s: float | None = None
     skip: int = 2
-    what_ifs: dict[str, float] = field(default_factory=dict)
 
     @property
     def world_size(self) -> int:
@@ -141,12 +144,13 @@ class Run:
             run.plan(),
             run.trace(),
             run.cluster(),
-            alone_samples_per_s=run.alone_samples_per_s,
-            final_loss=0.3,
-            metrics={"accuracy": 0.97},
-            what_ifs=run.what_ifs,
+            Result(
+                alone_samples_per_s=run.alone_samples_per_s,
+                final_loss=0.3,
+                metrics={"accuracy": 0.97},
+                program="examples/digits.py",
+            ),
             skip=run.skip,
-            program="examples/digits.py",
         )
 
 

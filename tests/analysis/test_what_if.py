@@ -2,7 +2,7 @@
 
 import pytest
 
-from nfold.analysis.what_if import what_if
+from nfold.analysis.what_if import Scenario, what_if
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import RankSchedule, Schedule, Task
 
@@ -27,11 +27,13 @@ def found():
         ranks.append(RankSchedule(rank=rank, segments=(), tasks=tasks, num_events=5))
         seconds |= {(rank, 0): 1.0, (rank, 1): compute_s, (rank, 4): 0.25}
     return what_if(
-        Schedule(num_chunks=1, ranks=tuple(ranks)),
-        task_seconds=seconds,
-        cluster=Cluster(nodes=(Node(name="a", cores=2, memory_bytes=1, local=LOCAL, crowding=(1.0, 2.0)),)),
-        nodes=("a", "a"),
-        threads=(1, 1),
+        Scenario(
+            schedule=Schedule(num_chunks=1, ranks=tuple(ranks)),
+            task_seconds=seconds,
+            cluster=Cluster(nodes=(Node(name="a", cores=2, memory_bytes=1, local=LOCAL, crowding=(1.0, 2.0)),)),
+            nodes=("a", "a"),
+            threads=(1, 1),
+        )
     )
 
 
@@ -48,7 +50,8 @@ def test_as_planned(found):
         ("input", 8.25),
         ("update", 10.0),
         ("shared cores", 7.25),
-        ("peer wait", 10.5),
+        ("peer wait", 8.5),  # both read and compute at half speed until 6 s, exchange until 8 s, update at half speed
+        ("compute", 4.5),
     ],
 )
 def test_each_cause_taken_away(found, variant, step_s):

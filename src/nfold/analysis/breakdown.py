@@ -37,7 +37,11 @@ def worker_steps(trace: Trace, skip: int) -> tuple[WorkerStep, ...]:
 
 def time_parts(trace: Trace, skip: int) -> TimeParts:
     """Return mean seconds of a step; the parts add up to the workers' mean step."""
-    steps = worker_steps(trace, skip)
+    return mean_parts(worker_steps(trace, skip))
+
+
+def mean_parts(steps: Sequence[WorkerStep]) -> TimeParts:
+    """Return mean seconds over steps and workers."""
     every = [parts for step in steps for parts in step]
     waits = [wait for step in steps for wait in peer_waits(step)]
     communication_s = fmean(parts.communication_s for parts in every)

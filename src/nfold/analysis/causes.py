@@ -1,55 +1,75 @@
 """Facts -> everything that costs time in a step, the most expensive first, and what its absence would win."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 from nfold.analysis.communication import communication
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import Finding
-from nfold.analysis.what_if import AS_PLANNED
-from nfold.analysis.workers import compute, fixed_costs, memory, peer_wait, reading, shared_cores
+from nfold.analysis.stragglers import peer_wait
+from nfold.analysis.what_if import AS_PLANNED, COMPUTE, EVEN_LOAD, INPUT, LATENCY, NETWORK, OWN_CORES, UPDATE
+from nfold.analysis.workers import compute, fixed_costs, memory, reading, shared_cores
 from nfold.core.report import Cause
 
 _VARIANTS = {
-    "link": "network",
-    "transport": "network",
-    "server": "network",
-    "latency": "latency",
-    "peer wait": "peer wait",
-    "shared cores": "shared cores",
-    "input": "input",
-    "update": "update",
-    "small batch": "update",
+    "link": NETWORK,
+    "transport": NETWORK,
+    "server": NETWORK,
+    "latency": LATENCY,
+    "peer wait": EVEN_LOAD,
+    "shared cores": OWN_CORES,
+    "input": INPUT,
+    "update": UPDATE,
+    "small batch": UPDATE,
 }
 """Which simulated variant leaves a cause out."""
+_ONLY_MEASURED = frozenset({"input", "more samples", "summing"})
+"""Sub-causes that no variant leaves out: they are of one rank, and no plan knows of them."""
+_RESEMBLES = 0.2
+"""A simulated step that is further off than a fifth is not the run's, and says nothing of what the run would gain."""
 
 
 def findings(facts: Facts) -> tuple[Finding, ...]:
     """Return all findings, the most expensive first; ties keep the order of the rules."""
     singles = [rule(facts) for rule in (compute, shared_cores, communication, peer_wait, reading, memory)]
     found = [finding for finding in singles if finding is not None] + fixed_costs(facts)
-    return tuple(sorted(found, key=lambda finding: -finding.lost_s))
+    weighed = [replace(finding, regained_s=_regained_s(finding, facts)) for finding in found]
+    return tuple(sorted(weighed, key=lambda finding: -finding.lost_s))
 
 
-def ranked_causes(facts: Facts, what_ifs: Mapping[str, float]) -> tuple[Cause, ...]:
-    """Return the causes of a step's time, the most expensive first.
-
-    Args:
-        facts: the run.
-        what_ifs: simulated step seconds by variant, as `what_if` returns them; may be empty.
-    """
+def ranked_causes(facts: Facts) -> tuple[Cause, ...]:
+    """Return the causes of a step's time, the most expensive first."""
     return tuple(
         Cause(
             kind=finding.kind,
             place=finding.place,
             lost_s=finding.lost_s,
             share=finding.lost_s / facts.step_s if facts.step_s > 0 else 0.0,
-            what_if_speedup=_speedup(finding.kind, what_ifs),
+            what_if_speedup=_speedup(finding, facts),
             evidence=finding.evidence,
         )
         for finding in findings(facts)
     )
 
 
-def _speedup(kind: str, what_ifs: Mapping[str, float]) -> float | None:
-    with_it, without = what_ifs.get(AS_PLANNED), what_ifs.get(_VARIANTS.get(kind, ""))
+def _speedup(finding: Finding, facts: Facts) -> float | None:
+    with_it, without = facts.what_ifs.get(AS_PLANNED), facts.what_ifs.get(_variant(finding))
     return with_it / without if with_it and without else None
+
+
+def _variant(finding: Finding) -> str:
+    return "" if finding.sub_cause in _ONLY_MEASURED else _VARIANTS.get(finding.kind, "")
+
+
+def _regained_s(finding: Finding, facts: Facts) -> float | None:
+    """Seconds of the measured step that would be won without a cause.
+
+    Computing goes last: what it costs is what it costs when it is even.
+    """
+    variants = facts.what_ifs
+    whole_s = variants.get(AS_PLANNED, 0.0)
+    if not whole_s or abs(whole_s - facts.step_s) > _RESEMBLES * facts.step_s:
+        return None
+    if finding.kind == "compute":
+        return (variants[EVEN_LOAD] - variants[COMPUTE]) * facts.step_s / whole_s
+    without_s = variants.get(_variant(finding))
+    return None if without_s is None else (whole_s - without_s) * facts.step_s / whole_s

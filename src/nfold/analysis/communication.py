@@ -1,33 +1,64 @@
-"""Which part of the network holds a run back: latency, a link, the transport's own work, or a server.
+"""Which part of the network holds a run back. The rules are asked in this order, and the first that applies speaks.
 
-The order of the questions matters: small messages never fill a link, and a link that is full needs no other reason.
+    latency     it is most of what communication costs (simulated again without it), or messages x fixed cost > half
+    server      a link is full (>= 0.8 of its known speed), it is a dedicated server's, and no slower than the workers':
+                incast
+    link        a link is full
+    server      a dedicated server's own work > half of the exposed communication: summing
+    transport   the threads that move bytes keep their core, or their node's share of one, busy for >= 0.8 of the time
+                in which the network is in use
+    link        no reason is left but that a link is slower than was known: the one that most was queued for
+    transport   what is left within a machine: the bytes are moved by processors that had no time for them
 
-    latency     messages x fixed cost   > half of the exposed communication
-    link        achieved bandwidth      >= 0.8 of what the channel can do
-    server      a dedicated server's own work > half of the exposed communication
-    transport   what is left: the bytes are moved by processors that had no time for them
+The order matters: small messages never fill a link, a link that is full needs no other reason, and a slow sender leaves
+its link idle.
 """
+
+from collections.abc import Iterable
+from statistics import median
 
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import Finding
 from nfold.analysis.network import ChannelUse
-from nfold.analysis.units import count, percent, rate, seconds, size
+from nfold.analysis.units import count, link_rate, percent, rate, seconds, size
+from nfold.analysis.what_if import AS_PLANNED, LATENCY, NETWORK
+from nfold.core.report import VerdictClass
 
-_HALF = 0.5
-_FULL = 0.8
+HALF = 0.5
+"""What takes more than half of a time is its reason: no other one can be larger."""
+FULL = 0.8
+"""TCP keeps a shaped link 92 to 97 % busy in a ring and about 77 % under incast; a probe is 3 to 5 % off."""
+MOSTLY = 0.4
+"""A server's downlink is idle while values are pulled, and its uplink while gradients are pushed: half of the time."""
+ALIKE = 0.95
+"""Two probes of one link differ by that much."""
+ABOUT = 0.85
+"""Two links through which the same bytes pass at the same pace measure alike, but for where they pause."""
+BUSY = 0.8
+"""Of a core. A thread that moves bytes waits for locks now and then; one that waits for a link idles far more."""
 
 
 def communication(facts: Facts) -> Finding | None:
     """Return what exposed communication is due to; None when there is none."""
     if facts.plan.world_size == 1 or facts.parts.exposed_communication_s <= 0:
         return None
-    return _latency(facts) or _link(facts) or _server(facts) or _transport(facts)
+    rules = (_latency, _incast, _full_link, _summing, _busy_senders, _slow_link, _transport)
+    return next(found for found in (rule(facts) for rule in rules) if found is not None)
+
+
+def limiting_links(facts: Facts, finding: Finding | None) -> tuple[ChannelUse, ...]:
+    """Return the links that are full, and the one that a finding blames."""
+    return tuple(
+        use
+        for use in _links(facts)
+        if _is_full(facts, use) or (finding is not None and (use.node, use.side) == (finding.node, finding.side))
+    )
 
 
 def _latency(facts: Facts) -> Finding | None:
     exposed_s = facts.parts.exposed_communication_s
     use = max(facts.channels, key=lambda use: use.latency_s, default=None)
-    if use is None or use.latency_s <= _HALF * exposed_s:
+    if use is None or use.channel.latency_s <= 0 or _latency_share(facts, use) <= HALF:
         return None
     each = size(_bytes_per_message(facts))
     evidence = (
@@ -40,52 +71,176 @@ def _latency(facts: Facts) -> Finding | None:
         lost_s=exposed_s,
         value=use.latency_s * 1e3,
         evidence=evidence,
-        text=f"Latency: {evidence} over {use.place}, and each step waits {seconds(exposed_s)} for them. "
-        "Fewer, larger messages would help: a larger batch (fewer steps), or a server instead of a ring.",
+        head=f"Latency: {evidence} over {use.owner}, and each step waits {seconds(exposed_s)} for them.",
+        remedy="Fewer, larger messages would help: a larger batch (fewer steps), or a server instead of a ring.",
         next_command=_compare(facts),
     )
 
 
-def _link(facts: Facts) -> Finding | None:
-    use = facts.channels[0] if facts.channels else None
-    if use is None or use.utilisation < _FULL:
+def _latency_share(facts: Facts, use: ChannelUse) -> float:
+    """Share of the communication's cost that goes when latency goes; simulated, where that was possible."""
+    variants = facts.what_ifs
+    if AS_PLANNED in variants:
+        cost_s = variants[AS_PLANNED] - variants[NETWORK]
+        return (variants[AS_PLANNED] - variants[LATENCY]) / cost_s if cost_s > 0 else 0.0
+    return use.latency_s / facts.parts.exposed_communication_s
+
+
+def _incast(facts: Facts) -> Finding | None:
+    """A server's link is full because everybody sends to it at once, not because it is slow."""
+    use = _fullest(facts, _longest(facts))
+    if use is None or use.node not in _server_nodes(facts) or _is_slower(facts, use):
         return None
-    exposed_s, moved = facts.parts.exposed_communication_s, rate(use.achieved_bytes_per_s)
-    can = rate(use.channel.bandwidth_bytes_per_s)
-    return Finding(
-        kind="link",
-        verdict="link",
-        place=use.place,
-        lost_s=exposed_s,
-        value=use.achieved_bytes_per_s / 1e6,
-        unit="MB/s",
-        evidence=f"{use.place} moves {moved}, {percent(use.utilisation)} of the {can} that it can",
-        text=f"Link: {use.place} moves {moved}, {percent(use.utilisation)} of the {can} that it can, and each step "
-        f"waits {seconds(exposed_s)} for it. Send less (a larger batch, fewer ranks), or use a faster link.",
-        next_command=_compare(facts),
+    exposed_s, plan = facts.parts.exposed_communication_s, facts.plan
+    rank = next(rank for rank in range(plan.workers, plan.world_size) if plan.nodes[rank] == use.node)
+    evidence = (
+        f"{count(plan.workers, 'worker')} share {use.owner}: {link_rate(use.speed_bytes_per_s)}, "
+        f"{percent(use.utilisation)} of what it can; a worker's own link could do as much alone"
+    )
+    return _on_link(
+        facts,
+        use,
+        kind="server",
+        sub_cause="incast",
+        place=f"rank {rank} on {use.node}",
+        evidence=evidence,
+        head=f"Server: {evidence}, and each step waits {seconds(exposed_s)} for it.",
+        remedy="Spread the sums: more servers (--servers), or --strategy ring.",
     )
 
 
-def _server(facts: Facts) -> Finding | None:
+def _full_link(facts: Facts) -> Finding | None:
+    use = _fullest(facts, _longest(facts) or facts.channels)
+    if use is None:
+        return None
+    if use.side == "loopback":
+        return _full_loopback(facts, use)
+    known = link_rate(use.channel.bandwidth_bytes_per_s)
+    evidence = (
+        f"{use.owner} moves {link_rate(use.speed_bytes_per_s)} while it is in use, "
+        f"{percent(use.utilisation)} of the {known} {use.channel.origin}{_alike(facts, use)}"
+    )
+    return _on_link(facts, use, evidence=evidence, head=_network(facts, use))
+
+
+def _slow_link(facts: Facts) -> Finding | None:
+    """No link is as fast as it was known to be, and something waits all the time: the longest queue is the place."""
+    use = max(_longest(facts), key=lambda use: (round(use.queued_share, 1), use.side == "uplink"), default=None)
+    if use is None or use.queued_share < HALF:
+        return None
+    known = f"{link_rate(use.channel.bandwidth_bytes_per_s)} {use.channel.origin}"
+    evidence = (
+        f"something waits for {use.owner} for {percent(use.queued_share)} of the time of use, and it moves "
+        f"{link_rate(use.speed_bytes_per_s)} of {known}"
+    )
+    return _on_link(facts, use, evidence=evidence, head=f"{_network(facts, use)} It was {known} before the run.")
+
+
+def _on_link(
+    facts: Facts,
+    use: ChannelUse,
+    *,
+    evidence: str,
+    head: str,
+    kind: VerdictClass = "link",
+    sub_cause: str = "",
+    place: str = "",
+    remedy: str = "Send less (a larger batch, fewer ranks), or use a faster link.",
+) -> Finding:
+    return Finding(
+        kind=kind,
+        verdict=kind,
+        sub_cause=sub_cause,
+        place=place or use.place,
+        lost_s=facts.parts.exposed_communication_s,
+        value=use.speed_bytes_per_s,
+        unit="bytes/s",
+        evidence=evidence,
+        head=head,
+        remedy=remedy,
+        next_command=_compare(facts),
+        node=use.node,
+        side=use.side if use.side != "loopback" else "",
+    )
+
+
+def _network(facts: Facts, use: ChannelUse) -> str:
+    of_step = min(1.0, use.in_use_s / facts.step_s) if facts.step_s > 0 else 0.0
+    return (
+        f"Network, {use.owner}: {link_rate(use.speed_bytes_per_s)}, {percent(use.busy_share)} busy for "
+        f"{percent(of_step)} of each step."
+    )
+
+
+def _full_loopback(facts: Facts, use: ChannelUse) -> Finding:
+    moved, can = rate(use.speed_bytes_per_s), rate(use.channel.bandwidth_bytes_per_s)
+    evidence = f"{use.owner} moves {moved}, {percent(use.utilisation)} of the {can} that it can"
+    exposed_s = facts.parts.exposed_communication_s
+    head = f"Link: {evidence}, and each step waits {seconds(exposed_s)} for it."
+    return _on_link(facts, use, evidence=evidence, head=head)
+
+
+def _summing(facts: Facts) -> Finding | None:
     exposed_s = facts.parts.exposed_communication_s
     if not facts.server_busy_s:
         return None
     rank, busy_s = max(facts.server_busy_s.items(), key=lambda item: item[1])
-    if busy_s <= _HALF * exposed_s or _processor_s(facts) > busy_s:
+    if busy_s <= HALF * exposed_s or _processor_s(facts) > busy_s:
         return None
     node, workers = facts.plan.nodes[rank], facts.plan.workers
     evidence = f"rank {rank} sums for {count(workers, 'worker')} and works {seconds(busy_s)} of each step"
     return Finding(
         kind="server",
         verdict="server",
+        sub_cause="summing",
         place=f"rank {rank} on {node}",
         lost_s=exposed_s,
         value=busy_s * 1e3,
         evidence=evidence,
-        text=f"Server: {evidence}, while the workers wait {seconds(exposed_s)}. "
-        "Spread the sums: more servers (--servers), or --strategy ring.",
+        head=f"Server: {evidence}, while the workers wait {seconds(exposed_s)}.",
+        remedy="Spread the sums: more servers (--servers), or --strategy ring.",
         next_command=f"nfold train {{file}} -n {workers} --strategy ps --servers {facts.plan.servers + 1}",
+        node=node,
     )
+
+
+def _busy_senders(facts: Facts) -> Finding | None:
+    """The threads that move bytes have no processor time left, though the link has room."""
+    busy = {rank: _sending_share(facts, rank) for rank in facts.loads}
+    rank = max(busy, key=lambda rank: busy[rank], default=None)
+    if rank is None or busy[rank] < BUSY:
+        return None
+    load, exposed_s = facts.loads[rank], facts.parts.exposed_communication_s
+    share = min(1.0, facts.cluster.node(load.node).cores)
+    own = "a core" if share == 1.0 else f"the {share:g} core that {load.node} has"
+    full = max((use.utilisation for use in facts.channels if use.node == load.node), default=0.0)
+    evidence = (
+        f"moving bytes keeps {percent(min(1.0, busy[rank]))} of {own} busy on rank {rank} while the network is in use, "
+        f"and the network is {percent(full)} full"
+    )
+    return Finding(
+        kind="transport",
+        verdict="transport",
+        sub_cause="processor",
+        place=f"rank {rank} on {load.node}",
+        lost_s=exposed_s,
+        value=exposed_s * 1e3,
+        evidence=evidence,
+        head=f"Transport: {evidence}; each step waits {seconds(exposed_s)} for messages.",
+        remedy="Leave a core to the network (fewer compute threads or ranks per machine), or send less.",
+        next_command=_compare(facts),
+        node=load.node,
+    )
+
+
+def _sending_share(facts: Facts, rank: int) -> float:
+    """Processor time of the threads that move bytes, over what they could get while the network was in use."""
+    load = facts.loads[rank]
+    in_use_s = min((use.in_use_s for use in facts.channels if use.node == load.node), default=facts.step_s)
+    ranks = facts.plan.nodes.count(load.node)
+    share = min(1.0, facts.cluster.node(load.node).cores / max(1, ranks))
+    in_use_share = in_use_s / facts.step_s if facts.step_s > 0 else 0.0
+    return load.communication_cores / (in_use_share * share) if in_use_share > 0 else 0.0
 
 
 def _transport(facts: Facts) -> Finding:
@@ -93,7 +248,7 @@ def _transport(facts: Facts) -> Finding:
     if facts.channels:
         use, place = facts.channels[0], facts.channels[0].place
         evidence = (
-            f"{place} moves {rate(use.achieved_bytes_per_s)}, {percent(use.utilisation)} of what it can; "
+            f"{use.owner} moves {rate(use.speed_bytes_per_s)}, {percent(use.utilisation)} of what it can; "
             f"moving the bytes takes every core {seconds(_processor_s(facts))} a step"
         )
     return Finding(
@@ -103,10 +258,61 @@ def _transport(facts: Facts) -> Finding:
         lost_s=exposed_s,
         value=exposed_s * 1e3,
         evidence=evidence,
-        text=f"Transport: each step waits {seconds(exposed_s)} for messages and no link is known to be full: "
-        f"{evidence}. Leave a core to the network (fewer ranks per machine), or send less (a larger batch).",
+        head=f"Transport: each step waits {seconds(exposed_s)} for messages and no link is known to be full: "
+        f"{evidence}.",
+        remedy="Leave a core to the network (fewer ranks per machine), or send less (a larger batch).",
         next_command=_compare(facts),
     )
+
+
+def _links(facts: Facts) -> list[ChannelUse]:
+    return [use for use in facts.channels if use.side != "loopback"]
+
+
+def _longest(facts: Facts) -> list[ChannelUse]:
+    """Return the links that need longest for their bytes at their measured speed: the others wait for one of them."""
+    links = _links(facts)
+    longest_s = max((use.busy_s for use in links), default=0.0)
+    return [use for use in links if use.busy_s >= ABOUT * longest_s]
+
+
+def _fullest(facts: Facts, uses: Iterable[ChannelUse]) -> ChannelUse | None:
+    """Of the full ones the one that needs longest for its bytes; of those alike, the one that is queued for most."""
+    full = [use for use in uses if _is_full(facts, use)]
+    needs_s = [use.bytes_per_step / use.channel.bandwidth_bytes_per_s for use in full]
+    longest = [use for use, need_s in zip(full, needs_s, strict=True) if need_s >= ALIKE * max(needs_s)]
+    return max(longest, key=lambda use: use.queued_share, default=None)
+
+
+def _is_full(facts: Facts, use: ChannelUse) -> bool:
+    """Within a node only the rate counts, and all its ranks together may reach it in turns."""
+    if use.utilisation < FULL or use.side == "loopback":
+        return use.utilisation >= FULL
+    return use.busy_share >= MOSTLY and use.busy_s >= MOSTLY * facts.parts.exposed_communication_s
+
+
+def _server_nodes(facts: Facts) -> set[str]:
+    plan = facts.plan
+    return set(plan.nodes[plan.workers : plan.world_size]) - set(plan.nodes[: plan.workers])
+
+
+def _is_slower(facts: Facts, use: ChannelUse) -> bool:
+    """Whether a server's link is slow in itself: well below what the workers' links can do."""
+    workers = [facts.cluster.node(name) for name in set(facts.plan.nodes[: facts.plan.workers])]
+    channels = [node.uplink if use.side == "downlink" else node.downlink for node in workers]
+    speeds = [channel.bandwidth_bytes_per_s for channel in channels if channel]
+    return bool(speeds) and use.speed_bytes_per_s < FULL * median(speeds)
+
+
+def _alike(facts: Facts, use: ChannelUse) -> str:
+    """Say when the place is one of many."""
+    same = [
+        other
+        for other in _links(facts)
+        if other.side == use.side and other.speed_bytes_per_s <= use.speed_bytes_per_s / FULL
+    ]
+    full = [other for other in same if _is_full(facts, other)]
+    return f" ({len(full)} such links are full)" if len(full) > 1 else ""
 
 
 def _processor_s(facts: Facts) -> float:
@@ -128,4 +334,6 @@ def _bytes_per_message(facts: Facts) -> float:
 
 
 def _compare(facts: Facts) -> str:
-    return f"nfold compare {{file}} -n 1,{facts.plan.workers} --strategies ring,ps"
+    """A question that the run did not answer: the other architecture at its size."""
+    other = "ps" if facts.plan.strategy == "ring" else "ring"
+    return f"nfold compare {{file}} -n {facts.plan.workers} --strategies {facts.plan.strategy},{other}"

@@ -1,10 +1,12 @@
 """Plan + Trace + Cluster -> the numbers that every finding is drawn from, gathered once."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from nfold.analysis.breakdown import WorkerStep, time_parts, worker_steps
 from nfold.analysis.network import ChannelUse, channel_uses
+from nfold.analysis.system import RankLoad, rank_loads
 from nfold.core.cluster import Cluster, Node
 from nfold.core.plan import Plan
 from nfold.core.report import TimeParts
@@ -49,6 +51,14 @@ class Facts:
     """The busiest node first."""
     server_busy_s: dict[int, float]
     """Seconds per step that each dedicated server worked and did not wait for messages."""
+    loads: dict[int, RankLoad]
+    """Of the ranks whose processors were sampled."""
+    what_ifs: Mapping[str, float] = field(default_factory=dict)
+    """Simulated step seconds by variant; empty where nothing could be simulated."""
+
+    def mean_s(self, rank: int, part: str) -> float:
+        """Return the mean seconds per step of a part (a field of StepParts) on a worker."""
+        return fmean([getattr(own, part) for step in self.steps for own in step if own.rank == rank] or [0.0])
 
 
 def gather(plan: Plan, trace: Trace, cluster: Cluster, skip: int) -> Facts:
@@ -73,6 +83,7 @@ def gather(plan: Plan, trace: Trace, cluster: Cluster, skip: int) -> Facts:
         channels=channel_uses(plan, trace, cluster),
         cores=_core_uses(plan, cluster),
         server_busy_s=_server_busy_s(trace),
+        loads=rank_loads(trace),
     )
 
 

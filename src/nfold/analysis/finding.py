@@ -15,13 +15,28 @@ class Finding:
     kind: CauseKind
     place: str
     lost_s: float
-    """Seconds per step."""
+    """Seconds per step, as measured: with those of the other findings they make the step."""
     evidence: str
     verdict: VerdictClass | None = None
     """The class under which it can be the verdict; None when it only explains."""
+    sub_cause: str = ""
     value: float = 0.0
     unit: str = "ms"
-    text: str = ""
-    """The verdict as one or two sentences, the last one saying what to do."""
+    head: str = ""
+    """The verdict as a sentence: what, where, how much."""
+    remedy: str = ""
+    """What to do, where nothing was simulated or nothing simulated helps."""
     next_command: str = ""
     """`{file}` stands for the user's program."""
+    node: str = ""
+    """That it is about, if it is about one."""
+    side: str = ""
+    """`uplink` or `downlink` of that node."""
+    regained_s: float | None = None
+    """Seconds per step that would be won without it, simulated: less than what it takes where something else would take
+    its place (a slow rank gives the others' messages time to travel). None where no simulation resembles the run."""
+
+    @property
+    def weight_s(self) -> float:
+        """What the verdict is chosen by."""
+        return self.lost_s if self.regained_s is None else self.regained_s

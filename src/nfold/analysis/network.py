@@ -1,34 +1,64 @@
-"""Message spans -> how long the network was in use, what each channel achieved, and the bus bandwidth."""
+"""Message spans -> what each channel moved, how fast, how long something waited for it; and the bus bandwidth."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from statistics import fmean
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+from typing import Literal
 
+from nfold.analysis.arrivals import arrival_rate, union_s
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.plan import Plan
 from nfold.core.trace import Span, StepTrace, Trace
+
+Side = Literal["uplink", "downlink", "loopback"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelUse:
     """What one channel did in a mean step."""
 
-    place: str
+    node: str
+    side: Side
     channel: Channel
     bytes_per_step: float
     in_use_s: float
+    """Per step: a rank of the node had bytes to send or bytes coming."""
     num_messages: float
     """Per step, on the rank with most of them (they follow each other)."""
+    speed_bytes_per_s: float
+    """Of a link: measured while bytes kept coming. Within a node: bytes over the time of use."""
+    queued_s: float = 0.0
+    """Per step: a message over it had begun and was not through, mean over the ways that cross it."""
 
     @property
-    def achieved_bytes_per_s(self) -> float:
-        """Bytes over the time in which there was anything to move."""
-        return self.bytes_per_step / self.in_use_s if self.in_use_s > 0 else 0.0
+    def place(self) -> str:
+        """`n2 uplink`."""
+        return f"{self.node} {self.side}"
+
+    @property
+    def owner(self) -> str:
+        """`n2's uplink`."""
+        return f"{self.node}'s {self.side}"
 
     @property
     def utilisation(self) -> float:
-        """Achieved over measured or declared bandwidth."""
-        return self.achieved_bytes_per_s / self.channel.bandwidth_bytes_per_s
+        """Its speed in this run over what was measured or declared before it."""
+        return self.speed_bytes_per_s / self.channel.bandwidth_bytes_per_s
+
+    @property
+    def busy_s(self) -> float:
+        """What its bytes need at its speed."""
+        return self.bytes_per_step / self.speed_bytes_per_s if self.speed_bytes_per_s > 0 else 0.0
+
+    @property
+    def busy_share(self) -> float:
+        """Share of the time of use in which its bytes move."""
+        return min(1.0, self.busy_s / self.in_use_s) if self.in_use_s > 0 else 0.0
+
+    @property
+    def queued_share(self) -> float:
+        """Share of the time of use in which something waited for it."""
+        return min(1.0, self.queued_s / self.in_use_s) if self.in_use_s > 0 else 0.0
 
     @property
     def latency_s(self) -> float:
@@ -38,9 +68,11 @@ class ChannelUse:
 
 def channel_uses(plan: Plan, trace: Trace, cluster: Cluster) -> tuple[ChannelUse, ...]:
     """Return every channel that moved bytes, the fullest first; empty when no step was traced task by task."""
-    per_step = [use for step in trace.steps for use in _uses_of_step(step, plan, cluster)]
-    means = [_mean([use for use in per_step if use.place == place]) for place in {use.place: None for use in per_step}]
-    return tuple(sorted(means, key=lambda use: -use.utilisation))
+    uses: dict[str, list[ChannelUse]] = {}
+    for step in trace.steps:
+        for use in _Step(with_arriving_bytes(step), plan, cluster).uses():
+            uses.setdefault(use.place, []).append(use)
+    return tuple(sorted((_mean(each) for each in uses.values()), key=lambda use: -use.utilisation))
 
 
 def bus_bandwidth_bytes_per_s(plan: Plan, trace: Trace, cluster: Cluster) -> float | None:
@@ -50,12 +82,32 @@ def bus_bandwidth_bytes_per_s(plan: Plan, trace: Trace, cluster: Cluster) -> flo
     so ring and server compare. None on one rank, or when no step was traced task by task.
     """
     rates = []
-    for step in trace.steps:
+    for step in map(with_arriving_bytes, trace.steps):
         for rank in range(plan.workers):
             in_use_s = network_in_use_s(step, rank, plan, cluster)
             if in_use_s > 0:
                 rates.append(_must_send_bytes(plan, rank) / in_use_s)
     return fmean(rates) if rates and max(rates) > 0 else None
+
+
+def with_arriving_bytes(step: StepTrace) -> StepTrace:
+    """Give receives the bytes that they brought, which only the sending rank counts.
+
+    Messages between two ranks come in the order in which they went, so the k-th to come is the k-th sent.
+    """
+    sizes: dict[tuple[int, int], list[int]] = {}
+    for span in sorted(step.spans, key=lambda span: span.end_s):
+        if span.kind == "SEND":
+            sizes.setdefault((span.rank, span.peer), []).append(span.payload_bytes)
+    spans, taken = [], dict.fromkeys(sizes, 0)
+    for span in sorted(step.spans, key=lambda span: span.end_s):
+        way = (span.peer, span.rank)
+        if span.kind == "RECV" and taken.get(way, 0) < len(sizes.get(way, ())):
+            taken[way] += 1
+            spans.append(replace(span, payload_bytes=sizes[way][taken[way] - 1]))
+        else:
+            spans.append(span)
+    return replace(step, spans=tuple(spans))
 
 
 def network_in_use_s(step: StepTrace, rank: int, plan: Plan, cluster: Cluster) -> float:
@@ -68,44 +120,99 @@ def network_in_use_s(step: StepTrace, rank: int, plan: Plan, cluster: Cluster) -
     sends = [span.start_s for span in spans if span.kind == "SEND"]
     arrivals = [_earliest_start_s(span, plan, cluster) for span in spans if span.kind == "RECV"]
     begin_s = min([*sends, *arrivals], default=0.0)
-    return _union_s((max(begin_s, span.start_s), span.end_s) for span in spans)
+    return union_s([(max(begin_s, span.start_s), span.end_s) for span in spans])
 
 
-def _uses_of_step(step: StepTrace, plan: Plan, cluster: Cluster) -> list[ChannelUse]:
-    """One use per node and direction; ranks of a node share its uplink and downlink but not its local channel."""
-    groups: dict[tuple[str, Channel], list[Span]] = {}
-    for span in step.spans:
-        for key in _crossed(span, plan, cluster):
-            groups.setdefault(key, []).append(span)
-    in_use = {rank: network_in_use_s(step, rank, plan, cluster) for rank in {span.rank for span in step.spans}}
-    return [_use(place, channel, spans, in_use) for (place, channel), spans in groups.items()]
+class _Step:
+    """One traced step, its messages sorted by the way that they took."""
 
+    def __init__(self, step: StepTrace, plan: Plan, cluster: Cluster) -> None:
+        self._step, self._plan, self._cluster = step, plan, cluster
+        self._sends: dict[tuple[int, int], list[Span]] = {}
+        self._receives: dict[tuple[int, int], list[Span]] = {}
+        for span in step.spans:
+            if span.kind == "SEND":
+                self._sends.setdefault((span.rank, span.peer), []).append(span)
+            elif span.kind == "RECV":
+                self._receives.setdefault((span.peer, span.rank), []).append(span)
+        ranks = {rank for way in self._sends for rank in way}
+        self._in_use_s = {rank: network_in_use_s(step, rank, plan, cluster) for rank in ranks}
 
-def _use(place: str, channel: Channel, spans: list[Span], in_use_s: dict[int, float]) -> ChannelUse:
-    ranks = {span.rank for span in spans}
-    if place.endswith("loopback"):
-        pairs = {(span.rank, span.peer): 0 for span in spans}
-        for span in spans:
-            pairs[span.rank, span.peer] += span.payload_bytes
-        busiest = max(pairs, key=lambda pair: pairs[pair])
-        num_bytes, seconds = pairs[busiest], in_use_s[busiest[0]]
-    else:
-        num_bytes, seconds = sum(span.payload_bytes for span in spans), max(in_use_s[rank] for rank in ranks)
-    num_messages = max(sum(span.rank == rank for span in spans) for rank in ranks)
-    return ChannelUse(
-        place=place, channel=channel, bytes_per_step=num_bytes, in_use_s=seconds, num_messages=num_messages
-    )
+    def uses(self) -> list[ChannelUse]:
+        """One use per node and direction; its ranks share uplink and downlink but not what is within the node."""
+        found = []
+        for node in self._cluster.nodes:
+            ends = {way: tuple(self._plan.nodes[rank] == node.name for rank in way) for way in self._sends}
+            local = [way for way in ends if ends[way] == (True, True)]
+            out = [way for way in ends if ends[way] == (True, False)]
+            into = [way for way in ends if ends[way] == (False, True)]
+            if local:
+                found.append(self._local(node.name, node.local, local))
+            if out and node.uplink:
+                found.append(self._link(node.name, "uplink", node.uplink, out))
+            if into and node.downlink:
+                found.append(self._link(node.name, "downlink", node.downlink, into))
+        return found
 
+    def _local(self, node: str, channel: Channel, ways: list[tuple[int, int]]) -> ChannelUse:
+        busiest = max(ways, key=self._bytes)
+        in_use_s = self._in_use_s[busiest[0]]
+        return ChannelUse(
+            node=node,
+            side="loopback",
+            channel=channel,
+            bytes_per_step=self._bytes(busiest),
+            in_use_s=in_use_s,
+            num_messages=self._num_messages(ways, 0),
+            speed_bytes_per_s=self._bytes(busiest) / in_use_s if in_use_s > 0 else 0.0,
+        )
 
-def _crossed(span: Span, plan: Plan, cluster: Cluster) -> list[tuple[str, Channel]]:
-    """The channel that a rank's own end of a message crosses."""
-    if span.kind not in ("SEND", "RECV"):
-        return []
-    node, peer = cluster.node(plan.nodes[span.rank]), plan.nodes[span.peer]
-    if node.name == peer:
-        return [(f"{node.name}'s loopback", node.local)] if span.kind == "SEND" else []
-    side, channel = ("uplink", node.uplink) if span.kind == "SEND" else ("downlink", node.downlink)
-    return [(f"{node.name}'s {side}", channel)] if channel else []
+    def _link(self, node: str, side: Side, channel: Channel, ways: list[tuple[int, int]]) -> ChannelUse:
+        own = 0 if side == "uplink" else 1
+        num_bytes = sum(map(self._bytes, ways))
+        in_use_s = max(self._in_use_s[way[own]] for way in ways)
+        floor = num_bytes / in_use_s if in_use_s > 0 else 0.0
+        speed = self._uplink_speed(ways, num_bytes) if side == "uplink" else self._downlink_speed(ways)
+        return ChannelUse(
+            node=node,
+            side=side,
+            channel=channel,
+            bytes_per_step=num_bytes,
+            in_use_s=in_use_s,
+            num_messages=self._num_messages(ways, own),
+            speed_bytes_per_s=floor if speed is None else speed,
+            queued_s=fmean(union_s(_intervals(self._sends[way])) for way in ways),
+        )
+
+    def _uplink_speed(self, ways: list[tuple[int, int]], num_bytes: float) -> float | None:
+        """What its receivers got together, but never more than while anything was being sent."""
+        spans = [span for way in ways for span in self._sends[way]]
+        sending_s = union_s([self._on_node_clock(span) for span in spans])
+        most = num_bytes / sending_s if sending_s > 0 else float("inf")
+        receivers = {way[1] for way in ways}
+        rates = [arrival_rate(self._arrivals([way for way in ways if way[1] == rank])) for rank in receivers]
+        known = [rate for rate in rates if rate is not None]
+        return min(most, sum(known)) if len(known) == len(rates) else most
+
+    def _downlink_speed(self, ways: list[tuple[int, int]]) -> float | None:
+        return arrival_rate(self._arrivals(ways))
+
+    def _arrivals(self, ways: list[tuple[int, int]]) -> list[tuple[float, float]]:
+        spans = [span for way in ways for span in self._receives.get(way, ())]
+        return [(self._on_node_clock(span)[1], span.payload_bytes) for span in spans]
+
+    def _on_node_clock(self, span: Span) -> tuple[float, float]:
+        begin_s = self._step.begin_s[span.rank] if self._step.begin_s else 0.0
+        return begin_s + span.start_s, begin_s + span.end_s
+
+    def _bytes(self, way: tuple[int, int]) -> int:
+        return sum(span.payload_bytes for span in self._sends[way])
+
+    def _num_messages(self, ways: list[tuple[int, int]], end: int) -> float:
+        counts: dict[int, int] = {}
+        for way in ways:
+            counts[way[end]] = counts.get(way[end], 0) + len(self._sends[way])
+        return max(counts.values())
 
 
 def _earliest_start_s(span: Span, plan: Plan, cluster: Cluster) -> float:
@@ -117,12 +224,16 @@ def _earliest_start_s(span: Span, plan: Plan, cluster: Cluster) -> float:
 
 
 def _mean(uses: list[ChannelUse]) -> ChannelUse:
+    """A mean step, but the median speed: one disturbed step must not move it."""
     return ChannelUse(
-        place=uses[0].place,
+        node=uses[0].node,
+        side=uses[0].side,
         channel=uses[0].channel,
         bytes_per_step=fmean(use.bytes_per_step for use in uses),
         in_use_s=fmean(use.in_use_s for use in uses),
         num_messages=fmean(use.num_messages for use in uses),
+        speed_bytes_per_s=median(use.speed_bytes_per_s for use in uses),
+        queued_s=fmean(use.queued_s for use in uses),
     )
 
 
@@ -131,10 +242,5 @@ def _must_send_bytes(plan: Plan, rank: int) -> float:
     return sum(2 * (1 - 1 / len(reduction.members)) * reduction.num_bytes for reduction in shared)
 
 
-def _union_s(intervals: Iterable[tuple[float, float]]) -> float:
-    """Return the length that intervals cover together."""
-    covered, reached = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        covered += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return covered
+def _intervals(spans: Iterable[Span]) -> list[tuple[float, float]]:
+    return [(span.start_s, span.end_s) for span in spans]

@@ -1,33 +1,49 @@
-"""Plan + Trace + Cluster -> Report: how fast, what held it back, and how far the prediction was off."""
+"""Plan + Trace + Cluster -> Report: how fast, what held it back, what would help, how far the prediction was off."""
 
+import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from nfold.analysis.breakdown import samples_per_s, sent_bytes_per_step, step_quantiles
 from nfold.analysis.causes import findings, ranked_causes
 from nfold.analysis.facts import Facts, gather
 from nfold.analysis.network import bus_bandwidth_bytes_per_s
+from nfold.analysis.prospect import Prospect, look_ahead
 from nfold.analysis.verdict import main_finding, verdict
 from nfold.core.cluster import Cluster
 from nfold.core.plan import Plan
-from nfold.core.report import PredictedStep, Report
+from nfold.core.report import PredictedStep, Report, TimeParts
 from nfold.core.trace import Trace
+from nfold.planning.facts import Facts as Question
 
 WARM_UP_STEPS = 5
 """The first steps allocate, connect and fill caches."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """What a run came to, beside its time."""
+
+    alone_samples_per_s: float | None = None
+    """Throughput of one plain single-device run with a whole node; when None, each worker's own useful seconds stand
+    in for it."""
+    final_loss: float | None = None
+    """Of the last step or epoch."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of the last evaluation."""
+    program: str = "FILE.py"
+    """How the user named the program, for the next command."""
 
 
 def report(
     plan: Plan,
     trace: Trace,
     cluster: Cluster,
+    result: Result,
     *,
-    alone_samples_per_s: float | None,
-    final_loss: float | None,
-    metrics: Mapping[str, float],
-    what_ifs: Mapping[str, float] | None = None,
+    question: Question | None = None,
     skip: int = WARM_UP_STEPS,
-    program: str = "FILE.py",
 ) -> Report:
     """Return the report of a run.
 
@@ -35,20 +51,22 @@ def report(
         plan: what was meant to happen.
         trace: what happened.
         cluster: where.
-        alone_samples_per_s: throughput of one plain single-device run with a whole node; when None, each worker's
-            own useful seconds stand in for it.
-        final_loss: of the last step or epoch.
-        metrics: of the last evaluation.
-        what_ifs: simulated step seconds, as `what_if` returns them.
+        result: what came of it.
+        question: what was planned from, to simulate again; without it nothing is said of what would help.
         skip: steps left out as warm-up.
-        program: how the user named the program, for the next command.
 
     Raises:
         InternalError: the trace holds no step.
     """
     facts = gather(plan, trace, cluster, skip)
+    prospect = look_ahead(facts, question) if question is not None else Prospect(facts=facts)
+    return _report(prospect, result, skip)
+
+
+def _report(prospect: Prospect, result: Result, skip: int) -> Report:
+    facts, plan, trace = prospect.facts, prospect.facts.plan, prospect.facts.trace
     step_s, throughput = step_quantiles(trace, skip), samples_per_s(trace, skip)
-    main = main_finding(findings(facts))
+    main, program = main_finding(findings(facts)), shlex.quote(result.program)
     return Report(
         strategy=plan.strategy,
         world_size=plan.world_size,
@@ -59,19 +77,19 @@ def report(
         num_steps=len(facts.steps),
         step_s=step_s,
         samples_per_s=throughput,
-        efficiency=_efficiency(facts, throughput, alone_samples_per_s),
+        efficiency=_efficiency(facts, throughput, result.alone_samples_per_s),
         sent_bytes_per_step=sent_bytes_per_step(trace, plan.batch_size),
-        bus_bandwidth_bytes_per_s=bus_bandwidth_bytes_per_s(plan, trace, cluster),
+        bus_bandwidth_bytes_per_s=bus_bandwidth_bytes_per_s(plan, trace, facts.cluster),
         time=facts.parts,
         peak_rss_bytes=max((usage.peak_rss_bytes for usage in trace.usage), default=0),
         worker_rss_bytes=_peak_rss_bytes(trace, "worker") or 0,
         server_rss_bytes=_peak_rss_bytes(trace, "server"),
         cpu_cores=_cpu_cores(trace),
-        final_loss=final_loss,
-        metrics=dict(metrics),
-        verdict=verdict(main),
-        causes=ranked_causes(facts, what_ifs or {}),
-        predicted=_predicted(plan, step_s.p50),
+        final_loss=result.final_loss,
+        metrics=dict(result.metrics),
+        verdict=verdict(main, prospect.outlook, program),
+        causes=ranked_causes(facts),
+        predicted=_predicted(plan, step_s.p50, prospect.predicted_time),
         ledger=dict(trace.ledger),
         next_command=main.next_command.replace("{file}", program),
     )
@@ -85,12 +103,13 @@ def _efficiency(facts: Facts, throughput: float, alone_samples_per_s: float | No
     return fmean(useful) / facts.step_s if facts.step_s > 0 else 1.0
 
 
-def _predicted(plan: Plan, measured_s: float) -> PredictedStep:
+def _predicted(plan: Plan, measured_s: float, time: TimeParts | None) -> PredictedStep:
     predicted = plan.predicted
     return PredictedStep(
         step_s=predicted.step_s,
         sent_bytes_per_step=predicted.sent_bytes_per_step,
         step_error=(predicted.step_s - measured_s) / measured_s if measured_s > 0 else 0.0,
+        time=time,
     )
 
 

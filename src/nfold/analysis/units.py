@@ -3,6 +3,7 @@
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "KB/s"), (1.0, "B/s"))
+_LINKS = ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
 _MINUTE, _HOUR = 60, 3600
 
 
@@ -19,6 +20,14 @@ def size(num_bytes: float) -> str:
 def rate(bytes_per_s: float) -> str:
     """`1.2e9` -> `1.20 GB/s`; powers of ten, as links are sold."""
     return _scaled(bytes_per_s, _RATES)
+
+
+def link_rate(bytes_per_s: float) -> str:
+    """`11.75e6` -> `94 Mbit/s`: links are sold in bits, and two digits are as good as they are measured."""
+    bits = 8 * bytes_per_s
+    factor, unit = next((pair for pair in _LINKS if bits >= 0.9995 * pair[0]), _LINKS[-1])
+    amount = bits / factor
+    return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.2g} {unit}"
 
 
 def percent(share: float) -> str:

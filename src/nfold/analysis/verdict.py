@@ -1,32 +1,111 @@
-"""Findings -> the one thing that holds a run back most, and what to type next."""
+"""Findings -> the one thing that holds a run back most, what to do about it, and what that would gain."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nfold.analysis.finding import Finding
-from nfold.core.report import Verdict
+from nfold.analysis.gains import ChangeKind, Outlook
+from nfold.analysis.stragglers import UNEVEN
+from nfold.analysis.units import count
+from nfold.core.report import Gain, Verdict, VerdictClass
 from nfold.errors import InternalError
+
+MOST_GAINS = 4
+"""More in one sentence are not read."""
+_CURES: dict[VerdictClass, tuple[ChangeKind, ...]] = {
+    "link": ("strategy", "servers", "bytes", "link", "fewer workers"),
+    "server": ("strategy", "servers", "bytes", "link"),
+    "transport": ("strategy", "servers", "bytes", "batch"),
+    "latency": ("strategy", "servers", "latency", "batch"),
+    "peer wait": ("node", "fewer workers", "strategy", "input"),
+    "compute": ("workers", "strategy"),
+    "input": ("input",),
+    "memory": (),
+    "small batch": ("batch", "strategy"),
+}
+"""Which changes have to do with a cause; the others are listed, but are no advice."""
 
 
 def main_finding(findings: Sequence[Finding]) -> Finding:
-    """Return the finding that is the verdict: memory that is nearly full, else what costs most.
+    """Return the finding that is the verdict: memory that is nearly full, else what would win most.
 
-    Memory comes first because it ends a run, where the others only slow it.
+    Memory comes first because it ends a run, where the others only slow it. Where computing costs most but is uneven,
+    the verdict is the worker that the others wait for: it is the part of computing that need not be.
 
     Raises:
         InternalError: none of them can be a verdict.
     """
-    candidates = [finding for finding in findings if finding.verdict]
+    candidates = sorted((each for each in findings if each.verdict), key=lambda each: -each.weight_s)
     if not candidates:
         raise InternalError("no finding can be the verdict: compute always should")
-    return next((finding for finding in candidates if finding.verdict == "memory"), candidates[0])
+    by_kind = {finding.verdict: finding for finding in reversed(candidates)}
+    top = by_kind.get("memory", candidates[0])
+    waited = by_kind.get("peer wait")
+    if top.verdict == "compute" and waited is not None and waited.weight_s >= UNEVEN * top.weight_s:
+        return waited
+    return top
 
 
-def verdict(finding: Finding) -> Verdict:
+def verdict(finding: Finding, outlook: Outlook | None, program: str) -> Verdict:
     """Return a finding as the verdict.
+
+    Args:
+        finding: what costs most.
+        outlook: what changes would win; None where nothing was simulated.
+        program: for commands, as a shell takes it.
 
     Raises:
         InternalError: it only explains another one.
     """
     if finding.verdict is None:
         raise InternalError(f"{finding.kind} cannot be the verdict")
-    return Verdict(kind=finding.verdict, place=finding.place, value=finding.value, unit=finding.unit, text=finding.text)
+    advice = _advice(finding, outlook)
+    return Verdict(
+        kind=finding.verdict,
+        place=finding.place,
+        value=finding.value,
+        unit=finding.unit,
+        text=f"{finding.head} {advice}".strip(),
+        sub_cause=finding.sub_cause,
+        advice=advice,
+        gains=tuple(_gain(tried.gain, program) for tried in outlook.tried) if outlook else (),
+        useful_workers=outlook.useful_workers if outlook else None,
+    )
+
+
+def cures(finding: Finding, outlook: Outlook) -> list[Gain]:
+    """Return the gains that have to do with a finding, the largest first, of each kind the best."""
+    kinds = _CURES[finding.verdict] if finding.verdict else ()
+    best: dict[str, Gain] = {}
+    for tried in outlook.tried:
+        if tried.kind in kinds:
+            best.setdefault(tried.kind, tried.gain)
+    return list(best.values())
+
+
+def _gain(gain: Gain, program: str) -> Gain:
+    return replace(gain, command=gain.command.replace("{file}", program))
+
+
+def _advice(finding: Finding, outlook: Outlook | None) -> str:
+    if outlook is None:
+        return finding.remedy
+    best = sorted(cures(finding, outlook)[:MOST_GAINS], key=lambda gain: gain.speedup)
+    if best:
+        return _sentence(best, outlook.useful_workers)
+    if finding.verdict == "compute":
+        return _sentence((), outlook.useful_workers) or "No change that was simulated wins 2 %."
+    return finding.remedy
+
+
+def _sentence(gains: Sequence[Gain], useful: int | None) -> str:
+    """`A would be 1.4x faster, B 1.8x, C 2.3x; more than 5 workers will not help.`"""
+    parts = [f"{gain.change} {'' if index else 'would be '}{_times(gain.speedup)}" for index, gain in enumerate(gains)]
+    first = ", ".join(part + (" faster" if not index else "") for index, part in enumerate(parts))
+    limit = f"more than {count(useful, 'worker')} will not help" if useful else ""
+    sentence = "; ".join(piece for piece in (first, limit) if piece)
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+
+
+def _times(speedup: float) -> str:
+    return f"{speedup:.0f}x" if speedup >= 10 else f"{speedup:.1f}x" if speedup >= 1.1 else f"{speedup:.2f}x"

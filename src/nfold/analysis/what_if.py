@@ -5,10 +5,14 @@ from dataclasses import dataclass, replace
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import Schedule, TaskKind
+from nfold.core.trace import StepTrace
 from nfold.simulation import simulate
 
 AS_PLANNED = "as planned"
 """Key of the step with all its causes."""
+NETWORK, LATENCY, EVEN_LOAD, OWN_CORES = "network", "latency", "peer wait", "shared cores"
+COMPUTE, INPUT, UPDATE = "compute", "input", "update"
+"""Keys of the step without one of them."""
 
 TaskSeconds = Mapping[tuple[int, int], float]
 
@@ -26,29 +30,25 @@ class Scenario:
     nodes: tuple[str, ...]
     threads: tuple[int, ...]
 
-    def step_s(self) -> float:
+    def play(self) -> StepTrace:
         """Simulate one step."""
-        trace = simulate(
+        return simulate(
             self.schedule,
             task_seconds=self.task_seconds,
             cluster=self.cluster,
             nodes=self.nodes,
             threads=self.threads,
         )
-        return max(trace.step_s)
 
 
-def what_if(
-    schedule: Schedule,
-    *,
-    task_seconds: TaskSeconds,
-    cluster: Cluster,
-    nodes: tuple[str, ...],
-    threads: tuple[int, ...],
-) -> dict[str, float]:
+def what_if(scenario: Scenario) -> dict[str, float]:
     """Return simulated step seconds as planned and without each cause; `causes` takes them as they are."""
-    scenario = Scenario(schedule=schedule, task_seconds=task_seconds, cluster=cluster, nodes=nodes, threads=threads)
-    return {name: change(scenario).step_s() for name, change in VARIANTS.items()}
+    as_planned_s = max(scenario.play().step_s)
+    found = {AS_PLANNED: as_planned_s}
+    for name, change in VARIANTS.items():
+        changed = change(scenario)
+        found[name] = as_planned_s if changed == scenario else max(changed.play().step_s)
+    return found
 
 
 def _without_network(scenario: Scenario) -> Scenario:
@@ -61,16 +61,16 @@ def _without_latency(scenario: Scenario) -> Scenario:
 
 
 def _with_even_load(scenario: Scenario) -> Scenario:
-    """Give every rank that computes the mean compute time of them all."""
+    """Let no rank that computes take longer than a typical one: the lower median, so of two the faster."""
     cluster, nodes = scenario.cluster, scenario.nodes
     kinds = _kinds(scenario.schedule)
     loads: dict[int, float] = {}
     for key, seconds in scenario.task_seconds.items():
         if kinds.get(key) in ("F", "B") and seconds > 0:
             loads[key[0]] = loads.get(key[0], 0.0) + seconds / cluster.node(nodes[key[0]]).speed
-    mean_s = sum(loads.values()) / max(1, len(loads))
+    typical_s = sorted(loads.values())[(len(loads) - 1) // 2] if loads else 0.0
     even = {
-        key: seconds * mean_s / loads[key[0]] if kinds.get(key) in ("F", "B") and seconds > 0 else seconds
+        key: seconds * min(1.0, typical_s / loads[key[0]]) if kinds.get(key) in ("F", "B") and seconds > 0 else seconds
         for key, seconds in scenario.task_seconds.items()
     }
     return replace(scenario, task_seconds=even)
@@ -80,10 +80,10 @@ def _with_own_cores(scenario: Scenario) -> Scenario:
     return _with_nodes(scenario, lambda node: replace(node, cores=_ANY_CORES, crowding=(1.0,)))
 
 
-def _without(kind: TaskKind) -> Callable[[Scenario], Scenario]:
+def _without(*without: TaskKind) -> Callable[[Scenario], Scenario]:
     def change(scenario: Scenario) -> Scenario:
         kinds = _kinds(scenario.schedule)
-        free = {key: 0.0 if kinds.get(key) == kind else value for key, value in scenario.task_seconds.items()}
+        free = {key: 0.0 if kinds.get(key) in without else value for key, value in scenario.task_seconds.items()}
         return replace(scenario, task_seconds=free)
 
     return change
@@ -110,12 +110,12 @@ def _kinds(schedule: Schedule) -> dict[tuple[int, int], TaskKind]:
 
 
 VARIANTS: dict[str, Callable[[Scenario], Scenario]] = {
-    AS_PLANNED: lambda scenario: scenario,
-    "network": _without_network,
-    "latency": _without_latency,
-    "peer wait": _with_even_load,
-    "shared cores": _with_own_cores,
-    "input": _without("LOAD"),
-    "update": _without("UPDATE"),
+    NETWORK: _without_network,
+    LATENCY: _without_latency,
+    EVEN_LOAD: _with_even_load,
+    OWN_CORES: _with_own_cores,
+    COMPUTE: _without("F", "B"),
+    INPUT: _without("LOAD"),
+    UPDATE: _without("UPDATE"),
 }
 """What is taken away, by the name under which `causes` looks for it."""

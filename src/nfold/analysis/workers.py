@@ -1,18 +1,18 @@
-"""What holds the workers themselves back: compute, shared cores, a slower peer, input, memory, or fixed costs."""
+"""What holds all workers back alike: compute, shared cores, input, memory, or fixed costs."""
 
-from statistics import fmean
+from statistics import median
 
-from nfold.analysis.breakdown import peer_waits
 from nfold.analysis.facts import CoreUse, Facts
 from nfold.analysis.finding import Finding
+from nfold.analysis.stragglers import typical_compute_s
 from nfold.analysis.units import count, percent, seconds, size
 
 _ALMOST_FULL = 0.9
 
 
 def compute(facts: Facts) -> Finding:
-    """Return what forward and backward take, and whether more ranks could share them."""
-    use, lost_s = facts.cores[0], facts.parts.compute_s
+    """Return what forward and backward take on a typical worker, and whether more ranks could share them."""
+    use, lost_s = facts.cores[0], typical_compute_s(facts)
     share = lost_s / facts.step_s if facts.step_s else 0.0
     place = use.node.name if len(facts.cores) == 1 else "all nodes"
     of_step = f"{percent(share)} of each step ({seconds(lost_s)} of {seconds(facts.step_s)})"
@@ -24,8 +24,9 @@ def compute(facts: Facts) -> Finding:
         value=100 * share,
         unit="%",
         evidence=f"forward and backward are {of_step}",
-        text=f"Compute: {_who_computes(facts)} {of_step}. {_what_helps(facts, use)}",
-        next_command=f"nfold compare {{file}} -n {_other_sizes(facts, use)}",
+        head=f"Compute: {_who_computes(facts)} {of_step}.",
+        remedy=_what_helps(facts, use),
+        next_command=_other_size(facts, use),
     )
 
 
@@ -44,34 +45,9 @@ def shared_cores(facts: Facts) -> Finding | None:
     )
 
 
-def peer_wait(facts: Facts) -> Finding | None:
-    """Return the rank that the others wait for; None when nobody waits."""
-    lost_s = facts.parts.peer_wait_s
-    if lost_s <= 0:
-        return None
-    rank, share = _last_one(facts)
-    node = facts.plan.nodes[rank]
-    own, others = _busy_s(facts, rank), fmean(_busy_s(facts, other) for other in range(facts.plan.workers))
-    evidence = (
-        f"rank {rank} comes last in {percent(share)} of the steps; it works {seconds(own)} a step, "
-        f"a worker on average {seconds(others)}"
-    )
-    return Finding(
-        kind="peer wait",
-        verdict="peer wait",
-        place=f"rank {rank} on {node}",
-        lost_s=lost_s,
-        value=lost_s * 1e3,
-        evidence=evidence,
-        text=f"Waiting for rank {rank}: a worker waits {seconds(lost_s)} of each {seconds(facts.step_s)} for slower "
-        f"ones, and {evidence}. See what else runs on {node}, or leave it out.",
-        next_command=f"nfold compare {{file}} -n {max(1, facts.plan.workers - 1)},{facts.plan.workers}",
-    )
-
-
 def reading(facts: Facts) -> Finding | None:
     """Return what waiting for data takes; None when it takes nothing."""
-    lost_s = facts.parts.input_s
+    lost_s = median(facts.mean_s(rank, "input_s") for rank in range(facts.plan.workers))
     if lost_s <= 0:
         return None
     per_sample_s = lost_s * facts.plan.workers / max(1, facts.plan.batch_size)
@@ -83,7 +59,8 @@ def reading(facts: Facts) -> Finding | None:
         lost_s=lost_s,
         value=lost_s * 1e3,
         evidence=evidence,
-        text=f"Input: {evidence}. Make the dataset's items cheaper: decode once and keep them, or store them decoded.",
+        head=f"Input: {evidence}.",
+        remedy="Make the dataset's items cheaper: decode once and keep them, or store them decoded.",
         next_command="nfold train {file} -n 1 --steps 20",
     )
 
@@ -104,14 +81,12 @@ def fixed_costs(facts: Facts) -> list[Finding]:
 
 def memory(facts: Facts) -> Finding | None:
     """Return the node that is nearly out of memory; None when there is room."""
-    used: dict[str, int] = {}
-    for usage in facts.trace.usage:
-        used[usage.node] = used.get(usage.node, 0) + usage.peak_rss_bytes
+    used = _resident_bytes(facts)
     limits = {name: facts.cluster.node(name).memory_bytes for name in used}
     name = max(used, key=lambda name: used[name] / max(1, limits[name]), default=None)
     if name is None or used[name] <= _ALMOST_FULL * limits[name]:
         return None
-    share, ranks = used[name] / max(1, limits[name]), sum(usage.node == name for usage in facts.trace.usage)
+    share, ranks = used[name] / max(1, limits[name]), facts.plan.nodes.count(name)
     evidence = f"{count(ranks, 'rank')} peak at {size(used[name])}, {percent(share)} of {name}'s {size(limits[name])}"
     return Finding(
         kind="memory",
@@ -121,10 +96,22 @@ def memory(facts: Facts) -> Finding | None:
         value=100 * share,
         unit="%",
         evidence=evidence,
-        text=f"Memory: {evidence}. A little more and the machine swaps or kills a rank: use more chunks (--chunks) "
-        "or fewer ranks per machine.",
+        head=f"Memory: {evidence}. A little more and the machine swaps or kills a rank.",
+        remedy="Use more chunks (--chunks) or fewer ranks per machine.",
+        node=name,
         next_command=f"nfold train {{file}} -n {facts.plan.workers} --chunks {2 * facts.plan.chunks}",
     )
+
+
+def _resident_bytes(facts: Facts) -> dict[str, int]:
+    """Peak memory of all ranks of each node; samples and the kernel's own peak may each miss what the other sees."""
+    peaks = {(usage.node, usage.rank): usage.peak_rss_bytes for usage in facts.trace.usage}
+    for load in facts.loads.values():
+        peaks[load.node, load.rank] = max(load.peak_rss_bytes, peaks.get((load.node, load.rank), 0))
+    used: dict[str, int] = {}
+    for (node, _), peak in peaks.items():
+        used[node] = used.get(node, 0) + peak
+    return used
 
 
 def _small_batch(facts: Facts, lost_s: float) -> Finding:
@@ -140,8 +127,8 @@ def _small_batch(facts: Facts, lost_s: float) -> Finding:
         value=each,
         unit="samples",
         evidence=evidence,
-        text=f"Small batch: with {each:g} samples per worker {evidence}. A larger batch_size would spread them over "
-        "more samples; more workers would not help.",
+        head=f"Small batch: with {each:g} samples per worker {evidence}.",
+        remedy="A larger batch_size would spread them over more samples; more workers would not help.",
         next_command=f"nfold compare {{file}} -n 1,{max(2, facts.plan.workers)}",
     )
 
@@ -166,26 +153,13 @@ def _what_helps(facts: Facts, use: CoreUse) -> str:
     return f"More ranks on {machines} will not help; {another} would."
 
 
-def _other_sizes(facts: Facts, use: CoreUse) -> str:
+def _other_size(facts: Facts, use: CoreUse) -> str:
+    """The comparison with a size that the run's own numbers suggest; with one worker, where nothing suggests any."""
     workers = facts.plan.workers
     if use.idle_cores >= 1:
-        return f"{workers},{workers + int(use.idle_cores)}"
-    if use.threads > use.num_ranks:
-        return f"{workers},{int(use.node.cores)}"
-    return f"1,{max(2, workers)}"
-
-
-def _last_one(facts: Facts) -> tuple[int, float]:
-    """Return the rank that waits least most often, and in which share of the steps."""
-    last: dict[int, int] = {}
-    for step in facts.steps:
-        waits = peer_waits(step)
-        rank = step[waits.index(min(waits))].rank
-        last[rank] = last.get(rank, 0) + 1
-    rank = max(last, key=lambda rank: last[rank])
-    return rank, last[rank] / len(facts.steps)
-
-
-def _busy_s(facts: Facts, rank: int) -> float:
-    own = [parts for step in facts.steps for parts in step if parts.rank == rank]
-    return fmean(parts.step_s - parts.communication_s for parts in own) if own else 0.0
+        other = workers + int(use.idle_cores)
+    elif use.threads > use.num_ranks:
+        other = int(use.node.cores)
+    else:
+        other = 2 if workers == 1 else 1
+    return f"nfold compare {{file}} -n {min(workers, other)},{max(workers, other)}"

@@ -59,6 +59,9 @@ class Verdict:
     says it all."""
     advice: str = ""
     gains: tuple[Gain, ...] = ()
+    """Everything that was simulated and wins at least 2 %, the largest first."""
+    useful_workers: int | None = None
+    """More workers than these, on nodes like those in use, gain less than 2 %; None where no such number was found."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +87,9 @@ class PredictedStep:
     sent_bytes_per_step: int
     step_error: float
     """(predicted - measured) / measured."""
+    time: TimeParts | None = None
+    """The parts of the predicted step, beside `Report.time`: where a wrong prediction is wrong. None where the run's
+    profiles are not known any more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,140 @@
+"""Changes of a planning question that a person could make: another strategy, a faster link, one node more or less."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.plan import Plan
+from nfold.planning.asynchronous import ASYNCHRONOUS
+from nfold.planning.facts import Facts as Question
+from nfold.planning.search import simulate_proposal
+from nfold.planning.strategies import STRATEGIES, Strategy, named
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A run as it is: its plan, and a question that simulates like it."""
+
+    plan: Plan
+    question: Question
+    step_s: float
+    """Simulated, as it is."""
+
+
+def proposed_s(question: Question, strategy: Strategy, only: int | None = None) -> float | None:
+    """Return the step seconds of the best proposal of a strategy; None where it cannot be used.
+
+    Args:
+        question: what to plan.
+        strategy: that proposes.
+        only: the number of the one proposal to look at, if there are so many.
+    """
+    if strategy.accepts(question):
+        return None
+    proposals = list(strategy.propose(question))
+    tried = proposals[only : only + 1] if only is not None and only < len(proposals) else proposals
+    return min(simulate_proposal(question, strategy.name, each).predicted.step_s for each in tried)
+
+
+def number_of_proposal(case: Case) -> int | None:
+    """Return which proposal of its strategy the run's plan is; None where it is none of them any more."""
+    question = replace(case.question, chunks=case.plan.chunks)
+    strategy = named(case.plan.strategy)
+    if strategy.accepts(question):
+        return None
+    proposals = [each.reductions for each in strategy.propose(question)]
+    return proposals.index(case.plan.reductions) if case.plan.reductions in proposals else None
+
+
+def with_workers(case: Case, workers: int) -> Question:
+    """Return the question with the first workers alone, or with more of them on nodes like those in use.
+
+    On one machine more workers share it; on several each new one brings a node.
+    """
+    plan, question = case.plan, case.question
+    placed, servers = list(plan.nodes[: plan.workers]), plan.nodes[plan.workers : plan.world_size]
+    cluster = question.cluster
+    while len(placed) < workers:
+        node = cluster.node(placed[len(placed) % plan.workers])
+        if len(set(plan.nodes)) > 1:
+            node = replace(_typical(case), name=f"{node.name}/{len(placed)}")
+            cluster = Cluster(nodes=(*cluster.nodes, node))
+        placed.append(node.name)
+    return replace(
+        question,
+        cluster=cluster,
+        nodes=(*placed[:workers], *servers),
+        workers=workers,
+        servers=min(plan.servers, workers),
+        chunks=_chunks(plan, workers),
+    )
+
+
+def with_servers(case: Case, servers: int) -> Question:
+    """Return the question with so many dedicated servers, new ones on hosts like the first's."""
+    plan, cluster = case.plan, case.question.cluster
+    placed = list(plan.nodes[: plan.world_size])[: plan.workers + servers]
+    like = cluster.node(plan.nodes[plan.workers] if plan.servers else _typical(case).name)
+    while len(placed) < plan.workers + servers:
+        node = replace(like, name=f"{like.name}/{len(placed)}")
+        cluster = Cluster(nodes=(*cluster.nodes, node))
+        placed.append(node.name)
+    return replace(case.question, cluster=cluster, nodes=tuple(placed), servers=servers, chunks=plan.chunks)
+
+
+def without_node(case: Case, name: str) -> Question | None:
+    """Return the question without the workers of a node; None where none would be left or a server lives there."""
+    plan = case.plan
+    placed = [node for node in plan.nodes[: plan.workers] if node != name]
+    servers = plan.nodes[plan.workers : plan.world_size]
+    if not placed or len(placed) == plan.workers or name in servers:
+        return None
+    return replace(
+        case.question,
+        nodes=(*placed, *servers),
+        workers=len(placed),
+        servers=min(plan.servers, len(placed)),
+        chunks=_chunks(plan, len(placed)),
+    )
+
+
+def with_nodes(question: Question, change: Callable[[Node], Node]) -> Question:
+    """Return the question with every node changed."""
+    return replace(question, cluster=Cluster(nodes=tuple(change(node) for node in question.cluster.nodes)))
+
+
+def with_link(question: Question, name: str, bytes_per_s: float) -> Question:
+    """Return the question with a node's link at least so fast in both directions, as links are bought."""
+
+    def change(node: Node) -> Node:
+        if node.name != name:
+            return node
+        return replace(node, uplink=_at_least(node.uplink, bytes_per_s), downlink=_at_least(node.downlink, bytes_per_s))
+
+    return with_nodes(question, change)
+
+
+def others(case: Case) -> list[Strategy]:
+    """Return the strategies that the run did not use and that wait for every gradient as it did.
+
+    An asynchronous one does not take the same steps, so its step time does not compare.
+    """
+    left_out = {case.plan.strategy, "single", *ASYNCHRONOUS}
+    return [strategy for strategy in STRATEGIES if strategy.name not in left_out]
+
+
+def _typical(case: Case) -> Node:
+    """A worker's node of median speed."""
+    nodes = [case.question.cluster.node(name) for name in dict.fromkeys(case.plan.nodes[: case.plan.workers])]
+    return sorted(nodes, key=lambda node: (node.speed, -nodes.index(node)))[len(nodes) // 2]
+
+
+def _at_least(channel: Channel | None, bytes_per_s: float) -> Channel | None:
+    if channel is None or channel.bandwidth_bytes_per_s >= bytes_per_s:
+        return channel
+    return replace(channel, bandwidth_bytes_per_s=bytes_per_s)
+
+
+def _chunks(plan: Plan, workers: int) -> int:
+    """As many as the plan has or a few more, so that every worker gets equally many."""
+    return -(-plan.chunks // workers) * workers

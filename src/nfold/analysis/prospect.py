@@ -1,0 +1,73 @@
+"""A run and the question that it was planned from -> the run simulated again: as it was, and as it could be.
+
+question   --simulate-->  what was predicted, part by part
+  + what the run measured
+calibrated --simulate-->  as it was; without each cause; with each change that a person could make
+"""
+
+from dataclasses import dataclass, replace
+
+from nfold.analysis.calibrate import calibrated
+from nfold.analysis.causes import findings
+from nfold.analysis.changes import Case
+from nfold.analysis.communication import communication, limiting_links
+from nfold.analysis.facts import Facts
+from nfold.analysis.gains import Outlook, outlook
+from nfold.analysis.playback import Playback, play_back
+from nfold.analysis.simulated import simulated_time
+from nfold.analysis.verdict import main_finding
+from nfold.analysis.what_if import what_if
+from nfold.core.report import TimeParts
+from nfold.planning.facts import Facts as Question
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prospect:
+    """A run's facts, completed by what was simulated."""
+
+    facts: Facts
+    outlook: Outlook | None = None
+    predicted_time: TimeParts | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Again:
+    """A run simulated again."""
+
+    facts: Facts
+    """With what-ifs."""
+    question: Question
+    """That simulates like the run."""
+    planned: Playback
+    """What was promised."""
+    as_it_was: Playback
+
+
+def look_ahead(facts: Facts, question: Question) -> Prospect:
+    """Simulate a run again, as it was and as it could be.
+
+    An asynchronous run plays no schedule, so only its measurements speak.
+
+    Args:
+        facts: of the run, without what-ifs.
+        question: what it was planned from.
+    """
+    if facts.plan.asynchrony is not None:
+        return Prospect(facts=facts)
+    again = look_back(facts, question)
+    found = findings(again.facts)
+    case = Case(plan=facts.plan, question=again.question, step_s=again.as_it_was.step_s)
+    return Prospect(
+        facts=again.facts,
+        outlook=outlook(case, found, main_finding(found), again.as_it_was.num_tasks),
+        predicted_time=simulated_time(again.planned.trace, facts.plan.workers),
+    )
+
+
+def look_back(facts: Facts, question: Question) -> Again:
+    """Simulate a run again as it was, and without each cause; the facts that come back say so."""
+    planned = play_back(facts.plan, question)
+    resembling = calibrated(facts, question, planned, limiting_links(facts, communication(facts)))
+    as_it_was = play_back(facts.plan, resembling)
+    judged = replace(facts, what_ifs=what_if(as_it_was.scenario))
+    return Again(facts=judged, question=resembling, planned=planned, as_it_was=as_it_was)

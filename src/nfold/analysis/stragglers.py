@@ -1,0 +1,183 @@
+"""The worker that the others wait for, what that costs, and why it is slow.
+
+In a synchronous step everybody waits for the last worker. What it works longer than a typical one is what the step
+loses to it; the rest of its work every worker has too. The reason is looked for where its excess is, and in what its
+node did meanwhile; the first that applies speaks:
+
+    input               most of the excess is waiting for data
+    more samples        it has > 1.1 times the samples of a typical worker, and is no slower a sample
+    quota               it was ready to run, but throttled > 0.1 of the time
+    steal               the hypervisor took > 0.1 of a core
+    neighbours          other programs took > 0.25 of a core more than on the others' nodes
+    slower processor    nothing else: it had its processors for itself and took longer
+"""
+
+from dataclasses import dataclass
+from statistics import median
+
+from nfold.analysis.breakdown import WorkerStep, peer_waits
+from nfold.analysis.facts import Facts
+from nfold.analysis.finding import Finding
+from nfold.analysis.units import percent, seconds
+from nfold.core.trace import StepParts
+
+UNEVEN = 0.25
+"""Of a typical worker's work: equal ranks on a shared machine differ by about a tenth, so a quarter is no accident, and
+making it even costs nothing, where computing faster does."""
+_HALF = 0.5
+_MORE_SAMPLES = 1.1
+_THROTTLED = 0.1
+_STOLEN_CORES = 0.1
+_NEIGHBOUR_CORES = 0.25
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Straggler:
+    """The worker that comes last most often, against the typical other one; seconds per step."""
+
+    rank: int
+    share: float
+    """Of the steps in which it is the last."""
+    busy_s: float
+    typical_s: float
+    excess_s: float
+    """What each step loses to whoever is last."""
+
+
+def peer_wait(facts: Facts) -> Finding | None:
+    """Return the rank that the others wait for; None when nobody waits."""
+    straggler = find_straggler(facts)
+    if straggler is None or straggler.excess_s <= 0:
+        return None
+    rank, lost_s = straggler.rank, straggler.excess_s
+    node = facts.plan.nodes[rank]
+    why, advice, because = _why(facts, straggler)
+    works = f"it works {seconds(straggler.busy_s)} a step, a typical worker {seconds(straggler.typical_s)}"
+    evidence = f"rank {rank} comes last in {percent(straggler.share)} of the steps; {works}: {because}"
+    return Finding(
+        kind="peer wait",
+        verdict="peer wait",
+        sub_cause=why,
+        place=f"rank {rank} on {node}",
+        lost_s=lost_s,
+        value=lost_s * 1e3,
+        evidence=evidence,
+        head=f"Waiting for rank {rank} on {node} ({why}): the others wait {seconds(lost_s)} of each "
+        f"{seconds(facts.step_s)}, and {evidence}.",
+        remedy=advice,
+        next_command=f"nfold compare {{file}} -n {max(1, facts.plan.workers - 1)},{facts.plan.workers}",
+        node=node,
+    )
+
+
+def find_straggler(facts: Facts) -> Straggler | None:
+    """Return the worker that is last most often; None where one works alone."""
+    if facts.plan.workers < 2:
+        return None
+    last = [_last(step) for step in facts.steps]
+    rank = max(sorted(set(last)), key=last.count)
+    others = [other for other in range(facts.plan.workers) if other != rank]
+    return Straggler(
+        rank=rank,
+        share=last.count(rank) / len(last),
+        busy_s=_busy_s(facts, rank),
+        typical_s=median(_busy_s(facts, other) for other in others),
+        excess_s=sum(map(_excess_s, facts.steps)) / len(facts.steps),
+    )
+
+
+def typical_compute_s(facts: Facts) -> float:
+    """Return the compute seconds of a worker that nobody waits for, mean over the steps.
+
+    The lower median: of two workers the faster one, since what the slower one needs beyond it is waited for.
+    """
+    per_step = [sorted(parts.compute_s for parts in step) for step in facts.steps]
+    return sum(own[(len(own) - 1) // 2] for own in per_step) / len(per_step)
+
+
+def _last(step: WorkerStep) -> int:
+    waits = peer_waits(step)
+    return step[waits.index(min(waits))].rank
+
+
+def _excess_s(step: WorkerStep) -> float:
+    """What the last worker of a step works longer than the typical other one."""
+    last = _last(step)
+    own = next(_work_s(parts) for parts in step if parts.rank == last)
+    others = [_work_s(parts) for parts in step if parts.rank != last]
+    return max(0.0, own - median(others)) if others else 0.0
+
+
+def _work_s(parts: StepParts) -> float:
+    return parts.step_s - parts.communication_s
+
+
+def _busy_s(facts: Facts, rank: int) -> float:
+    return facts.mean_s(rank, "step_s") - facts.mean_s(rank, "communication_s")
+
+
+def _why(facts: Facts, straggler: Straggler) -> tuple[str, str, str]:
+    """Return the sub-cause, what to do about it, and the numbers behind it."""
+    for rule in (_own_input, _more_samples, _quota, _steal, _neighbours):
+        found = rule(facts, straggler)
+        if found is not None:
+            return found
+    watched = straggler.rank in facts.loads
+    known = "nothing else took its processors" if watched else "its processors were not watched"
+    node = facts.plan.nodes[straggler.rank]
+    return "slower processor", f"Give {node} fewer chunks, or leave it out.", f"{known}, and they took longer"
+
+
+def _own_input(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
+    own, typical = _own_and_typical(facts, straggler.rank, "input_s")
+    if own - typical <= _HALF * (straggler.busy_s - straggler.typical_s):
+        return None
+    numbers = f"it waits {seconds(own)} for data, the others {seconds(typical)}"
+    return "input", "Bring its data nearer, or make the dataset's items cheaper there.", numbers
+
+
+def _more_samples(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
+    own, typical = _own_and_typical(facts, straggler.rank, "samples")
+    if typical <= 0 or own <= _MORE_SAMPLES * typical:
+        return None
+    own_s, typical_s = _own_and_typical(facts, straggler.rank, "compute_s")
+    if own_s / own > _MORE_SAMPLES * typical_s / typical:
+        return None
+    return (
+        "more samples",
+        "Use a number of chunks that the workers can share equally (--chunks).",
+        (f"it has {own:.0f} samples a step, the others {typical:.0f}"),
+    )
+
+
+def _quota(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
+    load = facts.loads.get(straggler.rank)
+    if load is None or load.throttled_share <= _THROTTLED:
+        return None
+    cores = facts.cluster.node(load.node).cores
+    numbers = f"it is held back by its processor limit {percent(load.throttled_share)} of the time"
+    return "quota", f"Raise the limit of {load.node} ({cores:g} cores), or give it fewer chunks.", numbers
+
+
+def _steal(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
+    load = facts.loads.get(straggler.rank)
+    if load is None or load.steal_cores <= _STOLEN_CORES:
+        return None
+    numbers = f"the hypervisor takes {load.steal_cores:.1f} cores from {load.node}"
+    return "steal", f"Move {load.node} to a host that is not shared, or leave it out.", numbers
+
+
+def _neighbours(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
+    load = facts.loads.get(straggler.rank)
+    if load is None:
+        return None
+    others = [other.neighbour_cores for other in facts.loads.values() if other.node != load.node]
+    if load.neighbour_cores - (median(others) if others else 0.0) <= _NEIGHBOUR_CORES:
+        return None
+    numbers = f"other programs take {load.neighbour_cores:.1f} cores of {load.node}"
+    return "neighbours", f"See what else runs on {load.node}, or leave it out.", numbers
+
+
+def _own_and_typical(facts: Facts, rank: int, part: str) -> tuple[float, float]:
+    others = [facts.mean_s(other, part) for other in range(facts.plan.workers) if other != rank]
+    return facts.mean_s(rank, part), median(others)

@@ -1,0 +1,276 @@
+"""Runs with a cause put into them: a simulated cluster is made slow somewhere, and a trace is written as if measured.
+
+    believed cluster --plan--> what was promised                      the report sees this
+    true cluster     --simulate, a few steps with jitter--> spans --> trace as real ranks write it
+                                                                      the report sees this
+
+What a real trace lacks is taken away: receives carry no bytes, and a send is over when the kernel has taken its bytes,
+before they are gone.
+"""
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from grids import chain, profile
+
+from nfold.analysis.causes import findings
+from nfold.analysis.facts import gather
+from nfold.analysis.playback import play_back
+from nfold.analysis.prospect import look_back
+from nfold.analysis.report import Result, report
+from nfold.analysis.simulated import parts_of
+from nfold.analysis.verdict import main_finding, verdict
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.placement import chunk_sizes
+from nfold.core.plan import Plan
+from nfold.core.profile import Timing
+from nfold.core.report import Report, Verdict
+from nfold.core.trace import RankUsage, ReductionParts, Span, StepParts, StepTrace, SystemSample, Trace
+from nfold.planning.facts import Facts
+from nfold.planning.search import simulate_proposal
+from nfold.planning.strategies import named
+
+MBIT = 1e6 / 8
+KERNEL_BYTES = 128 << 10
+"""What a socket's buffer takes of a message that has not left."""
+NUM_STEPS, NUM_SIMULATED = 12, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Injected:
+    """A run of a model on nodes n0, n1, .., one rank each, servers last."""
+
+    strategy: str = "ring"
+    workers: int = 4
+    servers: int = 0
+    megabytes: float = 4.0
+    seconds_per_sample: float = 1e-3
+    """Forward; backward takes twice as long."""
+    batch_size: int = 32
+    chunks: int | None = None
+    mbit: float = 200.0
+    latency_s: float = 1e-4
+    cpu_s_per_byte: float = 1e-10
+    update_s: float = 1e-3
+    cores: float = 1.0
+    links: dict[str, float] = field(default_factory=dict)
+    """`n2 uplink` -> Mbit/s, known before the run."""
+    degraded: dict[str, float] = field(default_factory=dict)
+    """The same, but it happened after the links were probed."""
+    speeds: dict[str, float] = field(default_factory=dict)
+    """Node -> relative speed, found out by the run."""
+    input_s: dict[int, float] = field(default_factory=dict)
+    """Rank -> seconds that it waits for data in each step."""
+    samples: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Node -> fields of SystemSample, per second."""
+    server_update_s: float | None = None
+    rss_bytes: int = 100 << 20
+    memory_bytes: int = 1 << 30
+    probe_error: float = 0.03
+    seed: int = 0
+
+    def report(self) -> Report:
+        question = self._question(self._cluster(self.links, {}, self.probe_error))
+        planned = self._plan(question)
+        trace = self._trace(planned)
+        return report(planned, trace, question.cluster, Result(program="my run.py"), question=question, skip=2)
+
+    def verdict(self) -> Verdict:
+        """What the report would say, without the time that it takes to simulate changes."""
+        question = self._question(self._cluster(self.links, {}, self.probe_error))
+        planned = self._plan(question)
+        facts = gather(planned, self._trace(planned), question.cluster, 2)
+        return verdict(main_finding(findings(look_back(facts, question).facts)), None, "my.py")
+
+    @property
+    def world_size(self) -> int:
+        return self.workers + self.servers
+
+    def _cluster(self, links: dict[str, float], speeds: dict[str, float], error: float) -> Cluster:
+        dice = random.Random(self.seed)
+
+        def channel(place: str) -> Channel:
+            speed = links.get(place, self.mbit) * MBIT * (1 + dice.uniform(-error, error))
+            return Channel(
+                latency_s=self.latency_s / 2,
+                bandwidth_bytes_per_s=speed,
+                origin="measured",
+                cpu_s_per_byte=self.cpu_s_per_byte,
+            )
+
+        return Cluster(
+            nodes=tuple(
+                Node(
+                    name=name,
+                    cores=self.cores,
+                    memory_bytes=self.memory_bytes,
+                    speed=speeds.get(name, 1.0),
+                    local=Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="measured"),
+                    uplink=channel(f"{name} uplink"),
+                    downlink=channel(f"{name} downlink"),
+                )
+                for name in self._nodes
+            )
+        )
+
+    @property
+    def _nodes(self) -> tuple[str, ...]:
+        return tuple(f"n{rank}" for rank in range(self.world_size))
+
+    def _question(self, cluster: Cluster) -> Facts:
+        elements = int(self.megabytes * (1 << 20) / 4 / 4)
+        graph = chain(elements, elements, elements, elements)
+        update = Timing(median_s=self.update_s, spread_s=0.0, repeats=1)
+        return Facts(
+            graph=graph,
+            profiles={1: profile(graph, self.seconds_per_sample, update=update)},
+            cluster=cluster,
+            nodes=self._nodes,
+            workers=self.workers,
+            servers=self.servers,
+            batch_size=self.batch_size,
+            chunks=self.chunks,
+        )
+
+    def _plan(self, question: Facts) -> Plan:
+        """The first proposal: `planning.plan` would simulate every other strategy too."""
+        proposal = next(iter(named(self.strategy).propose(question)))
+        candidate = simulate_proposal(question, self.strategy, proposal)
+        return Plan(
+            strategy=self.strategy,
+            chunks=proposal.placement.num_chunks,
+            batch_size=self.batch_size,
+            workers=self.workers,
+            servers=self.servers,
+            nodes=self._nodes,
+            threads=candidate.threads,
+            placement=proposal.placement,
+            reductions=proposal.reductions,
+            loads_s=candidate.loads_s,
+            predicted=candidate.predicted,
+        )
+
+    def _trace(self, planned: Plan) -> Trace:
+        dice = random.Random(self.seed + 1)
+        truth = self._cluster({**self.links, **self.degraded}, self.speeds, 0.0)
+        steps = [self._true_step(planned, truth, dice) for _ in range(NUM_SIMULATED)]
+        parts: list[StepParts] = []
+        for step in range(NUM_STEPS):
+            parts.extend(self._parts(planned, steps[step % NUM_SIMULATED], step))
+        shown = tuple(replace(_as_measured(step, self), step=3 + index) for index, step in enumerate(steps))
+        usage = tuple(
+            RankUsage(
+                rank=rank,
+                node=self._nodes[rank],
+                role="worker" if rank < self.workers else "server",
+                peak_rss_bytes=self.rss_bytes,
+                cpu_s=1.0,
+                wall_s=10.0,
+            )
+            for rank in range(self.world_size)
+        )
+        return Trace(
+            parts=tuple(parts),
+            steps=shown,
+            usage=usage,
+            reductions=tuple(_reductions(shown)),
+            samples=tuple(self._sample(rank, parts) for rank in range(self.world_size)),
+        )
+
+    def _true_step(self, planned: Plan, truth: Cluster, dice: random.Random) -> StepTrace:
+        """One step on the true cluster, each node a little faster or slower than it is."""
+        jittered = Cluster(
+            nodes=tuple(replace(node, speed=node.speed * dice.uniform(0.96, 1.04)) for node in truth.nodes)
+        )
+        question = self._question(jittered)
+        if self.server_update_s is not None:
+            update = Timing(median_s=self.server_update_s, spread_s=0.0, repeats=1)
+            question = replace(question, profiles={1: replace(question.profiles[1], update=update)})
+        return play_back(planned, question).trace
+
+    def _parts(self, planned: Plan, truth: StepTrace, step: int) -> list[StepParts]:
+        """A rank that waits for data comes that much later; the others wait for it."""
+        owners = next(iter(planned.placement.owners.values()))
+        sizes = chunk_sizes(self.batch_size, planned.chunks)
+        samples = [
+            sum(size for size, owner in zip(sizes, owners, strict=True) if owner == rank)
+            for rank in range(self.world_size)
+        ]
+        latest = max(self.input_s.values(), default=0.0)
+        late = [self.input_s.get(rank, 0.0) for rank in range(self.world_size)]
+        found = []
+        for parts, own in zip(parts_of(truth, samples), late, strict=True):
+            is_server = parts.rank >= self.workers
+            found.append(
+                replace(
+                    parts,
+                    step=step,
+                    step_s=parts.step_s + latest,
+                    input_s=own,
+                    communication_s=parts.communication_s + latest - own,
+                    update_s=0.0 if is_server else parts.update_s,
+                    other_s=parts.update_s if is_server else 0.0,
+                )
+            )
+        return found
+
+    def _sample(self, rank: int, parts: list[StepParts]) -> SystemSample:
+        own = [each for each in parts if each.rank == rank]
+        span_s = sum(each.step_s for each in own)
+        moved = 2 * sum(each.sent_bytes for each in own)
+        given: dict[str, Any] = {
+            "compute_cpu_s": sum(each.compute_s + each.update_s for each in own),
+            "communication_cpu_s": moved * self.cpu_s_per_byte / 2,
+            "throttled_s": 0.0,
+            "steal_s": 0.0,
+            "neighbours_cpu_s": 0.0,
+            "rss_bytes": self.rss_bytes,
+        }
+        per_second = self.samples.get(self._nodes[rank], {})
+        return SystemSample(
+            rank=rank,
+            node=self._nodes[rank],
+            at_s=span_s,
+            span_s=span_s,
+            sent_bytes=sum(each.sent_bytes for each in own),
+            received_bytes=sum(each.sent_bytes for each in own),
+            disk_bytes=0,
+            **{**given, **{name: value * span_s for name, value in per_second.items()}},
+        )
+
+
+def _as_measured(step: StepTrace, injected: Injected) -> StepTrace:
+    """As real ranks note it."""
+    early_s = KERNEL_BYTES / (injected.mbit * MBIT)
+    return replace(step, origin="measured", spans=tuple(_noted(span, early_s) for span in step.spans))
+
+
+def _noted(span: Span, early_s: float) -> Span:
+    if span.kind == "RECV":
+        return replace(span, payload_bytes=0)
+    if span.kind == "SEND":
+        return replace(span, end_s=max(span.start_s + 1e-5, span.end_s - early_s))
+    return span
+
+
+def _reductions(steps: tuple[StepTrace, ...]) -> list[ReductionParts]:
+    found = []
+    for step in steps:
+        groups: dict[tuple[int, str], list[Span]] = {}
+        for span in step.spans:
+            if span.reduction and span.kind in ("SEND", "RECV"):
+                groups.setdefault((span.rank, span.reduction), []).append(span)
+        for (rank, name), spans in groups.items():
+            begin = min((span.start_s for span in spans if span.kind == "SEND"), default=0.0)
+            found.append(
+                ReductionParts(
+                    step=step.step,
+                    rank=rank,
+                    reduction=name,
+                    queue_s=0.0,
+                    duration_s=max(span.end_s for span in spans) - begin,
+                    sent_bytes=sum(span.payload_bytes for span in spans if span.kind == "SEND"),
+                )
+            )
+    return found
