@@ -1,0 +1,362 @@
+"""One rank of an asynchronous plan: a worker, a shard's server, or both, built of what a synchronous rank is made of.
+
+The worker computes a ticket with the cells and the engine of every other plan, from a schedule of its own in which it
+owns all chunks; those that are not the ticket's have no samples, so they are skipped.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from nfold.capture.building import build_model
+from nfold.capture.statistics import StatisticsRecorder
+from nfold.core.graph import ModelGraph
+from nfold.core.placement import Placement
+from nfold.core.plan import Plan
+from nfold.core.schedule import StatisticsGroup
+from nfold.planning.schedule import compile_schedule
+from nfold.planning.staleness import Shard
+from nfold.planning.statistics import statistics_groups
+from nfold.program import Program
+from nfold.runtime.buffers import Buffers
+from nfold.runtime.cells import Cells
+from nfold.runtime.data import ChunkLoader, Sampler
+from nfold.runtime.engine import Engine
+from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, traced
+from nfold.runtime.service.client import Client, Local, RemoteServer, ServerEnd
+from nfold.runtime.service.rows import Account
+from nfold.runtime.service.server import RemoteWorker, Server, WorkerEnd
+from nfold.runtime.service.shards import Slots, rows, servers_of, slices
+from nfold.runtime.service.store import Norms, Store
+from nfold.runtime.service.tickets import Tickets
+from nfold.runtime.service.wire import Tags
+from nfold.runtime.state import Checkpoint, contribution, join
+from nfold.runtime.updates import build_updaters
+from nfold.transport.base import Transport
+from nfold.transport.memory import MemoryNetwork
+
+
+class AsynchronousReplica:
+    """One rank of one generation. It works in threads of its own, from `allow` until `pause`."""
+
+    def __init__(
+        self,
+        rank: int,
+        program: Program,
+        dataset: Any,
+        graph: ModelGraph,
+        plan: Plan,
+        transport: Transport,
+        *,
+        operator_seconds: dict[str, tuple[float, float]] | None,
+        device: torch.device,
+        report: Callable[[StepResult], None],
+        flush: Callable[[], None],
+        fail: Callable[[BaseException], None],
+        checkpoint: Checkpoint | None = None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        """Build the rank and begin to listen.
+
+        Args:
+            rank: which.
+            program: of the user.
+            dataset: its training data.
+            graph: its model.
+            plan: has an asynchrony.
+            transport: to all ranks.
+            operator_seconds: as a Replica takes them.
+            device: where to compute.
+            report: takes a row for every step, from one thread at a time.
+            flush: sends what was reported.
+            fail: called once, from any thread, with what ended the work.
+            checkpoint: where to go on.
+            clock: seconds.
+        """
+        self.rank, self.program, self.plan, self.device = rank, program, plan, device
+        self._graph, self._transport, self._clock = graph, transport, clock
+        self._report, self._flush, self._fail = report, flush, fail
+        self._failing = threading.Lock()
+        self._failed = False
+        self._first_step = self._allowed = checkpoint.step if checkpoint else 0
+        self.model = build_model(program, device)
+        if checkpoint is not None:
+            self.model.load_state_dict(checkpoint.model)
+        self._groups = statistics_groups(graph, plan.placement)
+        self._servers = servers_of(plan.reductions)
+        self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
+        self._tickets = Tickets(_slice_of_chunks(plan), plan.workers, self.sampler.sizes)
+        self._account = Account(rank, self._first_step)
+        store = self._build_store(checkpoint) if rank in self._servers else None
+        works = rank < plan.workers
+        held, groups = (plan.reductions, self._groups) if works else ((), ())
+        parameters = dict(self.model.named_parameters())
+        self._buffers = Buffers(rank, held, groups, plan.chunks, parameters, device)
+        local = self._build_local() if works else None
+        self._server = self._build_server(store, local) if store else None
+        self._computing: _Slices | None = None
+        self._client: Client | None = None
+        if local is not None:
+            self._computing = self._build_computing(dataset, operator_seconds)
+            self._client = self._build_client(local, self._computing)
+
+    # What a rank tells and is told
+
+    def allow(self, steps: int) -> None:
+        """Work on steps before this one; returns at once."""
+        self._allowed = steps
+        self._transport.on_failure(self._abandon)
+        if self._server is not None:
+            self._server.allow(steps)
+        if self._client is not None:
+            self._client.allow(steps)
+
+    def pause(self) -> None:
+        """Return when all that was allowed is applied here, and the worker holds what all shards hold.
+
+        Raises:
+            NfoldError: something failed meanwhile.
+        """
+        if self._client is not None:
+            self._client.wait()
+        if self._server is not None:
+            self._server.wait_until(self._allowed)
+            if self._server.store.norms is not None:
+                self._server.store.norms.give_back()
+        self._flush()
+
+    @property
+    def steps_done(self) -> int:
+        """Steps that this rank knows to be done."""
+        if self._client is not None:
+            return self._client.steps_done
+        return self._server.steps_done if self._server is not None else self._first_step
+
+    @property
+    def staleness(self) -> dict[str, int]:
+        """Gradients by staleness, where tickets are handed out; empty elsewhere, so that each is counted once."""
+        return self._server.histogram if self._server is not None and self.rank == self._servers[0] else {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every worker holds the whole current model: but for batch statistics, which one shard keeps."""
+        return not self._groups
+
+    def contribution(self) -> bytes:
+        """Return what only this rank holds of the whole model's state."""
+        keeper = self._servers[0] if self._groups else 0
+        kept = [module for operator in self._graph.operators for module in operator.statistics]
+        updaters = self._server.store.updaters if self._server is not None else {}
+        modules = dict.fromkeys(kept) if self.rank == keeper else ()
+        return contribution(self.rank, self.plan.reductions, updaters, self.model, modules)
+
+    def join(self, parts: list[bytes], step: int) -> bytes:
+        """Join all ranks' contributions into a checkpoint."""
+        return join(parts, self.model, step, self.plan.chunks)
+
+    def end(self) -> None:
+        """Part from the other ranks while nothing is under way, so that no message is waited for any more."""
+        if self._client is not None:
+            self._client.end()
+        if self._server is not None:
+            self._server.wait_for_byes()
+
+    def close(self) -> None:
+        """End all threads, whatever they are at."""
+        if self._client is not None:
+            self._client.abandon(RuntimeError("this rank is closed"))
+            self._client.join()
+        if self._server is not None:
+            self._server.close()
+        if self._computing is not None:
+            self._computing.close()
+
+    # Building
+
+    def _build_store(self, checkpoint: Checkpoint | None) -> Store:
+        """Give the shard memory of its own: the worker of this rank computes with older values."""
+        served = tuple(replace(reduction, members=()) for reduction in self.plan.reductions)
+        parameters = dict(self.model.named_parameters())
+        buffers = Buffers(self.rank, served, (), self.plan.chunks, parameters, self.device)
+        updaters = build_updaters(self.program, self._graph, served, self.rank, buffers, parameters)
+        if checkpoint is not None:
+            for updater in updaters.values():
+                updater.restore(checkpoint.optimizer, {name: each.shape for name, each in parameters.items()})
+        keeps = self._groups and self.rank == self._servers[0]
+        norms = Norms(self.model, self._graph, self._groups) if keeps else None
+        return Store(slices(self.plan.reductions, self.rank), buffers, updaters, norms)
+
+    def _build_local(self) -> Local:
+        parts = slices(self.plan.reductions, self.rank)
+        flat = self._buffers.flat
+        return Local(
+            [flat(f"value/{part.name}", part.start, part.stop) for part in parts],
+            [flat(f"gradient/{part.name}", part.start, part.stop) for part in parts],
+            lambda ticket: [flat(row.name, row.start, row.stop) for row in self._rows(self.rank, ticket)],
+        )
+
+    def _rows(self, server: int, ticket: int) -> tuple[Any, ...]:
+        return rows(self._groups_of(server), self._tickets.chunks(ticket))
+
+    def _groups_of(self, server: int) -> tuple[StatisticsGroup, ...]:
+        """The groups whose rows travel to a shard: all of them to the first."""
+        return self._groups if server == self._servers[0] else ()
+
+    def _tags(self) -> Tags:
+        """The same for every pair: two ranks that serve each other must not mean two things by one tag."""
+        most = max(len(slices(self.plan.reductions, server)) for server in self._servers)
+        return Tags(most + len(self._groups))
+
+    def _build_server(self, store: Store, local: Local | None) -> Server:
+        asynchrony = self.plan.asynchrony
+        assert asynchrony is not None, "an asynchronous replica is built for an asynchronous plan"
+        ends: dict[int, WorkerEnd] = {} if local is None else {self.rank: local}
+        parts, groups = slices(self.plan.reductions, self.rank), self._groups_of(self.rank)
+        for worker in range(self.plan.workers):
+            if worker not in ends:
+                tags = self._tags()
+                ends[worker] = RemoteWorker(worker, self._transport, tags, parts, groups, self._tickets)
+        rules = Shard(
+            self.plan.workers,
+            bound=asynchrony.bound,
+            staleness_aware=asynchrony.staleness_aware,
+            first_step=self._first_step,
+        )
+        return Server(
+            rules,
+            store,
+            ends,
+            self._account,
+            self._tickets,
+            is_dedicated=local is None,
+            tell=self._tell,
+            idle=self._flush,
+            fail=self._abandon,
+            clock=self._clock,
+        )
+
+    def _build_computing(self, dataset: Any, operator_seconds: dict[str, tuple[float, float]] | None) -> "_Slices":
+        plan, graph = self.plan, self._graph
+        alone = Placement(
+            num_chunks=plan.chunks,
+            world_size=1,
+            owners={operator.name: (0,) * plan.chunks for operator in graph.operators},
+        )
+        # A ring of one has no messages, but its buckets' completion is watched: no parameter may go without gradient.
+        buckets = tuple(replace(each, members=(0,), route="ring", shares=()) for each in plan.reductions)
+        schedule = compile_schedule(
+            graph, alone, buckets, batch_size=plan.batch_size, operator_seconds=operator_seconds
+        )
+        own = schedule.ranks[0]
+        loader = ChunkLoader(dataset, self.sampler, (), 0, self.program.seed)
+        modules = modules_of(graph, self._groups)
+        cells = Cells(
+            program=self.program,
+            model=self.model,
+            captured=traced(self.program, self.model, graph, dataset, own, self.device),
+            graph=graph,
+            schedule=own,
+            reductions=plan.reductions,
+            groups=self._groups,
+            buffers=self._buffers,
+            updaters={},
+            sampler=self.sampler,
+            loader=loader,
+            recorder=StatisticsRecorder(self.model, modules) if modules else None,
+            device=self.device,
+        )
+        network = MemoryNetwork(1)
+        engine = Engine(own, num_tags(schedule), network.transport(0), cells, self._clock)
+        return _Slices(cells, engine, loader, network, self._tickets, self._account)
+
+    def _build_client(self, local: Local, computing: "_Slices") -> Client:
+        return Client(
+            self.rank,
+            [self._server_end(server, local) for server in self._servers],
+            computing,
+            self._account,
+            self._tickets,
+            first_step=self._first_step,
+            tell=self._tell,
+            flush=self._flush,
+            fail=self._abandon,
+            clock=self._clock,
+        )
+
+    def _server_end(self, server: int, local: Local) -> ServerEnd:
+        if server == self.rank:
+            return local
+        parts = slices(self.plan.reductions, server)
+        return RemoteServer(
+            self.rank,
+            server,
+            self._transport,
+            self._tags(),
+            Slots(self._buffers, "value/", parts),
+            Slots(self._buffers, "gradient/", parts),
+            lambda ticket: Slots(self._buffers, "", self._rows(server, ticket)),
+        )
+
+    # Telling
+
+    def _tell(self, steps_done: int, elapsed_s: float) -> None:
+        now_s = self._clock()
+        for parts, losses in self._account.close(steps_done, elapsed_s):
+            self._report(StepResult(parts, losses, (), now_s - elapsed_s))
+
+    def _abandon(self, error: BaseException) -> None:
+        """Stop all work here at the first failure, and say so once."""
+        with self._failing:
+            first, self._failed = not self._failed, True
+        if not first:
+            return
+        if self._client is not None:
+            self._client.abandon(error)
+        if self._server is not None:
+            self._server.stop()
+        self._fail(error)
+
+
+class _Slices:
+    """Computes tickets with a rank's cells."""
+
+    def __init__(
+        self,
+        cells: Cells,
+        engine: Engine,
+        loader: ChunkLoader,
+        network: MemoryNetwork,
+        tickets: Tickets,
+        account: Account,
+    ) -> None:
+        self._cells, self._engine, self._loader, self._network = cells, engine, loader, network
+        self._tickets, self._account = tickets, account
+
+    def prepare(self, ticket: int) -> None:
+        """Start to load a ticket's samples, while values are on their way."""
+        self._loader.fetch(self._tickets.step(ticket), self._tickets.chunks(ticket))
+
+    def compute(self, ticket: int) -> None:
+        """Compute a ticket's gradient, the mean over its samples."""
+        step, sizes = self._tickets.step(ticket), self._tickets.sizes(ticket)
+        self._cells.begin(step, sizes)
+        seconds = self._engine.play(step, sizes, keep_spans=False).seconds
+        for part, kind in (("input_s", "LOAD"), ("forward_s", "F"), ("backward_s", "B")):
+            self._account.spent(part, seconds[kind])
+        weight = self._tickets.weight(ticket)
+        losses = {chunk: loss * weight for chunk, loss in self._cells.losses.items()}
+        self._account.computed(step, sum(sizes), losses)
+
+    def close(self) -> None:
+        """Stop loading."""
+        self._loader.close()
+        self._network.close()
+
+
+def _slice_of_chunks(plan: Plan) -> tuple[int, ...]:
+    """Return the slice of each chunk: the worker that would own it if nobody ran ahead."""
+    return next(iter(plan.placement.owners.values()))

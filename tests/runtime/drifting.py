@@ -1,0 +1,135 @@
+"""Plays asynchronous plans on ranks that are threads of the test, without coordinator or processes."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from harness import CPU, make_plan
+
+from nfold.capture.random import LOCK
+from nfold.core.graph import ModelGraph
+from nfold.core.plan import Asynchrony, Plan
+from nfold.core.trace import StepParts
+from nfold.program import Program
+from nfold.runtime.service.replica import AsynchronousReplica
+from nfold.runtime.state import read_checkpoint
+from nfold.transport.memory import MemoryNetwork
+
+
+def drifting_plan(
+    program: Program,
+    graph: ModelGraph,
+    workers: int,
+    servers: int = 0,
+    *,
+    chunks: int,
+    bound: int | None = None,
+    aware: bool = False,
+) -> Plan:
+    """An asynchronous plan with any bound."""
+    made = make_plan(program, graph, "ps-async", workers, servers, chunks)
+    return replace(made, asynchrony=Asynchrony(bound=bound, staleness_aware=aware))
+
+
+@dataclass
+class Drifted:
+    """What a number of steps came to."""
+
+    world: int
+    checkpoint: bytes = b""
+    rows: list[list[StepParts]] = field(default_factory=list)
+    """By rank."""
+    losses: dict[int, dict[int, float]] = field(default_factory=dict)
+    """By step and chunk."""
+    staleness: dict[str, int] = field(default_factory=dict)
+    models: list[dict[str, torch.Tensor]] = field(default_factory=list)
+    """What each rank's module holds at the end."""
+    sent_bytes: list[int] = field(default_factory=list)
+    """By rank, counted at its transport when the first stop was reached."""
+
+    @property
+    def state(self) -> dict[str, torch.Tensor]:
+        """The whole model's state dict."""
+        return read_checkpoint(self.checkpoint).model
+
+
+def drift(
+    program: Program,
+    graph: ModelGraph,
+    plan: Plan,
+    stops: list[int],
+    *,
+    checkpoint: bytes = b"",
+    before: Callable[[int, MemoryNetwork], None] | None = None,
+) -> Drifted:
+    """Train up to each stop, pausing there, and gather the state.
+
+    Args:
+        program: what is trained.
+        graph: its model.
+        plan: asynchronous.
+        stops: steps at which all come to rest.
+        checkpoint: where to go on.
+        before: called by each rank before its first stop.
+    """
+    network = MemoryNetwork(plan.world_size)
+    drifted = Drifted(plan.world_size, rows=[[] for _ in range(plan.world_size)])
+    drifted.models, drifted.sent_bytes = [{}] * plan.world_size, [0] * plan.world_size
+    parts, errors = [b""] * plan.world_size, []
+    dataset, joined = program.train_data(), []
+    rest = threading.Barrier(plan.world_size)
+
+    def run(rank: int) -> None:
+        transport = network.transport(rank)
+
+        def report(result) -> None:
+            drifted.rows[rank].append(result.parts)
+            drifted.losses.setdefault(result.parts.step, {}).update(result.losses)
+
+        def fail(error: BaseException) -> None:
+            errors.append(error)
+            network.fail(rank)
+
+        replica = None
+        try:
+            with LOCK:
+                replica = AsynchronousReplica(
+                    rank, program, dataset, graph, plan, transport,
+                    operator_seconds=None, device=CPU, report=report, flush=lambda: None, fail=fail,
+                    checkpoint=read_checkpoint(checkpoint) if checkpoint else None,
+                )  # fmt: skip
+            rest.wait(60)
+            for stop in stops:
+                if before is not None:
+                    before(rank, network)
+                replica.allow(stop)
+                replica.pause()
+                drifted.sent_bytes[rank] = drifted.sent_bytes[rank] or transport.sent_bytes
+                rest.wait(60)
+            replica.end()
+            drifted.models[rank] = {name: value.clone() for name, value in replica.model.state_dict().items()}
+            parts[rank] = replica.contribution()
+            drifted.staleness.update(replica.staleness)
+            rest.wait(60)
+            if rank == 0:
+                joined.append(replica.join(parts, stops[-1]))
+        except BaseException as error:
+            errors.append(error)
+            network.fail(rank)
+            rest.abort()
+        finally:
+            if replica is not None:
+                replica.close()
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(plan.world_size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), f"a rank hangs; errors so far: {errors}"
+    network.close()
+    if errors:
+        raise errors[0]
+    drifted.checkpoint = joined[0]
+    return drifted
