@@ -14,7 +14,7 @@ from nfold.core.cluster import Channel
 from nfold.core.graph import ModelGraph, Operator, Parameter, Tensor
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
-from nfold.core.trace import RankUsage, Span, StepParts
+from nfold.core.trace import RankUsage, ReductionParts, Span, StepParts, SystemSample
 from nfold.errors import NonFiniteLoss, PlanError, ProgramError, WorkerLost
 from nfold.planning.facts import Facts
 from nfold.planning.search import plan
@@ -108,14 +108,14 @@ class Job:
 
     def steps(self, rank: int, *numbers: int, step_s: float = 1.0, **report: Any) -> list[ev.Command]:
         reports = [self._report(rank, number, step_s, report) for number in numbers]
-        return self.say(rank, "steps", steps=reports)
+        return self.say(rank, "steps", steps=reports, samples=[])
 
     def _report(self, rank: int, step: int, step_s: float, report: dict[str, Any]) -> dict[str, Any]:
         parts = StepParts(
             step=step, rank=rank, step_s=step_s, input_s=0.0, forward_s=0.0, backward_s=0.0, update_s=0.0,
             communication_s=0.0, other_s=0.0, sent_bytes=0, samples=13,
         )  # fmt: skip
-        given = {"losses": [[rank, 0.5]], "spans": [], "begin_s": float(rank)}
+        given = {"losses": [[rank, 0.5]], "spans": [], "reductions": [], "begin_s": float(rank)}
         return {"step": step, "parts": parts.to_row(), **given, **report}
 
     def all_step(self, *numbers: int, step_s: float = 1.0) -> list[ev.Command]:
@@ -340,6 +340,21 @@ def test_wishes_that_make_no_sense_are_refused_before_ranks_are_wired():
 
 
 # Training
+
+
+def test_reductions_come_with_their_step_rank_by_rank_and_samples_at_once():
+    job = Job()
+    job.until_training()
+    rows = [ReductionParts(step=0, rank=r, reduction="b0", queue_s=0.1, duration_s=1.0, sent_bytes=8) for r in (0, 1)]
+    sample = SystemSample(
+        rank=1, node="box", at_s=1.0, span_s=1.0, compute_cpu_s=0.5, communication_cpu_s=0.25, throttled_s=0.0,
+        steal_s=0.0, neighbours_cpu_s=0.0, rss_bytes=1, sent_bytes=2, received_bytes=3, disk_bytes=4,
+    )  # fmt: skip
+    job.steps(1, 0, reductions=[rows[1].to_row()])
+    (sampled,) = job.say(1, "steps", steps=[], samples=[sample.to_row()])
+    assert sampled == ev.Sampled((sample,))
+    (done,) = job.steps(0, 0, reductions=[rows[0].to_row()])
+    assert done.reductions == tuple(rows)
 
 
 def test_losses_are_added_in_the_order_of_chunks_and_spans_join_into_a_trace():

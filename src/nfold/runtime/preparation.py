@@ -34,6 +34,7 @@ class Preparation:
             "threads": min(self._threads_of(rank) for rank in range(self._settings.world_size)),
             "local_rank": 0,
             "device": self._settings.device,
+            "measure": self._settings.measure,
             "overrides": {key: value for key, value in overrides.items() if value is not None},
         }
 

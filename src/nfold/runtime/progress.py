@@ -4,7 +4,7 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.core.plan import Plan
-from nfold.core.trace import Span, StepParts, StepTrace
+from nfold.core.trace import ReductionParts, Span, StepParts, StepTrace, SystemSample
 from nfold.runtime import events as ev
 from nfold.runtime.averages import averages
 
@@ -39,7 +39,8 @@ class Progress:
         if kind == "steps":
             for report in event.message["steps"]:
                 self._reports.setdefault(report["step"], {})[event.rank] = report
-            return self._complete_steps()
+            samples = tuple(SystemSample.from_row(row) for row in event.message["samples"])
+            return [*([ev.Sampled(samples)] if samples else []), *self._complete_steps()]
         if kind in ("evaluated", "checkpoint"):
             return self._complete_pending(event, kind)
         return []
@@ -56,7 +57,8 @@ class Progress:
         self._step_s = max(part.step_s for part in parts)
         losses = sorted(pair for report in reports.values() for pair in report["losses"])
         loss = sum(value for _, value in losses)
-        return ev.StepDone(step, step // self._per_epoch, loss, parts, self._trace(step, reports, parts))
+        reductions = tuple(ReductionParts.from_row(row) for rank in self._ranks for row in reports[rank]["reductions"])
+        return ev.StepDone(step, step // self._per_epoch, loss, parts, self._trace(step, reports, parts), reductions)
 
     def _trace(self, step: int, reports: dict[int, dict[str, Any]], parts: tuple[StepParts, ...]) -> StepTrace | None:
         if not any(report["spans"] for report in reports.values()):

@@ -17,7 +17,7 @@ from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.schedule import RankSchedule, Schedule, StatisticsGroup
-from nfold.core.trace import Span, StepParts
+from nfold.core.trace import ReductionParts, Span, StepParts
 from nfold.errors import ProgramError, one_line
 from nfold.planning.schedule import compile_schedule
 from nfold.program import Program
@@ -58,6 +58,7 @@ class StepResult:
     """Weighted loss by chunk, of the chunks whose loss was computed here."""
     spans: tuple[Span, ...]
     begin_s: float
+    reductions: tuple[ReductionParts, ...] = ()
 
 
 class Replica:
@@ -76,6 +77,7 @@ class Replica:
         device: torch.device,
         last_step: int,
         checkpoint: Checkpoint | None = None,
+        measures: bool = True,
         clock: Clock = time.perf_counter,
     ) -> None:
         self.rank, self.program, self.plan, self.device = rank, program, plan, device
@@ -103,7 +105,7 @@ class Replica:
         loaded = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
         self._loader = ChunkLoader(dataset, self.sampler, loaded, last_step, program.seed)
         self._cells = self._build_cells(own, traced(program, self.model, graph, dataset, own, device))
-        self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock)
+        self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock, times_reductions=measures)
         self._previous_end_s: float | None = None
 
     def _build_cells(self, own: RankSchedule, captured: Captured | None) -> Cells:
@@ -138,7 +140,7 @@ class Replica:
         samples = sum(sizes[chunk] for chunk in self._cells.losses)
         parts = self._parts(index, played, played.end_s - begin_s, samples)
         parts = replace(parts, sent_bytes=self._transport.sent_bytes - sent_before)
-        return StepResult(parts, dict(self._cells.losses), tuple(played.spans), played.begin_s)
+        return StepResult(parts, dict(self._cells.losses), tuple(played.spans), played.begin_s, played.reductions)
 
     def pause(self) -> None:
         """Begin the next step's time at its own start: something that is no step comes between."""

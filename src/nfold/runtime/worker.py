@@ -41,13 +41,13 @@ from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.evaluation import evaluate
 from nfold.runtime.gather import gather
 from nfold.runtime.orders import Orders
-from nfold.runtime.replica import Replica, StepResult
+from nfold.runtime.replica import Replica
+from nfold.runtime.reporter import Reporter
+from nfold.runtime.sampler import Kernel, Sampler
 from nfold.runtime.state import plain_model, read_checkpoint
 from nfold.transport.base import Transport
 from nfold.transport.probe import ProbedPair
 
-FLUSH_S = 0.05
-"""Step reports are sent together, at most this long after the first of them."""
 KEPT_STEPS = 8
 """Steps whose tasks are reported one by one: the first ones after warm-up."""
 WARM_UP_STEPS = 3
@@ -110,9 +110,11 @@ class Worker:
         self._datasets: dict[str, Any] = {}
         self._transport: Transport | None = None
         self._replica: Replica | None = None
-        self._next_step = self._kept_from = 0
-        self._flushed_s = self._built_s = self._built_cpu_s = 0.0
-        self._reports: list[Message] = []
+        self._next_step = self._kept_from = self._last_step = 0
+        self._built_s = self._built_cpu_s = 0.0
+        self._reporter = Reporter(channel, clock)
+        self._measures = True
+        self._address = ""
         self._doing = "starting"
         self._device = torch.device("cpu")
 
@@ -170,6 +172,7 @@ class Worker:
     def _do_load(self, order: Message) -> None:
         if self._owns_process:
             torch.set_num_threads(order["threads"])
+        self._measures = order["measure"]
         self._device = _device(order["device"], order["local_rank"])
         program = self._load_program()
         self._program = replace(program, **{key: value for key, value in order["overrides"].items()})
@@ -204,6 +207,7 @@ class Worker:
 
     def _do_connect(self, order: Message) -> None:
         self._transport = self._wiring.connect(self.rank, order["addresses"])
+        self._address = order["addresses"][self.rank][0]
         self._channel.send({"is": "connected"})
 
     def _do_probe(self, order: Message) -> None:
@@ -218,6 +222,7 @@ class Worker:
         checkpoint = read_checkpoint(saved) if saved else None
         self._next_step = checkpoint.step if checkpoint else 0
         self._kept_from = self._next_step + WARM_UP_STEPS
+        self._last_step = order["total_steps"]
         seconds, plan = order["operator_seconds"], codec.decode(Plan, order["plan"])
         if self._owns_process:
             torch.set_num_threads(plan.threads[self.rank])
@@ -233,6 +238,7 @@ class Worker:
                 device=self._device,
                 last_step=order["total_steps"],
                 checkpoint=checkpoint,
+                measures=self._measures,
                 clock=self._clock,
             )
         gc.collect()
@@ -244,35 +250,19 @@ class Worker:
     def _do_until(self, order: Message) -> None:
         replica = self._the_replica
         self._doing = "training"
+        if self._measures and not self._reporter.is_sampling and (self._owns_process or self.rank == 0):
+            kernel = Kernel(self._address, self._clock)
+            self._reporter.begin(Sampler(self.rank, replica.plan.nodes[self.rank], kernel.read))
         while self._next_step < order["step"]:
             keep = 0 <= self._next_step - self._kept_from < KEPT_STEPS
             result = replica.step(self._next_step, keep_spans=keep)
             self._next_step += 1
-            self._report_step(result)
+            self._reporter.step(result)
+        if self._next_step >= self._last_step:
+            self._reporter.end()
         if self._orders.empty():
-            self._flush()
+            self._reporter.flush()
             replica.pause()
-
-    def _report_step(self, result: StepResult) -> None:
-        parts = result.parts.to_row()
-        spans = [codec.encode(span) for span in result.spans]
-        self._reports.append(
-            {
-                "step": result.parts.step,
-                "parts": parts,
-                "losses": list(result.losses.items()),
-                "spans": spans,
-                "begin_s": result.begin_s,
-            }
-        )
-        if self._clock() - self._flushed_s >= FLUSH_S:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._reports:
-            self._channel.send({"is": "steps", "steps": self._reports})
-            self._reports = []
-        self._flushed_s = self._clock()
 
     def _do_evaluate(self, order: Message) -> None:
         replica, plan = self._the_replica, self._the_replica.plan
@@ -294,6 +284,7 @@ class Worker:
         self._channel.send({"is": "checkpoint", "step": self._next_step}, whole or b"")
 
     def _do_finish(self, order: Message) -> None:
+        self._reporter.end()
         self._pause()
         usage = None
         model = b""
@@ -305,6 +296,7 @@ class Worker:
 
     def _do_drop(self) -> None:
         """Forget the plan and what was trained under it; another plan may follow."""
+        self._reporter.end()
         self._pause()
         usage = codec.encode(self._usage(self._the_replica.plan))
         self._the_replica.close()
@@ -312,7 +304,7 @@ class Worker:
         self._channel.send({"is": "dropped", "usage": usage})
 
     def _pause(self) -> None:
-        self._flush()
+        self._reporter.flush()
         if self._replica is not None:
             self._replica.pause()
 
@@ -338,7 +330,7 @@ class Worker:
         """Tell the coordinator what went wrong here; another rank's loss is an echo, not a cause."""
         text = str(error) if isinstance(error, NfoldError) else describe(error, self._script)
         try:
-            self._flush()
+            self._reporter.flush()
             self._channel.send(
                 {
                     "is": "failed",
@@ -357,6 +349,7 @@ class Worker:
 
     def _close(self) -> None:
         self._orders.leave()
+        self._reporter.stop()
         if self._replica is not None:
             self._replica.close()
         if self._transport is not None:

@@ -8,14 +8,17 @@ from nfold.analysis.report import report
 from nfold.analysis.what_if import what_if
 from nfold.core.plan import Plan
 from nfold.core.report import Report
-from nfold.core.trace import RankUsage, StepParts, StepTrace, Trace
+from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Trace
 from nfold.errors import InternalError
 from nfold.planning.costs import task_seconds
 from nfold.planning.schedule import compile_schedule
 from nfold.runtime.events import Known
+from nfold.verbs.thinning import Samples, Thinned
 
-MOST_STEPS_KEPT = 4000
-"""A longer run keeps the parts of every second step, then of every fourth, and so on."""
+MOST_PARTS = 8000
+MOST_REDUCTIONS = 20_000
+"""Rows of all ranks together: about 3 MB of trace.json."""
+MOST_SAMPLES = 4000
 WARM_UP_STEPS = 5
 
 
@@ -26,8 +29,9 @@ class Outcome:
     known: Known | None = None
     plan: Plan | None = None
     steps_per_epoch: int = 0
-    parts: list[tuple[StepParts, ...]] = field(default_factory=list)
-    every: int = 1
+    parts: "Thinned[StepParts]" = field(default_factory=lambda: Thinned(MOST_PARTS))
+    reductions: "Thinned[ReductionParts]" = field(default_factory=lambda: Thinned(MOST_REDUCTIONS))
+    samples: Samples = field(default_factory=lambda: Samples(MOST_SAMPLES))
     traces: list[StepTrace] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -37,14 +41,6 @@ class Outcome:
     report: Report | None = None
     model: bytes = b""
     interrupted: bool = False
-
-    def keep_parts(self, parts: tuple[StepParts, ...]) -> None:
-        """Remember where a step's time went, thinning out the past of a long run."""
-        if parts[0].step % self.every == 0:
-            self.parts.append(parts)
-        if len(self.parts) > MOST_STEPS_KEPT:
-            self.every *= 2
-            self.parts = [kept for kept in self.parts if kept[0].step % self.every == 0]
 
 
 def ledger(
@@ -95,8 +91,14 @@ def summarise(
     plan, known = outcome.plan, outcome.known
     if plan is None or known is None:
         raise InternalError("a run without a plan cannot be summed up")
-    parts = tuple(part for step in outcome.parts for part in step)
-    trace = Trace(parts=parts, steps=tuple(outcome.traces), usage=tuple(usage), ledger=spent)
+    trace = Trace(
+        parts=outcome.parts.rows,
+        steps=tuple(outcome.traces),
+        usage=tuple(usage),
+        reductions=outcome.reductions.rows,
+        samples=outcome.samples.rows,
+        ledger=spent,
+    )
     recent = outcome.losses[-outcome.steps_per_epoch :]
     made = report(
         plan,
@@ -107,7 +109,7 @@ def summarise(
         metrics=outcome.metrics,
         what_ifs=_what_ifs(plan, known),
         program=script,
-        skip=min(WARM_UP_STEPS, max(0, len(outcome.parts) - 1)),
+        skip=min(WARM_UP_STEPS, max(0, len(outcome.parts.steps) - 1)),
     )
     outcome.trace, outcome.report = trace, made
     return trace, made

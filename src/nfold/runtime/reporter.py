@@ -1,0 +1,73 @@
+"""Tells the coordinator what a rank measured: steps, several at a time, and samples of the system along with them."""
+
+from collections.abc import Callable
+
+from nfold.core import codec
+from nfold.runtime.channel import Channel, Message
+from nfold.runtime.replica import StepResult
+from nfold.runtime.sampler import Sampler
+
+FLUSH_S = 0.05
+"""Step reports are sent together, at most this long after the first of them."""
+
+
+class Reporter:
+    """One rank's reports."""
+
+    def __init__(self, channel: Channel, clock: Callable[[], float]) -> None:
+        self._channel, self._clock = channel, clock
+        self._steps: list[Message] = []
+        self._flushed_s = 0.0
+        self._sampler: Sampler | None = None
+
+    @property
+    def is_sampling(self) -> bool:
+        """Whether samples come along with the steps."""
+        return self._sampler is not None
+
+    def begin(self, sampler: Sampler) -> None:
+        """Send samples too, from now to the end."""
+        self._sampler = sampler
+        sampler.start()
+
+    def step(self, result: StepResult) -> None:
+        """Report a step, soon."""
+        self._steps.append(
+            {
+                "step": result.parts.step,
+                "parts": result.parts.to_row(),
+                "reductions": [part.to_row() for part in result.reductions],
+                "losses": list(result.losses.items()),
+                "spans": [codec.encode(span) for span in result.spans],
+                "begin_s": result.begin_s,
+            }
+        )
+        if self._clock() - self._flushed_s >= FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is there.
+
+        Raises:
+            ChannelClosed: the coordinator is gone.
+        """
+        samples = [sample.to_row() for sample in self._sampler.take()] if self._sampler is not None else []
+        if self._steps or samples:
+            self._channel.send({"is": "steps", "steps": self._steps, "samples": samples})
+            self._steps = []
+        self._flushed_s = self._clock()
+
+    def end(self) -> None:
+        """Take the last sample and send all that is left.
+
+        Raises:
+            ChannelClosed: the coordinator is gone.
+        """
+        self.stop()
+        self.flush()
+        self._sampler = None
+
+    def stop(self) -> None:
+        """End the sampling."""
+        if self._sampler is not None:
+            self._sampler.stop()
