@@ -14,7 +14,10 @@ EXIT_OK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 2, 130
 
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
-    """Run one command and return its exit code: 0 done, 2 an error that nfold explains, 130 stopped with Ctrl-C."""
+    """Run one command and return its exit code: 0 done, 2 an error that nfold explains, 130 stopped with Ctrl-C.
+
+    `nfold emulate` ends with the exit code of what it ran.
+    """
     try:
         return _run(arguments)
     except KeyboardInterrupt as stop:
@@ -30,18 +33,17 @@ def _run(arguments: "Sequence[str] | None") -> int:
 
     parsed = build_parser().parse_args(arguments)
     try:
-        parsed.run(parsed)
+        return parsed.run(parsed) or EXIT_OK
     except NfoldError as error:
         print("\n".join((f"nfold: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
         return EXIT_ERROR
-    return EXIT_OK
 
 
 def build_parser() -> "argparse.ArgumentParser":
     """Return the parser of all commands."""
     import argparse
 
-    from nfold.cli import compare, demo, plan, report, train, why
+    from nfold.cli import compare, demo, emulate, plan, report, train, why
     from nfold.version import __version__
 
     parser = argparse.ArgumentParser(
@@ -50,7 +52,7 @@ def build_parser() -> "argparse.ArgumentParser":
     )
     parser.add_argument("--version", action="version", version=f"nfold {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (demo, train, compare, plan, why, report):
+    for command in (demo, train, compare, plan, why, report, emulate):
         command.add_parser(commands)
     return parser
 

@@ -144,6 +144,10 @@ class Box:
         """Kill every process of a node."""
         self._groups.kill(node)
 
+    def terminate(self, node: str) -> None:
+        """Ask every process of a node to end."""
+        self._groups.terminate(node)
+
     # Inside
 
     @property

@@ -137,10 +137,14 @@ class Groups:
         for _ in range(_ROUNDS):  # a process may start another one while it is being killed
             if not (pids := self.processes(node)):
                 return
-            with _held(pids) as held:
-                there = set(self.processes(node))  # a number may have gone to a stranger before it was held
-                _kill([descriptor for pid, descriptor in held.items() if pid in there])
+            with self._held(node) as held:
+                _kill(held)
         raise ClusterError(f"processes of node {node} cannot be killed: pid {', '.join(map(str, pids))}")
+
+    def terminate(self, node: str) -> None:
+        """Ask every process of a node to end."""
+        with self._held(node) as held:
+            _send(signal.SIGTERM, held)
 
     def remove(self) -> None:
         """Kill what runs in the groups and remove them. Safe to call for groups that are half made or gone."""
@@ -150,6 +154,20 @@ class Groups:
             for folder in (*_children(parent), parent):
                 with contextlib.suppress(FileNotFoundError):
                     folder.rmdir()
+
+    @contextlib.contextmanager
+    def _held(self, node: str) -> Iterator[list[int]]:
+        """Hold a node's processes by descriptors, which never come to mean another process."""
+        held: dict[int, int] = {}
+        try:
+            for pid in self.processes(node):
+                with contextlib.suppress(ProcessLookupError):
+                    held[pid] = os.pidfd_open(pid)
+            there = set(self.processes(node))  # a number may have gone to a stranger before it was held
+            yield [descriptor for pid, descriptor in held.items() if pid in there]
+        finally:
+            for descriptor in held.values():
+                os.close(descriptor)
 
     def _memory(self, node: str) -> Path:
         return self._parents[-1] / node
@@ -172,25 +190,15 @@ def _children(folder: Path) -> list[Path]:
         return []
 
 
-@contextlib.contextmanager
-def _held(pids: Sequence[int]) -> Iterator[dict[int, int]]:
-    """Hold processes by descriptors, which never come to mean another process."""
-    held: dict[int, int] = {}
-    try:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                held[pid] = os.pidfd_open(pid)
-        yield held
-    finally:
-        for descriptor in held.values():
-            os.close(descriptor)
+def _send(which: signal.Signals, descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, which)
 
 
 def _kill(descriptors: Sequence[int]) -> None:
     """Kill processes and wait until they have ended."""
-    for descriptor in descriptors:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    _send(signal.SIGKILL, descriptors)
     for descriptor in descriptors:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
