@@ -123,7 +123,7 @@ class Job:
 
     def finish(self, rank: int, blob: bytes = b"") -> list[ev.Command]:
         usage = RankUsage(rank=rank, node="box", role="worker", peak_rss_bytes=1, cpu_s=1.0, wall_s=1.0)
-        return self.say(rank, "finished", blob, usage=codec.encode(usage))
+        return self.say(rank, "finished", blob, usage=codec.encode(usage), staleness={})
 
     def profiled(self) -> list[ev.Command]:
         profile = profile_of(GRAPH)

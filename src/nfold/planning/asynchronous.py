@@ -91,6 +91,11 @@ def predict(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: t
     )
 
 
+def serving_ranks(reductions: tuple[Reduction, ...]) -> tuple[int, ...]:
+    """Return the ranks that serve, ascending; the first hands out tickets and keeps the batch statistics."""
+    return tuple(sorted({share.rank for reduction in reductions for share in reduction.shares}))
+
+
 def loads_s(facts: Facts, proposal: Proposal, threads: tuple[int, ...]) -> tuple[float, ...]:
     """Return the compute seconds of one slice on each rank."""
     sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)

@@ -198,6 +198,7 @@ class Coordinator:
 
     def _finish(self, ranks: tuple[int, ...], progress: Progress, commands: list[ev.Command], total: int) -> Flow:
         left, model, usage = set(ranks), b"", {}
+        staleness: dict[str, int] = {}
         while left:
             event = yield commands
             commands = []
@@ -207,10 +208,11 @@ class Coordinator:
                 left.discard(event.rank)
                 usage[event.rank] = codec.decode(RankUsage, event.message["usage"])
                 model = event.blob or model
+                staleness = event.message["staleness"] or staleness
             else:
                 commands = progress.take(event)
         order = tuple(usage[rank] for rank in sorted(usage))
-        return [*commands, ev.Finished(order, model, interrupted=progress.done < total)]
+        return [*commands, ev.Finished(order, model, interrupted=progress.done < total, staleness=staleness)]
 
     def _next_stop(self, granted: int, total: int, per_epoch: int) -> int:
         """The next step after which something else than a step is due."""

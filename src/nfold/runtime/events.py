@@ -31,6 +31,10 @@ class JobSettings:
     checkpoint_every: int | None = None
     """Steps between checkpoints; None: one at each end of an epoch; 0: none."""
     evaluate: bool = True
+    staleness: int | None = None
+    """Of `ssp`: slices that a worker may be ahead of the slowest; None: the planner's choice."""
+    staleness_aware: bool = False
+    """Of asynchronous strategies: divide a gradient's learning rate by its age."""
     measure: bool = True
     """Time every reduction and sample the system."""
     plan_only: bool = False
@@ -220,6 +224,8 @@ class Finished:
     usage: tuple[RankUsage, ...] = ()
     model: bytes = b""
     interrupted: bool = False
+    staleness: dict[str, int] = field(default_factory=dict)
+    """Of an asynchronous run: gradients by how many updates old they were when they were applied."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ class Orders:
             abandon: called when the coordinator is gone without having said goodbye.
         """
         self._channel, self._abandon = channel, abandon
-        self._queue: queue.SimpleQueue[tuple[Message, bytes] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Message, bytes] | BaseException | None] = queue.SimpleQueue()
         self._is_leaving = False
         threading.Thread(target=self._read, name="nfold-orders", daemon=True).start()
 
@@ -27,11 +27,18 @@ class Orders:
 
         Raises:
             ChannelClosed: there will be none.
+            BaseException: what `fail` was called with.
         """
         order = self._queue.get()
         if order is None:
             raise ChannelClosed("the coordinator is gone")
+        if isinstance(order, BaseException):
+            raise order
         return order
+
+    def fail(self, error: BaseException) -> None:
+        """Let whoever takes orders raise: another thread of this rank has failed."""
+        self._queue.put(error)
 
     def empty(self) -> bool:
         """Whether no order waits."""

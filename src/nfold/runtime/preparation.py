@@ -196,6 +196,8 @@ class Preparation:
             servers=self._settings.servers,
             batch_size=ready["batch_size"],
             chunks=ready["chunks"],
+            staleness=self._settings.staleness,
+            staleness_aware=self._settings.staleness_aware,
         )
 
 

@@ -5,12 +5,17 @@ from typing import Any
 from nfold.core import codec
 from nfold.core.plan import Plan
 from nfold.core.trace import ReductionParts, Span, StepParts, StepTrace, SystemSample
+from nfold.planning.asynchronous import serving_ranks
 from nfold.runtime import events as ev
 from nfold.runtime.averages import averages
+from nfold.runtime.service.rows import aligned
 
 WINDOW_S = 0.3
 FIRST_WINDOW = 4
 """Steps that ranks may run ahead before a step time is known."""
+DRIFT = 16
+"""Steps that workers of an asynchronous plan may be ahead of what all have reported: a rank tells of a step when it has
+done its own slice, so others that are f times as fast are about f steps further."""
 
 
 class Progress:
@@ -29,9 +34,10 @@ class Progress:
 
     def window(self) -> int:
         """Return how many steps ranks may run ahead of what they all reported."""
+        least = 2 if self._plan.asynchrony is None else DRIFT
         if self._step_s is None:
-            return FIRST_WINDOW
-        return max(2, round(WINDOW_S / max(self._step_s, 1e-6)))
+            return max(least, FIRST_WINDOW)
+        return max(least, round(WINDOW_S / max(self._step_s, 1e-6)))
 
     def take(self, event: ev.Received) -> list[ev.Command]:
         """Take in a report and return what became complete with it."""
@@ -54,6 +60,8 @@ class Progress:
 
     def _step(self, step: int, reports: dict[int, dict[str, Any]]) -> ev.StepDone:
         parts = tuple(StepParts.from_row(reports[rank]["parts"]) for rank in self._ranks)
+        if self._plan.asynchrony is not None:
+            parts = aligned(parts, serving_ranks(self._plan.reductions)[0])
         self._step_s = max(part.step_s for part in parts)
         losses = sorted(pair for report in reports.values() for pair in report["losses"])
         loss = sum(value for _, value in losses)

@@ -1,5 +1,6 @@
 """Tells the coordinator what a rank measured: steps, several at a time, and samples of the system along with them."""
 
+import threading
 from collections.abc import Callable
 
 from nfold.core import codec
@@ -19,6 +20,8 @@ class Reporter:
         self._steps: list[Message] = []
         self._flushed_s = 0.0
         self._sampler: Sampler | None = None
+        self._lock = threading.RLock()
+        """Under an asynchronous plan other threads report than the one that obeys orders."""
 
     @property
     def is_sampling(self) -> bool:
@@ -32,16 +35,16 @@ class Reporter:
 
     def step(self, result: StepResult) -> None:
         """Report a step, soon."""
-        self._steps.append(
-            {
-                "step": result.parts.step,
-                "parts": result.parts.to_row(),
-                "reductions": [part.to_row() for part in result.reductions],
-                "losses": list(result.losses.items()),
-                "spans": [codec.encode(span) for span in result.spans],
-                "begin_s": result.begin_s,
-            }
-        )
+        message = {
+            "step": result.parts.step,
+            "parts": result.parts.to_row(),
+            "reductions": [part.to_row() for part in result.reductions],
+            "losses": list(result.losses.items()),
+            "spans": [codec.encode(span) for span in result.spans],
+            "begin_s": result.begin_s,
+        }
+        with self._lock:
+            self._steps.append(message)
         if self._clock() - self._flushed_s >= FLUSH_S:
             self.flush()
 
@@ -51,11 +54,12 @@ class Reporter:
         Raises:
             ChannelClosed: the coordinator is gone.
         """
-        samples = [sample.to_row() for sample in self._sampler.take()] if self._sampler is not None else []
-        if self._steps or samples:
-            self._channel.send({"is": "steps", "steps": self._steps, "samples": samples})
-            self._steps = []
-        self._flushed_s = self._clock()
+        with self._lock:
+            samples = [sample.to_row() for sample in self._sampler.take()] if self._sampler is not None else []
+            if self._steps or samples:
+                self._channel.send({"is": "steps", "steps": self._steps, "samples": samples})
+                self._steps = []
+            self._flushed_s = self._clock()
 
     def end(self) -> None:
         """Take the last sample and send all that is left.

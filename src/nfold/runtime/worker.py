@@ -7,7 +7,8 @@
     probe           -->    probed       how fast bytes move
     pace            -->    paced        how fast all compute at once
     build           -->    built        model, buffers and engine for the plan
-    until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported
+    until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
+                                        asynchronous plan threads of the rank do, so that the next k can be heard
     evaluate, checkpoint, finish
 
 Orders are read by a thread and done in sequence, so the coordinator may send the next one before the last is done.
@@ -44,7 +45,8 @@ from nfold.runtime.orders import Orders
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
 from nfold.runtime.sampler import Kernel, Sampler
-from nfold.runtime.state import plain_model, read_checkpoint
+from nfold.runtime.service.replica import AsynchronousReplica
+from nfold.runtime.state import Checkpoint, plain_model, read_checkpoint
 from nfold.transport.base import Transport
 from nfold.transport.probe import ProbedPair
 
@@ -109,7 +111,7 @@ class Worker:
         self._program: Program | None = None
         self._datasets: dict[str, Any] = {}
         self._transport: Transport | None = None
-        self._replica: Replica | None = None
+        self._replica: Replica | AsynchronousReplica | None = None
         self._next_step = self._kept_from = self._last_step = 0
         self._built_s = self._built_cpu_s = 0.0
         self._reporter = Reporter(channel, clock)
@@ -223,27 +225,31 @@ class Worker:
         self._next_step = checkpoint.step if checkpoint else 0
         self._kept_from = self._next_step + WARM_UP_STEPS
         self._last_step = order["total_steps"]
-        seconds, plan = order["operator_seconds"], codec.decode(Plan, order["plan"])
+        plan = codec.decode(Plan, order["plan"])
         if self._owns_process:
             torch.set_num_threads(plan.threads[self.rank])
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
-            self._replica = Replica(
-                self.rank,
-                self._the_program,
-                self._datasets["train"],
-                codec.decode(ModelGraph, order["graph"]),
-                plan,
-                self._the_transport,
-                operator_seconds=seconds and {name: (pair[0], pair[1]) for name, pair in seconds.items()},
-                device=self._device,
-                last_step=order["total_steps"],
-                checkpoint=checkpoint,
-                measures=self._measures,
-                clock=self._clock,
-            )
+            self._replica = self._build(order, plan, checkpoint)
         gc.collect()
         self._built_s, self._built_cpu_s = self._clock(), time.process_time()
         self._channel.send({"is": "built"})
+
+    def _build(self, order: Message, plan: Plan, checkpoint: Checkpoint | None) -> Replica | AsynchronousReplica:
+        seconds = order["operator_seconds"]
+        place = (self.rank, self._the_program, self._datasets["train"], codec.decode(ModelGraph, order["graph"]), plan)
+        shared: dict[str, Any] = {
+            "operator_seconds": seconds and {name: (pair[0], pair[1]) for name, pair in seconds.items()},
+            "device": self._device,
+            "checkpoint": checkpoint,
+            "clock": self._clock,
+        }
+        if plan.asynchrony is None:
+            last_step = order["total_steps"]
+            return Replica(*place, self._the_transport, last_step=last_step, measures=self._measures, **shared)
+        report, flush = self._reporter.step, self._reporter.flush
+        return AsynchronousReplica(
+            *place, self._the_transport, report=report, flush=flush, fail=self._orders.fail, **shared
+        )
 
     # Training
 
@@ -253,6 +259,10 @@ class Worker:
         if self._measures and not self._reporter.is_sampling and (self._owns_process or self.rank == 0):
             kernel = Kernel(self._address, self._clock)
             self._reporter.begin(Sampler(self.rank, replica.plan.nodes[self.rank], kernel.read))
+        if isinstance(replica, AsynchronousReplica):
+            replica.allow(order["step"])
+            self._next_step = order["step"]
+            return
         while self._next_step < order["step"]:
             keep = 0 <= self._next_step - self._kept_from < KEPT_STEPS
             result = replica.step(self._next_step, keep_spans=keep)
@@ -284,20 +294,18 @@ class Worker:
         self._channel.send({"is": "checkpoint", "step": self._next_step}, whole or b"")
 
     def _do_finish(self, order: Message) -> None:
-        self._reporter.end()
-        self._pause()
+        self._part()
         usage = None
         model = b""
         if self._replica is not None:
             whole = self._gather(order["tag"])
             model = plain_model(whole) if whole is not None else b""
             usage = codec.encode(self._usage(self._replica.plan))
-        self._channel.send({"is": "finished", "usage": usage}, model)
+        self._channel.send({"is": "finished", "usage": usage, "staleness": self._staleness}, model)
 
     def _do_drop(self) -> None:
         """Forget the plan and what was trained under it; another plan may follow."""
-        self._reporter.end()
-        self._pause()
+        self._part()
         usage = codec.encode(self._usage(self._the_replica.plan))
         self._the_replica.close()
         self._replica = None
@@ -306,7 +314,27 @@ class Worker:
     def _pause(self) -> None:
         self._reporter.flush()
         if self._replica is not None:
+            doing = self._doing
+            if isinstance(self._replica, AsynchronousReplica):
+                self._doing = "training"  # its threads are still at it
             self._replica.pause()
+            self._doing = doing
+
+    def _part(self) -> None:
+        """Come to rest for good."""
+        self._pause()
+        if isinstance(self._replica, AsynchronousReplica):
+            self._replica.end()
+        self._reporter.end()
+
+    @property
+    def _staleness(self) -> dict[str, int]:
+        return self._replica.staleness if isinstance(self._replica, AsynchronousReplica) else {}
+
+    @property
+    def _reached(self) -> int:
+        """Steps that this rank knows to be done."""
+        return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
 
     def _gather(self, tag: int) -> bytes | None:
         """Bring the whole state to rank 0; returns it there and None elsewhere."""
@@ -337,8 +365,8 @@ class Worker:
                     "kind": type(error).__name__,
                     "text": text,
                     "doing": self._doing,
-                    "step": self._next_step if self._doing == "training" else None,
-                    "reached": self._next_step,
+                    "step": self._reached if self._doing == "training" else None,
+                    "reached": self._reached,
                     "is_echo": isinstance(error, (PeerLost, TransportError)),
                     "peer": getattr(error, "peer", None),
                     "traceback": "".join(traceback.format_exception(error)),
@@ -367,7 +395,7 @@ class Worker:
         return self._transport
 
     @property
-    def _the_replica(self) -> Replica:
+    def _the_replica(self) -> Replica | AsynchronousReplica:
         assert self._replica is not None, "build comes first"
         return self._replica
 

@@ -18,6 +18,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement
 from nfold.core.plan import Plan
 from nfold.core.schedule import StatisticsGroup
+from nfold.planning.asynchronous import serving_ranks
 from nfold.planning.schedule import compile_schedule
 from nfold.planning.staleness import Shard
 from nfold.planning.statistics import statistics_groups
@@ -30,7 +31,7 @@ from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, trace
 from nfold.runtime.service.client import Client, Local, RemoteServer, ServerEnd
 from nfold.runtime.service.rows import Account
 from nfold.runtime.service.server import RemoteWorker, Server, WorkerEnd
-from nfold.runtime.service.shards import Slots, rows, servers_of, slices
+from nfold.runtime.service.shards import Slots, rows, slices
 from nfold.runtime.service.store import Norms, Store
 from nfold.runtime.service.tickets import Tickets
 from nfold.runtime.service.wire import Tags
@@ -87,7 +88,7 @@ class AsynchronousReplica:
         if checkpoint is not None:
             self.model.load_state_dict(checkpoint.model)
         self._groups = statistics_groups(graph, plan.placement)
-        self._servers = servers_of(plan.reductions)
+        self._servers = serving_ranks(plan.reductions)
         self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
         self._tickets = Tickets(_slice_of_chunks(plan), plan.workers, self.sampler.sizes)
         self._account = Account(rank, self._first_step)
@@ -317,7 +318,7 @@ class AsynchronousReplica:
         if self._client is not None:
             self._client.abandon(error)
         if self._server is not None:
-            self._server.stop()
+            self._server.abandon(error)
         self._fail(error)
 
 

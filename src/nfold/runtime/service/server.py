@@ -8,7 +8,6 @@ from typing import Protocol
 import torch
 
 from nfold.core.schedule import StatisticsGroup
-from nfold.errors import RunError
 from nfold.planning.staleness import NO_TICKET, REQUEST_BYTES, Allowed, Answer, Apply, Pushed, Shard
 from nfold.runtime.buffers import as_bytes
 from nfold.runtime.service.rows import Account
@@ -141,7 +140,7 @@ class Server:
         self._queue: queue.SimpleQueue[Stimulus | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._present = set(ends)
-        self._is_open = True
+        self._failure: BaseException | None = None
         self._mark_s = clock()
         for end in ends.values():
             end.listen(self._queue.put)
@@ -166,7 +165,7 @@ class Server:
         """Return when so many steps are applied.
 
         Raises:
-            RunError: the server ended before.
+            BaseException: what ended the server before.
         """
         self._wait(lambda: self._rules.steps_done >= steps)
 
@@ -174,35 +173,35 @@ class Server:
         """Return when every worker has said that it wants nothing more.
 
         Raises:
-            RunError: the server ended before.
+            BaseException: what ended the server before.
         """
         self._wait(lambda: not self._present)
 
-    def stop(self) -> None:
-        """End the thread after what has come."""
+    def abandon(self, error: BaseException) -> None:
+        """Serve no more; who waits, now or later, raises."""
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
         self._queue.put(None)
 
     def close(self) -> None:
         """End the thread and wait for it."""
-        self.stop()
+        self._queue.put(None)
         self._thread.join()
 
     def _wait(self, is_so: Callable[[], bool]) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_open or is_so())
-            if not is_so():
-                raise RunError("the shard of this rank is served no more")
+            self._changed.wait_for(lambda: self._failure is not None or is_so())
+            if self._failure is not None:
+                raise self._failure
 
     def _run(self) -> None:
         try:
             while (stimulus := self._next()) is not None:
                 self._take(stimulus)
         except BaseException as error:
+            self.abandon(error)
             self._fail(error)
-        finally:
-            with self._changed:
-                self._is_open = False
-                self._changed.notify_all()
 
     def _next(self) -> Stimulus | None:
         begin_s = self._clock()

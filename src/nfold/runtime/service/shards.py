@@ -70,8 +70,3 @@ class Slots:
         for host, data in zip(self._host, self._data, strict=True):
             if host is not data:
                 data.copy_(host)
-
-
-def servers_of(reductions: tuple[Reduction, ...]) -> tuple[int, ...]:
-    """Return the ranks that serve, ascending; the first hands out tickets and keeps the batch statistics."""
-    return tuple(sorted({share.rank for reduction in reductions for share in reduction.shares}))
