@@ -157,3 +157,9 @@ class Run:
 @pytest.fixture
 def run() -> Callable[..., Run]:
     return Run
+
+
+@pytest.fixture(scope="session")
+def run_class() -> Callable[..., Run]:
+    """For Hypothesis, which makes many runs within one test."""
+    return Run

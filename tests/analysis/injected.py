@@ -74,7 +74,7 @@ class Injected:
         question = self._question(self._cluster(self.links, {}, self.probe_error))
         planned = self._plan(question)
         trace = self._trace(planned)
-        return report(planned, trace, question.cluster, Result(program="my run.py"), question=question, skip=2)
+        return report(planned, trace, question.cluster, Result(program="my.py"), question=question, skip=2)
 
     def verdict(self) -> Verdict:
         """What the report would say, without the time that it takes to simulate changes."""

@@ -10,6 +10,8 @@ from nfold.analysis.what_if import AS_PLANNED, COMPUTE, EVEN_LOAD, INPUT, LATENC
 from nfold.analysis.workers import compute, fixed_costs, memory, reading, shared_cores
 from nfold.core.report import Cause
 
+NETWORK_KINDS = frozenset({"link", "transport", "server", "latency"})
+"""Causes of exposed communication; a run has at most one of them."""
 _VARIANTS = {
     "link": NETWORK,
     "transport": NETWORK,

@@ -1,13 +1,14 @@
 """Plan + Trace + Cluster -> Report: how fast, what held it back, what would help, how far the prediction was off."""
 
-import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
 from nfold.analysis.breakdown import samples_per_s, sent_bytes_per_step, step_quantiles
-from nfold.analysis.causes import findings, ranked_causes
+from nfold.analysis.causes import NETWORK_KINDS, findings, ranked_causes
 from nfold.analysis.facts import Facts, gather
+from nfold.analysis.finding import Finding
+from nfold.analysis.ledger import ledger
 from nfold.analysis.network import bus_bandwidth_bytes_per_s
 from nfold.analysis.prospect import Prospect, look_ahead
 from nfold.analysis.verdict import main_finding, verdict
@@ -33,7 +34,7 @@ class Result:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Of the last evaluation."""
     program: str = "FILE.py"
-    """How the user named the program, for the next command."""
+    """How the user named the program, as a shell takes it: for the next command."""
 
 
 def report(
@@ -66,7 +67,8 @@ def report(
 def _report(prospect: Prospect, result: Result, skip: int) -> Report:
     facts, plan, trace = prospect.facts, prospect.facts.plan, prospect.facts.trace
     step_s, throughput = step_quantiles(trace, skip), samples_per_s(trace, skip)
-    main, program = main_finding(findings(facts)), shlex.quote(result.program)
+    found = findings(facts)
+    main = main_finding(found)
     return Report(
         strategy=plan.strategy,
         world_size=plan.world_size,
@@ -87,12 +89,17 @@ def _report(prospect: Prospect, result: Result, skip: int) -> Report:
         cpu_cores=_cpu_cores(trace),
         final_loss=result.final_loss,
         metrics=dict(result.metrics),
-        verdict=verdict(main, prospect.outlook, program),
+        verdict=verdict(main, prospect.outlook, result.program),
         causes=ranked_causes(facts),
         predicted=_predicted(plan, step_s.p50, prospect.predicted_time),
-        ledger=dict(trace.ledger),
-        next_command=main.next_command.replace("{file}", program),
+        ledger=ledger(facts, trace.ledger, _network_place(found)),
+        next_command=main.next_command.replace("{file}", result.program),
     )
+
+
+def _network_place(found: Sequence[Finding]) -> str:
+    """What communication waits for: a link, a server, a rank whose messages take its processor."""
+    return next((finding.place for finding in found if finding.kind in NETWORK_KINDS), "")
 
 
 def _efficiency(facts: Facts, throughput: float, alone_samples_per_s: float | None) -> float:

@@ -4,6 +4,7 @@ In a synchronous step everybody waits for the last worker. What it works longer 
 loses to it; the rest of its work every worker has too. The reason is looked for where its excess is, and in what its
 node did meanwhile; the first that applies speaks:
 
+    changing            it is no slower than the others over all steps: each time another one is last
     input               most of the excess is waiting for data
     more samples        it has > 1.1 times the samples of a typical worker, and is no slower a sample
     quota               it was ready to run, but throttled > 0.1 of the time
@@ -118,7 +119,7 @@ def _busy_s(facts: Facts, rank: int) -> float:
 
 def _why(facts: Facts, straggler: Straggler) -> tuple[str, str, str]:
     """Return the sub-cause, what to do about it, and the numbers behind it."""
-    for rule in (_own_input, _more_samples, _quota, _steal, _neighbours):
+    for rule in (_changing, _own_input, _more_samples, _quota, _steal, _neighbours):
         found = rule(facts, straggler)
         if found is not None:
             return found
@@ -126,6 +127,16 @@ def _why(facts: Facts, straggler: Straggler) -> tuple[str, str, str]:
     known = "nothing else took its processors" if watched else "its processors were not watched"
     node = facts.plan.nodes[straggler.rank]
     return "slower processor", f"Give {node} fewer chunks, or leave it out.", f"{known}, and they took longer"
+
+
+def _changing(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
+    if straggler.busy_s - straggler.typical_s >= _HALF * straggler.excess_s:
+        return None
+    return (
+        "changing",
+        "See what else runs on the nodes: something disturbs now one, now another.",
+        ("over all steps none is much slower, but each time another one is last"),
+    )
 
 
 def _own_input(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:

@@ -28,7 +28,8 @@ from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder, checkpoint_step
 from nfold.verbs.options import Options
 from nfold.verbs.pages import write_pages
-from nfold.verbs.summary import Outcome, ledger, summarise
+from nfold.verbs.phases import Phases
+from nfold.verbs.summary import Outcome, summarise
 
 if TYPE_CHECKING:
     from nfold.core.trace import RankUsage
@@ -95,7 +96,6 @@ class Job:
         self._settings = replace(settings, begun=resumed.begun) if resumed else settings
         self._clock = clock
         self.outcome = Outcome(history=list(resumed.history) if resumed else [])
-        self._in_steps_s = self._planned_s = self._first_s = 0.0
         self._usage: tuple[RankUsage, ...] = ()
         self._unwritten: list[dict[str, Any]] = []
         self._written_s = 0.0
@@ -129,32 +129,33 @@ class Job:
                 self.folder.release()
 
     def _play(self) -> Iterator[StepInfo]:
-        began_s = self._clock()
+        phases = Phases(self._clock)
         with contextlib.ExitStack() as ending:
             ending.enter_context(self._cores())
             self._boxed = ending.enter_context(boxed_ranks(self._options, self._note))
             session = ending.enter_context(self._session())
             ending.callback(self._write_history)
-            self._planned_s = self._first_s = self._clock()
             happenings = session.run()
             try:
                 for happening in happenings:
                     with self._telling:
                         info = self._take(happening)
+                    phases.happened(happening)
                     if isinstance(happening, ev.Planned) and self._settings.lockstep:
                         session.ask_for_step()
                     if info is not None:
                         yield info
                         if self._settings.lockstep:
+                            phases.returned()
                             session.ask_for_step()
             except GeneratorExit:
                 session.interrupt()
                 for happening in happenings:
                     with self._telling:
                         self._take(happening)
-                self._complete(began_s)
+                self._complete(phases)
                 raise
-        self._complete(began_s)
+        self._complete(phases)
         if self.outcome.interrupted:
             raise KeyboardInterrupt
 
@@ -245,7 +246,6 @@ class Job:
             self._log(text)
 
     def _take_plan(self, planned: ev.Planned) -> None:
-        self._planned_s = self._first_s = self._clock()
         outcome = self.outcome
         outcome.known, outcome.plan, outcome.steps_per_epoch = planned.known, planned.plan, planned.steps_per_epoch
         outcome.last_step, self._total = planned.first_step, planned.total_steps
@@ -274,10 +274,7 @@ class Job:
 
     def _take_step(self, done: ev.StepDone) -> StepInfo:
         outcome = self.outcome
-        if not outcome.parts.steps:
-            self._first_s = self._clock()
         step_s = max(part.step_s for part in done.parts)
-        self._in_steps_s += step_s
         outcome.last_step = done.step + 1
         outcome.parts.keep(done.parts)
         outcome.reductions.keep(done.reductions)
@@ -349,7 +346,7 @@ class Job:
 
     # Summing up
 
-    def _complete(self, began_s: float) -> None:
+    def _complete(self, phases: Phases) -> None:
         outcome = self.outcome
         if outcome.plan is None or outcome.known is None or self._settings.plan_only:
             return
@@ -357,15 +354,8 @@ class Job:
             self.folder.write_whole(MODEL, outcome.model, "the model")
         if not outcome.parts.steps:
             return
-        spent = ledger(
-            outcome.parts.steps,
-            total_s=self._clock() - began_s,
-            start_s=self._planned_s - began_s,
-            building_s=self._first_s - self._planned_s,
-            stepping_s=self._in_steps_s,
-        )
         script = shlex.quote(self._source.short) if isinstance(self._source, ProgramSource) else "FILE.py"
-        trace, made = summarise(outcome, self._usage, spent, script, self._alone)
+        trace, made = summarise(outcome, self._usage, phases.close(), script, self._alone)
         if self.folder is not None:
             self.folder.save_outcome(trace, made)
             write_pages(self.folder, outcome)

@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nfold.analysis.report import report
-from nfold.analysis.what_if import what_if
+from nfold.analysis.report import Result, report
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Trace
 from nfold.errors import InternalError
-from nfold.planning.costs import task_seconds
-from nfold.planning.schedule import compile_schedule
+from nfold.planning.facts import Facts
 from nfold.runtime.events import Known
 from nfold.verbs.thinning import Samples, Thinned
 
@@ -43,39 +41,6 @@ class Outcome:
     interrupted: bool = False
 
 
-def ledger(
-    steps: Sequence[tuple[StepParts, ...]], *, total_s: float, start_s: float, building_s: float, stepping_s: float
-) -> dict[str, float]:
-    """Return seconds by what they went to, of the slowest rank in each step; they sum to the wall time.
-
-    Args:
-        steps: parts of the steps that were kept, by rank.
-        total_s: of the whole run.
-        start_s: until the plan was made.
-        building_s: from then until the first step was reported.
-        stepping_s: all steps together, the ones that were not kept included.
-    """
-    kept_s = sum(max(part.step_s for part in step) for step in steps) or 1.0
-    shares: dict[str, float] = {}
-    for step in steps:
-        slowest = max(step, key=lambda part: part.step_s)
-        for name, seconds in (
-            ("forward and backward", slowest.compute_s),
-            ("waiting for messages", slowest.communication_s),
-            ("input", slowest.input_s),
-            ("update", slowest.update_s),
-            ("between tasks", slowest.other_s),
-        ):
-            shares[name] = shares.get(name, 0.0) + seconds * stepping_s / kept_s
-    rest_s = max(0.0, total_s - start_s - building_s - sum(shares.values()))
-    return {
-        "starting, profiling, planning": start_s,
-        "building, first step": building_s,
-        **shares,
-        "evaluation, checkpoints, ending": rest_s,
-    }
-
-
 def summarise(
     outcome: Outcome, usage: Sequence[RankUsage], spent: dict[str, float], script: str, alone: float | None
 ) -> tuple[Trace, Report]:
@@ -84,7 +49,7 @@ def summarise(
     Args:
         outcome: of a run with at least one step.
         usage: of every rank.
-        spent: the ledger.
+        spent: the wall time of the run by phase.
         script: for the next command.
         alone: samples per second of a plain single-device run; None: as profiled.
     """
@@ -104,11 +69,13 @@ def summarise(
         plan,
         trace,
         known.cluster,
-        alone_samples_per_s=alone or alone_samples_per_s(known, plan.batch_size),
-        final_loss=sum(recent) / len(recent) if recent else None,
-        metrics=outcome.metrics,
-        what_ifs=_what_ifs(plan, known),
-        program=script,
+        Result(
+            alone_samples_per_s=alone or alone_samples_per_s(known, plan.batch_size),
+            final_loss=sum(recent) / len(recent) if recent else None,
+            metrics=outcome.metrics,
+            program=script,
+        ),
+        question=_question(plan, known),
         skip=min(WARM_UP_STEPS, max(0, len(outcome.parts.steps) - 1)),
     )
     outcome.trace, outcome.report = trace, made
@@ -124,19 +91,15 @@ def alone_samples_per_s(known: Known, batch_size: int) -> float:
     return batch_size / min(steps_s)
 
 
-def _what_ifs(plan: Plan, known: Known) -> dict[str, float]:
-    profiles = tuple(known.profiles.get(count, known.profiles[max(known.profiles)]) for count in plan.threads)
-    schedule = compile_schedule(
-        known.graph,
-        plan.placement,
-        plan.reductions,
-        batch_size=plan.batch_size,
-        operator_seconds=profiles[0].operators_s(plan.batch_size / plan.chunks) or None,
-    )
-    return what_if(
-        schedule,
-        task_seconds=task_seconds(schedule, known.graph, profiles, plan.batch_size),
+def _question(plan: Plan, known: Known) -> Facts:
+    """What the plan was made from, so that it can be simulated again."""
+    return Facts(
+        graph=known.graph,
+        profiles=known.profiles,
         cluster=known.cluster,
         nodes=plan.nodes,
-        threads=plan.threads,
+        workers=plan.workers,
+        servers=plan.servers,
+        batch_size=plan.batch_size,
+        chunks=plan.chunks,
     )

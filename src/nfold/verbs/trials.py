@@ -3,6 +3,7 @@
 For comparing many layouts: starting processes and profiling takes many times as long as the steps that are compared.
 """
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
@@ -17,6 +18,7 @@ from nfold.runtime import events as ev
 from nfold.runtime.events import Trial
 from nfold.verbs.job import Job, StepInfo
 from nfold.verbs.options import CommonWishes, Options
+from nfold.verbs.phases import Phases
 from nfold.verbs.summary import Outcome, summarise
 from nfold.verbs.train import Silent, Source, find_source
 
@@ -95,7 +97,7 @@ class TrialsJob(Job):
         outcome = self.outcome
         if outcome.plan is None:
             raise InternalError("a trial ended that was never planned")
-        script = self._source.short if isinstance(self._source, ProgramSource) else "FILE.py"
+        script = shlex.quote(self._source.short) if isinstance(self._source, ProgramSource) else "FILE.py"
         trace, report = summarise(outcome, done.usage, {}, script, self._alone)
         self._keep(Tried(trial=self._trials[done.index], plan=outcome.plan, report=report, trace=trace))
 
@@ -103,5 +105,5 @@ class TrialsJob(Job):
         self.tried.append(tried)
         self._on_tried(tried)
 
-    def _complete(self, began_s: float) -> None:
+    def _complete(self, phases: Phases) -> None:
         """Nothing to sum up: every trial has been."""

@@ -1,0 +1,59 @@
+"""The wall time of a run by phase -> the same time with the steps taken apart.
+
+A step lasts as long as its last worker, who waits for nobody. So its parts, step after step, are where the time of the
+steps went; what it worked longer than a typical other worker is time in which the others waited for it.
+
+    steps  =  compute + input + update + between tasks     of a typical worker, at most the last one's own
+            + waiting for rank k                           what the last one worked beyond that
+            + network, PLACE                               its exposed communication
+"""
+
+from collections.abc import Mapping
+from math import fsum
+from statistics import median
+
+from nfold.analysis.breakdown import WorkerStep, peer_waits
+from nfold.analysis.facts import Facts
+
+STEPS = "steps"
+"""The phase that is taken apart."""
+_PARTS = {"compute_s": "compute", "input_s": "input", "update_s": "update", "other_s": "between tasks"}
+
+
+def ledger(facts: Facts, phases: Mapping[str, float], network: str) -> dict[str, float]:
+    """Return seconds of the whole run by what they went to; they sum to the phases' sum.
+
+    Args:
+        facts: of the run.
+        phases: its wall time, with the steps as one entry.
+        network: place that holds communication up; empty: it is not known.
+    """
+    if STEPS not in phases:
+        return dict(phases)
+    parts = _parts_of_steps(facts, f"network, {network}" if network else "network")
+    scale = phases[STEPS] / (fsum(parts.values()) or 1.0)
+    spent = {name: value * scale for name, value in parts.items() if value > 0}
+    spent["between tasks"] = spent.get("between tasks", 0.0) + phases[STEPS] - fsum(spent.values())
+    before = {name: value for name, value in phases.items() if name != STEPS}
+    return {**before, **spent}
+
+
+def _parts_of_steps(facts: Facts, network: str) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for step in facts.steps:
+        for name, value in _parts(step, network).items():
+            total[name] = total.get(name, 0.0) + value
+    return total
+
+
+def _parts(step: WorkerStep, network: str) -> dict[str, float]:
+    waits = peer_waits(step)
+    last = step[waits.index(min(waits))]
+    others = [parts for parts in step if parts.rank != last.rank]
+    found, beyond = {network: last.communication_s}, 0.0
+    for field, name in _PARTS.items():
+        own = max(0.0, getattr(last, field))
+        typical = min(own, median(getattr(parts, field) for parts in others)) if others else own
+        found[name] = typical
+        beyond += own - typical
+    return {**found, f"waiting for rank {last.rank}": beyond}
