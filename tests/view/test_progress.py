@@ -104,13 +104,13 @@ def test_what_a_program_prints_stands_above_the_line(stream, clock, line):
 
 def test_a_line_that_a_program_has_begun_is_left_for_it_to_end(stream, clock, line):
     printed = BesideLine(stream, line)
-    print("loading ..", end="", file=printed)
+    print("loading ..", end="", file=printed, flush=True)
     line.update(at(0.1))
     print(" done", file=printed)
     line.update(at(0.2))
-    print("dots ..", end="", file=printed)
+    print("dots ..", end="", file=printed, flush=True)
     line.note("rank 1 is late")
-    print("more", end="", file=printed)
+    print("more", end="", file=printed, flush=True)
     line.update(at(1.0))
     assert stream.getvalue() == (
         f"loading .. done\n{CLEAR}epoch 1/10 20 %{CLEAR}dots ..\nrank 1 is late\nmore\n{CLEAR}epoch 1/10 100 %"
@@ -120,9 +120,13 @@ def test_a_line_that_a_program_has_begun_is_left_for_it_to_end(stream, clock, li
 def test_a_stream_beside_the_line_is_the_stream_to_everybody_else(stream, line):
     printed = BesideLine(stream, line)
     assert not printed.isatty()
-    assert printed.write("") == 0
-    assert printed.write("abc") == 3
-    assert printed.getvalue() == "abc"
+    assert (printed.write(""), printed.write("abc"), printed.write("d\ne")) == (0, 3, 3)
+    assert printed.getvalue() == "abcd\n"
+    printed.flush()
+    assert printed.getvalue() == "abcd\ne"
+    printed.write("f")
+    printed.close()
+    assert printed.getvalue() == "abcd\nef"
 
 
 def test_threads_that_print_do_not_cut_a_line_in_two(stream, clock, line):
@@ -130,7 +134,7 @@ def test_threads_that_print_do_not_cut_a_line_in_two(stream, clock, line):
 
     def speak(number):
         for _ in range(50):
-            printed.write(f"thread {number}\n")
+            print("thread", number, file=printed)
 
     threads = [threading.Thread(target=speak, args=(number,)) for number in range(3)]
     for thread in threads:

@@ -1,7 +1,6 @@
 """nfold compare"""
 
 import argparse
-import contextlib
 import shlex
 import sys
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ def run(parsed: argparse.Namespace) -> None:
     from nfold.verbs.compare import compare
 
     observer = TerminalObserver()
-    with only_result_on_stdout(parsed), contextlib.closing(observer):
+    with only_result_on_stdout(parsed), observer.shown():
         comparison = compare(
             parsed.program,
             workers=numbers(parsed.counts),

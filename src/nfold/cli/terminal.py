@@ -1,18 +1,20 @@
 """Shows a run while it goes on: one progress line on stderr."""
 
+import contextlib
 import os
 import shutil
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from nfold.analysis.breakdown import time_parts
 from nfold.core.trace import RankUsage, StepParts, Trace
 from nfold.runtime import events as ev
-from nfold.view import Look, Progress, ProgressLine
+from nfold.view import BesideLine, Look, Progress, ProgressLine
 
 if TYPE_CHECKING:
     from nfold.core.plan import Plan
@@ -36,6 +38,7 @@ class TerminalObserver:
         stream = stream or sys.stderr
         seen = look(stream)
         self._line = ProgressLine(stream, is_terminal=seen.is_terminal, clock=time.monotonic, width=seen.width)
+        self._is_terminal = seen.is_terminal
         self._recent: deque[tuple[StepParts, ...]] = deque(maxlen=RECENT_STEPS)
         self._plan: Plan | None = None
         self._total = self._per_epoch = 1
@@ -85,6 +88,22 @@ class TerminalObserver:
     def noted(self, text: str) -> None:
         """Write a line of its own."""
         self._line.note(text)
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the run until the end of a block, above the line what this process prints to the same terminal.
+
+        With --debug that is the user's program. Its output stays on the terminal, since it may hold a debugger's.
+        """
+        with contextlib.ExitStack() as ending:
+            ending.callback(self.close)
+            if self._is_terminal:
+                for name, redirect in (("stdout", contextlib.redirect_stdout), ("stderr", contextlib.redirect_stderr)):
+                    stream: TextIO = getattr(sys, name)
+                    if stream.isatty():
+                        beside = ending.enter_context(contextlib.closing(BesideLine(stream, self._line)))
+                        ending.enter_context(redirect(cast("TextIO", beside)))
+            yield
 
     def close(self) -> None:
         """Leave the cursor at the start of a line."""

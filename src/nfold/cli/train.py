@@ -1,7 +1,6 @@
 """nfold train"""
 
 import argparse
-import contextlib
 import sys
 from typing import Any
 
@@ -34,7 +33,7 @@ def run(parsed: argparse.Namespace) -> None:
     if (parsed.program is None) == (parsed.resume is None):
         raise PlanError("give either a script to train, or --resume RUN to go on with a run")
     observer = TerminalObserver()
-    with only_result_on_stdout(parsed), contextlib.closing(observer):
+    with only_result_on_stdout(parsed), observer.shown():
         if parsed.resume is not None:
             done = resume(parsed.resume, observer=observer, **wishes(parsed))
         else:

@@ -115,19 +115,40 @@ class ProgressLine:
 
 
 class BesideLine:
-    """A stream to the terminal on which a progress line is drawn: what is printed there stands above the line."""
+    """A stream to the terminal on which a progress line is drawn: what is printed there stands above the line.
+
+    As to any terminal, text goes out at the end of a line, or when it is flushed; lines of several threads do not mix.
+    """
 
     def __init__(self, stream: TextIO, line: ProgressLine) -> None:
         self._stream, self._line = stream, line
+        self._begun: dict[int, str] = {}
+        """By thread."""
 
     def write(self, text: str) -> int:
-        """Write at once, so that it is seen in the right order."""
-        if not text:
-            return 0
-        with self._line.aside(text):
-            count = self._stream.write(text)
-            self._stream.flush()
-        return count
+        """Take a text; whole lines go out."""
+        thread = threading.get_ident()
+        begun = self._begun.pop(thread, "") + text
+        end = max(begun.rfind("\n"), begun.rfind("\r")) + 1
+        if end < len(begun):
+            self._begun[thread] = begun[end:]
+        self._put(begun[:end])
+        return len(text)
+
+    def flush(self) -> None:
+        """Let out what this thread has begun to write."""
+        self._put(self._begun.pop(threading.get_ident(), ""))
+
+    def close(self) -> None:
+        """Let out what any thread has begun to write; the terminal stays open."""
+        while self._begun:
+            self._put(self._begun.popitem()[1])
+
+    def _put(self, text: str) -> None:
+        if text:
+            with self._line.aside(text):
+                self._stream.write(text)
+                self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
