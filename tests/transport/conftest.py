@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 10.0
 TOKEN = "a secret"
+LATE_S = 0.005
 
 
 def each_rank(world_size: int, call: Callable[[int], Any]) -> list[Any]:
@@ -31,12 +32,13 @@ def connect_memory(world_size: int) -> list[Any]:
     return [network.transport(rank) for rank in range(world_size)]
 
 
-def connect_tcp(world_size: int) -> list[Any]:
+def connect_tcp(world_size: int, delays_s: Sequence[float] = ()) -> list[Any]:
     listeners = [Listener("127.0.0.1") for _ in range(world_size)]
     addresses = [listener.address for listener in listeners]
     try:
         return each_rank(
-            world_size, lambda rank: connect_mesh(rank, world_size, listeners[rank], addresses, TOKEN, WAIT_S)
+            world_size,
+            lambda rank: connect_mesh(rank, world_size, listeners[rank], addresses, TOKEN, WAIT_S, delays_s),
         )
     finally:
         for listener in listeners:
@@ -53,7 +55,11 @@ def connect_gloo(world_size: int) -> list[Any]:
         server.close()
 
 
-CONNECT = {"memory": connect_memory, "tcp": connect_tcp, "gloo": connect_gloo}
+def connect_late(world_size: int) -> list[Any]:
+    return connect_tcp(world_size, [LATE_S] * world_size)
+
+
+CONNECT = {"memory": connect_memory, "tcp": connect_tcp, "tcp-late": connect_late, "gloo": connect_gloo}
 
 
 @dataclass

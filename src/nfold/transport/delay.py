@@ -28,7 +28,8 @@ class DelayLine:
         self._changed = threading.Condition()
         self._line: deque[tuple[float, Act]] = deque()
         self._stopped = False
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
 
     def put(self, act: Act) -> None:
         """Hand in something to do."""
@@ -42,6 +43,12 @@ class DelayLine:
         with self._changed:
             self._stopped = True
             self._changed.notify()
+
+    def close(self) -> None:
+        """Stop, and wait for what is being done."""
+        self.stop()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _run(self) -> None:
         try:

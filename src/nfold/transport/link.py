@@ -91,7 +91,7 @@ class Link:
         self._join(time.monotonic() + LAST_WAIT_S)
         self._pipe.close()
         if self._late is not None:
-            self._late.stop()
+            self._late.close()
 
     def _join(self, deadline_s: float) -> None:
         for thread in (self._writer, self._reader):

@@ -7,10 +7,10 @@ Delay needs the kernel's netem; where that is missing, the transport delays what
 
 from nfold.core.cluster import Channel
 
-BURST_S = 4e-4
+BURST_S = 5e-4
 LEAST_BURST_BYTES = 5 << 10
 """Three full Ethernet frames: less would never let one pass."""
-MOST_BURST_BYTES = 48 << 10
+MOST_BURST_BYTES = 64 << 10
 QUEUE_S = 1.0
 LEAST_QUEUE_BYTES = 1 << 20
 MOST_QUEUE_BYTES = 16 << 20
