@@ -10,7 +10,7 @@ from nfold.errors import PlanError
 
 _SAME_NAME = (
     *("strategy", "servers", "steps", "chunks", "seed", "out", "device", "transport", "port"),
-    *("emulate", "fault"),
+    *("emulate", "fault", "staleness"),
 )
 
 
@@ -27,6 +27,15 @@ def add_program(parser: argparse.ArgumentParser, *, optional: bool = False) -> N
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Add what every command that starts ranks understands; absent flags are left to Options."""
     parser.add_argument("--servers", type=int, metavar="K", help="dedicated server ranks beside the workers, at most N")
+    parser.add_argument(
+        "--staleness",
+        type=int,
+        metavar="S",
+        help="with ssp: slices of a batch that a worker may be ahead of the slowest",
+    )
+    parser.add_argument(
+        "--staleness-aware", action="store_true", help="with ps-async and ssp: slower learning from older gradients"
+    )
     parser.add_argument("--steps", type=int, metavar="K", help="optimizer steps in all, instead of the epochs")
     parser.add_argument("--chunks", type=int, metavar="C", help="equal cuts of a batch")
     parser.add_argument("--seed", type=int, metavar="S", help="instead of the program's")
@@ -72,6 +81,8 @@ def wishes(parsed: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(parsed, name) for name in _SAME_NAME if getattr(parsed, name, None) is not None}
     if getattr(parsed, "debug", False):
         given["debug"] = True
+    if getattr(parsed, "staleness_aware", False):
+        given["staleness_aware"] = True
     if getattr(parsed, "no_measure", False):
         given["measure"] = False
     if getattr(parsed, "workers", None) is not None:

@@ -128,3 +128,5 @@ class Report:
     ledger: dict[str, float] = field(default_factory=dict)
     """Seconds of the whole run by what they went to; they sum to its wall time."""
     next_command: str = ""
+    staleness: dict[str, int] = field(default_factory=dict)
+    """Of asynchronous runs: how many gradients were applied that were so many updates old."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from nfold.core.placement import Reduction, chunk_sizes
 from nfold.core.plan import Asynchrony, Prediction
+from nfold.errors import PlanError
 from nfold.planning.buckets import bounds, cut_shares, fill_buckets
 from nfold.planning.costs import peak_memory_bytes
 from nfold.planning.data_parallel import data_parallel, data_parallel_objection, serving_objection
@@ -49,6 +50,23 @@ class StaleSynchronous:
 
 
 ASYNCHRONOUS = (AsynchronousParameterServer.name, StaleSynchronous.name)
+
+
+def check_staleness(strategy: str, staleness: int | None, *, aware: bool) -> None:
+    """Refuse wishes about staleness that make no sense.
+
+    Raises:
+        PlanError: see the message.
+    """
+    if staleness is not None and strategy != StaleSynchronous.name:
+        raise PlanError(f"--staleness {staleness} is the bound of --strategy ssp, not of {strategy}")
+    if staleness is not None and staleness < 0:
+        raise PlanError(f"--staleness {staleness}: it must be at least 0, where 0 means that nobody runs ahead")
+    if aware and strategy not in ASYNCHRONOUS:
+        raise PlanError(
+            f"--staleness-aware is for gradients that may be old, as with --strategy {' or '.join(ASYNCHRONOUS)}; "
+            f"with {strategy} none is"
+        )
 
 
 def predict(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: tuple[int, ...]) -> Prediction:

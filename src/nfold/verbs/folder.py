@@ -52,6 +52,8 @@ class JobRecord:
     total_steps: int
     steps_per_epoch: int
     emulated: Cluster | None = None
+    staleness: int | None = None
+    staleness_aware: bool = False
 
 
 class RunFolder:

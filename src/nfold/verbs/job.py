@@ -234,6 +234,7 @@ class Job:
                 self._kept_step = happening.step
         elif isinstance(happening, ev.Finished):
             self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
+            self.outcome.staleness = happening.staleness
             self._usage = happening.usage
         elif self._boxed is not None:
             self._boxed.take(happening)
@@ -270,6 +271,8 @@ class Job:
             total_steps=planned.total_steps,
             steps_per_epoch=planned.steps_per_epoch,
             emulated=options.emulated,
+            staleness=options.staleness,
+            staleness_aware=options.staleness_aware,
         )
 
     def _take_step(self, done: ev.StepDone) -> StepInfo:

@@ -9,6 +9,7 @@ from nfold.core.cluster import Cluster
 from nfold.core.cluster_file import read_cluster
 from nfold.errors import PlanError
 from nfold.launch.emulation.faults import Fault, parse_fault
+from nfold.planning.asynchronous import check_staleness
 from nfold.planning.search import check_ranks
 from nfold.runtime.events import JobSettings
 
@@ -42,6 +43,8 @@ class Wishes(CommonWishes, total=False):
 
     workers: int
     strategy: str
+    staleness: int | None
+    staleness_aware: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +61,10 @@ class Options:
     """One of nfold.planning.STRATEGY_NAMES."""
     servers: int = 0
     """Dedicated server ranks beside the workers."""
+    staleness: int | None = None
+    """With `ssp`: how many slices of a batch a worker may be ahead of the slowest; None: the planner's choice."""
+    staleness_aware: bool = False
+    """With `ps-async` and `ssp`: divide a gradient's learning rate by its age in steps."""
     steps: int | None = None
     """Optimizer steps in all; None: the program's epochs."""
     chunks: int | None = None
@@ -104,6 +111,7 @@ class Options:
         if self.port > LAST_PORT:
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
         check_ranks(self.strategy, self.workers, self.servers)
+        check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         if self.chunks is not None and self.chunks < self.workers:
             raise PlanError(
                 f"{self.workers} workers cannot share {self.chunks} chunks. "
@@ -151,6 +159,8 @@ class Options:
             workers=self.workers,
             servers=self.servers,
             strategy=self.strategy,
+            staleness=self.staleness,
+            staleness_aware=self.staleness_aware,
             steps=self.steps,
             chunks=self.chunks,
             default_chunks=self.default_chunks,

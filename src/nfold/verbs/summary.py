@@ -39,6 +39,7 @@ class Outcome:
     report: Report | None = None
     model: bytes = b""
     interrupted: bool = False
+    staleness: dict[str, int] = field(default_factory=dict)
 
 
 def summarise(
@@ -62,6 +63,7 @@ def summarise(
         usage=tuple(usage),
         reductions=outcome.reductions.rows,
         samples=outcome.samples.rows,
+        staleness=outcome.staleness,
         ledger=spent,
     )
     recent = outcome.losses[-outcome.steps_per_epoch :]

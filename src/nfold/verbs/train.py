@@ -186,10 +186,15 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
         raise PlanError(
             f"the run in {folder.path} is complete: {step} of {total} steps are done. Use --steps to make it longer."
         )
-    same = (options.workers, options.servers, options.strategy) == (record.workers, record.servers, record.strategy)
+    same = _ways(options) == _ways(record)
     begun = ev.Begun(batch_size=known.plan.batch_size, steps_per_epoch=record.steps_per_epoch)
     history = folder.cut_history(step)
     return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
+
+
+def _ways(wishes: Options | JobRecord) -> tuple[object, ...]:
+    """What a plan depends on, of what may differ when a run goes on."""
+    return wishes.workers, wishes.servers, wishes.strategy, wishes.staleness, wishes.staleness_aware
 
 
 def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
@@ -213,6 +218,8 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
         evaluate=record.evaluate,
         out=folder.path,
         emulate=record.emulated,
+        staleness=record.staleness,
+        staleness_aware=record.staleness_aware,
     )
     given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
     if given.get("workers", 1) > chunks:
@@ -222,6 +229,8 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
         )
     if given.get("strategy", AUTO) not in (*SERVING, AUTO):
         given.setdefault("servers", 0)
+    if given.get("strategy", record.strategy) != record.strategy:
+        given = {"staleness": None, "staleness_aware": False, **given}
     return replace(saved, **given)
 
 
