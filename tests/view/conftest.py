@@ -63,6 +63,12 @@ SERVER = replace(
         unit="ms",
         text="Server: rank 2 sums for 2 workers and works 11.0 ms of each step, while the workers wait 15.0 ms. "
         "Spread the sums: more servers (--servers), or --strategy ring.",
+        sub_cause="summing",
+        gains=(
+            Gain(change="`--servers 2`", speedup=1.42, command="nfold train digits.py -n 2 --strategy ps --servers 2"),
+            Gain(change="halving the bytes (bf16)", speedup=1.05),
+        ),
+        useful_workers=4,
     ),
     causes=(
         Cause(
@@ -83,7 +89,12 @@ SERVER = replace(
         ),
         Cause(kind="other", place="runtime", lost_s=1e-6, share=2e-5, what_if_speedup=None, evidence="nothing"),
     ),
-    predicted=PredictedStep(step_s=0.055, sent_bytes_per_step=6_000_000, step_error=0.0577),
+    predicted=PredictedStep(
+        step_s=0.055,
+        sent_bytes_per_step=6_000_000,
+        step_error=0.0577,
+        time=TimeParts(compute_s=0.029, exposed_communication_s=0.025, peer_wait_s=0.0, input_s=0.0, update_s=0.001),
+    ),
     ledger={"start-up": 4.0, "training": 60.0, "evaluation": 6.0},
     next_command="nfold train digits.py -n 2 --strategy ps --servers 2",
 )

@@ -14,7 +14,7 @@ def test_why_of_a_run_without_causes_or_ledger(single):
     assert why_text(single, look=Look(width=200)) == (
         "Compute: 2 cores do 91 % of each step.\n\n"
         "single: median step 70.0 ms over 95 steps, 1829 samples/s, 99 % efficient, 0 B sent a step; "
-        "predicted 68.0 ms (-3 %).\n"
+        "predicted 68.0 ms (-3 % of the median).\n"
     )
 
 

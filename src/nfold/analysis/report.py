@@ -11,7 +11,7 @@ from nfold.analysis.finding import Finding
 from nfold.analysis.ledger import ledger
 from nfold.analysis.network import bus_bandwidth_bytes_per_s
 from nfold.analysis.prospect import Prospect, look_ahead
-from nfold.analysis.verdict import main_finding, verdict
+from nfold.analysis.verdict import main_finding, next_command, verdict
 from nfold.core.cluster import Cluster
 from nfold.core.plan import Plan
 from nfold.core.report import PredictedStep, Report, TimeParts
@@ -93,7 +93,8 @@ def _report(prospect: Prospect, result: Result, skip: int) -> Report:
         causes=ranked_causes(facts),
         predicted=_predicted(plan, step_s.p50, prospect.predicted_time),
         ledger=ledger(facts, trace.ledger, _network_place(found)),
-        next_command=main.next_command.replace("{file}", result.program),
+        next_command=next_command(main, prospect.outlook, plan, result.program),
+        staleness=dict(trace.staleness),
     )
 
 

@@ -7,6 +7,7 @@ from nfold.analysis.finding import Finding
 from nfold.analysis.gains import ChangeKind, Outlook
 from nfold.analysis.stragglers import UNEVEN
 from nfold.analysis.units import count
+from nfold.core.plan import Plan
 from nfold.core.report import Gain, Verdict, VerdictClass
 from nfold.errors import InternalError
 
@@ -71,6 +72,19 @@ def verdict(finding: Finding, outlook: Outlook | None, program: str) -> Verdict:
         gains=tuple(_gain(tried.gain, program) for tried in outlook.tried) if outlook else (),
         useful_workers=outlook.useful_workers if outlook else None,
     )
+
+
+def next_command(finding: Finding, outlook: Outlook | None, plan: Plan, program: str) -> str:
+    """Return what to type next: what wins most by flags alone, else what answers a question that is still open.
+
+    Comparing sizes and strategies is no open question any more where all of them were simulated.
+    """
+    command = finding.next_command
+    if outlook is not None:
+        typed = [gain.command for gain in cures(finding, outlook) if gain.command]
+        plain = f"nfold plan {{file}} -n {plan.workers}" + (f" --servers {plan.servers}" if plan.servers else "")
+        command = typed[0] if typed else plain if command.startswith("nfold compare") else command
+    return command.replace("{file}", program)
 
 
 def cures(finding: Finding, outlook: Outlook) -> list[Gain]:

@@ -2,10 +2,10 @@
 
 from textwrap import fill, indent
 
-from nfold.analysis.units import clock, percent, rate, seconds, signed_percent, size
-from nfold.core.report import Cause, Report
+from nfold.analysis.units import clock, count, percent, rate, seconds, signed_percent, size
+from nfold.core.report import Cause, Report, Verdict
 from nfold.view.rendering import PLAIN, Look
-from nfold.view.tables import run_name
+from nfold.view.tables import PARTS, run_name
 
 _NEGLIGIBLE = 0.005
 """Causes below this share of the step are not listed."""
@@ -13,11 +13,14 @@ _WORTH_SAYING = 1.005
 
 
 def why_text(report: Report, *, look: Look = PLAIN) -> str:
-    """Return the verdict, the causes by seconds lost, where the run's time went, and the next command."""
+    """Return the verdict, causes, gains, prediction part by part, where the run's time went, and the next command."""
     sections = [
         fill(report.verdict.text, look.width),
         fill(_summary(report), look.width),
         _causes_text(report.causes, look.width),
+        _gains_text(report.verdict, look.width),
+        _prediction_text(report),
+        fill(_staleness(report), look.width),
         _ledger_text(report.ledger),
         f"Next: {report.next_command}" if report.next_command else "",
     ]
@@ -56,15 +59,29 @@ def _summary(report: Report) -> str:
     ]
     if report.bus_bandwidth_bytes_per_s is not None:
         pieces.append(f"bus bandwidth {rate(report.bus_bandwidth_bytes_per_s)}")
-    error = f"predicted {seconds(predicted.step_s)} ({signed_percent(predicted.step_error)})"
+    error = f"predicted {seconds(predicted.step_s)} ({signed_percent(predicted.step_error)} of the median)"
     return f"{', '.join(pieces)}; {error}."
+
+
+def _staleness(report: Report) -> str:
+    """Say how old gradients were when they were applied: what a short step of an asynchronous run was paid with."""
+    ages = {int(age): number for age, number in report.staleness.items()}
+    total = sum(ages.values())
+    if not total:
+        return ""
+    mean = sum(age * number for age, number in ages.items()) / total
+    shares = ", ".join(f"{age}: {percent(number / total)}" for age, number in sorted(ages.items()))
+    return (
+        f"Gradients were {mean:.1f} updates old on average, {max(ages)} at most, where {report.workers} updates make a "
+        f"step. {shares}. Judge an asynchronous run by the time to a loss, not by its step time."
+    )
 
 
 def _causes_text(causes: tuple[Cause, ...], width: int) -> str:
     shown = [cause for cause in causes if cause.share >= _NEGLIGIBLE]
     if not shown:
         return ""
-    return "\n".join(["What each step goes to:", *(_cause_text(cause, width) for cause in shown)])
+    return "\n".join(["What a mean step goes to:", *(_cause_text(cause, width) for cause in shown)])
 
 
 def _cause_text(cause: Cause, width: int) -> str:
@@ -74,11 +91,38 @@ def _cause_text(cause: Cause, width: int) -> str:
     return fill(f"{cause.evidence}{gain}", width, initial_indent=head, subsequent_indent=" " * len(head))
 
 
+def _gains_text(verdict: Verdict, width: int) -> str:
+    if not verdict.gains:
+        return ""
+    lines = [
+        fill(f"{gain.change}", width, initial_indent=f"  {gain.speedup:>5.2f}x  ", subsequent_indent=" " * 10)
+        for gain in verdict.gains
+    ]
+    limit = verdict.useful_workers
+    if limit:
+        lines.append(f"  More than {count(limit, 'worker')} would gain less than 2 %.")
+    return "\n".join(["What would win (simulated from this run's measurements):", *lines])
+
+
+def _prediction_text(report: Report) -> str:
+    """The parts of the step as predicted and as measured: where a wrong prediction is wrong."""
+    predicted = report.predicted.time
+    if predicted is None:
+        return ""
+    lines = [
+        f"  {name:<22}  {seconds(promised):>9}  {seconds(measured):>9}"
+        for name, field in PARTS.items()
+        if (promised := getattr(predicted, field)) + (measured := getattr(report.time, field)) > 0
+    ]
+    head = f"  {'mean step, mean rank':<22}  predicted   measured"
+    return "\n".join(["Prediction part by part:", head, *lines])
+
+
 def _ledger_text(ledger: dict[str, float]) -> str:
     if not ledger:
         return ""
     total_s = sum(ledger.values())
-    ranked = sorted(ledger.items(), key=lambda item: -item[1])
+    ranked = [(name, value) for name, value in sorted(ledger.items(), key=lambda item: -item[1]) if value > 0]
     name_columns = max(len(name) for name in ledger)
     lines = [
         f"{name:<{name_columns}}  {seconds(value):>8} {percent(value / total_s if total_s else 0.0):>5}"

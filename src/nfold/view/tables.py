@@ -7,6 +7,15 @@ from nfold.core.plan import Plan, Prediction
 from nfold.core.report import Report
 from nfold.view.rendering import PLAIN, Look, render
 
+PARTS = {
+    "compute": "compute_s",
+    "exposed communication": "exposed_communication_s",
+    "waiting for a peer": "peer_wait_s",
+    "input": "input_s",
+    "update": "update_s",
+    "other": "other_s",
+}
+"""Parts of a step by the name that people read, and their field in TimeParts."""
 _NONE = "-"
 _LABEL_COLUMNS = 27
 _RUN_COLUMNS = 15
@@ -69,20 +78,23 @@ def _metric(name: str) -> Callable[[Report], str]:
     return lambda report: f"{report.metrics[name]:.4g}" if name in report.metrics else _NONE
 
 
-def _share(part_s: Callable[[Report], float]) -> Callable[[Report], str]:
+def _mean_step_s(report: Report) -> float:
+    """The sum of its parts."""
+    total_s: float = sum(getattr(report.time, field) for field in PARTS.values())
+    return total_s
+
+
+def _share(field: str) -> Callable[[Report], str]:
     def cell(report: Report) -> str:
-        parts = report.time
-        step_s = (
-            parts.compute_s
-            + parts.exposed_communication_s
-            + parts.peer_wait_s
-            + parts.input_s
-            + parts.update_s
-            + parts.other_s
-        )
-        return f"{seconds(part_s(report))} {percent(part_s(report) / step_s if step_s > 0 else 0.0):>5}"
+        part_s, step_s = getattr(report.time, field), _mean_step_s(report)
+        return f"{seconds(part_s)} {percent(part_s / step_s if step_s > 0 else 0.0):>5}"
 
     return cell
+
+
+def _where(report: Report) -> str:
+    """The place, where it says more than the class: a link, a rank."""
+    return report.verdict.place if report.verdict.kind in ("link", "peer wait", "server", "latency") else _NONE
 
 
 def _or_none(value: float | None, text: Callable[[float], str]) -> str:
@@ -94,17 +106,13 @@ _FIGURES: dict[str, Callable[[Report], str]] = {
     "step, 95 %": lambda report: seconds(report.step_s.p95),
     "samples/s": lambda report: figure(report.samples_per_s),
     "efficiency": lambda report: percent(report.efficiency),
-    "  compute": _share(lambda report: report.time.compute_s),
-    "  exposed communication": _share(lambda report: report.time.exposed_communication_s),
-    "  waiting for a peer": _share(lambda report: report.time.peer_wait_s),
-    "  input": _share(lambda report: report.time.input_s),
-    "  update": _share(lambda report: report.time.update_s),
-    "  other": _share(lambda report: report.time.other_s),
+    "step, mean of the ranks": lambda report: seconds(_mean_step_s(report)),
+    **{f"  {name}": _share(field) for name, field in PARTS.items()},
     "sent per rank and step": lambda report: size(report.sent_bytes_per_step / max(1, report.world_size)),
     "bus bandwidth": lambda report: _or_none(report.bus_bandwidth_bytes_per_s, rate),
     "peak memory, worker": lambda report: size(report.worker_rss_bytes),
     "peak memory, server": lambda report: _or_none(report.server_rss_bytes, size),
-    "cores in use": lambda report: f"{report.cpu_cores:.1f}",
+    "cores busy, whole run": lambda report: f"{report.cpu_cores:.1f}",
     "final loss": lambda report: _or_none(report.final_loss, lambda loss: f"{loss:.4g}"),
 }
 
@@ -112,4 +120,5 @@ _PREDICTIONS: dict[str, Callable[[Report], str]] = {
     "predicted step": lambda report: seconds(report.predicted.step_s),
     "prediction error": lambda report: signed_percent(report.predicted.step_error),
     "held back by": lambda report: report.verdict.kind,
+    "  where": _where,
 }
