@@ -1,38 +1,77 @@
-"""compare: the same program under several strategies and numbers of workers, side by side."""
+"""compare: the same program under several strategies, numbers of workers and servers, and links, side by side."""
 
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from nfold.core.report import Report
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.cluster_file import read_cluster
+from nfold.core.comparison import Architecture, Comparison
 from nfold.errors import PlanError
 from nfold.planning.strategies import SERVING, STRATEGY_NAMES
+from nfold.verbs.conclusion import Entry, concluded
 from nfold.verbs.folder import RunFolder, next_free
 from nfold.verbs.job import Job, Observer
 from nfold.verbs.options import CommonWishes, Options
+from nfold.verbs.pages import write_comparison
 from nfold.verbs.train import Silent, Source, find_source, name_of, play_to_end
 
 SINGLE = "single"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Compared:
-    """One run of a comparison."""
+class Sweep:
+    """What a comparison varies."""
 
-    name: str
-    """Strategy and workers: `ring x4`."""
-    folder: str
-    report: Report
+    workers: Sequence[int] = (1, 2, 4)
+    strategies: Sequence[str] = ("ring", "ps")
+    servers: Sequence[int] = (0,)
+    """Dedicated ones, for the strategies that can use them; no more than workers."""
+    links_bytes_per_s: Sequence[float] = ()
+    """Of every node of the emulated cluster, up and down; empty: as its file says."""
+
+    def __post_init__(self) -> None:
+        if not self.workers or min(self.workers) < 1:
+            raise PlanError(f"-n {','.join(map(str, self.workers))}: every number of workers must be at least 1")
+        if not self.servers or min(self.servers) < 0:
+            raise PlanError(f"--servers {','.join(map(str, self.servers))}: every number of servers must be at least 0")
+        for name in self.strategies:
+            if name not in STRATEGY_NAMES:
+                raise PlanError(f"unknown strategy {name!r}. Use some of: {', '.join(STRATEGY_NAMES)}")
+
+    def cells(self) -> Iterator["Cell"]:
+        """Yield what to run: the plain run first, whatever the strategies, and then each place of the sweep."""
+        yield Cell(architecture=Architecture(strategy=SINGLE), workers=1, link_bytes_per_s=None)
+        for link in dict.fromkeys(self.links_bytes_per_s) or (None,):
+            for architecture in dict.fromkeys(self._architectures()):
+                for count in sorted(set(self.workers)):
+                    if count > 1 and architecture.servers <= count:
+                        yield Cell(architecture=architecture, workers=count, link_bytes_per_s=link)
+
+    def _architectures(self) -> Iterator[Architecture]:
+        for name in self.strategies:
+            if name != SINGLE:
+                servers = self.servers if name in SERVING else (0,)
+                yield from (Architecture(strategy=name, servers=count) for count in servers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """The runs of one comparison; the first is the plain single-device run that the others are measured against."""
+class Cell:
+    """One run of a sweep."""
 
-    runs: tuple[Compared, ...]
+    architecture: Architecture
+    workers: int
+    link_bytes_per_s: float | None
+
+    @property
+    def folder(self) -> str:
+        """Its name among the others."""
+        strategy, servers = self.architecture.strategy, self.architecture.servers
+        link = f"-{self.link_bytes_per_s * 8 / 1e6:g}Mbit" if self.link_bytes_per_s else ""
+        return f"{strategy}-{self.workers}" + (f"+{servers}" if servers else "") + link
 
 
 def compare(
@@ -40,10 +79,13 @@ def compare(
     *,
     workers: Sequence[int] = (1, 2, 4),
     strategies: Sequence[str] = ("ring", "ps"),
+    server_counts: Sequence[int] | None = None,
+    links_bytes_per_s: Sequence[float] = (),
+    target_loss: float | None = None,
     observer: Observer | None = None,
     **wishes: Unpack[CommonWishes],
 ) -> Comparison:
-    """Run every strategy with every number of workers, one after another.
+    """Run every strategy with every number of workers and servers on all links, one after another.
 
     One worker is one run whatever the strategy, and always the first: the plain single-device run, batch uncut. The
     others cut a batch alike, unless `chunks` or the program says how, so that their losses can be compared.
@@ -52,55 +94,93 @@ def compare(
         program: as for `train`.
         workers: numbers of worker ranks.
         strategies: names of strategies.
+        server_counts: numbers of dedicated servers; None: `servers`.
+        links_bytes_per_s: speeds of every link of the emulated cluster; empty: as it is.
+        target_loss: what `time_to_loss_s` is about; None: the lowest that all runs reached.
         observer: is shown what happens.
         wishes: other fields of Options; `out` is the folder of all the runs.
+
+    Returns:
+        The comparison; compare.json and compare.html lie beside the runs.
 
     Raises:
         NfoldError: as `train` does.
     """
-    _check(workers, strategies)
+    servers = server_counts if server_counts is not None else (wishes.get("servers", 0),)
+    sweep = Sweep(workers=workers, strategies=strategies, servers=servers, links_bytes_per_s=links_bytes_per_s)
+    cluster = _cluster(wishes, sweep)
     source = find_source(program)
-    compared: list[Compared] = []
+    entries: list[Entry] = []
     with _parent(wishes.get("out"), name_of(source)) as parent:
-        for name, count in _runs(workers, strategies):
-            label = SINGLE if name == SINGLE else f"{name} x{count}"
+        for cell in sweep.cells():
             if observer is not None:
-                observer.noted(f"{label} ..")
-            options = _options(wishes, name, count, workers, parent)
-            folder = RunFolder.create(options.out, label)
-            alone = compared[0].report.samples_per_s if compared else None
-            job = Job(source, options, observer or Silent(), folder=folder, alone_samples_per_s=alone)
-            run = play_to_end(job)
-            compared.append(Compared(name=label, folder=str(run.folder), report=run.report))
-    return Comparison(runs=tuple(compared))
+                observer.noted(f"{cell.folder} ..")
+            options = Options(**_wishes(wishes, cell, sweep, cluster, parent))
+            alone = entries[0].folder.report().samples_per_s if entries else None
+            folder = RunFolder.create(options.out, cell.folder)
+            play_to_end(Job(source, options, observer or Silent(), folder=folder, alone_samples_per_s=alone))
+            entries.append(Entry(folder=folder, link_bytes_per_s=cell.link_bytes_per_s))
+        return write_comparison(parent, concluded(entries, target_loss))
 
 
-def _check(workers: Sequence[int], strategies: Sequence[str]) -> None:
-    if not workers or min(workers) < 1:
-        raise PlanError(f"-n {','.join(map(str, workers))}: every number of workers must be at least 1")
-    for name in strategies:
-        if name not in STRATEGY_NAMES:
-            raise PlanError(f"unknown strategy {name!r}. Use some of: {', '.join(STRATEGY_NAMES)}")
+def compare_runs(
+    folders: Sequence[str | Path], *, target_loss: float | None = None, out: str | Path | None = None
+) -> Comparison:
+    """Put runs side by side that have ended, whatever they were.
+
+    Args:
+        folders: of the runs.
+        target_loss: as for `compare`.
+        out: a folder for compare.json and compare.html; None: they are not written.
+
+    Raises:
+        PlanError: a folder holds no run that has ended.
+    """
+    comparison = concluded([Entry(folder=RunFolder.open(path)) for path in folders], target_loss)
+    if out is None:
+        return comparison
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PlanError(f"cannot make the folder {out}: {error.strerror}. Use another --out.") from error
+    return write_comparison(Path(out), comparison)
 
 
-def _runs(workers: Sequence[int], strategies: Sequence[str]) -> Iterator[tuple[str, int]]:
-    yield SINGLE, 1
-    for name in dict.fromkeys(strategies):
-        if name != SINGLE:
-            yield from ((name, count) for count in sorted(set(workers)) if count > 1)
+def _cluster(wishes: CommonWishes, sweep: Sweep) -> Cluster | None:
+    """Read the cluster once; links without one make no sense."""
+    asked = wishes.get("emulate")
+    if asked is None:
+        if sweep.links_bytes_per_s:
+            raise PlanError("--links changes the links of an emulated cluster. Add --emulate cluster.toml.")
+        return None
+    return asked if isinstance(asked, Cluster) else read_cluster(asked)
 
 
-def _options(wishes: CommonWishes, strategy: str, workers: int, every: Sequence[int], parent: Path) -> Options:
+def with_links(cluster: Cluster, bytes_per_s: float) -> Cluster:
+    """Return the cluster with every link at one speed, both ways; latencies stay."""
+    return Cluster(nodes=tuple(_with_links(node, bytes_per_s) for node in cluster.nodes))
+
+
+def _with_links(node: Node, bytes_per_s: float) -> Node:
+    def at_speed(channel: Channel | None) -> Channel:
+        latency_s = channel.latency_s if channel else 0.0
+        return Channel(latency_s=latency_s, bandwidth_bytes_per_s=bytes_per_s, origin="declared")
+
+    return replace(node, uplink=at_speed(node.uplink), downlink=at_speed(node.downlink))
+
+
+def _wishes(wishes: CommonWishes, cell: Cell, sweep: Sweep, cluster: Cluster | None, parent: Path) -> dict[str, Any]:
     mine: dict[str, Any] = dict(wishes)
-    servers = wishes.get("servers", 0) if strategy in SERVING else 0
+    if cluster is not None:
+        mine["emulate"] = with_links(cluster, cell.link_bytes_per_s) if cell.link_bytes_per_s else cluster
     mine.update(
-        workers=workers,
-        strategy=strategy,
-        servers=min(servers, workers),
-        out=parent / f"{strategy}-{workers}",
-        default_chunks=None if strategy == SINGLE else _common_chunks(every),
+        workers=cell.workers,
+        strategy=cell.architecture.strategy,
+        servers=cell.architecture.servers,
+        out=parent / cell.folder,
+        default_chunks=None if cell.architecture.strategy == SINGLE else _common_chunks(sweep.workers),
     )
-    return Options(**mine)
+    return mine
 
 
 def _common_chunks(workers: Sequence[int]) -> int:

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from nfold.core.comparison import Comparison
 from nfold.errors import InternalError
-from nfold.verbs.compare import Comparison, compare
+from nfold.verbs.compare import compare
 from nfold.verbs.job import Observer
 
 DIGITS = "digits.py"

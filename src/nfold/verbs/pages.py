@@ -4,20 +4,23 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from nfold.core import codec
+from nfold.core.comparison import Comparison
 from nfold.core.environment import Environment
 from nfold.errors import InternalError, RunError
 from nfold.verbs.folder import RunFolder
 from nfold.verbs.summary import Outcome
 from nfold.view.chrome import chrome_trace
-from nfold.view.html import RunFacts, run_page
+from nfold.view.html import RunFacts, compare_page, run_page
 from nfold.view.timeline import timeline
 
 PAGE = "report.html"
+COMPARISON_PAGE = "compare.html"
 _PACKAGES = ("nfold", "torch", "numpy", "safetensors")
 
 
@@ -92,6 +95,19 @@ def write_pages(folder: RunFolder, outcome: Outcome) -> None:
         environment=environment,
     )
     _write_page(folder, facts)
+
+
+def write_comparison(folder: Path, comparison: Comparison) -> Comparison:
+    """Write compare.json and compare.html beside the runs, and return the comparison with where to look at it.
+
+    Raises:
+        CheckpointError: the disk is full, or the folder is gone.
+    """
+    target = RunFolder(folder)
+    written = replace(comparison, page=str(folder / COMPARISON_PAGE))
+    target.write_whole("compare.json", f"{codec.dumps(written, indent=1)}\n".encode(), "the comparison")
+    target.write_whole(COMPARISON_PAGE, compare_page(written).encode(), "the page of the comparison")
+    return written
 
 
 def this_environment(started: datetime, command: Sequence[str]) -> Environment:

@@ -1,6 +1,7 @@
 """What people look at in a browser: pages that are one file each and need no network."""
 
+from nfold.view.html.compare_page import compare_page
 from nfold.view.html.run_page import RunFacts, run_page
 from nfold.view.html.scaling import ScalingCurve
 
-__all__ = ["RunFacts", "ScalingCurve", "run_page"]
+__all__ = ["RunFacts", "ScalingCurve", "compare_page", "run_page"]

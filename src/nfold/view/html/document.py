@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nfold.analysis.units import clock, count, figure, percent, rate, seconds, signed_percent, size
+from nfold.analysis.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
 from nfold.errors import InternalError
 from nfold.version import __version__
 from nfold.view.html.charts import Chart
@@ -81,6 +81,6 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for unit in (clock, count, figure, percent, rate, seconds, signed_percent, size):
+    for unit in (clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size):
         environment.filters[unit.__name__] = unit
     return environment

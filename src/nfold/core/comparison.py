@@ -1,0 +1,91 @@
+"""Runs of one program side by side: strategies, sizes and links, and which of them wins where."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nfold.core.report import Report
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """One run of a comparison."""
+
+    name: str
+    """Strategy and ranks, and the links where they vary: `ring x4`, `ps x3 +1, 50 Mbit/s`."""
+    folder: str
+    report: Report
+    link_bytes_per_s: float | None = None
+    """Of every node in both directions; None where links were left as they are."""
+    epoch_s: float | None = None
+    """Seconds of the steps of an epoch, start-up and evaluation left out; None where that is not known."""
+    cost_per_epoch: float | None = None
+    """Prices of the nodes in use over that time; None where no price is declared."""
+    time_to_loss_s: float | None = None
+    """Seconds of steps until the mean training loss first reached `Comparison.target_loss`; None: it never did."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Architecture:
+    """A strategy with its dedicated servers: what competes at each size."""
+
+    strategy: str
+    servers: int = 0
+
+    @property
+    def name(self) -> str:
+        """`ring`, `ps +1`."""
+        return self.strategy + (f" +{self.servers}" if self.servers else "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Throughput:
+    """How fast an architecture is somewhere."""
+
+    architecture: str
+    workers: int
+    link_bytes_per_s: float | None
+    samples_per_s: float
+    origin: Literal["measured", "predicted"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Winner:
+    """Who is fastest with some number of workers on some links."""
+
+    link_bytes_per_s: float | None
+    workers: int
+    architecture: str
+    lead: float
+    """Its throughput over that of the second; 1 where nobody else ran."""
+    second: str = ""
+    origin: Literal["measured", "predicted"] = "measured"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Takeover:
+    """From some size on, another architecture wins."""
+
+    link_bytes_per_s: float | None
+    workers: int
+    """The fewest at which `winner` was seen to win; with `last_workers`, `loser` still did."""
+    last_workers: int
+    winner: str
+    loser: str
+    origin: Literal["measured", "predicted"]
+    """Of the figures at `workers`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """The runs of one comparison; the first is the plain single-device run that the others are measured against."""
+
+    runs: tuple[Compared, ...]
+    target_loss: float | None = None
+    """What `Compared.time_to_loss_s` is about; None where the runs have no loss in common."""
+    predicted: tuple[Throughput, ...] = ()
+    """Of sizes beyond the measured ones."""
+    winners: tuple[Winner, ...] = ()
+    """By links and workers, measured first."""
+    takeovers: tuple[Takeover, ...] = ()
+    page: str = ""
+    """Where it can be looked at; empty where no page was written."""

@@ -1,0 +1,150 @@
+"""Folders of runs -> a Comparison: what each cost and when it had learnt, who wins where, and what to expect beyond."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nfold.analysis.loss import common_loss, seconds_of_steps, steps_to_loss
+from nfold.analysis.units import link_rate
+from nfold.analysis.winners import takeovers, winners
+from nfold.core.cluster import Cluster
+from nfold.core.comparison import Architecture, Compared, Comparison, Throughput
+from nfold.core.plan import Plan
+from nfold.core.report import Report
+from nfold.core.trace import Trace
+from nfold.errors import InternalError
+from nfold.runtime.events import Known
+from nfold.verbs.folder import RunFolder
+from nfold.verbs.prospects import predicted_points
+
+_HOUR_S = 3600
+_MOST_AVERAGED = 10
+"""Losses in the mean that is compared with the target; fewer in runs of less than twenty steps."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A run to be compared."""
+
+    folder: RunFolder
+    link_bytes_per_s: float | None = None
+    """Where the comparison varies the links."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """What its folder holds."""
+
+    entry: Entry
+    report: Report
+    known: Known
+    plan: Plan
+    trace: Trace
+    losses: tuple[float, ...]
+    steps_per_epoch: int | None
+
+
+def concluded(entries: Sequence[Entry], target_loss: float | None = None) -> Comparison:
+    """Return what the runs amount to together.
+
+    Args:
+        entries: runs that have ended, the plain single-device run first if there is one.
+        target_loss: None: the lowest that all of them reached.
+
+    Raises:
+        PlanError: a run has not ended.
+    """
+    runs = [_read(entry) for entry in entries]
+    reach = max(1, min([_MOST_AVERAGED, *(len(run.losses) // 2 for run in runs)]))
+    target = common_loss([run.losses for run in runs], reach) if target_loss is None else target_loss
+    measured = tuple(_throughput(run) for run in runs if run.report.workers > 1)
+    predicted = tuple(point for run in _largest(runs) for point in _beyond(run))
+    won = winners((*measured, *predicted))
+    return Comparison(
+        runs=tuple(_compared(run, target, reach) for run in runs),
+        target_loss=target,
+        predicted=predicted,
+        winners=won,
+        takeovers=takeovers(won),
+    )
+
+
+def _read(entry: Entry) -> _Run:
+    report, known = entry.folder.report(), entry.folder.known()
+    if known.plan is None:
+        raise InternalError(f"{entry.folder.path} holds a report and no plan")
+    is_script = (entry.folder.path / "job.json").exists()
+    return _Run(
+        entry=entry,
+        report=report,
+        known=known,
+        plan=known.plan,
+        trace=entry.folder.trace(),
+        losses=tuple(line["loss"] for line in entry.folder.history() if not line["metrics"]),
+        steps_per_epoch=entry.folder.record().steps_per_epoch if is_script else None,
+    )
+
+
+def _compared(run: _Run, target: float | None, reach: int) -> Compared:
+    link = run.entry.link_bytes_per_s
+    epoch_s = None
+    if run.steps_per_epoch:
+        epoch_s = run.steps_per_epoch * run.report.batch_size / run.report.samples_per_s
+    steps = None if target is None else steps_to_loss(run.losses, target, reach)
+    return Compared(
+        name=_name(run.report) + (f", {link_rate(link)}" if link else ""),
+        folder=str(run.entry.folder.path),
+        report=run.report,
+        link_bytes_per_s=link,
+        epoch_s=epoch_s,
+        cost_per_epoch=_cost(run.plan, run.known.cluster, epoch_s),
+        time_to_loss_s=None if steps is None else seconds_of_steps(run.trace.parts, steps),
+    )
+
+
+def _name(report: Report) -> str:
+    if report.workers == 1 and not report.servers:
+        return report.strategy
+    return f"{report.strategy} x{report.workers}" + (f" +{report.servers}" if report.servers else "")
+
+
+def _cost(plan: Plan, cluster: Cluster, epoch_s: float | None) -> float | None:
+    """Return what the nodes in use cost over an epoch; a node with several ranks is paid once."""
+    per_hour = sum(cluster.node(name).price_per_hour for name in set(plan.nodes))
+    return None if epoch_s is None or not per_hour else per_hour * epoch_s / _HOUR_S
+
+
+def _throughput(run: _Run) -> Throughput:
+    return Throughput(
+        architecture=_architecture(run.report).name,
+        workers=run.report.workers,
+        link_bytes_per_s=run.entry.link_bytes_per_s,
+        samples_per_s=run.report.samples_per_s,
+        origin="measured",
+    )
+
+
+def _largest(runs: Sequence[_Run]) -> list[_Run]:
+    """Return the run with most workers of each architecture on each link."""
+    largest: dict[tuple[str, float | None], _Run] = {}
+    for run in sorted(runs, key=lambda run: run.report.workers):
+        if run.report.workers > 1:
+            largest[_architecture(run.report).name, run.entry.link_bytes_per_s] = run
+    return list(largest.values())
+
+
+def _beyond(run: _Run) -> list[Throughput]:
+    """Predict the same architecture, cutting the same batch, with more workers than were measured."""
+    return [
+        Throughput(
+            architecture=_architecture(run.report).name,
+            workers=point.workers,
+            link_bytes_per_s=run.entry.link_bytes_per_s,
+            samples_per_s=point.samples_per_s,
+            origin="predicted",
+        )
+        for point in predicted_points(run.known, run.plan, least=run.report.workers + 1)
+    ]
+
+
+def _architecture(report: Report) -> Architecture:
+    return Architecture(strategy=report.strategy, servers=report.servers)

@@ -1,0 +1,83 @@
+"""A Comparison as sentences: who wins where, and where another takes over. The same in a terminal and on a page."""
+
+from collections.abc import Callable
+from textwrap import fill
+
+from nfold.analysis.units import figure, link_rate, seconds
+from nfold.core.comparison import Compared, Comparison, Takeover, Winner
+from nfold.view.rendering import PLAIN, Look, render
+
+_TIE = 1.02
+
+
+def conclusion_text(comparison: Comparison, *, look: Look = PLAIN) -> str:
+    """Return what each run costs until it has learnt, and who wins where."""
+    sentences = [*winner_sentences(comparison), *takeover_sentences(comparison)]
+    return "\n".join([_race_table(comparison, look), *(fill(sentence, look.width) for sentence in sentences)]) + "\n"
+
+
+def _race_table(comparison: Comparison, look: Look) -> str:
+    """Return epochs, their cost and the time to a loss; a figure that no run has takes no column."""
+    target = "" if comparison.target_loss is None else f"to loss {figure(comparison.target_loss)}"
+    columns = {
+        "an epoch": [_or_dash(run.epoch_s, seconds) for run in comparison.runs],
+        "costs": [_or_dash(run.cost_per_epoch, lambda cost: f"{cost:.3g}") for run in comparison.runs],
+        target: [_to_loss(run) for run in comparison.runs],
+    }
+    kept = [head for head, cells in columns.items() if head and any(cell != "-" for cell in cells)]
+    rows = [[run.name, *(columns[head][row] for head in kept)] for row, run in enumerate(comparison.runs)]
+    return render(["", *kept], rows, look, numeric=True) if kept else ""
+
+
+def _or_dash(value: float | None, text: Callable[[float], str]) -> str:
+    return "-" if value is None else text(value)
+
+
+def _to_loss(run: Compared) -> str:
+    return "never" if run.time_to_loss_s is None else seconds(run.time_to_loss_s)
+
+
+def winner_sentences(comparison: Comparison) -> list[str]:
+    """Return a sentence for each link: who wins at which measured sizes."""
+    measured = [winner for winner in comparison.winners if winner.origin == "measured"]
+    sentences = []
+    for link in dict.fromkeys(winner.link_bytes_per_s for winner in measured):
+        wins = ", ".join(_win(winner) for winner in measured if winner.link_bytes_per_s == link)
+        sentences.append(f"{_place(link)}: {wins}.")
+    return sentences
+
+
+def takeover_sentences(comparison: Comparison) -> list[str]:
+    """Return a sentence for each size at which another architecture takes over; and one where none does."""
+    if not comparison.takeovers:
+        return _never(comparison)
+    return [_takeover(takeover) for takeover in comparison.takeovers]
+
+
+def _never(comparison: Comparison) -> list[str]:
+    clear = {winner.architecture for winner in comparison.winners if winner.lead >= _TIE}
+    if len(clear) != 1 or len({winner.workers for winner in comparison.winners}) == 1:
+        return []
+    most = max(winner.workers for winner in comparison.winners)
+    origin = " (predicted)" if any(winner.origin == "predicted" for winner in comparison.winners) else ""
+    return [f"Nothing takes over from {clear.pop()} up to {most} workers{origin}."]
+
+
+def _win(winner: Winner) -> str:
+    if not winner.second:
+        return f"{winner.architecture} with {winner.workers} workers (nothing else ran)"
+    if winner.lead < _TIE:
+        return f"{winner.architecture} and {winner.second} are even with {winner.workers} workers"
+    return f"{winner.architecture} with {winner.workers} workers ({winner.lead:.2f}x {winner.second})"
+
+
+def _takeover(takeover: Takeover) -> str:
+    text = (
+        f"{_place(takeover.link_bytes_per_s)}, {takeover.winner} takes over from {takeover.loser} between "
+        f"{takeover.last_workers} and {takeover.workers} workers"
+    )
+    return f"{text} (predicted)." if takeover.origin == "predicted" else f"{text} (measured)."
+
+
+def _place(link_bytes_per_s: float | None) -> str:
+    return f"At {link_rate(link_bytes_per_s)}" if link_bytes_per_s else "On these links"
