@@ -1,0 +1,68 @@
+"""What changes would win: simulated from runs whose answer is known."""
+
+import pytest
+from injected import MBIT, Injected
+
+
+def gains(injected):
+    report = injected.report()
+    return report, {gain.change: gain.speedup for gain in report.verdict.gains}
+
+
+def test_a_slow_link_is_explained_with_what_would_win():
+    report, found = gains(Injected(workers=4, links={"n2 uplink": 50}, probe_error=0.0))
+    verdict = report.verdict
+    # The ring is as fast as its slowest link, until the next slowest; the theory of weighted shares says 1.5.
+    assert found["a 150 Mbit/s link for n2"] == pytest.approx(3.0, rel=0.05)
+    assert found["halving the bytes (bf16)"] == pytest.approx(2.0, rel=0.05)
+    assert found["`--strategy weighted`"] == pytest.approx(1.5, rel=0.1)
+    assert found["leaving n2 out"] > 3
+    assert verdict.text.startswith("Network, n2's uplink: 50 Mbit/s, 100 % busy for 9")
+    assert "`--strategy weighted` would be 1." in verdict.text
+    assert report.next_command == "nfold train my.py -n 4 --strategy weighted"
+    assert verdict.value == pytest.approx(50 * MBIT, rel=0.1)
+
+
+def test_a_link_that_became_slow_gains_from_its_speed_in_the_run():
+    report, found = gains(Injected(workers=3, degraded={"n1 uplink": 50}))
+    assert found["a 150 Mbit/s link for n1"] == pytest.approx(2.9, rel=0.1)
+    assert report.predicted.step_error < -0.5  # it was promised from the link's old speed
+    assert report.predicted.time.exposed_communication_s < report.time.exposed_communication_s / 2
+
+
+def test_one_server_is_relieved_by_more_of_them():
+    _, found = gains(Injected(workers=4, strategy="ps", servers=1, probe_error=0.0))
+    assert found["`--servers 2` (1 host more)"] > 1.9
+    assert found["`--servers 4` (3 hosts more)"] > 3
+    assert found["`--strategy ring`"] > 2
+    assert found["halving the bytes (bf16)"] == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_slow_node_is_worth_what_its_speed_costs():
+    report, found = gains(Injected(workers=3, mbit=5000, seconds_per_sample=1e-2, speeds={"n1": 0.5}))
+    assert found["n1 as fast as the others"] == pytest.approx(1.9, rel=0.1)
+    assert report.verdict.sub_cause == "slower processor"
+
+
+def test_computing_gains_from_one_more_node_until_it_does_not():
+    report, found = gains(Injected(workers=2, mbit=5000, seconds_per_sample=1e-2, batch_size=24))
+    assert found["one more node like these"] == pytest.approx(1.45, rel=0.1)
+    assert report.verdict.useful_workers is None
+    small, _ = gains(Injected(workers=2, mbit=20, batch_size=24))
+    assert small.verdict.useful_workers == 1
+    assert "more than 1 worker will not help" in small.verdict.text
+
+
+def test_nothing_below_two_per_cent_is_promised():
+    for injected in (Injected(workers=2, mbit=5000), Injected(workers=2, mbit=20)):
+        assert all(gain.speedup >= 1.02 for gain in injected.report().verdict.gains)
+
+
+def test_slow_reading_gains_from_input_that_is_ready():
+    _, found = gains(Injected(workers=2, mbit=5000, input_s={0: 0.2, 1: 0.2}))
+    assert found["input that is ready in time"] > 3
+
+
+def test_latency_is_left_out_of_the_step():
+    _, found = gains(Injected(workers=4, megabytes=0.05, latency_s=0.02, mbit=5000))
+    assert found["no latency"] > 3
