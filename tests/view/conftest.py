@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from nfold.analysis.winners import takeovers, winners
 from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.comparison import Compared, Comparison, Throughput
 from nfold.core.environment import Environment
 from nfold.core.graph import ModelGraph, Operator
 from nfold.core.placement import Placement
@@ -304,5 +306,50 @@ def hostile() -> Callable[[str], RunFacts]:
             environment=replace(facts.environment, command=(name,), versions={name: name}, processor=name, system=name),
             scaling=tuple(replace(curve, label=f"{name}{curve.label}") for curve in facts.scaling),
         )
+
+    return make
+
+
+# A comparison of two architectures at two link speeds
+
+
+@pytest.fixture
+def comparison() -> Callable[..., Comparison]:
+    def make(name: str = "") -> Comparison:
+        runs = [Compared(name=f"single{name}", folder=f"runs/c/single{name}", report=SINGLE, epoch_s=2.0)]
+        for link, speeds in ((6.25e6, (900.0, 700.0)), (125e6, (3400.0, 3500.0))):
+            for strategy, samples_per_s in zip(("ring", "ps"), speeds, strict=True):
+                report = replace(
+                    SERVER, strategy=f"{strategy}{name}", servers=0, world_size=2, samples_per_s=samples_per_s,
+                    step_s=Quantiles(p50=128 / samples_per_s, p95=150 / samples_per_s),
+                )  # fmt: skip
+                runs.append(
+                    Compared(
+                        name=f"{strategy}{name} x2, {link}",
+                        folder=f"runs/c/{strategy}{name}",
+                        report=report,
+                        link_bytes_per_s=link,
+                        epoch_s=1.5,
+                        cost_per_epoch=0.0042,
+                        time_to_loss_s=None if strategy == "ps" else 12.0,
+                    )
+                )
+        predicted = tuple(
+            Throughput(
+                architecture=f"{strategy}{name}", workers=workers, link_bytes_per_s=6.25e6,
+                samples_per_s=speed, origin="predicted",
+            )
+            for strategy, speeds in (("ring", (1500.0, 1600.0)), ("ps", (1400.0, 4000.0)))
+            for workers, speed in zip((4, 64), speeds, strict=True)
+        )  # fmt: skip
+        measured = tuple(
+            Throughput(
+                architecture=run.report.strategy, workers=2, link_bytes_per_s=run.link_bytes_per_s,
+                samples_per_s=run.report.samples_per_s, origin="measured",
+            )
+            for run in runs[1:]
+        )  # fmt: skip
+        won = winners((*measured, *predicted))
+        return Comparison(runs=tuple(runs), target_loss=0.4, predicted=predicted, winners=won, takeovers=takeovers(won))
 
     return make

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from browser import find_browser, started
 
-from nfold.view.html import run_page
+from nfold.view.html import compare_page, run_page
 
 SIZES = [(1280, False), (1280, True), (400, False), (400, True)]
 NAMES = [f"{width} pixels, {'dark' if dark else 'light'}" for width, dark in SIZES]
@@ -42,6 +42,19 @@ def test_a_page_is_drawn_and_can_be_read(show, facts, width, dark):
     marks = shown.value("checks.marks()")
     assert marks.keys() == {f"chart-{key}" for key in ("timeline", "nodes", "grid", "scaling", "loss", "staleness")}
     for chart, colors in marks.items():
+        for words, pixels in colors.items():
+            assert pixels > 5, f"nothing of {words!r} is drawn in {chart}: {colors}"
+    assert shown.value("document.documentElement.scrollWidth") <= width
+    assert shown.value("checks.tooWide()") == []
+    assert shown.value("checks.faintText()") == []
+
+
+@pytest.mark.parametrize(("width", "dark"), [SIZES[0], SIZES[3]], ids=[NAMES[0], NAMES[3]])
+def test_a_comparison_is_drawn_and_can_be_read(show, comparison, width, dark):
+    shown = show(compare_page(comparison()), width, dark)
+
+    assert shown.complaints == []
+    for chart, colors in shown.value("checks.marks()").items():
         for words, pixels in colors.items():
             assert pixels > 5, f"nothing of {words!r} is drawn in {chart}: {colors}"
     assert shown.value("document.documentElement.scrollWidth") <= width
