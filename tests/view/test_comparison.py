@@ -1,0 +1,101 @@
+"""A comparison as text and as a page."""
+
+import html
+import json
+import re
+
+import pytest
+
+from nfold.core.comparison import Comparison, Winner
+from nfold.view.comparison import conclusion_text, takeover_sentences, winner_sentences
+from nfold.view.html import compare_page
+
+
+def charts(page):
+    found = re.findall(r'<script type="application/json" class="chart-data">(.*?)</script>', page, re.DOTALL)
+    return {chart["key"]: chart for chart in map(json.loads, found)}
+
+
+def words(page):
+    body = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def test_winners_are_said_by_link(comparison):
+    assert winner_sentences(comparison()) == [
+        "At 50 Mbit/s: ring with 2 workers (1.29x ps).",
+        "At 1 Gbit/s: ps with 2 workers (1.03x ring).",
+    ]
+
+
+def test_a_takeover_says_whether_it_was_measured(comparison):
+    assert takeover_sentences(comparison()) == [
+        "At 50 Mbit/s, ps takes over from ring between 4 and 64 workers (predicted)."
+    ]
+
+
+def test_where_one_always_wins_that_is_said():
+    won = tuple(
+        Winner(link_bytes_per_s=None, workers=workers, architecture="ring", lead=1.5, second="ps") for workers in (2, 4)
+    )
+
+    assert takeover_sentences(Comparison(runs=(), winners=won)) == ["Nothing takes over from ring up to 4 workers."]
+    assert takeover_sentences(Comparison(runs=(), winners=won[:1])) == []
+
+
+def test_even_architectures_are_called_even():
+    won = (Winner(link_bytes_per_s=None, workers=2, architecture="ring", lead=1.01, second="ps"),)
+
+    assert winner_sentences(Comparison(runs=(), winners=won)) == [
+        "On these links: ring and ps are even with 2 workers."
+    ]
+
+
+def test_the_race_is_a_table(comparison):
+    lines = conclusion_text(comparison()).splitlines()
+
+    assert "an epoch" in lines[1]
+    assert "costs" in lines[1]
+    assert "to loss 0.4" in lines[1]
+    assert [cell.strip() for cell in lines[4].split("|")[2:5]] == ["1.50 s", "0.0042", "12.0 s"]
+    assert [cell.strip() for cell in lines[5].split("|")[2:5]] == ["1.50 s", "0.0042", "never"]
+
+
+def test_figures_that_no_run_has_take_no_column():
+    assert conclusion_text(Comparison(runs=())).strip() == ""
+
+
+def test_the_page_says_who_wins_first(comparison):
+    page = compare_page(comparison())
+    text = words(page)
+
+    assert text.index("At 50 Mbit/s: ring with 2 workers") < text.index("takes over") < text.index("Every run")
+    assert charts(page).keys() == {"parts", "scaling-0", "scaling-1", "predictions"}
+    assert len(page.encode()) < 2_000_000
+
+
+def test_the_page_draws_measured_and_predicted_throughput_over_the_plain_run(comparison):
+    drawn = charts(compare_page(comparison()))["scaling-0"]["data"]["curves"]
+
+    ring = {curve["what"]: (curve["x"], curve["y"]) for curve in drawn if curve["what"].startswith("ring")}
+    assert ring["ring, measured"] == ([2], [pytest.approx(900 / 1828.6, rel=1e-4)])
+    assert ring["ring, predicted"] == (
+        [4, 64],
+        [pytest.approx(1500 / 1828.6, rel=1e-4), pytest.approx(1600 / 1828.6, rel=1e-4)],
+    )
+
+
+def test_hostile_names_stay_text_on_the_page(comparison):
+    hostile = "<img src=x onerror=alert(1)></script>"
+
+    page = compare_page(comparison(hostile))
+
+    assert "<img" not in page
+    assert page.count("</script>") == 3 + len(charts(page))
+
+
+def test_a_comparison_without_a_plain_run_has_no_scaling(comparison):
+    made = comparison()
+    bare = Comparison(runs=made.runs[1:], winners=made.winners)
+
+    assert charts(compare_page(bare)).keys() == {"parts", "predictions"}
