@@ -19,6 +19,8 @@ class Case:
     question: Question
     step_s: float
     """Simulated, as it is."""
+    framing: float = 1.0
+    """Bytes on the wire for each byte of payload: links are named by what they are sold as."""
 
 
 def proposed_s(question: Question, strategy: Strategy, only: int | None = None) -> float | None:

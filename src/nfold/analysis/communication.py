@@ -94,7 +94,7 @@ def _incast(facts: Facts) -> Finding | None:
     exposed_s, plan = facts.parts.exposed_communication_s, facts.plan
     rank = next(rank for rank in range(plan.workers, plan.world_size) if plan.nodes[rank] == use.node)
     evidence = (
-        f"{count(plan.workers, 'worker')} share {use.owner}: {link_rate(use.speed_bytes_per_s)}, "
+        f"{count(plan.workers, 'worker')} share {use.owner}: {link_rate(use.wire_bytes_per_s)}, "
         f"{percent(use.utilisation)} of what it can; a worker's own link could do as much alone"
     )
     return _on_link(
@@ -115,9 +115,9 @@ def _full_link(facts: Facts) -> Finding | None:
         return None
     if use.side == "loopback":
         return _full_loopback(facts, use)
-    known = link_rate(use.channel.bandwidth_bytes_per_s)
+    known = link_rate(use.known_bytes_per_s)
     evidence = (
-        f"{use.owner} moves {link_rate(use.speed_bytes_per_s)} while it is in use, "
+        f"{use.owner} moves {link_rate(use.wire_bytes_per_s)} while it is in use, "
         f"{percent(use.utilisation)} of the {known} {use.channel.origin}{_alike(facts, use)}"
     )
     return _on_link(facts, use, evidence=evidence, head=_network(facts, use))
@@ -128,10 +128,10 @@ def _slow_link(facts: Facts) -> Finding | None:
     use = max(_longest(facts), key=lambda use: (round(use.queued_share, 1), use.side == "uplink"), default=None)
     if use is None or use.queued_share < HALF:
         return None
-    known = f"{link_rate(use.channel.bandwidth_bytes_per_s)} {use.channel.origin}"
+    known = f"{link_rate(use.known_bytes_per_s)} {use.channel.origin}"
     evidence = (
         f"something waits for {use.owner} for {percent(use.queued_share)} of the time of use, and it moves "
-        f"{link_rate(use.speed_bytes_per_s)} of {known}"
+        f"{link_rate(use.wire_bytes_per_s)} of {known}"
     )
     return _on_link(facts, use, evidence=evidence, head=f"{_network(facts, use)} It was {known} before the run.")
 
@@ -153,7 +153,7 @@ def _on_link(
         sub_cause=sub_cause,
         place=place or use.place,
         lost_s=facts.parts.exposed_communication_s,
-        value=use.speed_bytes_per_s,
+        value=use.speed_bytes_per_s if use.side == "loopback" else use.wire_bytes_per_s,
         unit="bytes/s",
         evidence=evidence,
         head=head,
@@ -167,7 +167,7 @@ def _on_link(
 def _network(facts: Facts, use: ChannelUse) -> str:
     of_step = min(1.0, use.in_use_s / facts.step_s) if facts.step_s > 0 else 0.0
     return (
-        f"Network, {use.owner}: {link_rate(use.speed_bytes_per_s)}, {percent(use.busy_share)} busy for "
+        f"Network, {use.owner}: {link_rate(use.wire_bytes_per_s)}, {percent(use.busy_share)} busy for "
         f"{percent(of_step)} of each step."
     )
 

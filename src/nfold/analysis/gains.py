@@ -136,7 +136,8 @@ def _faster_link(case: Case, main: Finding) -> Iterator[Gain]:
     channel = node.uplink if main.side == "uplink" else node.downlink
     if channel is not None:
         speed = FASTER_LINK * channel.bandwidth_bytes_per_s
-        yield _gain(case, f"a {link_rate(speed)} link for {main.node}", with_link(case.question, main.node, speed))
+        name = f"a {link_rate(speed * case.framing)} link for {main.node}"
+        yield _gain(case, name, with_link(case.question, main.node, speed))
 
 
 def _no_latency(case: Case, main: Finding) -> Iterator[Gain]:

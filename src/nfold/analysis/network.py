@@ -6,6 +6,7 @@ from statistics import fmean, median
 from typing import Literal
 
 from nfold.analysis.arrivals import arrival_rate, union_s
+from nfold.analysis.system import framing
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.plan import Plan
 from nfold.core.trace import Span, StepTrace, Trace
@@ -27,6 +28,8 @@ class ChannelUse:
     """Per step, on the rank with most of them (they follow each other)."""
     speed_bytes_per_s: float
     """Of a link: measured while bytes kept coming. Within a node: bytes over the time of use."""
+    framing: float = 1.0
+    """Bytes on the wire for each byte of payload; all other figures are of payload."""
     queued_s: float = 0.0
     """Per step: a message over it had begun and was not through, mean over the ways that cross it."""
 
@@ -39,6 +42,17 @@ class ChannelUse:
     def owner(self) -> str:
         """`n2's uplink`."""
         return f"{self.node}'s {self.side}"
+
+    @property
+    def wire_bytes_per_s(self) -> float:
+        """Its speed as links are sold, headers included."""
+        return self.speed_bytes_per_s * self.framing
+
+    @property
+    def known_bytes_per_s(self) -> float:
+        """What was known of it before the run, in the same terms: a probe counts payload, a declaration does not."""
+        known = self.channel.bandwidth_bytes_per_s
+        return known * self.framing if self.channel.origin == "measured" else known
 
     @property
     def utilisation(self) -> float:
@@ -72,7 +86,9 @@ def channel_uses(plan: Plan, trace: Trace, cluster: Cluster) -> tuple[ChannelUse
     for step in trace.steps:
         for use in _Step(with_arriving_bytes(step), plan, cluster).uses():
             uses.setdefault(use.place, []).append(use)
-    return tuple(sorted((_mean(each) for each in uses.values()), key=lambda use: -use.utilisation))
+    ratio = framing(trace)
+    means = [replace(_mean(each), framing=ratio) for each in uses.values()]
+    return tuple(sorted(means, key=lambda use: -use.utilisation))
 
 
 def bus_bandwidth_bytes_per_s(plan: Plan, trace: Trace, cluster: Cluster) -> float | None:

@@ -56,7 +56,12 @@ def look_ahead(facts: Facts, question: Question) -> Prospect:
         return Prospect(facts=facts)
     again = look_back(facts, question)
     found = findings(again.facts)
-    case = Case(plan=facts.plan, question=again.question, step_s=again.as_it_was.step_s)
+    case = Case(
+        plan=facts.plan,
+        question=again.question,
+        step_s=again.as_it_was.step_s,
+        framing=max((use.framing for use in facts.channels), default=1.0),
+    )
     return Prospect(
         facts=again.facts,
         outlook=outlook(case, found, main_finding(found), again.as_it_was.num_tasks),
