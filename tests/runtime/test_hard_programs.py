@@ -164,3 +164,114 @@ def test_a_model_that_is_built_once_is_refused():
     build_model(mine, torch.device("cpu"))
     with pytest.raises(ProgramError, match=r"returned 1\.weight for the second time"):
         build_model(mine, torch.device("cpu"))
+
+
+class Checkpointed(nn.Module):
+    """Computes its middle again in backward."""
+
+    def __init__(self, middle: nn.Module, *, reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.middle, self.head = nn.Linear(128, 16), middle, nn.Linear(16, CLASSES)
+        self.reentrant = reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.first(x.flatten(1)))
+        return self.head(checkpoint(self.middle, x, use_reentrant=self.reentrant))
+
+
+def dropping(*, reentrant: bool) -> nn.Module:
+    return Checkpointed(nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.4)), reentrant=reentrant)
+
+
+def normalizing(*, reentrant: bool) -> nn.Module:
+    return Checkpointed(nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16)), reentrant=reentrant)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_dropout_that_is_drawn_again_in_backward_is_the_same(reentrant):
+    mine = replace(of(Heads), model=lambda: dropping(reentrant=reentrant).double())
+    graph = graph_of(mine)
+    alone = play(mine, graph, make_plan(mine, graph, "single", 1, 0, chunks=6), 8)
+    spread = play(mine, graph, make_plan(mine, graph, "ring", 3, 0, chunks=6), 8)
+    assert difference(spread.state, alone.state) <= 1e-9
+
+
+@pytest.mark.parametrize("chunks", [2, 4])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_batch_norm_that_is_computed_again_in_backward_is_refused(reentrant, chunks):
+    mine = replace(of(Heads), model=lambda: normalizing(reentrant=reentrant).double())
+    graph = graph_of(mine)
+    with pytest.raises(ProgramError, match=r"the batch norm middle\.1 was called 2 times for one chunk, not 1"):
+        play(mine, graph, make_plan(mine, graph, "ring", 2, 0, chunks=chunks), 1)
+
+
+class Noising(torch.optim.SGD):
+    """Langevin dynamics: a step down the gradient, and a step anywhere."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data.add_(torch.randn_like(parameter), alpha=0.01)
+
+
+def test_an_optimizer_that_draws_draws_the_same_on_every_rank():
+    mine = program("unused", optimizer=lambda parameters: Noising(parameters, lr=0.01))
+    graph = graph_of(mine)
+    alone = play(mine, graph, make_plan(mine, graph, "single", 1, 0, chunks=4), 6)
+    spread = play(mine, graph, make_plan(mine, graph, "ring", 2, 0, chunks=4), 6)
+    assert difference(spread.state, alone.state) <= 1e-9
+    assert difference(alone.state, play(mine, graph, make_plan(mine, graph, "single", 1, 0, chunks=4), 7).state) > 1e-3
+    with pytest.raises(PlanError, match="must see all parameters at once"):
+        make_plan(mine, graph, "ps", 2, 0, chunks=4)
+
+
+class Clipping(torch.optim.SGD):
+    def step(self, closure=None):
+        nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], 1.0)
+        super().step(closure)
+
+
+class Experts(nn.Module):
+    """Each half of the samples has its own head, as long as there are any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList([nn.Linear(128, CLASSES), nn.Linear(128, CLASSES)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(1)
+        outputs = x.new_zeros(len(x), CLASSES)
+        for head, chosen in zip(self.heads, (x[:, 0] < 0, x[:, 0] >= 0), strict=True):
+            if chosen.any():
+                outputs[chosen] = head(x[chosen])
+        return outputs
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, Clipping])
+def test_a_weight_that_one_chunk_leaves_out_is_refused(optimizer):
+    mine = replace(
+        of(Experts), batch_size=4, optimizer=lambda parameters: optimizer(parameters, lr=0.1, weight_decay=0.1)
+    )
+    graph = graph_of(mine)
+    with pytest.raises(ProgramError, match="got no gradient for one chunk"):
+        play(mine, graph, make_plan(mine, graph, "ring", 2, 0, chunks=2), 8)
+
+
+def test_sparse_gradients_are_summed_and_their_state_is_kept():
+    class Sparse(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(9, 6, sparse=True), nn.Linear(6, CLASSES)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.embed((x.flatten(1)[:, :5].abs() * 3).long().clamp(max=8)).mean(1))
+
+    mine = of(Sparse)
+    graph = graph_of(mine)
+    expected = plain_loop(mine, 5, 4).state_dict()
+    for strategy, workers in (("single", 1), ("ring", 2), ("ps", 2)):
+        chosen = make_plan(mine, graph, strategy, workers, 0, chunks=4)
+        assert difference(play(mine, graph, chosen, 5).state, expected) <= 1e-9
+        half = play(mine, graph, chosen, 3)
+        assert difference(play(mine, graph, chosen, 5, checkpoint=half.checkpoint).state, expected) <= 1e-9

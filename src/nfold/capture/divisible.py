@@ -60,7 +60,7 @@ def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
 
 
 def _explained(whole: Outcome, parts: Outcome) -> str:
-    if not close(whole.loss, parts.loss, _PRECISION):
+    if not close(whole.loss, parts.loss):
         return not_a_mean(whole.loss, parts.loss, _SIZE)
     text = difference(whole, parts, _PRECISION)
     if not text:

@@ -50,10 +50,12 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     Raises:
         ProgramError: the program fails by itself.
     """
+    loss_state = loss_snapshot(loss)
     calls = _call(fresh(), loss, example)
     reason = _carried_state(calls)
-    if not reason and divisible is None:
-        reason = why_indivisible(fresh(), loss, example)
+    if divisible is None:
+        _refuse_changes(changes(loss_state, loss_snapshot(loss)))
+        reason = reason or why_indivisible(fresh(), loss, example)
     notes = []
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
@@ -71,7 +73,6 @@ def _call(model: nn.Module, loss: Loss, example: Example) -> _Calls:
     large, small = SIZES
     calls = _Calls([], [], [], False)
     state: dict[tuple[str, str], Any] = {}
-    loss_state = loss_snapshot(loss)
     foreign = False
     for size, which in ((large, 0), (large, 0), (small, 1)):
         seed_all(0)
@@ -84,7 +85,6 @@ def _call(model: nn.Module, loss: Loss, example: Example) -> _Calls:
         if state:
             calls.changed.extend(key for key in changes(state, now) if key not in calls.changed)
         state = now
-    _refuse_changes(changes(loss_state, loss_snapshot(loss)))
     return _Calls(calls.losses, calls.gradients, calls.changed, foreign)
 
 

@@ -64,12 +64,12 @@ class StatisticsRecorder:
         return hook
 
     def _after(self, name: str) -> Any:
-        def hook(module: Any, _args: Any, result: Any) -> None:
+        def hook(module: Any, _args: Any, _result: Any) -> None:
             held = self._held.pop(name, None)
             if held is None:
                 return
-            if result is not None:
-                self._calls[name].append((module._buffers["running_mean"], module._buffers["running_var"]))
+            # Also a call that was broken off: recomputation stops in the middle once it has what it needs.
+            self._calls[name].append((module._buffers["running_mean"], module._buffers["running_var"]))
             module._buffers.update(held.buffers)
             module.momentum = held.momentum
 

@@ -5,7 +5,6 @@ chunk's loss is weighted by its share of the batch, so that gradients add up to 
 """
 
 import contextlib
-import functools
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -21,13 +20,18 @@ from nfold.capture.tree import map_tensors
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.core.schedule import RankSchedule, Segment, StatisticsGroup, Task
-from nfold.errors import NonFiniteLoss, ProgramError
+from nfold.errors import NonFiniteLoss
 from nfold.planning.segments import INPUTS
 from nfold.program import Program
 from nfold.runtime.buffers import Buffers, as_bytes
+from nfold.runtime.chunk_statistics import ChunkStatistics
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Emit
+from nfold.runtime.signals import GradientSignals
 from nfold.runtime.updates import UpdateKey, Updater
+
+_NO_CHUNK = -1
+"""Draws of an optimizer belong to a step as a whole."""
 
 
 @dataclass(slots=True)
@@ -79,7 +83,7 @@ class Cells:
     ) -> None:
         self._program, self._model, self._captured, self._graph = program, model, captured, graph
         self._schedule, self._buffers, self._updaters = schedule, buffers, updaters
-        self._sampler, self._loader, self._recorder, self._device = sampler, loader, recorder, device
+        self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
         self._random = CellRandom(program.seed)
         self._is_random = any(operator.num_random for operator in graph.operators)
@@ -88,7 +92,8 @@ class Cells:
         parameters = dict(model.named_parameters())
         held = {name for each in reductions if each.route != "local" for name in each.parameters}
         self._unheld = [parameter for name, parameter in parameters.items() if name not in held]
-        self._signals = _GradientSignals(graph, schedule, reductions, parameters)
+        self._statistics = ChunkStatistics(graph, groups, buffers, recorder) if recorder else None
+        self._signals = GradientSignals(graph, schedule, reductions, parameters)
         self._step = _Step()
 
     # Steps
@@ -116,10 +121,10 @@ class Cells:
         elif task.kind == "B":
             self._backward(task, emit)
         elif task.reduction in self._groups:
-            self._fold(self._groups[task.reduction])
+            assert self._statistics is not None
+            self._statistics.fold(self._groups[task.reduction], self._step.sizes)
         elif updater := self._updaters.get((task.reduction, task.start)):
-            updater.step()
-            updater.keep_values()
+            self._update(updater)
 
     # Forward
 
@@ -134,7 +139,8 @@ class Cells:
         loss = live.outputs.get(self._graph.loss)
         if loss is not None:
             self._note_loss(task.chunk, loss)
-        self._record_statistics(task, segment)
+        if self._statistics is not None:
+            self._statistics.record(task.chunk, segment)
 
     def _runs_module(self, segment: Segment) -> bool:
         """Whether the segment is the whole model and needs no seeds between its operators."""
@@ -143,7 +149,7 @@ class Cells:
 
     def _forward_whole(self, task: Task) -> _Live:
         inputs, targets = self._step.batches[task.chunk]
-        with LOCK if self._is_random else contextlib.nullcontext():
+        with self._drawing():
             if self._is_random:
                 self._random.seed_everything(0)
             loss = self._program.loss(self._model(inputs), targets)
@@ -189,8 +195,11 @@ class Cells:
             if output.requires_grad and (name == self._graph.loss or self._tensors[name].requires_grad):
                 roots.append(output)
                 gradients.append(self._output_gradient(name, task.chunk, output))
-        with self._signals.during(task, emit):
+        # Checkpointed parts draw again what they drew in forward.
+        with self._drawing(), self._signals.during(task, emit):
             torch.autograd.backward(roots, gradients)
+        if self._statistics is not None:
+            self._statistics.check_backward()
         for name, value in live.inputs.items():
             if name not in INPUTS and self._tensors[name].requires_grad:
                 gradient = value.grad if value.grad is not None else torch.zeros_like(value)
@@ -211,64 +220,22 @@ class Cells:
             total = total + contributions[key]
         return total
 
-    # Batch statistics
+    def _drawing(self) -> contextlib.AbstractContextManager[Any]:
+        """Keep other threads (ranks, and what loads data) from the generators while this rank uses them."""
+        return LOCK if self._is_random else contextlib.nullcontext()
 
-    def _record_statistics(self, task: Task, segment: Segment) -> None:
-        if self._recorder is None:
-            return
-        calls = self._recorder.take()
-        inside = set(segment.operators)
-        self._check_calls(calls, inside)
-        for group in self._groups.values():
-            if inside & set(group.operators):
-                self._write_row(task.chunk, group, inside, calls)
+    # Update
 
-    def _check_calls(self, calls: dict[str, list[tuple[Any, Any]]], inside: set[str]) -> None:
-        """Refuse batch norms that are called again behind the capture's back, as recomputation in backward does."""
-        expected: dict[str, int] = defaultdict(int)
-        for operator in self._graph.operators:
-            for module in operator.statistics if operator.name in inside else ():
-                expected[module] += 1
-        for module, made in calls.items():
-            if len(made) != expected[module]:
-                raise ProgramError(
-                    f"the batch norm {module} was called {len(made)} times for one chunk, not {expected[module]}. "
-                    "Recomputing it in backward (activation checkpointing) makes its running statistics depend on "
-                    "the workers. Leave it out of the checkpointed part, or use -n 1."
-                )
-
-    def _write_row(
-        self, chunk: int, group: StatisticsGroup, inside: set[str], calls: dict[str, list[tuple[Any, Any]]]
-    ) -> None:
-        """Lay the means and variances of this segment's calls where the group's row keeps them."""
-        offset = chunk * group.num_elements
-        taken: dict[str, int] = defaultdict(int)
-        for operator in group.operators:
-            for module in self._graph.operator(operator).statistics:
-                width = 2 * self._channels(module)
-                if operator in inside:
-                    mean, variance = calls[module][taken[module]]
-                    taken[module] += 1
-                    self._buffers.flat(group.name, offset, offset + width).copy_(torch.cat([mean, variance]))
-                offset += width
-
-    def _channels(self, module: str) -> int:
-        return next(statistic.num_channels for statistic in self._graph.statistics if statistic.module == module)
-
-    def _fold(self, group: StatisticsGroup) -> None:
-        """Update the running statistics chunk after chunk, as one device would."""
-        assert self._recorder is not None
-        modules = [module for operator in group.operators for module in self._graph.operator(operator).statistics]
-        for chunk, size in enumerate(self._step.sizes):
-            if not size:
-                continue
-            offset = chunk * group.num_elements
-            for module in modules:
-                width = self._channels(module)
-                mean = self._buffers.flat(group.name, offset, offset + width)
-                variance = self._buffers.flat(group.name, offset + width, offset + 2 * width)
-                self._recorder.fold(module, mean, variance)
-                offset += 2 * width
+    def _update(self, updater: Updater) -> None:
+        """Step. An optimizer that draws does so for all weights at once, the same on every rank."""
+        if self._graph.update_scope == "model":
+            with LOCK:
+                self._random.enter(self._step.index, _NO_CHUNK)
+                self._random.seed_everything(0)
+                updater.step()
+        else:
+            updater.step()
+        updater.keep_values()
 
     # Messages
 
@@ -307,78 +274,3 @@ class Cells:
             self._step.values[name, task.chunk] = value
         else:
             self._step.gradients[name, task.chunk][task.peer] = value
-
-
-class _GradientSignals:
-    """Emits a bucket's event when the last of its gradients is there, while the backward is still running."""
-
-    def __init__(
-        self,
-        graph: ModelGraph,
-        schedule: RankSchedule,
-        reductions: tuple[Reduction, ...],
-        parameters: dict[str, nn.Parameter],
-    ) -> None:
-        self._is_static = graph.static_gradients
-        users = {parameter.name: set(parameter.users) for parameter in graph.trained}
-        bucket_of = {name: reduction.name for reduction in reductions for name in reduction.parameters}
-        self._expected: list[dict[str, int]] = []
-        for segment in schedule.segments:
-            counts: dict[str, int] = defaultdict(int)
-            for name, using in users.items():
-                if using & set(segment.operators):
-                    counts[bucket_of[name]] += 1
-            self._expected.append(dict(counts))
-        self._seen: set[str] = set()
-        self._wanted: set[str] = set()
-        self._left: dict[str, int] = {}
-        self._events: dict[str, int] = {}
-        self._emit: Emit | None = None
-        signalled = {signal.reduction for task in schedule.tasks for signal in task.signals}
-        watched = {name for name, bucket in bucket_of.items() if bucket in signalled}
-        self._names = [
-            {name for name, using in users.items() if name in watched and using & set(segment.operators)}
-            for segment in schedule.segments
-        ]
-        for name, bucket in bucket_of.items():
-            if bucket in signalled:
-                watch: Any = parameters[name].register_post_accumulate_grad_hook
-                watch(functools.partial(self._count, bucket, name))
-
-    def during(self, task: Task, emit: Emit) -> "_GradientSignals":
-        """Watch one backward."""
-        self._events = {signal.reduction: signal.event for signal in task.signals}
-        self._left = dict(self._expected[task.segment]) if self._events else {}
-        self._emit, self._seen = emit, set()
-        self._wanted = self._names[task.segment] if self._events else set()
-        return self
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Emit what is left: a parameter that got no gradient this time holds nobody up."""
-        if kind is None and self._emit is not None:
-            self._check_gradients()
-            for event in self._events.values():
-                self._emit(event)
-        self._emit, self._events = None, {}
-
-    def _check_gradients(self) -> None:
-        """Refuse what would update parameters with gradients of zero where one device would leave them alone."""
-        missing = sorted(self._wanted - self._seen)
-        if missing:
-            raise ProgramError(
-                f"{len(missing)} parameters got no gradient for one chunk, {missing[0]!r} among them, though they "
-                "had one when the program was tried. Which parameters are used must not change from batch to batch "
-                "when a batch is spread over workers. Use -n 1."
-            )
-
-    def _count(self, bucket: str, name: str, parameter: torch.Tensor) -> None:
-        """Note a gradient. Where the graph is not known one may come twice (recomputation), so nothing goes early."""
-        del parameter
-        self._seen.add(name)
-        if self._emit is None or bucket not in self._left or not self._is_static:
-            return
-        self._left[bucket] -= 1
-        if self._left[bucket] == 0 and bucket in self._events:
-            self._emit(self._events.pop(bucket))

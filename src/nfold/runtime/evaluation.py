@@ -26,9 +26,8 @@ def evaluate(
     model.eval()
     try:
         with torch.no_grad():
-            for inputs, targets in _batches(program, dataset, part, num_parts, device):
+            for count, (inputs, targets) in _batches(program, dataset, part, num_parts, device):
                 outputs = model(inputs)
-                count = float(len(targets)) if hasattr(targets, "__len__") else 1.0
                 _add(totals[LOSS], float(program.loss(outputs, targets)), count)
                 for name in program.metrics:
                     _add(totals[name], _metric(program, name, outputs, targets), count)
@@ -37,13 +36,16 @@ def evaluate(
     return totals
 
 
-def _batches(program: Program, dataset: Any, part: int, num_parts: int, device: torch.device) -> Iterator[Batch]:
+def _batches(
+    program: Program, dataset: Any, part: int, num_parts: int, device: torch.device
+) -> Iterator[tuple[int, Batch]]:
+    """Yield the samples of each batch and the batch."""
     size = program.batch_size
     for number, begin in enumerate(range(0, len(dataset), size)):
         if number % num_parts == part:
             indices = list(range(begin, min(begin + size, len(dataset))))
             batch = collate(dataset, indices, "test_data")
-            yield map_tensors(lambda tensor: tensor.to(device), batch)
+            yield len(indices), map_tensors(lambda tensor: tensor.to(device), batch)
 
 
 def _metric(program: Program, name: str, outputs: Any, targets: Any) -> float:
@@ -53,6 +55,6 @@ def _metric(program: Program, name: str, outputs: Any, targets: Any) -> float:
         raise ProgramError(f"the metric {name!r} raised {describe(error)}") from error
 
 
-def _add(total: list[float], value: float, count: float) -> None:
+def _add(total: list[float], value: float, count: int) -> None:
     total[0] += value * count
     total[1] += count

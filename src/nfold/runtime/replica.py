@@ -23,10 +23,11 @@ from nfold.planning.schedule import compile_schedule
 from nfold.program import Program
 from nfold.runtime.buffers import Buffers
 from nfold.runtime.cells import Cells
+from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine, Played
 from nfold.runtime.state import Checkpoint, contribution, join
-from nfold.runtime.updates import build_updaters
+from nfold.runtime.updates import UpdateKey, Updater, build_updaters
 from nfold.transport.base import Transport
 
 Clock = Callable[[], float]
@@ -80,9 +81,9 @@ class Replica:
         measures: bool = True,
         clock: Clock = time.perf_counter,
     ) -> None:
-        self.rank, self.program, self.plan, self.device = rank, program, plan, device
+        self.rank, self.plan, self.device = rank, plan, device
+        self.program = with_checked_loss(program, plan.chunks)
         self._graph, self._transport, self._clock = graph, transport, clock
-        self.model = build_model(program, device)
         schedule = compile_schedule(
             graph,
             plan.placement,
@@ -93,20 +94,34 @@ class Replica:
         own = schedule.ranks[rank]
         self._all_groups = schedule.statistics
         self._groups = tuple(group for group in schedule.statistics if rank in group.members)
-        if checkpoint is not None:
-            _take(self.model, checkpoint)
+        self.model = self._build_model(checkpoint)
         parameters = dict(self.model.named_parameters())
         self._buffers = Buffers(rank, plan.reductions, self._groups, plan.chunks, parameters, device)
-        self._updaters = build_updaters(program, graph, plan.reductions, rank, self._buffers, parameters)
-        if checkpoint is not None:
-            for updater in self._updaters.values():
-                updater.restore(checkpoint.optimizer, {name: p.shape for name, p in parameters.items()})
+        self._updaters = self._build_updaters(parameters, checkpoint)
         self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
-        loaded = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
-        self._loader = ChunkLoader(dataset, self.sampler, loaded, last_step, program.seed)
-        self._cells = self._build_cells(own, traced(program, self.model, graph, dataset, own, device))
+        self._loader = self._build_loader(own, dataset, last_step)
+        self._cells = self._build_cells(own, traced(self.program, self.model, graph, dataset, own, device))
         self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock, times_reductions=measures)
         self._previous_end_s: float | None = None
+
+    def _build_model(self, checkpoint: Checkpoint | None) -> nn.Module:
+        model = build_model(self.program, self.device)
+        if checkpoint is not None:
+            _take(model, checkpoint)
+        return model
+
+    def _build_updaters(
+        self, parameters: dict[str, nn.Parameter], checkpoint: Checkpoint | None
+    ) -> dict[UpdateKey, Updater]:
+        updaters = build_updaters(self.program, self._graph, self.plan.reductions, self.rank, self._buffers, parameters)
+        if checkpoint is not None:
+            for updater in updaters.values():
+                updater.restore(checkpoint.optimizer, {name: each.shape for name, each in parameters.items()})
+        return updaters
+
+    def _build_loader(self, own: RankSchedule, dataset: Any, last_step: int) -> ChunkLoader:
+        chunks = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
+        return ChunkLoader(dataset, self.sampler, chunks, last_step, self.program.seed)
 
     def _build_cells(self, own: RankSchedule, captured: Captured | None) -> Cells:
         modules = modules_of(self._graph, self._groups)

@@ -183,6 +183,8 @@ def collect(parts: list[tuple[Piece, dict[str, Any], dict[str, Scalar]]], sizes:
     for piece, state, group in parts:
         joined.groups[piece.name] = group
         for key, value in state.items():
+            if isinstance(value, torch.Tensor) and value.is_sparse:
+                value = value.to_dense()
             if not isinstance(value, torch.Tensor):
                 joined.scalars.setdefault(piece.name, {})[key] = value
             elif value.dim() == 0 or value.numel() != piece.stop - piece.start:

@@ -1,0 +1,37 @@
+"""Test figures are means over samples, whatever the batches and the structure of targets."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from nets import images, program
+from torch.nn import functional as F
+
+from nfold.capture.building import build_model
+from nfold.runtime.evaluation import evaluate
+
+CPU = torch.device("cpu")
+
+
+def error_rate(outputs: torch.Tensor, targets: dict[str, torch.Tensor]) -> torch.Tensor:
+    return (outputs.argmax(1) != targets["label"]).double().mean()
+
+
+def test_a_last_smaller_batch_counts_for_its_samples_only():
+    data = [(image, {"label": label, "weight": 1.0}) for image, label in images()]
+    mine = replace(
+        program("plain"),
+        loss=lambda outputs, targets: F.cross_entropy(outputs, targets["label"]),
+        metrics={"error": error_rate},
+    )
+    model = build_model(mine, CPU)
+    sums = [evaluate(mine, model, data, part, 2, CPU) for part in range(2)]
+    outputs, labels = model(torch.stack([image for image, _ in images()])), torch.stack([x for _, x in images()])
+    for name, expected in (
+        ("test_loss", F.cross_entropy(outputs, labels)),
+        ("error", (outputs.argmax(1) != labels).double().mean()),
+    ):
+        total, count = (sum(part[name][index] for part in sums) for index in (0, 1))
+        assert count == len(data)
+        assert total / count == pytest.approx(expected.item(), rel=1e-12)
+    assert model.training
