@@ -1,7 +1,25 @@
-"""Lets tests of a folder share modules that lie beside them."""
+"""Lets tests of a folder share modules that lie beside them, and skips what this machine cannot do."""
 
+import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from nfold.errors import ClusterError
+from nfold.launch.emulation.box import check_machine
+from nfold.launch.emulation.cgroups import MOUNTS, find_hierarchy
+
 for folder in ("runtime", "view"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
+
+
+@pytest.fixture(scope="session")
+def emulation():
+    """Skip where clusters cannot be emulated, whatever the reason; where they can, nothing here may hide a failure."""
+    try:
+        check_machine()
+        find_hierarchy(MOUNTS.read_text())
+        subprocess.run(["unshare", "--net", "--mount", "true"], check=True, capture_output=True)
+    except (ClusterError, OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no cluster can be emulated here: {error}")

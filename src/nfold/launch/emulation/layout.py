@@ -92,8 +92,8 @@ def network(number: int, seats: Sequence[Seat]) -> list[Batch]:
 
 
 def separation(number: int, seat: Seat, *, joined: bool) -> Batch:
-    """Return what lets a node's port forward (3) or drop (0) everything, without either side hearing of it."""
-    line = f"link set dev {seat.port} type bridge_slave state {3 if joined else 0}"
+    """Return what takes a node's port out of the switch or puts it back; its link stays up, so neither side hears."""
+    line = f"link set dev {seat.port} {f'master {_SWITCH}' if joined else 'nomaster'}"
     return Batch(tool="ip", namespace=switch_namespace(number), lines=(line,))
 
 

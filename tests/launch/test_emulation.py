@@ -1,0 +1,271 @@
+"""Emulated clusters for real: namespaces, shaped links, control groups, and that nothing of them stays behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nfold.core.cluster_file import parse_cluster
+from nfold.launch.emulation.box import NAMESPACES, emulated
+from nfold.launch.emulation.cgroups import MOUNTS, find_hierarchy
+from nfold.launch.emulation.owners import STATE
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("emulation")]
+PYTHON = [sys.executable, "-S", "-c"]
+
+
+@contextmanager
+def box_of(count=2, **fields):
+    lines = "".join(
+        f'{key} = "{value}"\n' if isinstance(value, str) else f"{key} = {value}\n" for key, value in fields.items()
+    )
+    cluster = parse_cluster(f'[[node]]\nname = "n"\ncount = {count}\n{lines}', "c.toml")
+    with emulated(cluster, bytes_per_process=1, processes=[]) as box:
+        yield box
+
+
+def run(box, node, code, *arguments):
+    """Run Python on a node and return what it printed as JSON."""
+    command = box.enter(node, [*PYTHON, textwrap.dedent(code), *map(str, arguments)])
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    return json.loads(done.stdout)
+
+
+@contextmanager
+def program(box, node, code, *arguments):
+    """Run Python on a node that answers lines with lines."""
+    command = box.enter(node, [*PYTHON, textwrap.dedent(code), *map(str, arguments)])
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def leftovers(number):
+    """Return all that there is of an emulation."""
+    names = [name for name in os.listdir(NAMESPACES) if re.fullmatch(rf"nfold-{number}(-.*)?", name)]
+    folders = [folder / f"nfold-{number}" for folder in find_hierarchy(MOUNTS.read_text()).folders]
+    return [*names, *(str(path) for path in (*folders, STATE / str(number)) if path.exists())]
+
+
+RECEIVE = """
+    import json, socket, sys, time
+    door = socket.create_server(("0.0.0.0", 5000))
+    print("ready", flush=True)
+    while True:
+        connection, _ = door.accept()
+        buffer, total, first = bytearray(1 << 18), 0, None
+        while count := connection.recv_into(buffer):
+            first = first or time.perf_counter()
+            total += count
+        print(json.dumps([total, time.perf_counter() - first]), flush=True)
+"""
+SEND = """
+    import socket, sys
+    with socket.create_connection((sys.argv[1], 5000)) as connection:
+        connection.sendall(bytes(int(sys.argv[2])))
+    print("null")
+"""
+
+
+def rate(box, source, target, num_bytes):
+    """Return at how many bytes per second a plain TCP stream arrives."""
+    with program(box, target, RECEIVE) as receiver:
+        run(box, source, SEND, box.address(target), num_bytes)
+        total, seconds = json.loads(receiver.stdout.readline())
+    assert total == num_bytes
+    return total / seconds
+
+
+def test_eight_nodes_are_there_in_two_seconds_and_gone_after():
+    began_s = time.monotonic()
+    with box_of(8, uplink="100 Mbit/s", memory="1 GiB", cores=0.25) as box:
+        box.limit_cores()
+        assert time.monotonic() - began_s < 2.0
+        number = box.number
+        assert len([name for name in leftovers(number) if name.startswith("nfold-")]) == 9
+    assert leftovers(number) == []
+
+
+def test_a_node_has_its_own_name_address_and_peers():
+    look = """
+        import json, socket
+        own = socket.gethostname()
+        print(json.dumps([own, socket.gethostbyname(own), socket.gethostbyname("n-0"), len(socket.if_nameindex())]))
+    """
+    with box_of() as box:
+        assert run(box, "n-1", look) == ["n-1", box.address("n-1"), box.address("n-0"), 2]
+
+
+def test_a_process_keeps_its_number_and_its_exit_code_on_its_way_in():
+    with box_of() as box:
+        process = subprocess.Popen(box.enter("n-0", ["sh", "-c", "echo $$; exit 7"]), stdout=subprocess.PIPE, text=True)
+        assert int(process.communicate()[0]) == process.pid
+        assert process.returncode == 7
+
+
+def test_a_node_has_its_share_of_processor_time():
+    spin = """
+        import json, time
+        began_s, cpu_s = time.monotonic(), time.process_time()
+        while time.monotonic() < began_s + 0.6:
+            pass
+        print(json.dumps(time.process_time() - cpu_s))
+    """
+    with box_of(cores=0.25) as box:
+        box.limit_cores()
+        assert run(box, "n-0", spin) < 0.6 * 0.3
+        box.slow("n-0", 0.4)
+        assert run(box, "n-0", spin) < 0.6 * 0.13
+
+
+def test_a_node_has_its_memory_and_no_more():
+    with box_of(memory="64 MiB") as box:
+        greedy = subprocess.run(box.enter("n-0", [*PYTHON, "print(len(bytearray(200 << 20)))"]), capture_output=True)
+        assert greedy.returncode == -signal.SIGKILL
+        modest = subprocess.run(box.enter("n-0", [*PYTHON, "print(len(bytearray(20 << 20)))"]), capture_output=True)
+        assert modest.stdout == b"20971520\n"
+
+
+def test_a_process_sees_the_cores_and_the_memory_of_its_node():
+    look = f"""
+        import json, sys
+        sys.path[:] = {sys.path!r}
+        from nfold.profiling.machine import available_cores, available_memory
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print(json.dumps([available_cores(), available_memory()]), flush=True)
+    """
+    with box_of(cores=0.5, memory="1 GiB") as box, program(box, "n-1", look) as looker:
+        box.limit_cores()
+        looker.stdin.write("now\n")
+        looker.stdin.flush()
+        assert json.loads(looker.stdout.readline()) == [0.5, 1 << 30]
+
+
+def test_each_direction_of_a_link_has_its_own_rate():
+    with box_of(uplink="40 Mbit/s", downlink="8 Mbit/s") as box:
+        box.set_downlink("n-0", 1e9)
+        sent, received = rate(box, "n-1", "n-0", 2_000_000), rate(box, "n-0", "n-1", 500_000)
+    # 95 % of the wire is payload; less only where this machine is too busy to play it.
+    assert 0.7 * 5e6 < sent < 0.975 * 5e6 + 64e3
+    assert 0.7 * 1e6 < received < 0.975 * 1e6 + 64e3
+
+
+def test_the_first_bytes_are_not_faster_than_the_rest():
+    with box_of(uplink="8 Mbit/s") as box:
+        assert rate(box, "n-0", "n-1", 100_000) < 1.15e6
+
+
+def test_a_link_may_change_and_change_back():
+    with box_of() as box:
+        assert rate(box, "n-0", "n-1", 4_000_000) > 1e7, "nothing holds it back"
+        box.set_uplink("n-0", 1e6)
+        assert rate(box, "n-0", "n-1", 300_000) < 1.15e6
+        box.set_uplink("n-0", None)
+        assert rate(box, "n-0", "n-1", 4_000_000) > 1e7
+
+
+def test_a_partition_swallows_all_and_lets_it_through_again():
+    echo = """
+        import socket
+        door = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        door.bind(("0.0.0.0", 5000))
+        print("ready", flush=True)
+        while True:
+            data, who = door.recvfrom(100)
+            door.sendto(data, who)
+    """
+    ask = """
+        import socket, sys
+        line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        line.settimeout(float(sys.argv[2]))
+        print("ready", flush=True)
+        for request in sys.stdin:
+            line.sendto(request.encode(), (sys.argv[1], 5000))
+            try:
+                print("heard", line.recv(100).decode().strip(), flush=True)
+            except TimeoutError:
+                print("silence", flush=True)
+    """
+    with box_of(3) as box, program(box, "n-1", echo), program(box, "n-0", ask, box.address("n-1"), 0.5) as asker:
+
+        def answer(text):
+            asker.stdin.write(f"{text}\n")
+            asker.stdin.flush()
+            return asker.stdout.readline().strip()
+
+        assert answer("one") == "heard one"
+        box.part("n-1")
+        assert answer("two") == "silence"
+        box.join("n-1")
+        assert answer("three") == "heard three"
+
+
+def test_killing_a_node_kills_all_of_it_and_nothing_else():
+    daemon = ["sh", "-c", "setsid sleep 1000 & sleep 1000 & echo there; wait"]
+    with box_of() as box:
+        nodes = [subprocess.Popen(box.enter(f"n-{index}", daemon), stdout=subprocess.PIPE) for index in range(2)]
+        assert [node.stdout.readline() for node in nodes] == [b"there\n"] * 2
+        box.kill("n-0")
+        assert nodes[0].stdout.read() == b"", "no process of the node holds the pipe any more"
+        assert nodes[0].wait() == -signal.SIGKILL
+        assert nodes[1].poll() is None
+    assert nodes[1].stdout.read() == b"", "and leaving the box ends the rest"
+    assert nodes[1].wait() == -signal.SIGKILL
+    for node in nodes:
+        node.stdout.close()
+
+
+def test_several_boxes_of_the_same_names_do_not_meet():
+    with box_of(uplink="8 Mbit/s") as slow, box_of() as fast:
+        assert slow.address("n-0") != fast.address("n-0")
+        assert rate(fast, "n-0", "n-1", 4_000_000) > 1e7
+        assert rate(slow, "n-0", "n-1", 100_000) < 1.15e6
+
+
+OWNER = """
+import os, subprocess, sys
+from nfold.core.cluster_file import parse_cluster
+from nfold.launch.emulation import emulated
+with emulated(parse_cluster('[[node]]\\nname = "n"\\ncount = 2\\n', "c"), bytes_per_process=1, processes=[]) as box:
+    left = subprocess.Popen(box.enter("n-0", ["sh", "-c", "echo $$; exec sleep 1000"]), start_new_session=True)
+    print(box.number, flush=True)
+    os.read(0, 1)
+"""
+
+
+def test_what_a_killed_owner_left_is_removed_by_the_next_start():
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    number, pid = sorted(int(owner.stdout.readline()) for _ in range(2))
+    with box_of():
+        assert len(leftovers(number)) >= 4, "its owner lives"
+    descriptor = os.pidfd_open(pid)
+    owner.kill()
+    owner.wait()
+    owner.stdin.close()
+    owner.stdout.close()
+    with box_of():
+        pass
+    assert leftovers(number) == []
+    status = Path(f"/proc/{pid}/status")
+    assert not status.exists() or "\nState:\tZ" in status.read_text(), "its process was ended too"
+    os.close(descriptor)
+
+
+def test_a_box_that_cannot_be_finished_leaves_nothing(monkeypatch):
+    before = set(os.listdir(NAMESPACES))
+    monkeypatch.setattr("nfold.launch.emulation.box.shape", lambda *_, **__: ("qdisc add dev nonsense root tbf",))
+    with pytest.raises(Exception, match=r"^tc .* failed: "), box_of(uplink="8 Mbit/s"):
+        pass
+    assert set(os.listdir(NAMESPACES)) <= before

@@ -1,0 +1,286 @@
+"""What emulation would do, as data: names, commands, limits, who owns what. Nothing is made, no root is needed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nfold.core.cluster import Channel, Cluster
+from nfold.core.cluster_file import parse_cluster
+from nfold.errors import ClusterError
+from nfold.launch.emulation import box
+from nfold.launch.emulation.cgroups import (
+    Groups,
+    Hierarchy,
+    cpu_quota,
+    cpu_settings,
+    find_hierarchy,
+    memory_settings,
+)
+from nfold.launch.emulation.layout import hosts, is_namespace_of, make_seats, network, separation
+from nfold.launch.emulation.owners import Owner, Registry, is_dead, myself, start_ticks
+from nfold.launch.emulation.shaping import LEAST_BURST_BYTES, MOST_BURST_BYTES, shape
+
+
+def channel(rate, latency_s=0.0):
+    return Channel(latency_s=latency_s, bandwidth_bytes_per_s=rate, origin="declared")
+
+
+def cluster(**fields) -> Cluster:
+    lines = "".join(f"{key} = {value}\n" for key, value in fields.items())
+    return parse_cluster(f'[[node]]\nname = "pi"\n{lines}', "c.toml")
+
+
+# Layout
+
+
+def test_the_network_of_two_nodes():
+    seats = make_seats(7, ["a", "b"])
+    assert [(seat.namespace, seat.address, seat.port) for seat in seats] == [
+        ("nfold-7-a", "10.77.7.1", "port0"),
+        ("nfold-7-b", "10.77.7.2", "port1"),
+    ]
+    assert [(batch.command, batch.lines) for batch in network(7, seats)] == [
+        (["ip", "-batch", "-"], ("netns add nfold-7", "netns add nfold-7-a", "netns add nfold-7-b")),
+        (
+            ["ip", "-n", "nfold-7", "-batch", "-"],
+            (
+                "link add switch type bridge",
+                "link set dev switch addrgenmode none up",
+                "link add port0 type veth peer name eth0 netns nfold-7-a",
+                "link set dev port0 master switch addrgenmode none up",
+                "link add port1 type veth peer name eth0 netns nfold-7-b",
+                "link set dev port1 master switch addrgenmode none up",
+            ),
+        ),
+        *(
+            (
+                ["ip", "-n", f"nfold-7-{name}", "-batch", "-"],
+                (
+                    "link set dev lo up",
+                    f"address add 10.77.7.{index}/24 dev eth0",
+                    "link set dev eth0 addrgenmode none up",
+                ),
+            )
+            for index, name in enumerate("ab", start=1)
+        ),
+    ]
+
+
+def test_emulations_do_not_meet():
+    one, other = make_seats(1, ["a", "b"]), make_seats(12, ["a", "b"])
+    for field in ("namespace", "address"):
+        assert not {getattr(seat, field) for seat in one} & {getattr(seat, field) for seat in other}
+    assert [is_namespace_of(1, name) for name in ("nfold-1", "nfold-1-a", "nfold-12", "nfold-12-a", "mine")] == [
+        *(True, True),
+        *(False, False, False),
+    ]
+
+
+def test_there_are_no_more_nodes_than_addresses():
+    assert make_seats(0, [str(index) for index in range(254)])[-1].address == "10.77.0.254"
+    with pytest.raises(ClusterError, match="at most 254 nodes, and 255 are declared"):
+        make_seats(0, [str(index) for index in range(255)])
+
+
+def test_nodes_find_each_other_by_name():
+    assert hosts(make_seats(3, ["a", "b"])) == "127.0.0.1 localhost\n10.77.3.1 a\n10.77.3.2 b\n"
+
+
+def test_a_partition_is_at_the_switch_so_that_nobody_is_told():
+    seat = make_seats(7, ["a", "b"])[1]
+    assert separation(7, seat, joined=False).lines == ("link set dev port1 nomaster",)
+    assert separation(7, seat, joined=True).lines == ("link set dev port1 master switch",)
+
+
+# Shaping
+
+
+def test_a_rate_is_held_by_a_token_bucket():
+    assert shape("eth0", channel(12.5e6), with_netem=False) == (
+        "qdisc replace dev eth0 root handle 1: tbf rate 100000000bit burst 6250 limit 12500000",
+    )
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(1.25e5, LEAST_BURST_BYTES), (1.25e9, MOST_BURST_BYTES)])
+def test_buckets_hold_three_frames_at_least_and_never_much(rate, burst):
+    assert f" burst {burst} " in shape("eth0", channel(rate), with_netem=False)[0]
+
+
+def test_latency_is_the_kernels_where_it_can():
+    assert shape("eth0", channel(12.5e6, 0.001), with_netem=True) == (
+        "qdisc replace dev eth0 root handle 1: netem delay 1000us limit 100000",
+        "qdisc replace dev eth0 parent 1:1 handle 10: tbf rate 100000000bit burst 6250 limit 12500000",
+    )
+    assert len(shape("eth0", channel(12.5e6, 0.001), with_netem=False)) == 1
+    assert len(shape("eth0", channel(12.5e6), with_netem=True)) == 1
+
+
+def test_nothing_holds_back_what_is_not_declared():
+    assert shape("eth0", None, with_netem=False) == ("qdisc del dev eth0 root",)
+
+
+# Control groups
+
+V1 = "tmpfs /c tmpfs rw 0 0\ncgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup /c/m cgroup rw,memory 0 0\n"
+HYBRID = V1 + "cgroup2 /c/unified cgroup2 rw 0 0\n"
+V2 = "cgroup2 /c cgroup2 rw,nosuid 0 0\n"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "controllers", "version", "folders"),
+    [
+        (V1, {}, 1, ["/c/cpu,cpuacct", "/c/m"]),
+        (HYBRID, {"/c/unified": "hugetlb"}, 1, ["/c/cpu,cpuacct", "/c/m"]),
+        (V2, {"/c": "cpuset cpu io memory pids"}, 2, ["/c"]),
+    ],
+    ids=["1", "hybrid", "2"],
+)
+def test_both_versions_are_found(mounts, controllers, version, folders):
+    found = find_hierarchy(mounts, controllers)
+    assert (found.version, [str(folder) for folder in found.folders]) == (version, folders)
+
+
+@pytest.mark.parametrize("mounts", ["", V2, "cgroup /c/cpu cgroup rw,cpu 0 0\n"])
+def test_a_system_without_control_groups_is_refused(mounts):
+    with pytest.raises(ClusterError, match="needs the control groups cpu and memory"):
+        find_hierarchy(mounts, {"/c": "cpu pids"})
+
+
+@pytest.mark.parametrize(
+    ("cores", "quota"),
+    [(1.0, (10_000, 10_000)), (0.5, (5000, 10_000)), (4.0, (40_000, 10_000)), (0.05, (1000, 20_000))],
+)
+def test_quotas_have_short_periods_and_never_less_than_the_kernel_grants(cores, quota):
+    assert cpu_quota(cores) == quota
+
+
+def test_limits_in_the_words_of_both_versions():
+    assert cpu_settings(2, 0.5) == [("cpu.max", "5000 10000")]
+    assert cpu_settings(1, 0.5) == [("cpu.cfs_period_us", "10000"), ("cpu.cfs_quota_us", "5000")]
+    node = cluster(memory='"1 GiB"').nodes[0]
+    assert memory_settings(2, node) == [("memory.max", str(2**30))]
+    assert memory_settings(1, node) == [("memory.limit_in_bytes", str(2**30))]
+    assert memory_settings(1, cluster().nodes[0]) == []
+
+
+def test_groups_of_version_2_hand_their_controllers_down(tmp_path):
+    groups = Groups(Hierarchy(version=2, folders=(tmp_path,)), "nfold-7")
+    groups.create(cluster(memory='"1 GiB"').nodes)
+    groups.set_cores("pi", 0.5)
+    for folder in (tmp_path, tmp_path / "nfold-7"):
+        assert (folder / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    assert (tmp_path / "nfold-7/pi/memory.max").read_text() == str(2**30)
+    assert (tmp_path / "nfold-7/pi/cpu.max").read_text() == "5000 10000"
+    assert groups.doors("pi") == [tmp_path / "nfold-7/pi/cgroup.procs"]
+
+
+def test_groups_of_version_1_lie_under_each_controller(tmp_path):
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "memory").mkdir()
+    groups = Groups(Hierarchy(version=1, folders=(tmp_path / "cpu", tmp_path / "memory")), "nfold-7")
+    groups.create(cluster(memory='"1 GiB"').nodes)
+    groups.set_cores("pi", 0.5)
+    assert (tmp_path / "cpu/nfold-7/pi/cpu.cfs_quota_us").read_text() == "5000"
+    assert (tmp_path / "memory/nfold-7/pi/memory.limit_in_bytes").read_text() == str(2**30)
+    assert [str(door.relative_to(tmp_path)) for door in groups.doors("pi")] == [
+        "cpu/nfold-7/pi/cgroup.procs",
+        "memory/nfold-7/pi/cgroup.procs",
+    ]
+
+
+def test_a_kernel_that_refuses_a_group_is_quoted(tmp_path):
+    groups = Groups(Hierarchy(version=1, folders=(tmp_path / "cpu", tmp_path / "memory")), "nfold-7")
+    with pytest.raises(ClusterError, match=r"cannot make a control group: .*nfold-7: No such file or directory"):
+        groups.create(cluster().nodes)
+
+
+def test_removing_groups_that_are_not_there_is_no_error(tmp_path):
+    Groups(Hierarchy(version=2, folders=(tmp_path,)), "nfold-7").remove()
+
+
+# Owners
+
+
+def test_an_owner_is_dead_when_its_number_is_free_or_a_strangers():
+    owner = Owner(pid=10, start_ticks=500)
+    assert not is_dead(owner, {10: 500}.get)
+    assert is_dead(owner, {}.get)
+    assert is_dead(owner, {10: 501}.get), "the number is another process's now"
+    assert is_dead(None, {}.get), "it died before it could write itself down"
+    assert not is_dead(myself())
+
+
+def test_a_process_that_has_ended_is_no_owner_even_if_nobody_has_reaped_it():
+    process = subprocess.Popen([sys.executable, "-c", "pass"])
+    descriptor = os.pidfd_open(process.pid)
+    os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOWAIT)
+    assert start_ticks(process.pid) is None
+    os.close(descriptor)
+    process.wait()
+
+
+def test_numbers_are_given_once_and_those_of_the_dead_are_cleared_first(tmp_path):
+    registry, cleared = Registry(tmp_path / "state"), []
+    assert [registry.claim(myself(), cleared.append) for _ in range(3)] == [0, 1, 2]
+    assert cleared == []
+    registry.release(1)
+    assert registry.claim(Owner(pid=myself().pid, start_ticks=1), cleared.append) == 1, "dead as soon as it is there"
+    (tmp_path / "state/9").mkdir()
+    assert registry.claim(myself(), cleared.append) == 1
+    assert cleared == [1, 9]
+    assert not (tmp_path / "state/9").exists()
+
+
+def test_a_number_whose_remains_cannot_be_cleared_is_kept(tmp_path):
+    registry = Registry(tmp_path)
+    registry.claim(Owner(pid=myself().pid, start_ticks=1), lambda _: None)
+
+    def fail(number):
+        raise ClusterError(f"cannot clear {number}")
+
+    with pytest.raises(ClusterError, match="cannot clear 0"):
+        registry.claim(myself(), fail)
+    assert registry.folder(0).exists()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "fragment"),
+    [
+        (lambda patch: patch.setattr(os, "geteuid", lambda: 1000), "needs root, and this is user 1000"),
+        (
+            lambda patch: patch.setattr(box.shutil, "which", lambda tool: None if tool == "tc" else tool),
+            "needs tc, not",
+        ),
+        (lambda patch: patch.setattr(sys, "platform", "darwin"), "needs Linux, and this is darwin"),
+    ],
+)
+def test_machines_that_cannot_emulate_are_told_why(monkeypatch, change, fragment):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(box.shutil, "which", lambda tool: tool)
+    monkeypatch.setattr(sys, "platform", "linux")
+    box.check_machine()
+    change(monkeypatch)
+    with pytest.raises(ClusterError, match=fragment):
+        box.check_machine()
+
+
+def test_more_than_the_machines_memory_can_start_is_refused_with_numbers():
+    four = cluster(count=4)
+    names = [node.name for node in four.nodes]
+    box.check_memory(four, 350_000_000, names, 1_400_000_000)
+    with pytest.raises(ClusterError, match=r"4 processes on 4 nodes need about 1\.3 GiB .*350 MB each.* 1\.0 GiB free"):
+        box.check_memory(four, 350_000_000, names, 1 << 30)
+
+
+def test_a_node_too_small_for_its_processes_is_refused():
+    with pytest.raises(ClusterError, match="node 'pi' has 500 MB of memory, and 2 processes on it need about 700 MB"):
+        box.check_memory(cluster(memory='"500 MB"'), 350_000_000, ["pi", "pi"], 1 << 40)
+
+
+def test_free_memory_is_what_the_kernel_calls_available():
+    assert box.available_bytes("MemTotal:  100 kB\nMemAvailable:   60 kB\n") == 60 << 10

@@ -1,0 +1,139 @@
+"""Faults: how they are written, when they happen, and that nothing happens after the end."""
+
+import queue
+import threading
+
+import pytest
+
+from nfold.core.cluster_file import parse_cluster
+from nfold.errors import ClusterError
+from nfold.launch.emulation.faults import FaultClock, moments, parse_fault
+
+CLUSTER = parse_cluster('[[node]]\nname = "n"\ncount = 4\nuplink = "1 Gbit/s"\n', "c.toml")
+WAIT_S = 10.0
+
+
+class Recorder:
+    """Nodes that only take note."""
+
+    def __init__(self):
+        self.done = queue.SimpleQueue()
+
+    def __getattr__(self, name):
+        return lambda *arguments: self.done.put((name, *arguments))
+
+
+def parse(text):
+    return parse_fault(text, CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("text", "verb", "node", "value", "at_s", "for_s"),
+    [
+        ("kill n-2@30s", "kill", "n-2", 1.0, 30.0, None),
+        ("slow n-1 0.25@10s", "slow", "n-1", 0.25, 10.0, None),
+        ("uplink n-3 10Mbit@20s", "uplink", "n-3", 1.25e6, 20.0, None),
+        ("downlink n-3 10 Mbit/s @ 500 ms for 2s", "downlink", "n-3", 1.25e6, 0.5, 2.0),
+        ("partition n-2@15s for 5s", "partition", "n-2", 1.0, 15.0, 5.0),
+        ("partition n-2@1 min", "partition", "n-2", 1.0, 60.0, None),
+    ],
+)
+def test_what_is_understood(text, verb, node, value, at_s, for_s):
+    fault = parse(text)
+    assert (fault.verb, fault.node, fault.value, fault.at_s, fault.for_s) == (verb, node, value, at_s, for_s)
+    assert fault.text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("kill n-9@30s", "no node is called 'n-9'; the cluster has n-0, n-1"),
+        ("kil n-1@30s", "must begin with one of kill, slow, uplink, downlink, partition"),
+        ("", "must begin with one of"),
+        ("kill n-1", "the time is missing"),
+        ("kill@3s", "the node is missing"),
+        ("kill n-1@30", "'30' has no unit"),
+        ("kill n-1@soon", "'soon' is no time"),
+        ("kill n-1@-3s", "'-3s' is negative"),
+        ("kill n-1@3s for 2s", "what was killed does not come back"),
+        ("kill n-1 hard@3s", "'hard' says nothing here"),
+        ("slow n-1@3s", "a value is missing"),
+        ("slow n-1 2@3s", "'2' is no factor"),
+        ("slow n-1 0@3s", "'0' is no factor"),
+        ("slow n-1 much@3s", "'much' is no factor"),
+        ("uplink n-1 10@3s", "'10' has no unit"),
+        ("uplink n-1 0Mbit@3s", "is not positive"),
+        ("partition n-1@3s for ever", "'ever' is no time"),
+    ],
+)
+def test_what_is_refused(text, fragment):
+    with pytest.raises(ClusterError) as caught:
+        parse(text)
+    assert str(caught.value).startswith(f'--fault "{text}": ')
+    assert fragment in str(caught.value)
+    assert "Write for example" in str(caught.value)
+
+
+def test_what_begins_and_ends_in_order_of_time():
+    faults = [parse("partition n-2@15s for 5s"), parse("kill n-0@18s"), parse("slow n-1 0.5@1s for 30s")]
+    assert [(moment.at_s, moment.fault.verb, moment.ends) for moment in moments(faults)] == [
+        (1.0, "slow", False),
+        (15.0, "partition", False),
+        (18.0, "kill", False),
+        (20.0, "partition", True),
+        (31.0, "slow", True),
+    ]
+
+
+def test_each_fault_is_performed_undone_and_told():
+    nodes, told = Recorder(), queue.SimpleQueue()
+    texts = ["slow n-1 0.5@0s for 0s", "uplink n-0 8Mbit@1ms for 0s", "partition n-2@2ms for 0s", "kill n-3@3ms"]
+    clock = FaultClock([parse(text) for text in texts], nodes, told.put)
+    clock.start()
+    clock.start()
+    assert [nodes.done.get(timeout=WAIT_S) for _ in range(7)] == [
+        ("slow", "n-1", 0.5),
+        ("slow", "n-1", 1.0),
+        ("set_uplink", "n-0", 1e6),
+        ("set_uplink", "n-0", None),
+        ("part", "n-2"),
+        ("join", "n-2"),
+        ("kill", "n-3"),
+    ]
+    assert [told.get(timeout=WAIT_S) for _ in range(2)] == [
+        "fault: slow n-1 0.5@0s for 0s: now",
+        "fault: slow n-1 0.5@0s for 0s: over",
+    ]
+    clock.stop()
+    assert nodes.done.empty(), "starting twice starts once"
+
+
+def test_time_counts_from_the_start():
+    now, nodes = [100.0], Recorder()
+    clock = FaultClock([parse("kill n-1@5s")], nodes, lambda _: None, clock=lambda: now[0])
+    now[0] = 200.0
+    clock.start()
+    clock.stop()
+    assert nodes.done.empty()
+
+
+def test_nothing_happens_after_the_end():
+    nodes = Recorder()
+    clock = FaultClock([parse("kill n-1@30s")], nodes, lambda _: None)
+    clock.start()
+    clock.stop()
+    assert nodes.done.empty()
+    assert not [thread for thread in threading.enumerate() if thread.name == "nfold-faults"]
+
+
+def test_a_fault_that_cannot_be_done_is_told_and_the_next_one_still_comes():
+    class Broken(Recorder):
+        def part(self, node):
+            raise ClusterError(f"{node} has no port")
+
+    nodes, told = Broken(), queue.SimpleQueue()
+    clock = FaultClock([parse("partition n-2@0s"), parse("kill n-1@1ms")], nodes, told.put)
+    clock.start()
+    assert told.get(timeout=WAIT_S) == "fault: partition n-2@0s: now, but it failed: n-2 has no port"
+    assert nodes.done.get(timeout=WAIT_S) == ("kill", "n-1")
+    clock.stop()
