@@ -60,6 +60,26 @@ def bounds(reduction: Reduction, graph: ModelGraph) -> tuple[int, ...]:
     return tuple(offsets)
 
 
+def users_of(graph: ModelGraph, reduction: Reduction) -> frozenset[str]:
+    """Return the operators that use a parameter of a bucket."""
+    inside = set(reduction.parameters)
+    return frozenset(user for each in graph.parameters if each.name in inside for user in each.users)
+
+
+def completion(operators: tuple[str, ...], users: frozenset[str], seconds: Mapping[str, tuple[float, float]]) -> float:
+    """Return the share of a backward over `operators` after which the first user of a bucket has been passed.
+
+    Args:
+        operators: of the segment, in the order of forward.
+        users: of the bucket; one of them at least is in the segment.
+        seconds: forward and backward of each operator.
+    """
+    backward = [seconds[operator][1] for operator in operators]
+    first = next(index for index, operator in enumerate(operators) if operator in users)
+    total = sum(backward)
+    return min(1.0, sum(backward[first:]) / total) if total > 0 else 1.0
+
+
 def cut_shares(
     reduction: Reduction, weights: Mapping[int, float], rounds: int = 1, borders: tuple[int, ...] = ()
 ) -> tuple[Share, ...]:

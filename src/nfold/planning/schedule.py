@@ -22,6 +22,7 @@ from nfold.core.schedule import (
     Task,
 )
 from nfold.planning import reductions as messages
+from nfold.planning.buckets import completion, users_of
 from nfold.planning.order import Cell, order_cells
 from nfold.planning.segments import INPUTS, Cells, cut
 from nfold.planning.statistics import statistics_groups
@@ -232,7 +233,7 @@ class _Compiler:
                 self._ready[reduction.name][rank] = tuple(events)
 
     def _feeders(self, rank: int, reduction: Reduction) -> list[Cell]:
-        users = self._operators_of(reduction)
+        users = users_of(self._graph, reduction)
         cells = self._cells[rank]
         return [
             Cell(rank, True, chunk, index)
@@ -241,25 +242,15 @@ class _Compiler:
             if cells.segments[index].backward and users & set(cells.segments[index].operators)
         ]
 
-    def _operators_of(self, reduction: Reduction) -> set[str]:
-        inside = set(reduction.parameters)
-        return {user for parameter in self._graph.parameters if parameter.name in inside for user in parameter.users}
-
     def _signal(self, cell: Cell, reduction: Reduction) -> int:
         """The event of a bucket's completion within a backward cell: the end of it for a purely local bucket."""
         if reduction.route == "local" or self._graph.update_scope == "model":
             return self._done[cell]
         event = self._event(cell.rank)
-        fraction = self._fraction(self._segment(cell).operators, self._operators_of(reduction))
+        operators = self._segment(cell).operators
+        fraction = completion(operators, users_of(self._graph, reduction), self._seconds)
         self._signals[cell].append(Signal(event=event, reduction=reduction.name, fraction=fraction))
         return event
-
-    def _fraction(self, operators: tuple[str, ...], users: set[str]) -> float:
-        """Share of the segment's backward that is over once its first user of the bucket is done."""
-        backward = [self._seconds[operator][1] for operator in operators]
-        first = next(index for index, operator in enumerate(operators) if operator in users)
-        total = sum(backward)
-        return min(1.0, sum(backward[first:]) / total) if total > 0 else 1.0
 
     def _add_updates(self) -> None:
         if self._graph.update_scope == "model":

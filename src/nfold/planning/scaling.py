@@ -1,0 +1,156 @@
+"""How long a step takes on more nodes than there are: the same program and nodes, repeated, on up to thousands.
+
+The nodes of the cluster are repeated in their order, one rank on each. It is played in coarse virtual time
+(`simulation/coarse.py`): for a ring and for servers on even links within 3 % of the message-level simulator where both
+can be asked, for weighted shares up to 15 % off.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from nfold.core.cluster import Cluster, Node
+from nfold.core.placement import Reduction, chunk_sizes
+from nfold.core.profile import Profile
+from nfold.errors import ClusterError, PlanError
+from nfold.planning.buckets import completion, users_of
+from nfold.planning.costs import OPTIMIZER_CALL_S
+from nfold.planning.facts import Facts, Proposal, fair_threads
+from nfold.planning.statistics import statistics_groups
+from nfold.planning.strategies import named
+from nfold.simulation.coarse import CoarseBucket, CoarseRank, coarse_step_s
+
+SCALABLE = ("ring", "ps", "weighted")
+"""Strategies in which every worker computes the whole model and a step waits for all."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScalingPoint:
+    """A step on some number of nodes."""
+
+    workers: int
+    servers: int
+    batch_size: int
+    step_s: float
+
+    @property
+    def samples_per_s(self) -> float:
+        """Throughput of all workers together."""
+        return self.batch_size / self.step_s
+
+
+def predict_scaling(
+    facts: Facts, strategy: str, worker_counts: Sequence[int], *, grow_batch: bool = False
+) -> tuple[ScalingPoint, ...]:
+    """Predict a strategy's step time on other numbers of nodes.
+
+    Args:
+        facts: the program, its profile, and the nodes that are repeated; one of them serves if there are servers.
+        strategy: `ring`, `ps` or `weighted`.
+        worker_counts: how many workers, each alone on its node.
+        grow_batch: give each worker as many samples as it has in `facts` (weak scaling), instead of cutting the same
+            batch into more chunks; then no more workers than samples are possible.
+
+    Returns:
+        One point for each count, with servers in the proportion of `facts`.
+
+    Raises:
+        PlanError: the strategy is another, or there are more workers than samples.
+        ClusterError: a node has no link to others.
+    """
+    if strategy not in SCALABLE:
+        raise PlanError(f"the scaling of {strategy} cannot be predicted, only that of {', '.join(SCALABLE)}")
+    return tuple(_point(_repeated(facts, count, grow_batch), strategy) for count in worker_counts)
+
+
+def useful_workers(points: Sequence[ScalingPoint], least_gain: float = 0.05) -> int:
+    """Return the fewest workers from which no larger number gains more than `least_gain` in samples per second."""
+    best = max(point.samples_per_s for point in points)
+    enough = (point.workers for point in points if point.samples_per_s * (1 + least_gain) >= best)
+    return min(enough)
+
+
+def _repeated(facts: Facts, workers: int, grow_batch: bool) -> Facts:
+    servers = round(facts.servers * workers / facts.workers)
+    batch_size = facts.batch_size * workers // facts.workers if grow_batch else facts.batch_size
+    if workers > batch_size:
+        raise PlanError(f"{workers} workers cannot share a batch of {batch_size} samples")
+    given = facts.cluster.nodes
+    nodes = tuple(
+        replace(given[index % len(given)], name=f"{given[index % len(given)].name}-{index // len(given)}")
+        for index in range(workers + servers)
+    )
+    return replace(
+        facts,
+        cluster=Cluster(nodes=nodes),
+        nodes=tuple(node.name for node in nodes),
+        workers=workers,
+        servers=servers,
+        batch_size=batch_size,
+        chunks=None,
+    )
+
+
+def _point(facts: Facts, strategy: str) -> ScalingPoint:
+    step_s = min(coarse_proposal_s(facts, proposal) for proposal in named(strategy).propose(facts))
+    return ScalingPoint(workers=facts.workers, servers=facts.servers, batch_size=facts.batch_size, step_s=step_s)
+
+
+def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
+    """Return a proposal's step time in coarse virtual time: data parallel, each rank alone on its node.
+
+    Raises:
+        ClusterError: a node has no link to others.
+    """
+    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
+    owners = next(iter(proposal.placement.owners.values()))
+    chunks: list[list[int]] = [[] for _ in range(proposal.placement.world_size)]
+    for chunk, rank in enumerate(owners):
+        chunks[rank].append(sizes[chunk])
+    alone = proposal.placement.world_size == 1
+    profiles = [facts.profiles[fair_threads(node.cores, 1, facts.profiles)] for node in facts.cluster.nodes]
+    ranks = tuple(
+        _rank(node, own, profile, alone)
+        for node, own, profile in zip(facts.cluster.nodes, chunks, profiles, strict=True)
+    )
+    rows = sum(group.num_elements * group.item_bytes for group in statistics_groups(facts.graph, proposal.placement))
+    return coarse_step_s(ranks, tuple(_buckets(facts, proposal.reductions, profiles[0], max(sizes))), rows)
+
+
+def _rank(node: Node, samples: Sequence[int], profile: Profile, alone: bool) -> CoarseRank:
+    links = (node.local, node.local) if alone else (node.uplink, node.downlink)
+    uplink, downlink = links
+    if uplink is None or downlink is None:
+        raise ClusterError(f"node {node.name} has no uplink or no downlink, so nothing can be said of more nodes")
+    now_s, backward_s = 0.0, 0.0
+    forwards: list[float] = []
+    for size in samples:
+        forward_s, backward_s = (seconds / node.speed for seconds in profile.whole_s(size)) if size else (0.0, 0.0)
+        now_s += profile.load_s_per_sample * size / node.speed + forward_s
+        forwards.append(now_s)
+        now_s += backward_s
+    return CoarseRank(
+        forwards_s=tuple(forwards),
+        compute_s=now_s,
+        backward_s=backward_s,
+        cores=node.cores,
+        speed=node.speed,
+        uplink=uplink,
+        downlink=downlink,
+    )
+
+
+def _buckets(
+    facts: Facts, reductions: tuple[Reduction, ...], profile: Profile, chunk_size: int
+) -> Iterator[CoarseBucket]:
+    seconds = profile.operators_s(chunk_size)
+    names = tuple(operator.name for operator in facts.graph.operators)
+    trained = sum(parameter.num_elements for parameter in facts.graph.trained) or 1
+    call_s = min(profile.update.median_s, OPTIMIZER_CALL_S)
+    for reduction in reductions:
+        share = reduction.num_elements / trained
+        yield CoarseBucket(
+            reduction=reduction,
+            fraction=completion(names, users_of(facts.graph, reduction), seconds),
+            update_s=call_s + (profile.update.median_s - call_s) * share,
+            call_s=call_s,
+        )
