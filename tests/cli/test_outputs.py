@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from nfold.runtime.channel import ChannelClosed, SocketChannel, connect
+from nfold.runtime.channel import ChannelClosed, connect
+from nfold.transport.handshake import CHALLENGE_BYTES
 
 NUMBER = (int, float)
 REPORT = {
@@ -61,8 +62,8 @@ def done(module_shell, tmp_path_factory):
     first = next(line for line in job.stderr if line.startswith("ring, 2 workers"))
     silent = socket.create_connection(("127.0.0.1", port))
     answers = [_call(port, b"GET / HTTP/1.1\r\nHost: nfold\r\nAccept: */*\r\n\r\n" * 3), _call(port, b"\0" * 4096)]
-    impostor = connect("127.0.0.1", port, "not the token", rank=0)
-    answers.append(_listen(impostor))
+    with pytest.raises(ChannelClosed, match="rank 0 was not let in"):
+        connect("127.0.0.1", port, "not the token", rank=0)
     result = shell.finish(job)
     silent.close()
     assert result.code == 0, result.err
@@ -71,7 +72,7 @@ def done(module_shell, tmp_path_factory):
 
 @pytest.mark.processes
 def test_strangers_are_sent_away_and_the_job_is_unharmed(done, nfold):
-    assert done.answers == [b"", b"", b""]
+    assert [len(answer) for answer in done.answers] == [CHALLENGE_BYTES] * 2, "what everybody hears, and no more"
 
     undisturbed = nfold("train", "steady.py", "-n", "2", "--strategy", "ring", "--debug", "--json")
 
@@ -198,19 +199,12 @@ def test_two_jobs_at_once_get_a_folder_each(shell):
 
 def _call(port: int, data: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
+        heard = stranger.recv(CHALLENGE_BYTES, socket.MSG_WAITALL)
         stranger.sendall(data)
         with contextlib.suppress(ConnectionResetError):
-            return stranger.recv(100)
-    return b""
-
-
-def _listen(impostor: SocketChannel) -> bytes:
-    try:
-        return repr(impostor.receive()).encode()
-    except ChannelClosed:
-        return b""
-    finally:
-        impostor.close()
+            while piece := stranger.recv(100):
+                heard += piece
+    return heard
 
 
 def _free_port() -> int:

@@ -1,11 +1,11 @@
 """Control connections: what is said arrives, and strangers do no harm."""
 
-import hashlib
 import itertools
 import queue
 import socket
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,15 +16,38 @@ from nfold.runtime.channel import ChannelClosed, QueueChannel, SocketChannel, co
 from nfold.runtime.door import SocketDoor, ThreadDoor
 from nfold.runtime.events import Left, Received
 from nfold.runtime.heartbeat import keep_beating
+from nfold.transport.handshake import (
+    CHALLENGE_BYTES,
+    COORDINATOR,
+    HELLO_BYTES,
+    Hello,
+    pack_challenge,
+    pack_hello,
+    unpack_challenge,
+)
 
 pytestmark = pytest.mark.timeout(30)
-HELLO = struct.Struct("!4s32sI")
 HEADER = struct.Struct("!4sIQ")
 TOKEN = "the token of this job"
 
 
-def hello(token=TOKEN, rank=0, magic=b"nfC1"):
-    return HELLO.pack(magic, hashlib.sha256(token.encode()).digest(), rank)
+def hello(token=TOKEN, rank=0, role="report", length=HELLO_BYTES, then=b""):
+    """What a newcomer answers to a challenge."""
+
+    def answer(challenge):
+        mine = Hello(rank, COORDINATOR, bytes(16))
+        return pack_hello(mine, token, role, unpack_challenge(challenge))[:length] + then
+
+    return answer
+
+
+def words(data):
+    """What somebody says who does not listen."""
+    return lambda challenge: data
+
+
+def hear_challenge(connection):
+    return connection.recv(CHALLENGE_BYTES, socket.MSG_WAITALL)
 
 
 def tcp_pair():
@@ -189,25 +212,53 @@ def test_a_message_that_does_not_fit_in_memory_ends_the_conversation(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("data", "rank"),
+    ("answer", "rank"),
     [
         (hello(rank=3), 3),
         (hello("another token"), None),
         (hello(""), None),
-        (hello(magic=b"nfC0"), None),
-        (b"GET / HTTP/1.1\r\nHost: a.example.org.\r\n\r\n", None),
-        (b"\0" * 40, None),
-        (hello()[:39], None),
-        (b"", None),
+        (hello(role="dial"), None),
+        (hello(length=HELLO_BYTES - 1), None),
+        (words(hello()(pack_challenge(b"of another time."))), None),
+        (words(b"GET / HTTP/1.1\r\nHost: a.example.org.\r\n\r\n"), None),
+        (words(b"\0" * HELLO_BYTES), None),
+        (words(b""), None),
     ],
 )
-def test_only_a_newcomer_with_the_token_has_a_rank(data, rank):
+def test_only_a_newcomer_with_the_token_has_a_rank(answer, rank):
     one, other = tcp_pair()
-    one.sendall(data)
-    one.shutdown(socket.SHUT_WR)
-    assert greet(other, TOKEN, 5.0) == rank
+    with ThreadPoolExecutor(1) as pool:
+        greeted = pool.submit(greet, other, TOKEN, 5.0)
+        one.sendall(answer(hear_challenge(one)))
+        one.shutdown(socket.SHUT_WR)
+        assert greeted.result(10) == rank
     one.close()
     other.close()
+
+
+def test_a_coordinator_without_the_token_is_not_believed():
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def refuse():
+            with listener.accept()[0] as connection:
+                return greet(connection, "another token", 5.0)
+
+        refused = pool.submit(refuse)
+        with pytest.raises(ChannelClosed, match=r"rank 2 was not let in by the coordinator at 127.0.0.1:\d+: .* clos"):
+            connect("127.0.0.1", listener.getsockname()[1], TOKEN, 2)
+        assert refused.result(10) is None
+
+        def pretend():
+            connection, _ = listener.accept()
+            connection.sendall(pack_challenge(bytes(16)))
+            heard = connection.recv(HELLO_BYTES, socket.MSG_WAITALL)
+            connection.sendall(heard)
+            return connection
+
+        pretended = pool.submit(pretend)
+        with pytest.raises(ChannelClosed, match="it has another token"):
+            connect("127.0.0.1", listener.getsockname()[1], TOKEN, 2)
+        pretended.result(10).close()
 
 
 def test_a_silent_newcomer_is_not_waited_for():
@@ -239,15 +290,17 @@ def door(events):
     door.close()
 
 
-def knock(door, data):
+def knock(door, answer):
     connection = socket.create_connection((door.host, door.port))
-    connection.sendall(data)
+    connection.sendall(answer(hear_challenge(connection)))
     return connection
 
 
 def is_sent_away(connection):
     try:
-        return connection.recv(1) == b""
+        while connection.recv(1 << 10):
+            pass  # a welcome, perhaps: what counts is the end
+        return True
     except ConnectionError:
         return True
     finally:
@@ -269,8 +322,8 @@ def speaks(door, events, rank=0):
         hello("wrong"),
         hello(rank=2),
         hello(rank=0xFFFFFFFF),
-        b"\x16\x03\x01" + bytes(200),
-        b"GET / HTTP/1.1\r\nHost: a.example.org.\r\n\r\n" * 100,
+        words(b"\x16\x03\x01" + bytes(200)),
+        words(b"GET / HTTP/1.1\r\nHost: a.example.org.\r\n\r\n" * 100),
     ],
 )
 def test_a_stranger_is_sent_away_and_the_job_goes_on(door, events, data):
@@ -284,7 +337,7 @@ def test_a_stranger_is_sent_away_and_the_job_goes_on(door, events, data):
 
 def test_silent_strangers_keep_nobody_waiting(door, events, monkeypatch):
     monkeypatch.setattr(doors, "HELLO_TIMEOUT_S", 0.05)
-    strangers = [knock(door, b"") for _ in range(3)]
+    strangers = [knock(door, words(b"")) for _ in range(3)]
     heard, rank_side = speaks(door, events)
     assert heard
     assert all(is_sent_away(stranger) for stranger in strangers)
@@ -305,7 +358,7 @@ def test_a_rank_comes_once(door, events):
     [b"", b"garbage that is no header", HEADER.pack(b"nfC1", 0xFFFFFFFF, 0), HEADER.pack(b"nfC1", 2, 0) + b"[]"],
 )
 def test_how_a_rank_ended_is_an_event(door, events, last_words):
-    connection = knock(door, hello(rank=1) + last_words)
+    connection = knock(door, hello(rank=1, then=last_words))
     connection.close()
     assert events.get() == Left(1, "ended like rank 1")
 

@@ -11,7 +11,14 @@ import pytest
 
 from nfold.errors import ClusterError, TransportError
 from nfold.transport.framing import HEADER_BYTES, Header, Kind, pack_header
-from nfold.transport.handshake import HELLO_BYTES, Hello, pack_hello
+from nfold.transport.handshake import (
+    CHALLENGE_BYTES,
+    HELLO_BYTES,
+    Hello,
+    pack_challenge,
+    pack_hello,
+    unpack_challenge,
+)
 from nfold.transport.tcp import Address, Listener, TcpTransport, connect_mesh
 
 TOKEN = "a secret"
@@ -38,10 +45,23 @@ def join(
     return pool.submit(connect_mesh, rank, len(listeners), listeners[rank], addresses, token, timeout_s)
 
 
-def stranger(address: Address, words: bytes) -> socket.socket:
+Answer = Callable[[bytes], bytes]
+"""What a dialer says to the nonce of a challenge."""
+
+
+def stranger(address: Address, answer: Answer) -> socket.socket:
     connection = socket.create_connection(address, timeout=10)
-    connection.sendall(words)
+    challenge = connection.recv(CHALLENGE_BYTES, socket.MSG_WAITALL)
+    connection.sendall(answer(unpack_challenge(challenge)))
     return connection
+
+
+def hello(source: int, target: int, token: str = TOKEN, role: str = "dial") -> Answer:
+    return lambda nonce: pack_hello(Hello(source, target, bytes(16)), token, role, nonce)
+
+
+def words(data: bytes) -> Answer:
+    return lambda nonce: data
 
 
 def check_and_close(*transports: TcpTransport) -> None:
@@ -57,22 +77,23 @@ def check_and_close(*transports: TcpTransport) -> None:
         thread.join(10)
 
 
-WRONG_WORDS: dict[str, bytes] = {
-    "garbage": b"\xff" * 500,
-    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + b" " * HELLO_BYTES,
-    "wrong token": pack_hello(Hello(1, 0), "another secret", "dial"),
-    "an answer, not a call": pack_hello(Hello(1, 0), TOKEN, "answer"),
-    "another target": pack_hello(Hello(1, 5), TOKEN, "dial"),
-    "a rank that does not exist": pack_hello(Hello(9, 0), TOKEN, "dial"),
+WRONG_WORDS: dict[str, Answer] = {
+    "garbage": words(b"\xff" * 500),
+    "http": words(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + b" " * HELLO_BYTES),
+    "wrong token": hello(1, 0, "another secret"),
+    "an answer, not a call": hello(1, 0, role="answer"),
+    "another target": hello(1, 5),
+    "a rank that does not exist": hello(9, 0),
+    "what was right in another connection": words(hello(1, 0)(b"of another time.")),
 }
 
 
-@pytest.mark.parametrize("words", WRONG_WORDS.values(), ids=WRONG_WORDS.keys())
+@pytest.mark.parametrize("answer", WRONG_WORDS.values(), ids=WRONG_WORDS.keys())
 def test_strangers_are_dropped_and_the_mesh_forms(
-    words: bytes, listeners: list[Listener], pool: ThreadPoolExecutor
+    answer: Answer, listeners: list[Listener], pool: ThreadPoolExecutor
 ) -> None:
     first = join(pool, 0, listeners)
-    with closing(stranger(listeners[0].address, words)) as connection:
+    with closing(stranger(listeners[0].address, answer)) as connection:
         assert hung_up(connection)
     second = join(pool, 1, listeners)
     check_and_close(first.result(10), second.result(10))
@@ -86,10 +107,13 @@ def hung_up(connection: socket.socket) -> bool:
 
 
 def test_silent_and_slow_strangers_hold_up_nobody(listeners: list[Listener], pool: ThreadPoolExecutor) -> None:
-    hello = pack_hello(Hello(1, 0), TOKEN, "dial")
-    strangers = [stranger(listeners[0].address, hello[:length]) for length in range(HELLO_BYTES)]
-    strangers += [stranger(listeners[0].address, b"") for _ in range(100)]
-    first, second = join(pool, 0, listeners), join(pool, 1, listeners)
+    first = join(pool, 0, listeners)
+    strangers = [
+        stranger(listeners[0].address, lambda nonce, length=length: hello(1, 0)(nonce)[:length])
+        for length in range(HELLO_BYTES)
+    ]
+    strangers += [stranger(listeners[0].address, words(b"")) for _ in range(100)]
+    second = join(pool, 1, listeners)
     check_and_close(first.result(1.5), second.result(1.5))
     for connection in strangers:
         connection.close()
@@ -103,12 +127,25 @@ def test_who_has_another_token_is_told(listeners: list[Listener], pool: ThreadPo
     check_and_close(first.result(10), second.result(10))
 
 
-def test_an_acceptor_without_the_token_is_not_believed(listeners: list[Listener], pool: ThreadPoolExecutor) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda heard: pack_hello(Hello(0, 1, bytes(16)), "another secret", "answer", heard[20:36]),
+        lambda heard: pack_hello(Hello(0, 1, bytes(16)), TOKEN, "answer", b"of another time."),
+        lambda heard: heard,
+    ],
+    ids=["another token", "from another connection", "echo"],
+)
+def test_an_acceptor_without_the_token_is_not_believed(
+    answer: Callable[[bytes], bytes], listeners: list[Listener], pool: ThreadPoolExecutor
+) -> None:
     listeners[0].socket.setblocking(True)
     second = join(pool, 1, listeners)
     connection, _ = listeners[0].socket.accept()
     with closing(connection):
-        connection.sendall(pack_hello(Hello(0, 1), "another secret", "answer"))
+        connection.sendall(pack_challenge(bytes(16)))
+        theirs = connection.recv(HELLO_BYTES, socket.MSG_WAITALL)
+        connection.sendall(answer(theirs))
         with pytest.raises(TransportError, match="another token"):
             second.result(10)
 

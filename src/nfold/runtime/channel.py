@@ -3,12 +3,11 @@
     magic  json length  blob length   json  blob
     4 s    u32          u64
 
-The first thing a rank sends is the job's token; a connection without it is closed before anything else is read.
+Before that both sides prove that they know the job's token (`transport/handshake.py`); a connection that does not is
+closed before anything else is read.
 """
 
 import contextlib
-import hashlib
-import hmac
 import json
 import queue
 import socket
@@ -18,13 +17,23 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from nfold.errors import RunError
+from nfold.errors import RunError, TransportError
+from nfold.transport.handshake import (
+    CHALLENGE_BYTES,
+    COORDINATOR,
+    HELLO_BYTES,
+    Hello,
+    new_nonce,
+    pack_challenge,
+    pack_hello,
+    unpack_challenge,
+    unpack_hello,
+)
 
 Message = dict[str, Any]
 
 _HEADER = struct.Struct("!4sIQ")
 _MAGIC = b"nfC1"
-_HELLO = struct.Struct("!4s32sI")
 _MAX_JSON_BYTES = 1 << 30
 _MAX_BLOB_BYTES = 1 << 40
 ALIVE: Message = {"is": "alive"}
@@ -101,17 +110,24 @@ class SocketChannel:
 
 
 def connect(host: str, port: int, token: str, rank: int, timeout_s: float = 30.0) -> SocketChannel:
-    """Dial the coordinator and show the token.
+    """Dial the coordinator; each side proves to the other that it knows the token.
 
     Raises:
-        ChannelClosed: nobody answers there.
+        ChannelClosed: nobody answers there, or somebody else.
     """
     try:
         connection = _dial(host, port, timeout_s)
-        connection.sendall(_HELLO.pack(_MAGIC, _digest(token), rank))
-        connection.settimeout(None)
     except OSError as error:
         raise ChannelClosed(f"rank {rank} cannot reach the coordinator at {host}:{port}: {error}") from error
+    try:
+        challenge = unpack_challenge(_read(connection, CHALLENGE_BYTES))
+        hello = Hello(rank, COORDINATOR, new_nonce())
+        connection.sendall(pack_hello(hello, token, "report", challenge))
+        unpack_hello(_read(connection, HELLO_BYTES), token, "welcome", hello.nonce)
+    except (OSError, ChannelClosed, TransportError) as error:
+        connection.close()
+        raise ChannelClosed(f"rank {rank} was not let in by the coordinator at {host}:{port}: {error}") from error
+    connection.settimeout(None)
     return SocketChannel(connection)
 
 
@@ -121,16 +137,17 @@ def is_path(host: str) -> bool:
 
 
 def greet(connection: socket.socket, token: str, timeout_s: float) -> int | None:
-    """Read a newcomer's hello and return its rank, or None where the token is missing or wrong."""
+    """Let a newcomer prove that it knows the token and return its rank, or None where it does not."""
     connection.settimeout(timeout_s)
+    nonce = new_nonce()
     try:
-        magic, digest, rank = _HELLO.unpack(_read(connection, _HELLO.size))
-    except (OSError, ChannelClosed):
+        connection.sendall(pack_challenge(nonce))
+        hello = unpack_hello(_read(connection, HELLO_BYTES), token, "report", nonce)
+        connection.sendall(pack_hello(Hello(COORDINATOR, hello.source, nonce), token, "welcome", hello.nonce))
+        connection.settimeout(None)
+    except (OSError, ChannelClosed, TransportError):
         return None
-    connection.settimeout(None)
-    if magic != _MAGIC or not hmac.compare_digest(digest, _digest(token)):
-        return None
-    return int(rank)
+    return hello.source
 
 
 def _dial(host: str, port: int, timeout_s: float) -> socket.socket:
@@ -144,10 +161,6 @@ def _dial(host: str, port: int, timeout_s: float) -> socket.socket:
         connection.close()
         raise
     return connection
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
 
 
 def _parse(text: bytes) -> Message:

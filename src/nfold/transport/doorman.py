@@ -1,5 +1,6 @@
 """Accepts the connections of known ranks and drops all others, without waiting for any single one."""
 
+import contextlib
 import selectors
 import socket
 import threading
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nfold.errors import TransportError
-from nfold.transport.handshake import HELLO_BYTES, Hello, pack_hello, unpack_hello
+from nfold.transport.handshake import HELLO_BYTES, Hello, new_nonce, pack_challenge, pack_hello, unpack_hello
 from nfold.transport.listener import Listener
 
 HELLO_S = 2.0
@@ -24,6 +25,7 @@ class Stranger:
 
     connection: socket.socket
     deadline_s: float
+    nonce: bytes = field(default_factory=new_nonce)
     heard: bytearray = field(default_factory=bytearray)
 
 
@@ -65,8 +67,10 @@ class Doorman:
         connection.setblocking(False)
         if len(self._strangers) >= MAX_UNPROVEN:
             self._drop(next(iter(self._strangers)))
-        self._strangers[connection.fileno()] = Stranger(connection, time.monotonic() + HELLO_S)
+        stranger = self._strangers[connection.fileno()] = Stranger(connection, time.monotonic() + HELLO_S)
         self._selector.register(connection, selectors.EVENT_READ)
+        with contextlib.suppress(OSError):  # it has hung up: we shall hear of that next
+            connection.send(pack_challenge(stranger.nonce))
 
     def _hear(self, descriptor: int) -> None:
         stranger = self._strangers[descriptor]
@@ -82,10 +86,11 @@ class Doorman:
 
     def _judge(self, descriptor: int, stranger: Stranger) -> None:
         try:
-            hello = unpack_hello(stranger.heard, self._token, "dial")
+            hello = unpack_hello(stranger.heard, self._token, "dial", stranger.nonce)
             if hello.target != self._rank or hello.source not in self._expected:
                 raise TransportError("it looks for another rank, or is not expected")
-            stranger.connection.send(pack_hello(Hello(self._rank, hello.source), self._token, "answer"))
+            answer = Hello(self._rank, hello.source, stranger.nonce)
+            stranger.connection.send(pack_hello(answer, self._token, "answer", hello.nonce))
         except (TransportError, OSError):
             self._drop(descriptor)
             return

@@ -1,23 +1,31 @@
 """The first bytes of a connection: who dials whom, proven with the job's token.
 
-    dialer   --- magic, version, from, to, HMAC(token, "dial", ...) ---->   acceptor
-    dialer   <-- magic, version, from, to, HMAC(token, "answer", ...) ---   acceptor
+    dialer   <-- magic, version, nonce A --------------------------------------------   acceptor
+    dialer   --- magic, version, from, to, nonce B, HMAC(token, "dial", .., A) ------>   acceptor
+    dialer   <-- magic, version, from, to, nonce A, HMAC(token, "answer", .., B) -----   acceptor
 
-The token itself never travels. An eavesdropper could replay a hello: without TLS the network must be trusted.
+The token itself never travels, and each proof covers a fresh number of the other side, so what an eavesdropper has
+heard is of no use in another connection. What is said afterwards is not protected: the network must be trusted.
 """
 
 import hashlib
 import hmac
+import secrets
 import struct
 from dataclasses import dataclass
 
 from nfold.errors import TransportError
 
 MAGIC = b"nfold\r\n\0"
-VERSION = 1
-_WHO = struct.Struct("<8sIII")
+VERSION = 2
+NONCE_BYTES = 16
+_OPENING = struct.Struct("<8sI")
+_WHO = struct.Struct(f"<8sIII{NONCE_BYTES}s")
 _DIGEST_BYTES = hashlib.sha256().digest_size
+CHALLENGE_BYTES = _OPENING.size + NONCE_BYTES
 HELLO_BYTES = _WHO.size + _DIGEST_BYTES
+COORDINATOR = 0xFFFFFFFF
+"""Whom a rank dials that is no rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +34,48 @@ class Hello:
 
     source: int
     target: int
+    nonce: bytes
+    """What the other side's proof must cover."""
 
 
-def pack_hello(hello: Hello, token: str, role: str) -> bytes:
-    """Return the bytes with which a side proves who it is."""
-    who = _WHO.pack(MAGIC, VERSION, hello.source, hello.target)
-    return who + _digest(who, token, role)
+def new_nonce() -> bytes:
+    """Return a number that was never used before."""
+    return secrets.token_bytes(NONCE_BYTES)
 
 
-def unpack_hello(data: bytes | bytearray, token: str, role: str) -> Hello:
-    """Read and check a hello.
+def pack_challenge(nonce: bytes) -> bytes:
+    """Return what an acceptor says first."""
+    return _OPENING.pack(MAGIC, VERSION) + nonce
+
+
+def unpack_challenge(data: bytes) -> bytes:
+    """Return the nonce of a challenge.
 
     Raises:
-        TransportError: it is not one, of another version, or made with another token.
+        TransportError: it is not one, or of another version.
+    """
+    _check_opening(*_OPENING.unpack_from(data))
+    return data[_OPENING.size :]
+
+
+def pack_hello(hello: Hello, token: str, role: str, heard: bytes) -> bytes:
+    """Return the bytes with which a side proves who it is, now: `heard` is the other side's nonce."""
+    who = _WHO.pack(MAGIC, VERSION, hello.source, hello.target, hello.nonce)
+    return who + _digest(who, token, role, heard)
+
+
+def unpack_hello(data: bytes | bytearray, token: str, role: str, said: bytes) -> Hello:
+    """Read and check a hello: `said` is our nonce.
+
+    Raises:
+        TransportError: it is not one, of another version, or made with another token or for another connection.
     """
     who, digest = bytes(data[: _WHO.size]), bytes(data[_WHO.size :])
-    magic, version, source, target = _WHO.unpack(who)
-    if magic != MAGIC or version != VERSION:
-        raise TransportError(f"it does not speak version {VERSION} of nfold's protocol")
-    if not hmac.compare_digest(digest, _digest(who, token, role)):
+    magic, version, source, target, nonce = _WHO.unpack(who)
+    _check_opening(magic, version)
+    if not hmac.compare_digest(digest, _digest(who, token, role, said)):
         raise TransportError("it has another token")
-    return Hello(source, target)
+    return Hello(source, target, nonce)
 
 
 def job_name(token: str) -> str:
@@ -54,5 +83,10 @@ def job_name(token: str) -> str:
     return hmac.digest(token.encode(), b"job", "sha256").hex()
 
 
-def _digest(who: bytes, token: str, role: str) -> bytes:
-    return hmac.digest(token.encode(), role.encode() + b"\0" + who, "sha256")
+def _check_opening(magic: bytes, version: int) -> None:
+    if magic != MAGIC or version != VERSION:
+        raise TransportError(f"it does not speak version {VERSION} of nfold's protocol")
+
+
+def _digest(who: bytes, token: str, role: str, nonce: bytes) -> bytes:
+    return hmac.digest(token.encode(), role.encode() + b"\0" + who + nonce, "sha256")

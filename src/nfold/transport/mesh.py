@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 
 from nfold.errors import TransportError
 from nfold.transport.doorman import HELLO_S, Doorman
-from nfold.transport.handshake import HELLO_BYTES, Hello, pack_hello, unpack_hello
+from nfold.transport.handshake import (
+    CHALLENGE_BYTES,
+    HELLO_BYTES,
+    Hello,
+    new_nonce,
+    pack_hello,
+    unpack_challenge,
+    unpack_hello,
+)
 from nfold.transport.listener import Address, Listener
 
 __all__ = ["Address", "Listener", "MeshOrder", "form_mesh"]
@@ -136,9 +144,11 @@ def _call(meeting: _Meeting, peer: int) -> socket.socket:
     order = meeting.order
     connection = socket.create_connection(order.addresses[peer], timeout=meeting.left_s())
     try:
-        connection.sendall(pack_hello(Hello(order.rank, peer), order.token, "dial"))
-        answer = _read_exactly(connection, HELLO_BYTES)
-        if unpack_hello(answer, order.token, "answer") != Hello(peer, order.rank):
+        challenge = unpack_challenge(_read_exactly(connection, CHALLENGE_BYTES))
+        hello = Hello(order.rank, peer, new_nonce())
+        connection.sendall(pack_hello(hello, order.token, "dial", challenge))
+        answer = unpack_hello(_read_exactly(connection, HELLO_BYTES), order.token, "answer", hello.nonce)
+        if (answer.source, answer.target) != (peer, order.rank):
             raise TransportError("another rank answers there")
     except TransportError as error:
         connection.close()
