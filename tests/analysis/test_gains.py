@@ -40,7 +40,7 @@ def test_one_server_is_relieved_by_more_of_them():
 
 def test_a_slow_node_is_worth_what_its_speed_costs():
     report, found = gains(Injected(workers=3, mbit=5000, seconds_per_sample=1e-2, speeds={"n1": 0.5}))
-    assert found["n1 as fast as the others"] == pytest.approx(1.9, rel=0.1)
+    assert found["making n1 as fast as the others"] == pytest.approx(1.9, rel=0.1)
     assert report.verdict.sub_cause == "slower processor"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nfold.analysis.what_if import Scenario, what_if
+from nfold.analysis.what_if import VARIANTS, Scenario, what_if
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import RankSchedule, Schedule, Task
 
@@ -26,15 +26,14 @@ def found():
         )
         ranks.append(RankSchedule(rank=rank, segments=(), tasks=tasks, num_events=5))
         seconds |= {(rank, 0): 1.0, (rank, 1): compute_s, (rank, 4): 0.25}
-    return what_if(
-        Scenario(
-            schedule=Schedule(num_chunks=1, ranks=tuple(ranks)),
-            task_seconds=seconds,
-            cluster=Cluster(nodes=(Node(name="a", cores=2, memory_bytes=1, local=LOCAL, crowding=(1.0, 2.0)),)),
-            nodes=("a", "a"),
-            threads=(1, 1),
-        )
+    scenario = Scenario(
+        schedule=Schedule(num_chunks=1, ranks=tuple(ranks)),
+        task_seconds=seconds,
+        cluster=Cluster(nodes=(Node(name="a", cores=2, memory_bytes=1, local=LOCAL, crowding=(1.0, 2.0)),)),
+        nodes=("a", "a"),
+        threads=(1, 1),
     )
+    return what_if(scenario, max(scenario.play().step_s), VARIANTS)
 
 
 def test_as_planned(found):

@@ -1,5 +1,6 @@
 """Facts -> everything that costs time in a step, the most expensive first, and what its absence would win."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nfold.analysis.communication import communication
@@ -26,6 +27,7 @@ _VARIANTS = {
 """Which simulated variant leaves a cause out."""
 _ONLY_MEASURED = frozenset({"input", "more samples", "summing"})
 """Sub-causes that no variant leaves out: they are of one rank, and no plan knows of them."""
+_LEAST = 0.01
 _RESEMBLES = 0.2
 """A simulated step that is further off than a fifth is not the run's, and says nothing of what the run would gain."""
 
@@ -36,6 +38,18 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
     found = [finding for finding in singles if finding is not None] + fixed_costs(facts)
     weighed = [replace(finding, regained_s=_regained_s(finding, facts)) for finding in found]
     return tuple(sorted(weighed, key=lambda finding: -finding.lost_s))
+
+
+def variants(found: Sequence[Finding]) -> list[str]:
+    """Return which variants are worth simulating: those of causes that cost at least 1 % of the step.
+
+    Computing needs two, and whatever costs communication may turn out to be latency.
+    """
+    step_s = sum(finding.lost_s for finding in found)
+    named = {_variant(finding) for finding in found if finding.lost_s >= _LEAST * step_s} - {""}
+    if named & {NETWORK, LATENCY}:
+        named |= {NETWORK, LATENCY}
+    return sorted(named | {EVEN_LOAD, COMPUTE})
 
 
 def ranked_causes(facts: Facts) -> tuple[Cause, ...]:

@@ -80,7 +80,7 @@ def _latency(facts: Facts) -> Finding | None:
 def _latency_share(facts: Facts, use: ChannelUse) -> float:
     """Share of the communication's cost that goes when latency goes; simulated, where that was possible."""
     variants = facts.what_ifs
-    if AS_PLANNED in variants:
+    if NETWORK in variants:
         cost_s = variants[AS_PLANNED] - variants[NETWORK]
         return (variants[AS_PLANNED] - variants[LATENCY]) / cost_s if cost_s > 0 else 0.0
     return use.latency_s / facts.parts.exposed_communication_s

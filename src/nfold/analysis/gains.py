@@ -151,7 +151,7 @@ def _evened(case: Case, main: Finding) -> Iterator[Gain]:
     if main.kind == "peer wait" and speeds:
         mean = sum(speeds) / len(speeds)
         even = with_nodes(case.question, lambda node: replace(node, speed=mean) if node.name == main.node else node)
-        yield _gain(case, f"{main.node} as fast as the others", even)
+        yield _gain(case, f"making {main.node} as fast as the others", even)
 
 
 def _ready_input(case: Case, main: Finding) -> Iterator[Gain]:

@@ -31,8 +31,8 @@ def ledger(facts: Facts, phases: Mapping[str, float], network: str) -> dict[str,
     if STEPS not in phases:
         return dict(phases)
     parts = _parts_of_steps(facts, f"network, {network}" if network else "network")
-    scale = phases[STEPS] / (fsum(parts.values()) or 1.0)
-    spent = {name: value * scale for name, value in parts.items() if value > 0}
+    whole_s = fsum(parts.values()) or 1.0
+    spent = {name: value / whole_s * phases[STEPS] for name, value in parts.items() if value > 0}
     spent["between tasks"] = spent.get("between tasks", 0.0) + phases[STEPS] - fsum(spent.values())
     before = {name: value for name, value in phases.items() if name != STEPS}
     return {**before, **spent}

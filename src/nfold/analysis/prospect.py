@@ -8,7 +8,7 @@ calibrated --simulate-->  as it was; without each cause; with each change that a
 from dataclasses import dataclass, replace
 
 from nfold.analysis.calibrate import calibrated
-from nfold.analysis.causes import findings
+from nfold.analysis.causes import findings, variants
 from nfold.analysis.changes import Case
 from nfold.analysis.communication import communication, limiting_links
 from nfold.analysis.facts import Facts
@@ -74,5 +74,5 @@ def look_back(facts: Facts, question: Question) -> Again:
     planned = play_back(facts.plan, question)
     resembling = calibrated(facts, question, planned, limiting_links(facts, communication(facts)))
     as_it_was = play_back(facts.plan, resembling)
-    judged = replace(facts, what_ifs=what_if(as_it_was.scenario))
+    judged = replace(facts, what_ifs=what_if(as_it_was.scenario, as_it_was.step_s, variants(findings(facts))))
     return Again(facts=judged, question=resembling, planned=planned, as_it_was=as_it_was)

@@ -38,8 +38,8 @@ MOST_FRAMING = 1.15
 def framing(trace: Trace) -> float:
     """Return bytes on the wire for each byte of payload, headers and all, as the nodes' interfaces counted them.
 
-    Links are sold, and shaped, by what is on the wire. 1.0 where interfaces were not read, where ranks share a node (not
-    all of their payload leaves it), and where other traffic or long pauses hide it.
+    Links are sold, and shaped, by what is on the wire. 1.0 where interfaces were not read, where ranks share a node
+    (not all of their payload leaves it), and where other traffic or long pauses hide it.
     """
     nodes = [usage.node for usage in trace.usage]
     if len(set(nodes)) < len(nodes):

@@ -1,6 +1,6 @@
 """The same step simulated again, each time without one cause of lost time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from nfold.core.cluster import Channel, Cluster, Node
@@ -41,12 +41,17 @@ class Scenario:
         )
 
 
-def what_if(scenario: Scenario) -> dict[str, float]:
-    """Return simulated step seconds as planned and without each cause; `causes` takes them as they are."""
-    as_planned_s = max(scenario.play().step_s)
+def what_if(scenario: Scenario, as_planned_s: float, causes: Collection[str]) -> dict[str, float]:
+    """Return simulated step seconds as planned and without each cause; `causes` takes them as they are.
+
+    Args:
+        scenario: with all its causes.
+        as_planned_s: its simulated step.
+        causes: keys of the variants to simulate.
+    """
     found = {AS_PLANNED: as_planned_s}
-    for name, change in VARIANTS.items():
-        changed = change(scenario)
+    for name in causes:
+        changed = VARIANTS[name](scenario)
         found[name] = as_planned_s if changed == scenario else max(changed.play().step_s)
     return found
 
