@@ -1,0 +1,130 @@
+"""Pages and traces that commands leave behind."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+
+import pytest
+
+from nfold.core.cluster import Channel, Cluster
+from nfold.verbs.folder import RunFolder
+from nfold.verbs.prospects import predicted_points
+from nfold.verbs.train import train
+
+LINK = Channel(latency_s=1e-3, bandwidth_bytes_per_s=12.5e6, origin="declared")
+
+
+@pytest.fixture(scope="module")
+def trained(module_shell):
+    """One short run for all tests; each gets a copy."""
+    path = list(sys.path)
+    try:
+        done = train(
+            module_shell.folder / "steady.py", workers=2, strategy="ring", steps=6, debug=True,
+            out=module_shell.folder / "run",
+        )  # fmt: skip
+    finally:
+        sys.path[:] = path
+        sys.modules.pop("numbers_of_this_program", None)
+    return done.folder
+
+
+@pytest.fixture
+def run(trained, nfold, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def test_a_run_leaves_a_page_that_can_be_written_again(trained, run, nfold):
+    page = (run / "report.html").read_text().replace(str(trained), "run")
+    environment = json.loads((run / "environment.json").read_text())
+    assert environment["versions"].keys() >= {"python", "nfold", "torch"}
+    assert json.loads((run / "report.json").read_text())["verdict"]["text"][:30] in page
+    (run / "report.html").unlink()
+
+    result = nfold("report", "run")
+
+    assert (result.code, result.out) == (0, "page: run/report.html\n")
+    assert (run / "report.html").read_text() == page
+
+
+def test_a_run_of_an_older_version_has_a_page_too(run, nfold):
+    (run / "environment.json").unlink()
+
+    assert nfold("report", "run").code == 0
+
+
+def test_a_trace_can_be_exported(run, nfold, tmp_path):
+    result = nfold("report", "run", "--chrome", "trace.json")
+
+    assert "trace: trace.json" in result.out
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert {event["pid"] for event in slices} == {0, 1}
+    assert {"forward", "backward", "send", "receive", "update"} <= {event["cat"] for event in slices}
+    sends = [event for event in slices if event["cat"] == "send"]
+    assert len([event for event in events if event["ph"] == "s"]) == len(sends) > 0
+    assert len([event for event in events if event["ph"] == "f"]) == len(sends)
+
+
+def test_a_trace_that_cannot_be_written_is_explained(run, nfold):
+    result = nfold("report", "run", "--chrome", "no/such/folder.json")
+
+    assert result.code == 2
+    assert "Use another --chrome" in result.message
+
+
+def test_a_folder_without_a_run_is_explained(nfold, tmp_path):
+    (tmp_path / "empty").mkdir()
+
+    nfold("report", "empty").check_explained("holds no run")
+    nfold("report", "nowhere").check_explained("there is no run folder nowhere")
+    nfold("compare", "empty").check_explained("holds no run")
+
+
+def test_runs_that_have_ended_can_be_compared(run, nfold, tmp_path):
+    shutil.copytree(run, tmp_path / "other")
+
+    result = nfold("compare", "run", "other", "--out", "both", "--json")
+
+    runs = result.document()["runs"]
+    assert [each["name"] for each in runs] == ["ring x2", "ring x2"]
+    assert [each["time_to_loss_s"] is not None for each in runs] == [True, True]
+    assert (tmp_path / "both" / "compare.html").is_file()
+    assert json.loads((tmp_path / "both" / "compare.json").read_text()) == result.document()
+
+
+def test_a_script_among_runs_is_refused(run, nfold):
+    nfold("compare", "run", "steady.py").check_explained("steady.py is no folder of a run")
+
+
+def test_a_comparison_says_who_wins_and_leaves_a_page(nfold, tmp_path):
+    result = nfold(
+        "compare", "steady.py", "-n", "2", "--strategies", "ring,ps", "--servers", "0,1", "--steps", "4", "--debug",
+        "--out", "several",
+    )  # fmt: skip
+
+    assert result.code == 0, result.err
+    assert "On these links: " in result.out
+    assert "page: several/compare.html" in result.out
+    document = json.loads((tmp_path / "several" / "compare.json").read_text())
+    assert [run["name"] for run in document["runs"]] == ["single", "ring x2", "ps x2", "ps x2 +1"]
+    assert [run["cost_per_epoch"] for run in document["runs"]] == [None] * 4
+    assert all(run["epoch_s"] > 0 for run in document["runs"])
+    assert document["winners"][0]["workers"] == 2
+    assert document["predicted"] == [], "one machine: nothing is known of a network"
+
+
+def test_more_nodes_are_predicted_where_links_are_known(run):
+    known = RunFolder.open(run).known()
+    nodes = tuple(replace(node, uplink=LINK, downlink=LINK) for node in known.cluster.nodes)
+    linked = replace(known, cluster=Cluster(nodes=nodes))
+
+    same_batch = predicted_points(linked, known.plan, least=3)
+    grown = predicted_points(linked, known.plan, grow_batch=True, most=64)
+
+    assert [point.workers for point in same_batch] == [4, 8, 16]
+    assert {point.batch_size for point in same_batch} == {16}
+    assert [point.workers for point in grown] == [1, 2, 4, 8, 16, 32, 64]
+    assert [point.batch_size for point in grown] == [8 * point.workers for point in grown]
+    assert predicted_points(known, known.plan) == ()

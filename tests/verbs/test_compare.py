@@ -1,0 +1,88 @@
+"""What a comparison runs: every place of its sweep once, on links of the speed that was asked for."""
+
+import pytest
+
+from nfold.cli.compare import links
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.comparison import Architecture
+from nfold.errors import ClusterError, PlanError
+from nfold.verbs.compare import Sweep, compare, with_links
+
+LOCAL = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="measured")
+LINK = Channel(latency_s=2e-3, bandwidth_bytes_per_s=12.5e6, origin="declared")
+CLUSTER = Cluster(
+    nodes=(
+        Node(name="a", cores=1, memory_bytes=1 << 30, local=LOCAL, uplink=LINK, downlink=LINK),
+        Node(name="b", cores=1, memory_bytes=1 << 30, local=LOCAL),
+    )
+)
+
+
+def test_the_plain_run_comes_first_and_once():
+    cells = list(Sweep(workers=(1, 2), strategies=("single", "ring"), links_bytes_per_s=(1e6, 2e6)).cells())
+
+    assert [(cell.architecture.name, cell.workers, cell.link_bytes_per_s) for cell in cells] == [
+        ("single", 1, None),
+        ("ring", 2, 1e6),
+        ("ring", 2, 2e6),
+    ]
+
+
+def test_servers_are_varied_where_a_strategy_has_them_and_never_outnumber_workers():
+    cells = list(Sweep(workers=(2, 4), strategies=("ring", "ps"), servers=(0, 1, 3)).cells())
+
+    assert [(cell.architecture, cell.workers) for cell in cells[1:]] == [
+        (Architecture(strategy="ring"), 2),
+        (Architecture(strategy="ring"), 4),
+        (Architecture(strategy="ps"), 2),
+        (Architecture(strategy="ps"), 4),
+        (Architecture(strategy="ps", servers=1), 2),
+        (Architecture(strategy="ps", servers=1), 4),
+        (Architecture(strategy="ps", servers=3), 4),
+    ]
+
+
+def test_every_run_has_a_folder_of_its_own():
+    sweep = Sweep(workers=(2, 4), strategies=("ring", "ps"), servers=(0, 1), links_bytes_per_s=(6.25e6, 125e6))
+    folders = [cell.folder for cell in sweep.cells()]
+
+    assert len(set(folders)) == len(folders) == 1 + 2 * (2 + 4)
+    assert "ps-4+1-50Mbit" in folders
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"workers": (0, 1)}, "at least 1"),
+        ({"servers": (-1,)}, "at least 0"),
+        ({"strategies": ("ring", "sp")}, "unknown strategy 'sp'"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_runs(wrong, said):
+    with pytest.raises(PlanError, match=said):
+        Sweep(**wrong)
+
+
+def test_links_need_an_emulated_cluster(tmp_path):
+    with pytest.raises(PlanError, match=r"--emulate cluster\.toml"):
+        compare("no such file.py", links_bytes_per_s=(1e6,), out=tmp_path)
+
+
+def test_every_link_gets_the_speed_and_keeps_its_latency():
+    a, b = with_links(CLUSTER, 5e6).nodes
+
+    for channel in (a.uplink, a.downlink, b.uplink, b.downlink):
+        assert (channel.bandwidth_bytes_per_s, channel.origin) == (5e6, "declared")
+    assert (a.uplink.latency_s, b.uplink.latency_s) == (2e-3, 0.0)
+    assert a.local == LOCAL
+
+
+def test_rates_share_the_last_ones_unit():
+    assert links("50,200, 1000 Mbit/s") == [6.25e6, 25e6, 125e6]
+    assert links("50Mbit,1 Gbit/s") == [6.25e6, 125e6]
+
+
+@pytest.mark.parametrize("wrong", ["50,200", "", "fast", "50,-1 Mbit/s", "0 Mbit/s"])
+def test_rates_without_sense_are_refused(wrong):
+    with pytest.raises(ClusterError):
+        links(wrong)
