@@ -1,0 +1,92 @@
+"""Decides when links are worth probing again: a reduction has been slower than predicted for a while. Pure.
+
+    transfer of a bucket in a step   the least of its durations over the ranks: who came last waited for nobody
+    slow                             its median over 20 steps is more than 1.5 times what was predicted, and 5 ms more
+
+What was slow once is what is expected from then on, so links that stay slow are not probed again and again.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from nfold.core.trace import ReductionParts, StepTrace
+
+NUM_STEPS = 20
+FACTOR = 1.5
+LEAST_EXCESS_S = 0.005
+"""A probe of all links takes seconds; what costs less than this in a step is not worth it."""
+_FIRST = frozenset({"reduce", "push"})
+"""Messages of a rank's own gradients."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowReduction:
+    """A bucket that takes longer than it should."""
+
+    reduction: str
+    expected_s: float
+    measured_s: float
+
+
+class Slowness:
+    """Watches the transfers of all buckets."""
+
+    def __init__(self, expected_s: Mapping[str, float]) -> None:
+        """Expect what was predicted.
+
+        Args:
+            expected_s: the transfer of each bucket; others are not watched.
+        """
+        self._expected_s = dict(expected_s)
+        self._recent_s: dict[str, deque[float]] = {name: deque(maxlen=NUM_STEPS) for name in expected_s}
+
+    def take(self, parts: Iterable[ReductionParts]) -> SlowReduction | None:
+        """Take in a step, of all ranks, and return what is slow, the worst first; None: nothing is."""
+        for name, seconds in transfers_s(parts).items():
+            if name in self._recent_s:
+                self._recent_s[name].append(seconds)
+        slow = [found for name in self._expected_s if (found := self._look(name)) is not None]
+        return max(slow, key=lambda each: each.measured_s / max(each.expected_s, 1e-9), default=None)
+
+    def accept(self) -> None:
+        """Expect from now on what was measured of late; called when the links have been probed."""
+        for name, seconds in self._recent_s.items():
+            if seconds:
+                self._expected_s[name] = max(self._expected_s[name], median(seconds))
+                seconds.clear()
+
+    def _look(self, name: str) -> SlowReduction | None:
+        recent_s, expected_s = self._recent_s[name], self._expected_s[name]
+        if len(recent_s) < NUM_STEPS:
+            return None
+        measured_s = median(recent_s)
+        if measured_s <= max(FACTOR * expected_s, expected_s + LEAST_EXCESS_S):
+            return None
+        return SlowReduction(reduction=name, expected_s=expected_s, measured_s=measured_s)
+
+
+def transfers_s(parts: Iterable[ReductionParts]) -> dict[str, float]:
+    """Return how long each bucket of one step travelled, waiting for peers left out."""
+    least: dict[str, float] = {}
+    for part in parts:
+        least[part.reduction] = min(part.duration_s, least.get(part.reduction, part.duration_s))
+    return least
+
+
+def expected_transfers_s(step: StepTrace) -> dict[str, float]:
+    """Return the same of a simulated step, from its spans."""
+    begin_s: dict[tuple[str, int], float] = {}
+    end_s: dict[tuple[str, int], float] = {}
+    for span in step.spans:
+        key = (span.reduction, span.rank)
+        if span.kind == "SEND" and span.purpose in _FIRST:
+            begin_s[key] = min(span.start_s, begin_s.get(key, span.start_s))
+        if span.kind in ("SEND", "RECV"):
+            end_s[key] = max(span.end_s, end_s.get(key, span.end_s))
+    least: dict[str, float] = {}
+    for (name, rank), start_s in begin_s.items():
+        seconds = end_s[name, rank] - start_s
+        least[name] = min(seconds, least.get(name, seconds))
+    return least

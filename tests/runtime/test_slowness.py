@@ -1,0 +1,79 @@
+"""When links are worth probing again."""
+
+from typing import Any
+
+import pytest
+
+from nfold.core.trace import ReductionParts, Span, StepTrace
+from nfold.runtime.slowness import NUM_STEPS, Slowness, expected_transfers_s, transfers_s
+
+
+def step(**durations_s: tuple[float, ...]) -> list[ReductionParts]:
+    return [
+        ReductionParts(step=0, rank=rank, reduction=name, queue_s=0.0, duration_s=seconds, sent_bytes=1)
+        for name, each in durations_s.items()
+        for rank, seconds in enumerate(each)
+    ]
+
+
+def span(rank: int, kind: Any, purpose: Any, start_s: float, end_s: float, reduction: str = "b0") -> Span:
+    return Span(rank=rank, kind=kind, name="", purpose=purpose, start_s=start_s, end_s=end_s, reduction=reduction)
+
+
+def test_a_transfer_is_what_the_last_rank_saw() -> None:
+    assert transfers_s(step(b0=(0.5, 0.1, 0.3), b1=(0.2, 0.25))) == {"b0": 0.1, "b1": 0.2}
+
+
+def test_what_is_slow_for_long_enough_is_named_with_its_figures() -> None:
+    slowness = Slowness({"b0": 0.1, "b1": 0.1})
+    for _ in range(NUM_STEPS - 1):
+        assert slowness.take(step(b0=(0.2, 0.9), b1=(0.3, 0.9))) is None
+    slow = slowness.take(step(b0=(0.2, 0.9), b1=(0.3, 0.9)))
+    assert slow is not None
+    assert (slow.reduction, slow.expected_s, slow.measured_s) == ("b1", 0.1, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("expected_s", "measured_s"),
+    [(0.1, 0.15), (0.001, 0.0055)],
+    ids=["not slow enough", "too little to be worth a probe"],
+)
+def test_a_little_slower_is_not_slow(expected_s: float, measured_s: float) -> None:
+    slowness = Slowness({"b0": expected_s})
+    assert all(slowness.take(step(b0=(measured_s,))) is None for _ in range(3 * NUM_STEPS))
+
+
+def test_waiting_for_a_peer_and_a_short_spell_are_not_slow() -> None:
+    slowness = Slowness({"b0": 0.1})
+    for index in range(5 * NUM_STEPS):
+        spell = 2.0 if index % NUM_STEPS < NUM_STEPS // 2 - 1 else 0.1
+        assert slowness.take(step(b0=(spell, 5.0))) is None
+
+
+def test_links_that_stay_slow_are_probed_once_and_again_when_they_get_slower() -> None:
+    slowness = Slowness({"b0": 0.1})
+    found = [slowness.take(step(b0=(0.4,))) for _ in range(NUM_STEPS)]
+    assert found[-1] is not None
+    slowness.accept()
+    assert all(slowness.take(step(b0=(0.4,))) is None for _ in range(3 * NUM_STEPS))
+    slower = [slowness.take(step(b0=(0.8,))) for _ in range(NUM_STEPS)]
+    assert slower[-1] is not None
+    assert slower[-1].expected_s == 0.4
+
+
+def test_buckets_without_a_prediction_are_not_watched() -> None:
+    assert all(Slowness({}).take(step(b0=(9.0,))) is None for _ in range(2 * NUM_STEPS))
+
+
+def test_a_simulated_step_says_what_to_expect() -> None:
+    spans = (
+        span(0, "SEND", "push", 1.0, 1.5),
+        span(0, "RECV", "pull", 2.0, 3.0),
+        span(1, "SEND", "push", 2.0, 2.25),
+        span(1, "RECV", "pull", 2.5, 3.0),
+        span(2, "RECV", "push", 1.0, 1.5),
+        span(2, "SEND", "pull", 2.5, 3.0),
+        span(0, "SEND", "statistics", 0.0, 9.0, reduction="statistics/0"),
+    )
+    trace = StepTrace(step=0, origin="simulated", step_s=(3.0,) * 3, spans=spans)
+    assert expected_transfers_s(trace) == {"b0": 1.0}
