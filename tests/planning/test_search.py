@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nfold.core.cluster import Cluster, Node
 from nfold.core.placement import chunk_sizes
+from nfold.core.profile import Timing
 from nfold.errors import PlanError
 from nfold.planning.buckets import bounds
 from nfold.planning.data_parallel import even_owners
@@ -277,3 +278,29 @@ def test_a_proposal_is_simulated_with_all_its_tasks():
     assert candidate.predicted.step_s == max(candidate.trace.step_s)
     assert 0 <= candidate.predicted.exposed_communication_s <= candidate.predicted.step_s
     assert candidate.loads_s == pytest.approx((sum(question.profiles[1].whole_s(16)),) * 2)
+
+
+# What is said of those that lost
+
+
+def test_equal_predictions_are_called_a_tie():
+    chosen = plan(facts(GRAPH, 2), "ring")
+    assert {loser.strategy: loser.why for loser in chosen.rejected}["weighted"] == "a tie with ring"
+
+
+def test_a_step_that_takes_no_time_can_be_compared():
+    nothing = {1: profile(GRAPH, 0.0, update=Timing(median_s=0.0, spread_s=0.0, repeats=1))}
+    chosen = plan(facts(GRAPH, 2, profiles=nothing))
+    assert (chosen.strategy, chosen.predicted.step_s) == ("single", 0.0)
+    ring = next(loser for loser in chosen.rejected if loser.strategy == "ring")
+    assert ring.why.startswith("predicted many times the step time of single on 1 of 2 workers")
+
+
+def test_more_rounds_are_taken_only_where_they_gain():
+    question = facts(chain(400_000), 2, 2)
+    chosen = plan(question, "ps")
+    steps = [simulate_proposal(question, "ps", each).predicted.step_s for each in named("ps").propose(question)]
+    fewest = next(each for each in named("ps").propose(question) if each.reductions == chosen.reductions)
+    assert chosen.predicted.step_s <= 1.01 * min(steps)
+    assert steps.index(chosen.predicted.step_s) == list(named("ps").propose(question)).index(fewest)
+    assert all(step_s > 1.01 * min(steps) for step_s in steps[: steps.index(chosen.predicted.step_s)])
