@@ -10,13 +10,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from nfold.core import codec
-from nfold.core.comparison import Comparison
+from nfold.core.comparison import Architecture, Comparison
 from nfold.core.environment import Environment
+from nfold.core.plan import Plan
+from nfold.core.report import Report
 from nfold.errors import InternalError, RunError
+from nfold.runtime.events import Known
 from nfold.verbs.folder import RunFolder
+from nfold.verbs.prospects import predicted_points
 from nfold.verbs.summary import Outcome
 from nfold.view.chrome import chrome_trace
-from nfold.view.html import RunFacts, compare_page, run_page
+from nfold.view.html import RunFacts, ScalingCurve, compare_page, run_page
 from nfold.view.timeline import timeline
 
 PAGE = "report.html"
@@ -70,6 +74,7 @@ def folder_facts(folder: RunFolder) -> RunFacts:
         trace=folder.trace(),
         history=folder.history(),
         environment=folder.environment(),
+        scaling=scaling_curves(known, known.plan, ended),
     )
 
 
@@ -93,8 +98,34 @@ def write_pages(folder: RunFolder, outcome: Outcome) -> None:
         trace=outcome.trace,
         history=outcome.history,
         environment=environment,
+        scaling=scaling_curves(outcome.known, outcome.plan, outcome.report),
     )
     _write_page(folder, facts)
+
+
+def scaling_curves(known: Known, plan: Plan, report: Report) -> tuple[ScalingCurve, ...]:
+    """Return what the run measured and what its architecture would do on up to 1,000 such nodes.
+
+    Each worker keeps its number of samples, since no batch can be cut for so many. Empty where nothing is known of a
+    network.
+    """
+    alone = predicted_points(known, replace(plan, strategy="ring", servers=0), most=1, grow_batch=True)
+    points = predicted_points(known, plan, grow_batch=True)
+    if not alone or not points:
+        return ()
+    plain = alone[0].samples_per_s
+    architecture = Architecture(strategy=plan.strategy, servers=plan.servers).name
+    label = f"{architecture}, {plan.batch_size / plan.workers:.0f} samples a worker"
+    measured = ScalingCurve(
+        label=label, origin="measured", workers=(plan.workers,), speedup=(report.samples_per_s / plain,)
+    )
+    predicted = ScalingCurve(
+        label=label,
+        origin="predicted",
+        workers=tuple(point.workers for point in points),
+        speedup=tuple(point.samples_per_s / plain for point in points),
+    )
+    return measured, predicted
 
 
 def write_comparison(folder: Path, comparison: Comparison) -> Comparison:
