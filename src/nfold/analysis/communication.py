@@ -211,8 +211,8 @@ def _busy_senders(facts: Facts) -> Finding | None:
     if rank is None or busy[rank] < BUSY:
         return None
     load, exposed_s = facts.loads[rank], facts.parts.exposed_communication_s
-    share = min(1.0, facts.cluster.node(load.node).cores)
-    own = "a core" if share == 1.0 else f"the {share:g} core that {load.node} has"
+    cores = facts.cluster.node(load.node).cores
+    own = "a core" if cores >= 1 else f"the {cores:g} cores that {load.node} has"
     full = max((use.utilisation for use in facts.channels if use.node == load.node), default=0.0)
     evidence = (
         f"moving bytes keeps {percent(min(1.0, busy[rank]))} of {own} busy on rank {rank} while the network is in use, "
@@ -234,13 +234,18 @@ def _busy_senders(facts: Facts) -> Finding | None:
 
 
 def _sending_share(facts: Facts, rank: int) -> float:
-    """Processor time of the threads that move bytes, over what they could get while the network was in use."""
-    load = facts.loads[rank]
-    in_use_s = min((use.in_use_s for use in facts.channels if use.node == load.node), default=facts.step_s)
-    ranks = facts.plan.nodes.count(load.node)
-    share = min(1.0, facts.cluster.node(load.node).cores / max(1, ranks))
-    in_use_share = in_use_s / facts.step_s if facts.step_s > 0 else 0.0
-    return load.communication_cores / (in_use_share * share) if in_use_share > 0 else 0.0
+    """Processor time of the threads that move bytes, over what they could get while the network was in use.
+
+    They could get a core each, or what a small node's share leaves when its ranks' computing has had its part.
+    """
+    load, step_s = facts.loads[rank], facts.step_s
+    in_use_s = min((use.in_use_s for use in facts.channels if use.node == load.node), default=step_s)
+    if in_use_s <= 0 or step_s <= 0:
+        return 0.0
+    ranks = [other for other in facts.loads.values() if other.node == load.node]
+    computing = sum(other.compute_cores for other in ranks)
+    left = max(0.0, facts.cluster.node(load.node).cores - computing) / len(ranks)
+    return load.communication_cores / max(min(in_use_s / step_s, left), 1e-9)
 
 
 def _transport(facts: Facts) -> Finding:

@@ -182,9 +182,10 @@ def _servers(case: Case, main: Finding) -> Iterator[Gain]:
     for servers in sorted(number for number in numbers if number <= plan.workers):
         step_s = proposed_s(with_servers(case, servers), named(plan.strategy))
         if step_s:
-            hosts = servers - plan.servers
-            extra = f" ({count(hosts, 'host')} more)" if hosts > 0 and len(set(plan.nodes)) > 1 else ""
-            command = f"nfold train {{file}} -n {plan.workers} --strategy {plan.strategy} --servers {servers}"
+            hosts = servers - plan.servers if len(set(plan.nodes)) > 1 else 0
+            extra = f" ({count(hosts, 'host')} more)" if hosts > 0 else ""
+            typed = f"nfold train {{file}} -n {plan.workers} --strategy {plan.strategy} --servers {servers}"
+            command = typed if hosts <= 0 else ""  # a host must be there before a flag can use it
             yield Gain(change=f"`--servers {servers}`{extra}", speedup=case.step_s / step_s, command=command)
 
 

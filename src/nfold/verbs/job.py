@@ -358,6 +358,8 @@ class Job:
         if not outcome.parts.steps:
             return
         script = shlex.quote(self._source.short) if isinstance(self._source, ProgramSource) else "FILE.py"
+        if self._options.emulated is not None:
+            script += " --emulate CLUSTER.toml"
         trace, made = summarise(outcome, self._usage, phases.close(), script, self._alone)
         if self.folder is not None:
             self.folder.save_outcome(trace, made)
