@@ -11,6 +11,7 @@ from nfold.core.graph import ModelGraph, Operator
 from nfold.core.placement import Placement
 from nfold.core.trace import Span, StepTrace
 from nfold.view.html import ScalingCurve, run_page
+from nfold.view.html.document import prose
 from nfold.view.html.grid_chart import grid_rows
 from nfold.view.html.meters import node_meters
 from nfold.view.html.run_charts import loss_chart, node_parts, running_means
@@ -117,6 +118,17 @@ def test_a_page_of_a_large_run_stays_small(facts):
 
     assert len(page.encode()) < MOST_BYTES
     assert "are left out" in words(page)
+
+
+def test_what_stands_between_backticks_is_code_and_still_escaped():
+    assert prose("use `--strategy <ps>` & wait") == "use <code>--strategy &lt;ps&gt;</code> &amp; wait"
+    assert prose("an odd ` backtick <b>") == "an odd ` backtick &lt;b&gt;"
+
+
+def test_advice_that_the_verdict_gives_already_is_not_repeated(facts):
+    verdict = replace(facts.report.verdict, text="Server: rank 2. Spread the sums.", advice="Spread the sums.")
+
+    assert words(run_page(replace(facts, report=replace(facts.report, verdict=verdict)))).count("Spread the sums.") == 1
 
 
 # Parts

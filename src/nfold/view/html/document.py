@@ -7,6 +7,7 @@ it was written with, and nothing be fetched.
 
 import base64
 import hashlib
+import shlex
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from nfold.view.html.charts import Chart
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _LIBRARY = ("bokeh.min.js", "bokeh-api.min.js")
@@ -45,6 +47,18 @@ def document(template: str, *, charts: Sequence[Chart], **values: Any) -> str:
             version=__version__,
             **values,
         )
+    )
+
+
+def prose(text: str) -> "Markup":
+    """Return a sentence as HTML, what stands between backticks as code; all of it is escaped."""
+    from markupsafe import Markup, escape
+
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if index % 2 else escape(piece) for index, piece in enumerate(pieces)
     )
 
 
@@ -83,4 +97,6 @@ def _environment() -> "Environment":
     )
     for unit in (clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size):
         environment.filters[unit.__name__] = unit
+    environment.filters["shell"] = shlex.join
+    environment.filters["prose"] = prose
     return environment

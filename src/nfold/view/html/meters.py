@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from nfold.analysis.units import rate, size
+from nfold.analysis.units import link_rate, size
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.trace import Trace
 
@@ -68,7 +68,7 @@ def _network(trace: Trace, cluster: Cluster, name: str, nodes: Sequence[str]) ->
 
 def _link(what: str, bytes_per_s: float, channel: Channel) -> Meter:
     capacity = channel.bandwidth_bytes_per_s
-    words = f"{rate(bytes_per_s)} of {rate(capacity)} ({channel.origin})"
+    words = f"{link_rate(bytes_per_s)} of {link_rate(capacity)} ({channel.origin})"
     return Meter(what=f"{what}, mean", share=bytes_per_s / capacity, words=words)
 
 
