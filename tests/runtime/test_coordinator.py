@@ -21,6 +21,7 @@ from nfold.planning.search import plan
 from nfold.runtime import events as ev
 from nfold.runtime.coordinator import POSTMORTEM_S, Coordinator
 from nfold.runtime.progress import FIRST_WINDOW, WINDOW_S
+from nfold.runtime.slowness import NUM_STEPS
 from nfold.transport.probe import ProbedPair
 
 FOUND = ProbedPair(
@@ -725,3 +726,24 @@ def test_a_rank_that_is_lost_while_another_has_finished_is_a_loss():
     job.finish(1)
     error = failure(job.handle(ev.Left(0, "was killed by signal 9 (SIGKILL)")))
     assert str(error).startswith("rank 0 (on host-0, pid 100) was killed by signal 9")
+
+
+def test_slow_reductions_have_the_links_probed_before_any_further_step():
+    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=100))
+    job.until_training()
+
+    def play(step: int) -> list[str]:
+        parts = [ReductionParts(step=step, rank=rank, reduction="b0", queue_s=0.0, duration_s=900.0, sent_bytes=8)
+                 for rank in (0, 1)]  # fmt: skip
+        return [text for part in parts for text in orders(job.steps(part.rank, step, reductions=[part.to_row()]))]
+
+    told, step = play(0), 0
+    while "0 probe" not in told:
+        assert step < NUM_STEPS
+        told, step = play(step + 1), step + 1
+    assert step == NUM_STEPS - 1
+    granted = max(each.message["step"] for each in job.told if isinstance(each, ev.Order) and "step" in each.message)
+    for late in range(step + 1, granted):
+        assert not any(" until " in text for text in play(late))
+    assert job.say(1, "probed", found=None) == []
+    assert orders(job.say(0, "probed", found=codec.encode(FOUND))) == ["Noted", f"01 until {granted + 2}"]

@@ -21,6 +21,7 @@ from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.postmortem import Postmortem
 from nfold.runtime.preparation import Preparation, build_order
 from nfold.runtime.progress import Progress
+from nfold.runtime.reprobing import Reprobing
 from nfold.runtime.trials import try_all
 from nfold.runtime.vigil import PATIENCE, Patience, Vigil
 
@@ -136,7 +137,9 @@ class Coordinator:
             yield from self._asking.ask(idle, {"do": "finish", "tag": 0}, "finished")
         ranks = everyone[: chosen.world_size]
         yield from self._asking.ask(ranks, build_order(known, chosen, total), "built", self._checkpoint, [planned])
-        return (yield from self._train(ranks, chosen, facts, total, per_epoch))
+        expected_s = self._preparation.expected_transfers_s(known, chosen, facts) if self._settings.measure else {}
+        reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
+        return (yield from self._train(ranks, chosen, facts, total, per_epoch, reprobing))
 
     def _check_same_batch(self, facts: dict[str, Any]) -> None:
         """Refuse to go on with a program whose steps are others now.
@@ -165,7 +168,15 @@ class Coordinator:
 
     # Training
 
-    def _train(self, ranks: tuple[int, ...], chosen: Plan, facts: dict[str, Any], total: int, per_epoch: int) -> Flow:
+    def _train(
+        self,
+        ranks: tuple[int, ...],
+        chosen: Plan,
+        facts: dict[str, Any],
+        total: int,
+        per_epoch: int,
+        reprobing: Reprobing,
+    ) -> Flow:
         progress = Progress(ranks, chosen, self._first_step, per_epoch)
         commands: list[ev.Command] = []
         has_test = bool(facts["has_test"]) and self._settings.evaluate
@@ -174,7 +185,7 @@ class Coordinator:
         while progress.done < total:
             allowed = self._first_step + self._steps_asked if self._settings.lockstep else total
             stop = min(self._next_stop(granted, total, per_epoch), allowed, progress.done + progress.window())
-            if stop > granted and not self._interrupted:
+            if stop > granted and not self._interrupted and not reprobing.is_open:
                 commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
                 granted = stop
                 commands += self._orders_at(granted, ranks, total, per_epoch, has_test, progress)
@@ -187,7 +198,11 @@ class Coordinator:
                 commands += [ev.Noted(STOPPING)] if event.by_key else []
                 self._interrupted = True
             elif isinstance(event, ev.Received):
-                commands += progress.take(event)
+                news = [*progress.take(event), *reprobing.take(event)]
+                commands += news
+                for done in news:
+                    if isinstance(done, ev.StepDone) and granted < total and not self._interrupted:
+                        commands += reprobing.look(done)
                 self._postmortem.reached(progress.done)
         if self._interrupted and granted < total and self._settings.checkpoint_every != 0:
             commands.append(ev.Order(ranks, {"do": "checkpoint", "tag": self._next_tag()}))

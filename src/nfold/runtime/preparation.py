@@ -9,11 +9,12 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.errors import PlanError, ProgramError
-from nfold.planning.facts import Facts, fair_threads
-from nfold.planning.search import check, check_batch, plan
+from nfold.planning.facts import Facts, Proposal, fair_threads
+from nfold.planning.search import check, check_batch, plan, simulate_proposal
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.measuring import Probe, tournament, with_links, with_paces
+from nfold.runtime.slowness import expected_transfers_s
 from nfold.transport.probe import ProbedPair
 
 Ready = dict[str, Any]
@@ -117,6 +118,16 @@ class Preparation:
         chosen = plan(self._facts(known.graph, known.profiles, known.cluster, ready), self._settings.strategy)
         check_first_step(chosen, known.cluster, self._settings.first_step_limit_s)
         return chosen
+
+    def expected_transfers_s(self, known: ev.Known, chosen: Plan, ready: Ready) -> dict[str, float]:
+        """Return how long each bucket should travel; nothing is expected of asynchronous plans."""
+        if chosen.asynchrony is not None or chosen.world_size == 1:
+            return {}
+        facts = self._facts(known.graph, known.profiles, known.cluster, ready)
+        proposal = Proposal(
+            placement=chosen.placement, reductions=chosen.reductions, workers=chosen.workers, servers=chosen.servers
+        )
+        return expected_transfers_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
 
     def _nodes(self, cluster: Cluster) -> tuple[str, ...]:
         """Node of each rank."""

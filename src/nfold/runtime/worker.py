@@ -213,6 +213,7 @@ class Worker:
         self._channel.send({"is": "connected"})
 
     def _do_probe(self, order: Message) -> None:
+        self._pause()
         found = self._tools.probe(self._the_transport, order["peer"], measures=order["measures"])
         self._channel.send({"is": "probed", "found": codec.encode(found) if found else None})
 

@@ -1,0 +1,95 @@
+"""Has the links probed again in the middle of a run, when a reduction is slower than predicted. Pure.
+
+    step done ──slow?──> no further steps are granted ──> probes, a tournament as at the start ──> a note, steps go on
+
+Ranks do their orders one after another, so they probe after the last step that was granted, and nothing else travels.
+"""
+
+from collections.abc import Mapping
+
+from nfold.core import codec
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.runtime import events as ev
+from nfold.runtime.measuring import Probe, tournament, with_links
+from nfold.runtime.slowness import Slowness, SlowReduction
+from nfold.transport.probe import ProbedPair
+
+NOTABLE = 1.2
+"""A link that is slower or faster by less than this is called unchanged."""
+
+
+class Reprobing:
+    """When links are probed again, and what came of it."""
+
+    def __init__(self, nodes: tuple[str, ...], cluster: Cluster, expected_s: Mapping[str, float]) -> None:
+        """Watch the transfers of a run.
+
+        Args:
+            nodes: of each rank.
+            cluster: as it was known when the run was planned.
+            expected_s: the transfer of each bucket, as predicted.
+        """
+        self._nodes, self._cluster = nodes, cluster
+        self._slowness = Slowness(expected_s)
+        self._slow: SlowReduction | None = None
+        self._awaited: list[tuple[int, Probe]] = []
+        """Who has not said yet what a probe found. The replies of a rank come in the order of its orders."""
+        self._found: dict[Probe, ProbedPair] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether probes are under way, so that no steps may be."""
+        return bool(self._awaited)
+
+    def look(self, done: ev.StepDone) -> list[ev.Command]:
+        """Take in a step and return the orders to probe, if it is time."""
+        slow = self._slowness.take(done.reductions)
+        if slow is None or self.is_open:
+            return []
+        self._slow, self._found = slow, {}
+        probes = [probe for pairs in tournament(self._nodes) for probe in pairs]
+        self._awaited = [(rank, probe) for probe in probes for rank in (probe.measures, probe.echoes)]
+        return [ev.Order((rank,), _order(rank, probe)) for rank, probe in self._awaited]
+
+    def take(self, event: ev.Received) -> list[ev.Command]:
+        """Take in a reply, and say what was found when it was the last."""
+        if event.message["is"] != "probed" or not self.is_open:
+            return []
+        own = next(each for each in self._awaited if each[0] == event.rank)
+        self._awaited.remove(own)
+        if event.rank == own[1].measures:
+            self._found[own[1]] = codec.decode(ProbedPair, event.message["found"])
+        return [] if self.is_open else [ev.Noted(self._close())]
+
+    def _close(self) -> str:
+        before, self._cluster = self._cluster, with_links(self._cluster, self._nodes, self._found)
+        self._slowness.accept()
+        assert self._slow is not None, "something was slow, or nobody would have probed"
+        changes = [text for node in before.nodes for text in _changes(node, self._cluster.node(node.name))]
+        return (
+            f"the reduction of {self._slow.reduction} takes {self._slow.measured_s * 1e3:.1f} ms instead of "
+            f"{self._slow.expected_s * 1e3:.1f} ms; probed again: {', '.join(changes) or 'the links are as they were'}"
+        )
+
+
+def _order(rank: int, probe: Probe) -> dict[str, object]:
+    measures = rank == probe.measures
+    return {"do": "probe", "peer": probe.echoes if measures else probe.measures, "measures": measures}
+
+
+def _changes(before: Node, after: Node) -> list[str]:
+    ways: tuple[tuple[str, Channel | None, Channel | None], ...] = (
+        ("uplink", before.uplink, after.uplink),
+        ("downlink", before.downlink, after.downlink),
+        ("loopback", before.local, after.local),
+    )
+    return [
+        f"{before.name}'s {name} moves {new.bandwidth_bytes_per_s / 1e6:.3g} MB/s instead of "
+        f"{old.bandwidth_bytes_per_s / 1e6:.3g}"
+        for name, old, new in ways
+        if old is not None and new is not None and _differ(old.bandwidth_bytes_per_s, new.bandwidth_bytes_per_s)
+    ]
+
+
+def _differ(old: float, new: float) -> bool:
+    return max(old, new) > NOTABLE * min(old, new)
