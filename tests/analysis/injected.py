@@ -44,7 +44,7 @@ class Injected:
     strategy: str = "ring"
     workers: int = 4
     servers: int = 0
-    megabytes: float = 4.0
+    megabytes: float = 2.0
     seconds_per_sample: float = 1e-3
     """Forward; backward takes twice as long."""
     batch_size: int = 32

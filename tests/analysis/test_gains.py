@@ -10,7 +10,7 @@ def gains(injected):
 
 
 def test_a_slow_link_is_explained_with_what_would_win():
-    report, found = gains(Injected(workers=4, links={"n2 uplink": 50}, probe_error=0.0))
+    report, found = gains(Injected(workers=4, megabytes=4, links={"n2 uplink": 50}, probe_error=0.0))
     verdict = report.verdict
     # The ring is as fast as its slowest link, until the next slowest; the theory of weighted shares says 1.5.
     assert found["a 150 Mbit/s link for n2"] == pytest.approx(3.0, rel=0.05)

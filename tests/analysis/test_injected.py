@@ -76,6 +76,10 @@ OTHERS = [
     case("cpu-bound sending, ring", "transport", "rank", "processor", cpu_s_per_byte=1e-8, seconds_per_sample=1e-4),
     case("cpu-bound sending, server", "transport", "rank", "processor", strategy="ps", cpu_s_per_byte=2e-8,
          seconds_per_sample=1e-4),
+    case("throttled senders", "transport", "rank 1 on n1", "quota", mbit=150.0, cpu_s_per_byte=8e-8, cores=0.4,
+         seconds_per_sample=1e-4, samples={
+             **{f"n{index}": {"communication_cpu_s": 0.05} for index in range(4)},
+             "n1": {"throttled_s": 0.3, "communication_cpu_s": 0.05}}),
     case("latency, ring of six", "latency", workers=6, megabytes=0.05, latency_s=0.02),
     case("latency, two", "latency", workers=2, megabytes=0.05, latency_s=0.05),
     case("latency, server", "latency", strategy="ps", megabytes=0.05, latency_s=0.06),

@@ -7,7 +7,9 @@
     server      a dedicated server's own work > half of the exposed communication: summing
     transport   the threads that move bytes keep their core, or their node's share of one, busy for >= 0.8 of the time
                 in which the network is in use
-    link        no reason is left but that a link is slower than was known: the one that most was queued for
+    transport   a rank is throttled > 0.1 of the time: its limit holds up whatever it sends
+    link        no reason is left but that a link is slower than was known: the one that something waited for >= 0.8 of
+                the time of use, and most
     transport   what is left within a machine: the bytes are moved by processors that had no time for them
 
 The order matters: small messages never fill a link, a link that is full needs no other reason, and a slow sender leaves
@@ -20,6 +22,7 @@ from statistics import median
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import Finding
 from nfold.analysis.network import ChannelUse
+from nfold.analysis.senders import busy_senders, compare_architectures, processor_s, throttled_senders, unexplained
 from nfold.analysis.units import count, link_rate, percent, rate, seconds, size
 from nfold.analysis.what_if import AS_PLANNED, LATENCY, NETWORK
 from nfold.core.report import VerdictClass
@@ -32,17 +35,17 @@ MOSTLY = 0.4
 """A server's downlink is idle while values are pulled, and its uplink while gradients are pushed: half of the time."""
 ALIKE = 0.95
 """Two probes of one link differ by that much."""
+QUEUED = 0.8
+"""A link that holds everything up has something waiting all the time; where processors do, queues empty in between."""
 ABOUT = 0.85
 """Two links through which the same bytes pass at the same pace measure alike, but for where they pause."""
-BUSY = 0.8
-"""Of a core. A thread that moves bytes waits for locks now and then; one that waits for a link idles far more."""
 
 
 def communication(facts: Facts) -> Finding | None:
     """Return what exposed communication is due to; None when there is none."""
     if facts.plan.world_size == 1 or facts.parts.exposed_communication_s <= 0:
         return None
-    rules = (_latency, _incast, _full_link, _summing, _busy_senders, _slow_link, _transport)
+    rules = (_latency, _incast, _full_link, _summing, busy_senders, throttled_senders, _slow_link, unexplained)
     return next(found for found in (rule(facts) for rule in rules) if found is not None)
 
 
@@ -73,7 +76,7 @@ def _latency(facts: Facts) -> Finding | None:
         evidence=evidence,
         head=f"Latency: {evidence} over {use.owner}, and each step waits {seconds(exposed_s)} for them.",
         remedy="Fewer, larger messages would help: a larger batch (fewer steps), or a server instead of a ring.",
-        next_command=_compare(facts),
+        next_command=compare_architectures(facts),
     )
 
 
@@ -126,7 +129,7 @@ def _full_link(facts: Facts) -> Finding | None:
 def _slow_link(facts: Facts) -> Finding | None:
     """No link is as fast as it was known to be, and something waits all the time: the longest queue is the place."""
     use = max(_longest(facts), key=lambda use: (round(use.queued_share, 1), use.side == "uplink"), default=None)
-    if use is None or use.queued_share < HALF:
+    if use is None or use.queued_share < QUEUED:
         return None
     known = f"{link_rate(use.known_bytes_per_s)} {use.channel.origin}"
     evidence = (
@@ -158,7 +161,7 @@ def _on_link(
         evidence=evidence,
         head=head,
         remedy=remedy,
-        next_command=_compare(facts),
+        next_command=compare_architectures(facts),
         node=use.node,
         side=use.side if use.side != "loopback" else "",
     )
@@ -185,7 +188,7 @@ def _summing(facts: Facts) -> Finding | None:
     if not facts.server_busy_s:
         return None
     rank, busy_s = max(facts.server_busy_s.items(), key=lambda item: item[1])
-    if busy_s <= HALF * exposed_s or _processor_s(facts) > busy_s:
+    if busy_s <= HALF * exposed_s or processor_s(facts) > busy_s:
         return None
     node, workers = facts.plan.nodes[rank], facts.plan.workers
     evidence = f"rank {rank} sums for {count(workers, 'worker')} and works {seconds(busy_s)} of each step"
@@ -201,72 +204,6 @@ def _summing(facts: Facts) -> Finding | None:
         remedy="Spread the sums: more servers (--servers), or --strategy ring.",
         next_command=f"nfold train {{file}} -n {workers} --strategy ps --servers {facts.plan.servers + 1}",
         node=node,
-    )
-
-
-def _busy_senders(facts: Facts) -> Finding | None:
-    """The threads that move bytes have no processor time left, though the link has room."""
-    busy = {rank: _sending_share(facts, rank) for rank in facts.loads}
-    rank = max(busy, key=lambda rank: busy[rank], default=None)
-    if rank is None or busy[rank] < BUSY:
-        return None
-    load, exposed_s = facts.loads[rank], facts.parts.exposed_communication_s
-    cores = facts.cluster.node(load.node).cores
-    own = "a core" if cores >= 1 else f"the {cores:g} cores that {load.node} has"
-    full = max((use.utilisation for use in facts.channels if use.node == load.node), default=0.0)
-    evidence = (
-        f"moving bytes keeps {percent(min(1.0, busy[rank]))} of {own} busy on rank {rank} while the network is in use, "
-        f"and the network is {percent(full)} full"
-    )
-    return Finding(
-        kind="transport",
-        verdict="transport",
-        sub_cause="processor",
-        place=f"rank {rank} on {load.node}",
-        lost_s=exposed_s,
-        value=exposed_s * 1e3,
-        evidence=evidence,
-        head=f"Transport: {evidence}; each step waits {seconds(exposed_s)} for messages.",
-        remedy="Leave a core to the network (fewer compute threads or ranks per machine), or send less.",
-        next_command=_compare(facts),
-        node=load.node,
-    )
-
-
-def _sending_share(facts: Facts, rank: int) -> float:
-    """Processor time of the threads that move bytes, over what they could get while the network was in use.
-
-    They could get a core each, or what a small node's share leaves when its ranks' computing has had its part.
-    """
-    load, step_s = facts.loads[rank], facts.step_s
-    in_use_s = min((use.in_use_s for use in facts.channels if use.node == load.node), default=step_s)
-    if in_use_s <= 0 or step_s <= 0:
-        return 0.0
-    ranks = [other for other in facts.loads.values() if other.node == load.node]
-    computing = sum(other.compute_cores for other in ranks)
-    left = max(0.0, facts.cluster.node(load.node).cores - computing) / len(ranks)
-    return load.communication_cores / max(min(in_use_s / step_s, left), 1e-9)
-
-
-def _transport(facts: Facts) -> Finding:
-    exposed_s, place, evidence = facts.parts.exposed_communication_s, "network", "no message of it was traced"
-    if facts.channels:
-        use, place = facts.channels[0], facts.channels[0].place
-        evidence = (
-            f"{use.owner} moves {rate(use.speed_bytes_per_s)}, {percent(use.utilisation)} of what it can; "
-            f"moving the bytes takes every core {seconds(_processor_s(facts))} a step"
-        )
-    return Finding(
-        kind="transport",
-        verdict="transport",
-        place=place,
-        lost_s=exposed_s,
-        value=exposed_s * 1e3,
-        evidence=evidence,
-        head=f"Transport: each step waits {seconds(exposed_s)} for messages and no link is known to be full: "
-        f"{evidence}.",
-        remedy="Leave a core to the network (fewer ranks per machine), or send less (a larger batch).",
-        next_command=_compare(facts),
     )
 
 
@@ -320,25 +257,6 @@ def _alike(facts: Facts, use: ChannelUse) -> str:
     return f" ({len(full)} such links are full)" if len(full) > 1 else ""
 
 
-def _processor_s(facts: Facts) -> float:
-    """Processor seconds per step of all messages, over the cores of the node that works most for them."""
-    spans = [span for step in facts.trace.steps for span in step.spans if span.kind == "SEND"]
-    num_bytes = sum(span.payload_bytes for span in spans) / max(1, len(facts.trace.steps))
-    num_messages = len(spans) / max(1, len(facts.trace.steps))
-    return max((_processor_s_of(use, facts, num_bytes, num_messages) for use in facts.channels), default=0.0)
-
-
-def _processor_s_of(use: ChannelUse, facts: Facts, num_bytes: float, num_messages: float) -> float:
-    cores = min(core_use.node.cores for core_use in facts.cores)
-    return (num_bytes * use.channel.cpu_s_per_byte + num_messages * use.channel.cpu_s_per_message) / max(cores, 1e-9)
-
-
 def _bytes_per_message(facts: Facts) -> float:
     sizes = [span.payload_bytes for step in facts.trace.steps for span in step.spans if span.kind == "SEND"]
     return sum(sizes) / max(1, len(sizes))
-
-
-def _compare(facts: Facts) -> str:
-    """A question that the run did not answer: the other architecture at its size."""
-    other = "ps" if facts.plan.strategy == "ring" else "ring"
-    return f"nfold compare {{file}} -n {facts.plan.workers} --strategies {facts.plan.strategy},{other}"

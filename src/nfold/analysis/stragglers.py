@@ -19,6 +19,7 @@ from statistics import median
 from nfold.analysis.breakdown import WorkerStep, peer_waits
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import Finding
+from nfold.analysis.system import THROTTLED
 from nfold.analysis.units import percent, seconds
 from nfold.core.trace import StepParts
 
@@ -27,7 +28,6 @@ UNEVEN = 0.25
 making it even costs nothing, where computing faster does."""
 _HALF = 0.5
 _MORE_SAMPLES = 1.1
-_THROTTLED = 0.1
 _STOLEN_CORES = 0.1
 _NEIGHBOUR_CORES = 0.25
 
@@ -163,7 +163,7 @@ def _more_samples(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | 
 
 def _quota(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
     load = facts.loads.get(straggler.rank)
-    if load is None or load.throttled_share <= _THROTTLED:
+    if load is None or load.throttled_share <= THROTTLED:
         return None
     cores = facts.cluster.node(load.node).cores
     numbers = f"it is held back by its processor limit {percent(load.throttled_share)} of the time"

@@ -31,6 +31,8 @@ def rank_loads(trace: Trace) -> dict[int, RankLoad]:
     return {rank: _load(samples) for rank, samples in sorted(by_rank.items())}
 
 
+THROTTLED = 0.1
+"""Of the time. Below it a limit costs less than a tenth; above it whatever the rank does is a tenth slower or more."""
 MOST_FRAMING = 1.15
 """Headers of Ethernet, IP and TCP make 4 to 6 %; what makes more than 15 % is other traffic."""
 
