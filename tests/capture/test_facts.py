@@ -113,6 +113,23 @@ def test_gradients_that_depend_on_other_samples() -> None:
     assert "the gradient of inner.weight differs: a hook or a backward" in graph_of(Net(Normalizing, rows)).indivisible
 
 
+class Rounding(nn.Module):
+    """Computes in a coarse type, whose sums depend on the order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(12, 8), nn.Linear(8, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.head(torch.tanh(self.inner(x))).float()
+
+
+def test_gradients_that_are_only_rounded_otherwise() -> None:
+    example = Net(linear, lambda size: rows(size).float()).example()
+    assert capture(Rounding(), F.cross_entropy, example).graph.indivisible == ""
+
+
 class TimeFirst(nn.Module):
     """Recurrent nets often put time before the samples, so that outputs have no row per sample."""
 
@@ -339,6 +356,19 @@ def test_optimizers_that_cannot_work(factory: Any, words: str) -> None:
         update_scope(factory, linear())
 
 
+class TwoArguments(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(12, CLASSES)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.inner(x + y)
+
+
+def pairs(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return rows(size), rows(size)
+
+
 @pytest.mark.parametrize(
     ("net", "words"),
     [
@@ -348,8 +378,10 @@ def test_optimizers_that_cannot_work(factory: Any, words: str) -> None:
         (Net(linear, rows, loss=lambda outputs, target: outputs.detach().sum()), "does not depend on any"),
         (Net(lambda: nn.Flatten(), rows), "no trainable parameter"),
         (Net(lambda: nn.LazyLinear(3), rows), "no size yet"),
+        (Net(lambda: nn.Linear(12, 5, dtype=torch.complex128), rows), "weight of Linear is complex128"),
+        (Net(TwoArguments, pairs), r"missing 1 required positional argument: 'y'.*def forward\(self, inputs\)"),
     ],
-    ids=["shape", "loss", "scalar", "detached", "nothing", "lazy"],
+    ids=["shape", "loss", "scalar", "detached", "nothing", "lazy", "complex", "two arguments"],
 )
 def test_programs_that_cannot_work(net: Net, words: str) -> None:
     with pytest.raises(ProgramError, match=words):

@@ -13,6 +13,7 @@ from torch import nn
 from nfold.capture.compare import Outcome, close, difference, outcome
 from nfold.capture.example import Example
 from nfold.capture.observe import BatchNorm
+from nfold.capture.precision import PrecisionWatch
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import RandomState
 from nfold.capture.tree import map_tensors, paths_of
@@ -43,10 +44,11 @@ def why_indivisible(model: nn.Module, loss: Loss, example: Example) -> str:
 
 
 def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
-    full, drew = _forward(model, batch[0])
-    if drew:
-        model.eval()
+    with PrecisionWatch() as watch:
         full, drew = _forward(model, batch[0])
+        if drew:
+            model.eval()
+            full, drew = _forward(model, batch[0])
     try:
         # A model that draws even in evaluation gives no two outputs to compare; its loss can still be checked.
         pieces = split(full, _PARTS) if drew else [_forward(model, piece)[0] for piece in split(batch[0], _PARTS)]
@@ -56,13 +58,13 @@ def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
         parts = _backward(model, loss, pieces, split(batch[1], _PARTS))
     except Exception as error:
         return f"the program cannot be tried on parts of a batch: {describe(error)}"
-    return "" if whole is None or parts is None else _explained(whole, parts)
+    return "" if whole is None or parts is None else _explained(whole, parts, max(_PRECISION, watch.coarsest))
 
 
-def _explained(whole: Outcome, parts: Outcome) -> str:
+def _explained(whole: Outcome, parts: Outcome, precision: float) -> str:
     if not close(whole.loss, parts.loss):
         return not_a_mean(whole.loss, parts.loss, _SIZE)
-    text = difference(whole, parts, _PRECISION)
+    text = difference(whole, parts, precision)
     if not text:
         return ""
     return (

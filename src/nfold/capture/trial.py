@@ -1,5 +1,6 @@
 """Tries the user's program once and turns what goes wrong into a message that says what, where and what to do."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -29,9 +30,19 @@ def check_model(model: Any) -> nn.Module:
             f"{len(lazy)} weights of {type(model).__name__} have no size yet, {lazy[0]} first. "
             "Call the model once on an example inside the function that builds it."
         )
+    wide = [name for name, tensor in _saved(model) if tensor.dtype == torch.complex128]
+    if wide:
+        raise ProgramError(
+            f"{wide[0]} of {type(model).__name__} is complex128, which a file of weights (safetensors) cannot "
+            "hold. Use complex64, or keep the real and the imaginary part (torch.view_as_real)."
+        )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ProgramError(f"{type(model).__name__} has no trainable parameter, so there is nothing to train.")
     return model
+
+
+def _saved(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    return ((name, value) for name, value in model.state_dict().items() if isinstance(value, torch.Tensor))
 
 
 def try_step(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> torch.Tensor:

@@ -25,6 +25,7 @@ from nfold.planning.statistics import statistics_groups
 from nfold.program import Program
 from nfold.runtime.buffers import Buffers
 from nfold.runtime.cells import Cells
+from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine
 from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, traced
@@ -78,7 +79,8 @@ class AsynchronousReplica:
             checkpoint: where to go on.
             clock: seconds.
         """
-        self.rank, self.program, self.plan, self.device = rank, program, plan, device
+        self.rank, self.plan, self.device = rank, plan, device
+        self.program = with_checked_loss(program, plan.chunks)
         self._graph, self._transport, self._clock = graph, transport, clock
         self._report, self._flush, self._fail = report, flush, fail
         self._failing = threading.Lock()
