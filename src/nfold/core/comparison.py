@@ -21,7 +21,8 @@ class Compared:
     cost_per_epoch: float | None = None
     """Prices of the nodes in use over that time; None where no price is declared."""
     time_to_loss_s: float | None = None
-    """Seconds of steps until the mean training loss first reached `Comparison.target_loss`; None: it never did."""
+    """Seconds of training until the mean loss of some steps first reached `Comparison.target_loss`; None: it never
+    did."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

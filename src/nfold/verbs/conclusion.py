@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nfold.analysis.loss import common_loss, seconds_of_steps, steps_to_loss
+from nfold.analysis.loss import common_loss, steps_to_loss
 from nfold.analysis.units import link_rate
 from nfold.analysis.winners import takeovers, winners
 from nfold.core.cluster import Cluster
 from nfold.core.comparison import Architecture, Compared, Comparison, Throughput
 from nfold.core.plan import Plan
 from nfold.core.report import Report
-from nfold.core.trace import Trace
 from nfold.errors import InternalError
 from nfold.runtime.events import Known
 from nfold.verbs.folder import RunFolder
@@ -38,8 +37,10 @@ class _Run:
     report: Report
     known: Known
     plan: Plan
-    trace: Trace
     losses: tuple[float, ...]
+    """By step."""
+    at_s: tuple[float | None, ...]
+    """When the step was done, by step; None in runs that did not write it down."""
     steps_per_epoch: int | None
 
 
@@ -70,6 +71,7 @@ def concluded(entries: Sequence[Entry], target_loss: float | None = None) -> Com
 
 def _read(entry: Entry) -> _Run:
     report, known = entry.folder.report(), entry.folder.known()
+    steps = [line for line in entry.folder.history() if not line["metrics"]]
     if known.plan is None:
         raise InternalError(f"{entry.folder.path} holds a report and no plan")
     is_script = (entry.folder.path / "job.json").exists()
@@ -78,8 +80,8 @@ def _read(entry: Entry) -> _Run:
         report=report,
         known=known,
         plan=known.plan,
-        trace=entry.folder.trace(),
-        losses=tuple(line["loss"] for line in entry.folder.history() if not line["metrics"]),
+        losses=tuple(line["loss"] for line in steps),
+        at_s=tuple(line.get("at_s") for line in steps),
         steps_per_epoch=entry.folder.record().steps_per_epoch if is_script else None,
     )
 
@@ -97,7 +99,7 @@ def _compared(run: _Run, target: float | None, reach: int) -> Compared:
         link_bytes_per_s=link,
         epoch_s=epoch_s,
         cost_per_epoch=_cost(run.plan, run.known.cluster, epoch_s),
-        time_to_loss_s=None if steps is None else seconds_of_steps(run.trace.parts, steps),
+        time_to_loss_s=None if steps is None else run.at_s[steps - 1],
     )
 
 

@@ -98,6 +98,7 @@ class Job:
         self.outcome = Outcome(history=list(resumed.history) if resumed else [])
         self._usage: tuple[RankUsage, ...] = ()
         self._unwritten: list[dict[str, Any]] = []
+        self._trains_since_s: float | None = None
         self._written_s = 0.0
         self._total = 0
         self._log_matters = False
@@ -278,6 +279,9 @@ class Job:
     def _take_step(self, done: ev.StepDone) -> StepInfo:
         outcome = self.outcome
         step_s = max(part.step_s for part in done.parts)
+        if self._trains_since_s is None:
+            earlier_s = outcome.history[-1].get("at_s", 0.0) if outcome.history else 0.0
+            self._trains_since_s = self._clock() - step_s - earlier_s
         outcome.last_step = done.step + 1
         outcome.parts.keep(done.parts)
         outcome.reductions.keep(done.reductions)
@@ -303,6 +307,9 @@ class Job:
         self._observer.evaluated(evaluated)
 
     def _remember(self, entry: dict[str, Any]) -> None:
+        """Keep a line of history, and when it was: seconds since training began, those of earlier sessions included."""
+        since_s = self._trains_since_s
+        entry["at_s"] = 0.0 if since_s is None else round(self._clock() - since_s, 4)
         self.outcome.history.append(entry)
         self._unwritten.append(entry)
         if self._clock() - self._written_s >= HISTORY_S:
