@@ -1,0 +1,161 @@
+"""nfold emulate and --emulate, as typed."""
+
+import json
+import os
+import re
+import signal
+import sys
+
+import pytest
+
+from nfold.cli.emulate import split
+from nfold.errors import ClusterError
+
+CLUSTER = """
+[[node]]
+name = "n"
+count = {count}
+cores = 1
+uplink = "100 Mbit/s"
+latency = "{latency}"
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    def write(count=2, latency="0 ms"):
+        (tmp_path / "c.toml").write_text(CLUSTER.format(count=count, latency=latency))
+        return "c.toml"
+
+    return write
+
+
+# What is refused: no root is needed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (["train", "steady.py", "--emulate", "nope.toml"], ["cannot read the cluster file nope.toml", "No such file"]),
+        (["train", "steady.py", "--fault", "kill n-0@1s"], ["--fault 'kill n-0@1s'", "Add --emulate cluster.toml"]),
+        (
+            ["train", "steady.py", "--emulate", "c.toml", "--fault", "kill n-7@1s"],
+            ["no node is called 'n-7'", "n-0, n-1"],
+        ),
+        (["train", "steady.py", "--emulate", "c.toml", "--fault", "kill n-0@soon"], ["'soon' is no time"]),
+        (["train", "steady.py", "--emulate", "c.toml", "--debug"], ["--emulate needs ranks that are processes"]),
+        (["train", "steady.py", "--emulate", "c.toml", "--port", "4000"], ["--port 4000", "Leave it out"]),
+        (["emulate", "c.toml"], ["no command was given: write it after --"]),
+        (["emulate", "c.toml", "--"], ["no command was given"]),
+        (["emulate", "nope.toml", "--", "true"], ["cannot read the cluster file nope.toml"]),
+        (["emulate", "c.toml", "--fault", "slow n-0@1s", "--", "true"], ["a value is missing", "slow NODE 0.25@10s"]),
+    ],
+    ids=" ".join,
+)
+def test_what_is_refused_before_anything_starts(nfold, cluster, arguments, fragments):
+    cluster()
+    nfold(*arguments).check_explained(*fragments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["train", "steady.py", "--emulate", "c.toml"], ["emulate", "c.toml", "--", "true"]]
+)
+def test_who_is_not_root_is_told_so_once(nfold, cluster, monkeypatch, arguments):
+    cluster()
+    monkeypatch.setattr("nfold.launch.emulation.box.shutil.which", lambda tool: tool)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    nfold(*arguments).check_explained("needs root, and this is user 1000", "sudo")
+
+
+def test_more_ranks_than_memory_is_refused_with_numbers(nfold, cluster, monkeypatch, emulation):
+    cluster(4)
+    monkeypatch.setattr("nfold.launch.emulation.box.available_bytes", lambda text: 10**9)
+    nfold("train", "steady.py", "--emulate", "c.toml").check_explained(
+        "4 processes on 4 nodes need about 1.3 GiB to start (350 MB each)", "0.9 GiB free", "At most 2 would fit"
+    )
+
+
+def test_our_own_flags_may_stand_on_both_sides_of_the_file():
+    assert split(["c.toml", "--", "run", "--fault", "x"]) == ("c.toml", [], ["run", "--fault", "x"])
+    assert split(["c.toml", "--fault", "kill a@1s", "--", "run", "--", "more"]) == (
+        *("c.toml", ["kill a@1s"]),
+        ["run", "--", "more"],
+    )
+    with pytest.raises(ClusterError, match="write it after --"):
+        split(["c.toml", "run"])
+
+
+# A command on every node
+
+
+def test_every_node_runs_the_command_with_what_it_needs_to_know(shell, cluster, emulation):
+    result = shell.run(
+        "emulate", cluster(3), "--", "sh", "-c", "echo $RANK/$WORLD_SIZE $(hostname) $MASTER_ADDR:$MASTER_PORT"
+    )
+    assert result.code == 0
+    lines = sorted(result.out.splitlines())
+    master = re.search(r"10\.77\.\d+\.1:29500", lines[0])[0]
+    assert lines == [f"[n-{rank}] {rank}/3 n-{rank} {master}" for rank in range(3)]
+
+
+def test_the_exit_code_is_that_of_the_first_failure(shell, cluster, emulation):
+    result = shell.run("emulate", cluster(), "--", "sh", "-c", "[ $RANK = 0 ] || exit 7; echo fine")
+    assert (result.code, result.out) == (7, "[n-0] fine\n")
+    assert "[nfold] the command on n-1 exited with code 7" in result.err
+
+
+def test_a_command_that_does_not_exist(shell, cluster, emulation):
+    result = shell.run("emulate", cluster(), "--", "no-such-program")
+    assert result.code == 127
+    assert "no-such-program" in result.err
+
+
+def test_a_fault_happens_and_the_others_go_on(shell, cluster, emulation):
+    result = shell.run("emulate", cluster(), "--fault", "kill n-1@100ms", "--", "sh", "-c", "sleep 0.6; echo survived")
+    assert (result.code, result.out) == (137, "[n-0] survived\n")
+    assert "[nfold] fault: kill n-1@100ms: now" in result.err
+    assert "[nfold] the command on n-1 was killed by signal 9 (SIGKILL); 1 still run" in result.err
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_of_it(shell, cluster, emulation, which):
+    process = shell.start("emulate", cluster(), "--", "sh", "-c", "echo there; setsid sleep 1000 & sleep 1000")
+    assert sorted(process.stdout.readline() for _ in range(2)) == ["[n-0] there\n", "[n-1] there\n"]
+    process.send_signal(which)
+    result = shell.finish(process)  # asserts that no process is left
+    assert result.code == 130
+    assert "nfold: stopped. All commands were ended." in result.err
+
+
+@pytest.mark.processes
+def test_a_program_of_torch_distributed_runs_as_it_is(shell, cluster, emulation):
+    result = shell.run("emulate", cluster(4), "--", sys.executable, "ddp.py")
+    assert result.code == 0, result.err
+    lines = sorted(line.split() for line in result.out.splitlines())
+    assert [line[:3] for line in lines] == [[f"[n-{rank}]", f"n-{rank}", "4"] for rank in range(4)]
+    assert len({line[3] for line in lines}) == 1, "all nodes have the same parameters"
+
+
+# Training
+
+
+@pytest.mark.processes
+def test_training_on_an_emulated_cluster(shell, cluster, emulation):
+    result = shell.run("train", "steady.py", "--emulate", cluster(2, "20 ms"), "--strategy", "ring", "--steps", "3")
+    assert result.code == 0, result.err
+    folder = shell.folder / "runs/steady-1"
+    plan, job = (json.loads((folder / name).read_text()) for name in ("plan.json", "job.json"))
+    assert (plan["nodes"], plan["workers"], job["workers"]) == (["n-0", "n-1"], 2, 2), "a worker for each node"
+    assert [node["name"] for node in job["emulated"]["nodes"]] == ["n-0", "n-1"]
+    for node in json.loads((folder / "cluster.json").read_text())["nodes"]:
+        link = node["uplink"]
+        assert link["origin"] == "measured"
+        assert 9e6 < link["bandwidth_bytes_per_s"] < 12.5e6, "95 % of 100 Mbit/s is payload"
+        assert 0.009 < link["latency_s"] < 0.02, "this end's half of 20 ms, and what the machine itself takes"
+
+
+@pytest.mark.processes
+def test_a_fault_while_training_names_the_node(shell, cluster, emulation):
+    result = shell.run("train", "steady.py", "--emulate", cluster(), "--strategy", "ring", "--fault", "kill n-1@0s")
+    result.check_explained("rank 1 (on n-1, pid ", "was killed by signal 9 (SIGKILL)")
+    assert "fault: kill n-1@0s: now" in result.err
