@@ -30,8 +30,8 @@ def deep(num_layers: int, num_elements: int, *, norms: bool = False):
 
 
 NETS = {
-    "one tensor": chain(1_000_000),
-    "heavy": chain(1_000_000, 20_000, 20_000),
+    "one tensor": chain(500_000),
+    "heavy": chain(600_000, 20_000, 20_000),
     "small": chain(5_000, 30_000, 60_000),
     "deep": deep(20, 60_000),
     "norms": deep(6, 100_000, norms=True),

@@ -18,7 +18,7 @@ from nfold.planning.strategies import named
 from nfold.planning.weights import best_weights, link_rates
 
 RATES = st.floats(0.01, 10.0)
-HEAVY = chain(400_000, 5_000)
+HEAVY = chain(300_000, 5_000)
 SLOW, FAST = 6.25e6, 25e6
 """50 and 200 Mbit/s."""
 
@@ -40,7 +40,7 @@ def least_time(workers: list[float], servers: list[float]) -> float:
     return found.fun
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(RATES, min_size=2, max_size=8), st.lists(RATES, max_size=6))
 def test_the_closed_form_is_the_linear_programs_optimum_and_its_shares_reach_it(workers, servers):
     best, count = best_weights(tuple(workers), tuple(servers)), len(workers)
@@ -88,6 +88,12 @@ def spread(graph: ModelGraph, *rates: float, servers: int = 0) -> Facts:
     return facts(graph, len(rates) - servers, servers, cluster=nodes(*rates), nodes=names)
 
 
+def fastest(question: Facts, name: str) -> float:
+    """The step time of a strategy's best proposal."""
+    proposals = named(name).propose(question)
+    return min(simulate_proposal(question, name, each).predicted.step_s for each in proposals)
+
+
 def test_a_rate_is_the_slower_direction_and_ranks_of_a_node_share_it():
     node = Node(name="a", cores=1.0, memory_bytes=1, local=channel(9.0), uplink=channel(4.0), downlink=channel(3.0))
     cluster = Cluster(nodes=(node, *nodes(5.0).nodes))
@@ -98,7 +104,7 @@ def test_a_rate_is_the_slower_direction_and_ranks_of_a_node_share_it():
 @pytest.mark.parametrize("count", [4, 6])
 def test_one_slow_link_costs_little_more_than_its_own_bytes(count):
     question = spread(HEAVY, *[FAST] * (count - 1), SLOW)
-    ring, weighted = (plan(question, name).predicted.step_s for name in ("ring", "weighted"))
+    ring, weighted = fastest(question, "ring"), fastest(question, "weighted")
     compute_s = 3e-3 * 32 / count
     bound_s = HEAVY.parameter_bytes / SLOW
     assert bound_s < weighted - compute_s < 1.1 * bound_s
@@ -118,8 +124,7 @@ def test_auto_takes_weighted_where_one_link_is_slow_and_says_by_how_much_the_oth
 @given(st.lists(st.sampled_from([SLOW, FAST, FAST, 2 * FAST]), min_size=2, max_size=4), st.integers(1, 60_000))
 def test_weighted_is_never_predicted_slower_than_a_ring(rates, num_elements):
     question = spread(chain(num_elements, 50), *rates)
-    ring, weighted = (plan(question, name).predicted.step_s for name in ("ring", "weighted"))
-    assert weighted <= 1.01 * ring
+    assert fastest(question, "weighted") <= 1.01 * fastest(question, "ring")
 
 
 def test_on_even_links_weighted_is_the_ring():
@@ -129,14 +134,14 @@ def test_on_even_links_weighted_is_the_ring():
 
 def test_a_strong_server_takes_more_than_a_weak_one():
     question = spread(HEAVY, *[SLOW] * 4, 2 * SLOW, SLOW, servers=2)
-    chosen = plan(question, "weighted")
+    best = list(named("weighted").propose(question))[-1]
     sums = {rank: 0 for rank in range(6)}
-    for reduction in chosen.reductions:
+    for reduction in best.reductions:
         for share in reduction.shares:
             sums[share.rank] += share.stop - share.start
-    assert sum(sums.values()) == 405_000
+    assert sum(sums.values()) == 305_000
     assert sums[4] / sums[5] == pytest.approx(2.0, rel=1e-3)
-    assert chosen.predicted.step_s < 0.9 * plan(question, "ps").predicted.step_s
+    assert simulate_proposal(question, "weighted", best).predicted.step_s < 0.9 * fastest(question, "ps")
 
 
 def test_push_and_pull_overlap_within_one_tensor():
