@@ -52,6 +52,8 @@ WITH_SERVERS = [
          mbit=FAST, server_update_s=0.2),
     case("a server that updates slowly for two", "server", "rank 2 on n2", "summing", strategy="ps", servers=1,
          workers=2, mbit=FAST, server_update_s=0.3),
+    case("a server without a processor", "server", "rank 3 on n3", "summing", strategy="ps", servers=1, workers=3,
+         mbit=40.0, samples={"n3": {"communication_cpu_s": 0.95, "throttled_s": 0.5}}),
 ]  # fmt: skip
 STRAGGLERS = [
     case("a slow processor", "peer wait", "rank 1 on n1", "slower processor", speeds={"n1": 0.4}, seed=1),
@@ -79,7 +81,7 @@ OTHERS = [
     case("throttled senders", "transport", "rank 1 on n1", "quota", mbit=150.0, cpu_s_per_byte=8e-8, cores=0.4,
          seconds_per_sample=1e-4, samples={
              **{f"n{index}": {"communication_cpu_s": 0.05} for index in range(4)},
-             "n1": {"throttled_s": 0.3, "communication_cpu_s": 0.05}}),
+             "n1": {"throttled_s": 0.3, "communication_cpu_s": 0.2}}),
     case("latency, ring of six", "latency", workers=6, megabytes=0.05, latency_s=0.02),
     case("latency, two", "latency", workers=2, megabytes=0.05, latency_s=0.05),
     case("latency, server", "latency", strategy="ps", megabytes=0.05, latency_s=0.06),

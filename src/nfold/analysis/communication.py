@@ -1,19 +1,19 @@
 """Which part of the network holds a run back. The rules are asked in this order, and the first that applies speaks.
 
     latency     it is most of what communication costs (simulated again without it), or messages x fixed cost > half
+    transport   the threads that move bytes keep their core, or what their node's share leaves them, busy for >= 0.8 of
+                the time in which the network is in use; on a dedicated server: server, summing
     server      a link is full (>= 0.8 of its known speed), it is a dedicated server's, and no slower than the workers':
                 incast
     link        a link is full
     server      a dedicated server's own work > half of the exposed communication: summing
-    transport   the threads that move bytes keep their core, or their node's share of one, busy for >= 0.8 of the time
-                in which the network is in use
-    transport   a rank is throttled > 0.1 of the time: its limit holds up whatever it sends
+    transport   a rank is throttled > 0.1 of the time, and moving bytes takes > 0.3 of its share
     link        no reason is left but that a link is slower than was known: the one that something waited for >= 0.8 of
                 the time of use, and most
     transport   what is left within a machine: the bytes are moved by processors that had no time for them
 
-The order matters: small messages never fill a link, a link that is full needs no other reason, and a slow sender leaves
-its link idle.
+The order matters: small messages never fill a link; a sender without a processor looked like a slow link to the probe,
+too; and a link that is full needs no other reason.
 """
 
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ def communication(facts: Facts) -> Finding | None:
     """Return what exposed communication is due to; None when there is none."""
     if facts.plan.world_size == 1 or facts.parts.exposed_communication_s <= 0:
         return None
-    rules = (_latency, _incast, _full_link, _summing, busy_senders, throttled_senders, _slow_link, unexplained)
+    rules = (_latency, busy_senders, _incast, _full_link, _summing, throttled_senders, _slow_link, unexplained)
     return next(found for found in (rule(facts) for rule in rules) if found is not None)
 
 

@@ -9,6 +9,9 @@ from nfold.analysis.units import percent, rate, seconds
 BUSY = 0.8
 """Of a core. A thread that moves bytes waits for locks now and then; one that waits for a link idles far more."""
 
+MOVING = 0.3
+"""Of what they could get: a limit that throttles the computing alone leaves those who move bytes idle."""
+
 
 def busy_senders(facts: Facts) -> Finding | None:
     """The threads that move bytes have no processor time left, though the link has room."""
@@ -29,7 +32,8 @@ def busy_senders(facts: Facts) -> Finding | None:
 
 
 def throttled_senders(facts: Facts) -> Finding | None:
-    load = max(facts.loads.values(), key=lambda load: load.throttled_share, default=None)
+    moving = [load for load in facts.loads.values() if _sending_share(facts, load.rank) > MOVING]
+    load = max(moving, key=lambda load: load.throttled_share, default=None)
     if load is None or load.throttled_share <= THROTTLED:
         return None
     cores = facts.cluster.node(load.node).cores
@@ -43,19 +47,21 @@ def throttled_senders(facts: Facts) -> Finding | None:
 
 
 def _by_processor(facts: Facts, load: RankLoad, sub_cause: str, why: str, remedy: str) -> Finding:
-    """Bytes wait for a processor and not for the link."""
+    """Bytes wait for a processor and not for the link; on a dedicated server moving bytes and summing are one thing."""
     exposed_s = facts.parts.exposed_communication_s
     full = max((use.utilisation for use in facts.channels if use.node == load.node), default=0.0)
     evidence = f"{why}, and the network is {percent(full)} full"
+    is_server = load.rank >= facts.plan.workers
+    kind = "server" if is_server else "transport"
     return Finding(
-        kind="transport",
-        verdict="transport",
-        sub_cause=sub_cause,
+        kind=kind,
+        verdict="server" if is_server else "transport",
+        sub_cause="summing" if is_server else sub_cause,
         place=f"rank {load.rank} on {load.node}",
         lost_s=exposed_s,
         value=exposed_s * 1e3,
         evidence=evidence,
-        head=f"Transport: {evidence}; each step waits {seconds(exposed_s)} for messages.",
+        head=f"{kind.capitalize()}: {evidence}; each step waits {seconds(exposed_s)} for messages.",
         remedy=remedy,
         next_command=compare_architectures(facts),
         node=load.node,
