@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,15 @@ def test_winners_are_said_by_link(comparison):
         "At 50 Mbit/s: ring with 2 workers (1.29x ps).",
         "At 1 Gbit/s: ps with 2 workers (1.03x ring).",
     ]
+
+
+def test_where_more_workers_do_not_pay_that_is_said(comparison):
+    slow = comparison()
+    slow = replace(slow, runs=slow.runs[:3], winners=slow.winners[:1])
+
+    assert winner_sentences(slow)[-1] == (
+        "One worker alone is faster than all of them: 1829 samples/s against 900 at best."
+    )
 
 
 def test_a_takeover_says_whether_it_was_measured(comparison):

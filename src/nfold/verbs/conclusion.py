@@ -57,6 +57,8 @@ def concluded(entries: Sequence[Entry], target_loss: float | None = None) -> Com
     runs = [_read(entry) for entry in entries]
     reach = max(1, min([_MOST_AVERAGED, *(len(run.losses) // 2 for run in runs)]))
     target = common_loss([run.losses for run in runs], reach) if target_loss is None else target_loss
+    if any(at_s is None for run in runs for at_s in run.at_s):
+        target = None  # a run of an older version did not write down when its steps were done
     measured = tuple(_throughput(run) for run in runs if run.report.workers > 1)
     predicted = tuple(point for run in _largest(runs) for point in _beyond(run))
     won = winners((*measured, *predicted))

@@ -38,13 +38,22 @@ def _to_loss(run: Compared) -> str:
 
 
 def winner_sentences(comparison: Comparison) -> list[str]:
-    """Return a sentence for each link: who wins at which measured sizes."""
+    """Return a sentence for each link: who wins at which measured sizes; and one where none of them pays."""
     measured = [winner for winner in comparison.winners if winner.origin == "measured"]
     sentences = []
     for link in dict.fromkeys(winner.link_bytes_per_s for winner in measured):
         wins = ", ".join(_win(winner) for winner in measured if winner.link_bytes_per_s == link)
         sentences.append(f"{_place(link)}: {wins}.")
-    return sentences
+    return [*sentences, *_plain_is_faster(comparison)]
+
+
+def _plain_is_faster(comparison: Comparison) -> list[str]:
+    """Say so where no number of workers pays."""
+    plain = max((run.report.samples_per_s for run in comparison.runs if run.report.workers == 1), default=0.0)
+    spread = max((run.report.samples_per_s for run in comparison.runs if run.report.workers > 1), default=plain)
+    if spread >= plain:
+        return []
+    return [f"One worker alone is faster than all of them: {figure(plain)} samples/s against {figure(spread)} at best."]
 
 
 def takeover_sentences(comparison: Comparison) -> list[str]:

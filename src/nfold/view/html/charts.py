@@ -55,6 +55,7 @@ class Curve:
     y: Sequence[float]
     dash: Dash = "solid"
     width: float = 2.0
+    """Of the line, in pixels; 0: dots alone."""
     alpha: float = 1.0
     dots: bool = False
     """A mark on every point: measured ones."""

@@ -140,7 +140,7 @@ def _prediction_chart(runs: Sequence[Compared]) -> Chart | None:
     return Chart(
         key="predictions",
         title="Predictions beside measurements",
-        caption="Predicted over measured time of a step, both in milliseconds and logarithmic; on the dotted line a "
+        caption="Predicted against measured time of a step, both in milliseconds and logarithmic; on the dotted line a "
         f"prediction is right. The worst is {worst.name}: {signed_percent(worst.report.predicted.step_error)}.",
         kind="curves",
         height=340,

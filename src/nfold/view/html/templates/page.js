@@ -131,7 +131,8 @@
     }
     for (const { what, color, x, y, dash, width, alpha, dots } of curves) {
       const place = { x: column("x"), y: column("y"), source: source({ x, y }) };
-      let marks = made.line({ ...place, line_color: color, line_dash: dash, line_width: width, line_alpha: alpha });
+      let marks = null;
+      if (width > 0) marks = made.line({ ...place, line_color: color, line_dash: dash, line_width: width, line_alpha: alpha });
       if (dots) marks = made.scatter({ ...place, size: 9, fill_color: color, line_color: null });
       if (alpha === 1) hover(made, marks, [["", what.replaceAll("@", "@{")], [x_label, "@x{0,0.[00]}"], [y_label, "@y{0.[0000]}"]]);
     }
