@@ -29,6 +29,7 @@ def run(parsed: argparse.Namespace) -> None:
     """Train, then say what came of it."""
     from nfold.cli.terminal import TerminalObserver, look
     from nfold.core import codec
+    from nfold.verbs.pages import PAGE
     from nfold.verbs.train import resume, train
     from nfold.view import why_text
 
@@ -45,3 +46,4 @@ def run(parsed: argparse.Namespace) -> None:
     else:
         print(why_text(done.report, look=look(sys.stdout)))
         print(f"run: {done.folder}")
+        print(f"page: {done.folder / PAGE}")
