@@ -61,7 +61,7 @@ def test_a_port_in_use(nfold, tmp_path):
 @pytest.mark.parametrize(
     ("fault", "fragments"),
     [
-        ("import", ["importing", "faulty.py", "RuntimeError: no licence", "line 22: raise RuntimeError"]),
+        ("import", ["importing", "faulty.py", "RuntimeError: no licence", "line 23: raise RuntimeError"]),
         ("exit", ["importing", "faulty.py", "SystemExit: usage: faulty.py FILE", "sys.exit("]),
         ("program raises", ["program() raised ZeroDivisionError: division by zero", "faulty.py, line", "1 / 0"]),
         ("loss", ["the loss loss refused outputs float32[", ", 5] and targets int64[", "faulty.py, line"]),
@@ -177,7 +177,7 @@ def test_a_run_goes_on_only_with_the_program_that_it_was_begun_with(nfold, tmp_p
 
     def resume(old, new):
         (tmp_path / "steady.py").write_text(script.replace(old, new))
-        return nfold("train", "--resume", "mine", "--steps", "4", "--debug", *ranks)
+        return nfold("train", "--resume", "mine", "--steps", "4", "--debug", "--json", *ranks)
 
     resume("numbers.BATCH_SIZE", "19").check_explained("begun with a batch size of 16, and the program has 19 now")
     resume("load(SAMPLES", "load(90").check_explained(

@@ -102,6 +102,7 @@ class Job:
         self._written_s = 0.0
         self._total = 0
         self._log_matters = False
+        self._unsaved: ev.Planned | None = None
         self._boxed: BoxedRanks | None = None
         self._telling = threading.RLock()
         """The observer is told things by the thread of the faults too."""
@@ -251,10 +252,17 @@ class Job:
         outcome = self.outcome
         outcome.known, outcome.plan, outcome.steps_per_epoch = planned.known, planned.plan, planned.steps_per_epoch
         outcome.last_step, self._total = planned.first_step, planned.total_steps
-        if self.folder is not None:
+        self._unsaved = planned
+        if self._resumed is None:
+            self._save_plan()
+        self._observer.planned(planned, self.folder.path if self.folder else None)
+
+    def _save_plan(self) -> None:
+        """Write what the run rests on; a resumed run keeps what it has until the first step shows that it can go on."""
+        planned, self._unsaved = self._unsaved, None
+        if self.folder is not None and planned is not None:
             has_script = isinstance(self._source, ProgramSource)
             self.folder.save_known(planned.known, planned.plan, self._record(planned) if has_script else None)
-        self._observer.planned(planned, self.folder.path if self.folder else None)
 
     def _record(self, planned: ev.Planned) -> JobRecord:
         options = self._options
@@ -277,6 +285,7 @@ class Job:
         )
 
     def _take_step(self, done: ev.StepDone) -> StepInfo:
+        self._save_plan()
         outcome = self.outcome
         step_s = max(part.step_s for part in done.parts)
         if self._trains_since_s is None:
