@@ -159,3 +159,24 @@ def test_a_fault_while_training_names_the_node(shell, cluster, emulation):
     result = shell.run("train", "steady.py", "--emulate", cluster(), "--strategy", "ring", "--fault", "kill n-1@0s")
     result.check_explained("rank 1 (on n-1, pid ", "was killed by signal 9 (SIGKILL)")
     assert "fault: kill n-1@0s: now" in result.err
+
+
+# Planning for machines that are only described
+
+
+def test_a_plan_for_a_declared_cluster_takes_its_word(nfold, tmp_path):
+    steps_s = []
+    for rate in ("100 Mbit/s", "100 kbit/s"):
+        (tmp_path / "c.toml").write_text(f'[[node]]\nname = "n"\ncount = 3\nuplink = "{rate}"\n')
+        plan = nfold("plan", "steady.py", "--cluster", "c.toml", "--strategy", "ring", "--debug", "--json").document()
+        assert (plan["workers"], plan["nodes"]) == (3, ["n-0", "n-1", "n-2"])
+        steps_s.append(plan["predicted"]["step_s"])
+    sent_bytes = plan["predicted"]["sent_bytes_per_step"] / 3
+    assert steps_s[1] > 0.99 * sent_bytes / 12_500, "each rank sends so many bytes at 100 kbit/s"
+    assert steps_s[1] > 5 * steps_s[0]
+
+
+def test_one_cluster_is_either_declared_or_emulated(nfold, cluster):
+    cluster()
+    result = nfold("plan", "steady.py", "--cluster", "c.toml", "--emulate", "c.toml")
+    result.check_explained("--cluster takes the machines at their word", "Use one of them")

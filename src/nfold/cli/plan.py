@@ -14,6 +14,9 @@ def add_parser(commands: Any) -> None:
     add_program(parser)
     parser.add_argument("-n", "--workers", type=int, metavar="N", help="worker ranks; 1 unless given")
     parser.add_argument("--strategy", metavar="S", help="single, ring, ps, weighted or auto (unless given)")
+    parser.add_argument(
+        "--cluster", metavar="FILE.toml", help="plan for the machines that it declares; a worker per node unless -n"
+    )
     add_run_flags(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -27,5 +30,5 @@ def run(parsed: argparse.Namespace) -> None:
     from nfold.view import plan_table
 
     with only_result_on_stdout(parsed):
-        made = plan(parsed.program, **wishes(parsed))
+        made = plan(parsed.program, cluster=parsed.cluster, **wishes(parsed))
     print(codec.dumps(made, indent=1) if parsed.json else plan_table(made, look=look(sys.stdout)))

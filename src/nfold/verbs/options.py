@@ -133,8 +133,7 @@ class Options:
         """Node of each rank, dedicated servers last; empty: all on this machine."""
         if self.emulated is None:
             return ()
-        names = [node.name for node in self.emulated.nodes]
-        return tuple(names[rank % len(names)] for rank in range(self.workers + self.servers))
+        return nodes_of_ranks(self.emulated, self.workers + self.servers)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -174,3 +173,8 @@ class Options:
             cluster=self.emulated,
             nodes=self.nodes,
         )
+
+
+def nodes_of_ranks(cluster: Cluster, num_ranks: int) -> tuple[str, ...]:
+    """Return the node of each rank: in order, and from the first again where there are more ranks than nodes."""
+    return tuple(cluster.nodes[rank % len(cluster.nodes)].name for rank in range(num_ranks))

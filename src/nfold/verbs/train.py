@@ -19,6 +19,8 @@ from nfold.verbs.options import Options, Wishes
 if TYPE_CHECKING:
     import torch
 
+    from nfold.core.cluster import Cluster
+
 Source = str | Path | Program | Callable[[], Program]
 
 
@@ -114,12 +116,21 @@ def resume(path: str | Path, *, observer: Observer | None = None, **wishes: Unpa
     return play_to_end(Job(source, options, observer or Silent(), folder=folder, resumed=resumed))
 
 
-def plan(program: Source, **wishes: Unpack[Wishes]) -> Plan:
+def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wishes: Unpack[Wishes]) -> Plan:
     """Say what `train` would do, and why the other strategies lost. Measures the program, trains nothing.
+
+    Args:
+        program: as for `train`.
+        cluster: machines, or the file that describes them, to plan for; None: this machine.
+        wishes: the fields of Options.
 
     Raises:
         NfoldError: as `train` does.
     """
+    if cluster is not None:
+        from nfold.verbs.declared import plan_declared
+
+        return plan_declared(find_source(program), cluster, wishes, Silent())
     job = Job(find_source(program), Options(**wishes), Silent(), folder=None, plan_only=True)
     for _ in job.play():
         raise InternalError("a plan played a step")

@@ -1,0 +1,58 @@
+"""Plans for machines that are only described: the program is measured here, the machines are taken at their word."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from nfold.core.cluster import Cluster
+from nfold.core.cluster_file import read_cluster
+from nfold.core.plan import Plan
+from nfold.errors import InternalError, PlanError
+from nfold.planning.facts import Facts
+from nfold.planning.search import plan
+from nfold.program import Program, ProgramSource
+from nfold.runtime.events import Known
+from nfold.verbs.job import Job, Observer
+from nfold.verbs.options import Options, Wishes, nodes_of_ranks
+
+
+def plan_declared(
+    source: ProgramSource | Program, cluster: str | Path | Cluster, wishes: Wishes, observer: Observer
+) -> Plan:
+    """Plan for a declared cluster with one rank per node, unless the wishes say otherwise.
+
+    Links cost no processor time there, since nobody has measured any: on slow processors the truth is slower.
+
+    Raises:
+        NfoldError: the file or the wishes make no sense, or the program cannot be measured.
+    """
+    declared = cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
+    if wishes.get("emulate") is not None:
+        raise PlanError("--cluster takes the machines at their word and --emulate measures them. Use one of them.")
+    named: Wishes = {"workers": max(1, len(declared.nodes) - wishes.get("servers", 0)), **wishes}
+    asked = Options(**named)
+    known = _measure(source, asked, observer)
+    assert known.plan is not None, "measuring ends with a plan for this machine"
+    facts = Facts(
+        graph=known.graph,
+        profiles=known.profiles,
+        cluster=declared,
+        nodes=nodes_of_ranks(declared, asked.workers + asked.servers),
+        workers=asked.workers,
+        servers=asked.servers,
+        batch_size=known.plan.batch_size,
+        chunks=asked.chunks or (known.plan.chunks if known.plan.chunks > 1 else None),
+        staleness=asked.staleness,
+        staleness_aware=asked.staleness_aware,
+    )
+    return plan(facts, asked.strategy)
+
+
+def _measure(source: ProgramSource | Program, asked: Options, observer: Observer) -> Known:
+    """Measure the program with one rank on this machine."""
+    alone = replace(asked, workers=1, servers=0, strategy="single", staleness=None, staleness_aware=False)
+    job = Job(source, alone, observer, folder=None, plan_only=True)
+    for _ in job.play():
+        raise InternalError("a plan played a step")
+    if job.outcome.known is None:
+        raise InternalError("planning ended without measurements")
+    return job.outcome.known
