@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -153,15 +153,15 @@ class Replica:
         played = self._engine.play(index, sizes, keep_spans=keep_spans)
         self._previous_end_s = played.end_s
         samples = sum(sizes[chunk] for chunk in self._cells.losses)
-        parts = self._parts(index, played, played.end_s - begin_s, samples)
-        parts = replace(parts, sent_bytes=self._transport.sent_bytes - sent_before)
+        sent_bytes = self._transport.sent_bytes - sent_before
+        parts = self._parts(index, played, played.end_s - begin_s, samples, sent_bytes)
         return StepResult(parts, dict(self._cells.losses), tuple(played.spans), played.begin_s, played.reductions)
 
     def pause(self) -> None:
         """Begin the next step's time at its own start: something that is no step comes between."""
         self._previous_end_s = None
 
-    def _parts(self, index: int, played: Played, step_s: float, samples: int) -> StepParts:
+    def _parts(self, index: int, played: Played, step_s: float, samples: int, sent_bytes: int) -> StepParts:
         seconds = played.seconds
         known = sum(seconds.values()) + played.waited_s
         return StepParts(
@@ -174,7 +174,7 @@ class Replica:
             update_s=seconds["UPDATE"],
             communication_s=played.waited_s,
             other_s=max(0.0, step_s - known),
-            sent_bytes=0,
+            sent_bytes=sent_bytes,
             samples=samples,
         )
 
