@@ -72,9 +72,13 @@ def race(first: Racer, second: Racer) -> None:
             time.sleep(TURN_S)
             racers[0].tell(signal.SIGSTOP)
             racers.reverse()
-    finally:
+    except BaseException:
         for racer in racers:
+            racer.tell(signal.SIGTERM)
             racer.tell(signal.SIGCONT)
+        raise
+    for racer in racers:
+        racer.tell(signal.SIGCONT)
     for racer in racers:
         racer.finish()
 
