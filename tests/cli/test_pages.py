@@ -128,3 +128,15 @@ def test_more_nodes_are_predicted_where_links_are_known(run):
     assert [point.workers for point in grown] == [1, 2, 4, 8, 16, 32, 64]
     assert [point.batch_size for point in grown] == [8 * point.workers for point in grown]
     assert predicted_points(known, known.plan) == ()
+
+
+def test_asynchronous_runs_do_not_compete_by_their_steps(run, nfold, tmp_path):
+    """The plan of the other run is made to say that it was asynchronous."""
+    other = shutil.copytree(run, tmp_path / "other")
+    plan = json.loads((other / "plan.json").read_text())
+    plan["asynchrony"] = {"bound": None, "staleness_aware": False}
+    (other / "plan.json").write_text(json.dumps(plan))
+
+    winners = nfold("compare", "run", "other", "--json").document()["winners"]
+
+    assert [(winner["architecture"], winner["second"]) for winner in winners] == [("ring", "")]

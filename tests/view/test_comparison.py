@@ -29,6 +29,17 @@ def test_winners_are_said_by_link(comparison):
     ]
 
 
+def test_who_learns_first_is_said_by_link_and_the_plain_run_takes_part(comparison):
+    made = comparison()
+    times_s = (30.0, 40.0, 50.0, 20.0, None)
+    runs = tuple(replace(run, time_to_loss_s=time_s) for run, time_s in zip(made.runs, times_s, strict=True))
+
+    assert winner_sentences(replace(made, runs=runs))[-2:] == [
+        "At 50 Mbit/s, single is the first to reach a loss of 0.4: 30.0 s; then ring x2, 40.0 s.",
+        "At 1 Gbit/s, ring x2 is the first to reach a loss of 0.4: 20.0 s; then single, 30.0 s.",
+    ]
+
+
 def test_where_more_workers_do_not_pay_that_is_said(comparison):
     slow = comparison()
     slow = replace(slow, runs=slow.runs[:3], winners=slow.winners[:1])

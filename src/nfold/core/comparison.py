@@ -86,7 +86,8 @@ class Comparison:
     predicted: tuple[Throughput, ...] = ()
     """Of sizes beyond the measured ones."""
     winners: tuple[Winner, ...] = ()
-    """By links and workers, measured first."""
+    """By links and workers. Asynchronous runs do not compete: their steps are worth less, so that only the time to a
+    loss tells them from others."""
     takeovers: tuple[Takeover, ...] = ()
     page: str = ""
     """Where it can be looked at; empty where no page was written."""

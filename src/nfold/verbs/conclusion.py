@@ -59,8 +59,9 @@ def concluded(entries: Sequence[Entry], target_loss: float | None = None) -> Com
     target = common_loss([run.losses for run in runs], reach) if target_loss is None else target_loss
     if any(at_s is None for run in runs for at_s in run.at_s):
         target = None  # a run of an older version did not write down when its steps were done
-    measured = tuple(_throughput(run) for run in runs if run.report.workers > 1)
-    predicted = tuple(point for run in _largest(runs) for point in _beyond(run))
+    judged_by_steps = [run for run in runs if run.report.workers > 1 and run.plan.asynchrony is None]
+    measured = tuple(_throughput(run) for run in judged_by_steps)
+    predicted = tuple(point for run in _largest(judged_by_steps) for point in _beyond(run))
     won = winners((*measured, *predicted))
     return Comparison(
         runs=tuple(_compared(run, target, reach) for run in runs),
@@ -131,8 +132,7 @@ def _largest(runs: Sequence[_Run]) -> list[_Run]:
     """Return the run with most workers of each architecture on each link."""
     largest: dict[tuple[str, float | None], _Run] = {}
     for run in sorted(runs, key=lambda run: run.report.workers):
-        if run.report.workers > 1:
-            largest[_architecture(run.report).name, run.entry.link_bytes_per_s] = run
+        largest[_architecture(run.report).name, run.entry.link_bytes_per_s] = run
     return list(largest.values())
 
 

@@ -6,6 +6,7 @@ from textwrap import fill
 from nfold.analysis.units import figure, link_rate, seconds
 from nfold.core.comparison import Compared, Comparison, Takeover, Winner
 from nfold.view.rendering import PLAIN, Look, render
+from nfold.view.tables import run_name
 
 _TIE = 1.02
 
@@ -38,13 +39,31 @@ def _to_loss(run: Compared) -> str:
 
 
 def winner_sentences(comparison: Comparison) -> list[str]:
-    """Return a sentence for each link: who wins at which measured sizes; and one where none of them pays."""
+    """Return a sentence for each link: who wins at which measured sizes, whether any of it pays, who learns first."""
     measured = [winner for winner in comparison.winners if winner.origin == "measured"]
     sentences = []
     for link in dict.fromkeys(winner.link_bytes_per_s for winner in measured):
         wins = ", ".join(_win(winner) for winner in measured if winner.link_bytes_per_s == link)
         sentences.append(f"{_place(link)}: {wins}.")
-    return [*sentences, *_plain_is_faster(comparison)]
+    return [*sentences, *_plain_is_faster(comparison), *_races(comparison)]
+
+
+def _races(comparison: Comparison) -> list[str]:
+    """Say for each link who reached the loss first, the plain run among them: what asynchronous runs are judged by."""
+    if comparison.target_loss is None:
+        return []
+    sentences = []
+    plain = [run for run in comparison.runs if run.report.workers == 1]
+    for link in dict.fromkeys(run.link_bytes_per_s for run in comparison.runs if run.report.workers > 1):
+        spread = [run for run in comparison.runs if run.report.workers > 1 and run.link_bytes_per_s == link]
+        times = sorted((run.time_to_loss_s, run_name(run.report)) for run in (*plain, *spread) if run.time_to_loss_s)
+        if len(times) > 1:
+            (first_s, first), (second_s, second) = times[:2]
+            sentences.append(
+                f"{_place(link)}, {first} is the first to reach a loss of {figure(comparison.target_loss)}: "
+                f"{seconds(first_s)}; then {second}, {seconds(second_s)}."
+            )
+    return sentences
 
 
 def _plain_is_faster(comparison: Comparison) -> list[str]:
@@ -74,7 +93,7 @@ def _never(comparison: Comparison) -> list[str]:
 
 def _win(winner: Winner) -> str:
     if not winner.second:
-        return f"{winner.architecture} with {winner.workers} workers (nothing else ran)"
+        return f"{winner.architecture} with {winner.workers} workers (no other synchronous run)"
     if winner.lead < _TIE:
         return f"{winner.architecture} and {winner.second} are even with {winner.workers} workers"
     return f"{winner.architecture} with {winner.workers} workers ({winner.lead:.2f}x {winner.second})"
