@@ -17,6 +17,10 @@ worker takes more. A worker's **clock** counts the tickets that it has finished.
 Stale synchronous parallel (Ho et al. 2013): with bound s no worker begins a ticket while it is more than s ahead of the
 slowest, and what it reads holds every update up to s clocks ago. No bound: fully asynchronous. With s = 0 the gradients
 of a round are applied as one, so the result is the synchronous one for every optimizer.
+
+All come to rest where a checkpoint is taken or the model is evaluated: a worker is told so when all that it may begin
+is applied, and takes the values of that moment. Nobody begins anything after a rest before everybody has risen from it,
+so that no rank's state is of another moment.
 """
 
 from collections import Counter
@@ -36,7 +40,7 @@ class Asked:
     worker: int
     clock: int
     steps: int
-    """Steps that may be begun, as far as this worker has heard."""
+    """Steps that its rank may begin: it rests when they are done."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +88,7 @@ class Answer:
 
     worker: int
     ticket: int
-    """NO_TICKET: none is left, and everything that was allowed is applied."""
+    """NO_TICKET: all that the worker may begin is applied."""
     version: int
     steps_done: int
 
@@ -131,6 +135,10 @@ class Shard:
         self._next_ticket = first_step * workers
         self.allowed = first_step
         """Steps before this one may be begun."""
+        self._rest = first_step
+        """Steps that were done when all rested last."""
+        self._risen = set(range(workers))
+        """Workers that have asked for more than that since."""
         self.version = 0
         self.steps_done = first_step
         self.histogram: Counter[int] = Counter()
@@ -142,11 +150,11 @@ class Shard:
         if isinstance(event, Pushed):
             commands += self._push(event)
         elif isinstance(event, Allowed):
-            self.allowed = max(self.allowed, event.steps)
+            self._allow(event.steps)
         else:
             self._waiting.append(event)
-            if isinstance(event, Asked):
-                self.allowed = max(self.allowed, event.steps)
+            if isinstance(event, Asked) and event.steps > self._rest:
+                self._risen.add(event.worker)
         return commands + self._answers()
 
     def validate(self) -> None:
@@ -160,6 +168,13 @@ class Shard:
             raise InternalError(f"clocks {self._clocks} are further apart than the bound {self._bound} allows")
         if self._next_ticket > self.allowed * self._workers:
             raise InternalError(f"ticket {self._next_ticket - 1} lies beyond the {self.allowed} steps that are allowed")
+
+    def _allow(self, steps: int) -> None:
+        if self.steps_done == self.allowed and steps > self.allowed > self._rest:
+            self._rest = self.allowed
+            asking = [request for request in self._waiting if isinstance(request, Asked)]
+            self._risen = {request.worker for request in asking if request.steps > self._rest}
+        self.allowed = max(self.allowed, steps)
 
     # Gradients
 
@@ -221,9 +236,11 @@ class Shard:
             return NO_TICKET if self.steps_done >= request.steps else None
         if isinstance(request, Pulled):
             return request.ticket if self._may_read(request.worker, request.clock) else None
-        if self.steps_done == self.allowed:
+        if self.steps_done >= request.steps:
             return NO_TICKET
-        if self._next_ticket == self.allowed * self._workers or not self._may_read(request.worker, request.clock):
+        is_left = self._next_ticket < min(self.allowed, request.steps) * self._workers
+        everybody = len(self._risen) == self._workers
+        if not (is_left and everybody and self._may_read(request.worker, request.clock)):
             return None
         self._next_ticket += 1
         return self._next_ticket - 1
