@@ -12,6 +12,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Asynchrony, Plan
 from nfold.core.trace import StepParts
 from nfold.program import Program
+from nfold.runtime.gather import gather
 from nfold.runtime.service.replica import AsynchronousReplica
 from nfold.runtime.state import read_checkpoint
 from nfold.transport.memory import MemoryNetwork
@@ -37,7 +38,8 @@ class Drifted:
     """What a number of steps came to."""
 
     world: int
-    checkpoint: bytes = b""
+    checkpoints: list[bytes] = field(default_factory=list)
+    """Taken at each stop."""
     rows: list[list[StepParts]] = field(default_factory=list)
     """By rank."""
     losses: dict[int, dict[int, float]] = field(default_factory=dict)
@@ -50,8 +52,12 @@ class Drifted:
 
     @property
     def state(self) -> dict[str, torch.Tensor]:
-        """The whole model's state dict."""
-        return read_checkpoint(self.checkpoint).model
+        """The whole model's state dict at the end."""
+        return self.state_at(-1)
+
+    def state_at(self, stop: int) -> dict[str, torch.Tensor]:
+        """The whole model's state dict at a stop."""
+        return read_checkpoint(self.checkpoints[stop]).model
 
 
 def drift(
@@ -63,7 +69,7 @@ def drift(
     checkpoint: bytes = b"",
     before: Callable[[int, MemoryNetwork], None] | None = None,
 ) -> Drifted:
-    """Train up to each stop, pausing there, and gather the state.
+    """Train up to each stop, and gather the state there; no rank waits for another but for that.
 
     Args:
         program: what is trained.
@@ -71,14 +77,14 @@ def drift(
         plan: asynchronous.
         stops: steps at which all come to rest.
         checkpoint: where to go on.
-        before: called by each rank before its first stop.
+        before: called by each rank before it begins.
     """
     network = MemoryNetwork(plan.world_size)
     drifted = Drifted(plan.world_size, rows=[[] for _ in range(plan.world_size)])
     drifted.models, drifted.sent_bytes = [{}] * plan.world_size, [0] * plan.world_size
-    parts, errors = [b""] * plan.world_size, []
-    dataset, joined = program.train_data(), []
-    rest = threading.Barrier(plan.world_size)
+    errors: list[BaseException] = []
+    dataset = program.train_data()
+    built = threading.Barrier(plan.world_size)
 
     def run(rank: int) -> None:
         transport = network.transport(rank)
@@ -99,25 +105,23 @@ def drift(
                     operator_seconds=None, device=CPU, report=report, flush=lambda: None, fail=fail,
                     checkpoint=read_checkpoint(checkpoint) if checkpoint else None,
                 )  # fmt: skip
-            rest.wait(60)
-            for stop in stops:
-                if before is not None:
-                    before(rank, network)
+            built.wait(60)
+            if before is not None:
+                before(rank, network)
+            for number, stop in enumerate(stops):
                 replica.allow(stop)
                 replica.pause()
                 drifted.sent_bytes[rank] = drifted.sent_bytes[rank] or transport.sent_bytes
-                rest.wait(60)
+                parts = gather(transport, plan.world_size, number, replica.contribution())
+                if parts is not None:
+                    drifted.checkpoints.append(replica.join(parts, stop))
             replica.end()
             drifted.models[rank] = {name: value.clone() for name, value in replica.model.state_dict().items()}
-            parts[rank] = replica.contribution()
             drifted.staleness.update(replica.staleness)
-            rest.wait(60)
-            if rank == 0:
-                joined.append(replica.join(parts, stops[-1]))
         except BaseException as error:
             errors.append(error)
             network.fail(rank)
-            rest.abort()
+            built.abort()
         finally:
             if replica is not None:
                 replica.close()
@@ -131,5 +135,4 @@ def drift(
     network.close()
     if errors:
         raise errors[0]
-    drifted.checkpoint = joined[0]
     return drifted

@@ -26,8 +26,8 @@ def plain_sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.05)
 
 
-@pytest.mark.parametrize(("workers", "servers"), [(1, 0), (1, 1), (2, 0), (3, 0), (3, 2)])
-@pytest.mark.parametrize("net", ["plain", "tied", "residual", "unused"])
+@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 0), (3, 2)])
+@pytest.mark.parametrize("net", ["tied", "residual", "unused"])
 def test_without_staleness_training_is_synchronous(graphs, net, workers, servers):
     mine = program(net, sgd)
     plan = drifting_plan(mine, graphs(net), workers, servers, chunks=6, bound=0)
@@ -80,6 +80,18 @@ def _slices(workers):
             yield sum(size for chunk, size in enumerate(sizes) if chunk * workers // 6 == worker)
 
 
+@pytest.mark.parametrize(("workers", "servers"), [(3, 0), (3, 1)])
+@pytest.mark.parametrize("bound", [None, 0, 1])
+def test_ranks_that_rest_often_never_wait_for_each_other_in_a_circle(graphs, workers, servers, bound):
+    mine, stops = program("plain", plain_sgd), list(range(1, 31))
+    plan = drifting_plan(mine, graphs("plain"), workers, servers, chunks=3, bound=bound)
+    drifted = drift(mine, graphs("plain"), plan, stops)
+    assert len(drifted.checkpoints) == len(stops)
+    if bound == 0:
+        for stop in (1, 9, 30):
+            assert difference(drifted.state_at(stop - 1), plain_loop(mine, stop, 3).state_dict()) <= 1e-9
+
+
 @pytest.mark.parametrize("bound", [None, 0])
 def test_all_workers_hold_the_same_values_when_they_rest(graphs, bound):
     mine = program("plain")
@@ -102,7 +114,7 @@ def test_a_checkpoint_goes_on_where_it_was(graphs):
     plan = drifting_plan(mine, graph, 2, chunks=4, bound=0)
     whole = drift(mine, graph, plan, [6])
     half = drift(mine, graph, plan, [3])
-    rest = drift(mine, graph, plan, [6], checkpoint=half.checkpoint)
+    rest = drift(mine, graph, plan, [6], checkpoint=half.checkpoints[-1])
     assert difference(rest.state, whole.state) <= 1e-12
     assert [row.step for row in rest.rows[0]] == [3, 4, 5]
 
