@@ -1,0 +1,126 @@
+"""Asynchronous plans: what is refused, what is promised of time and bytes, and how old gradients get."""
+
+from dataclasses import replace
+
+import pytest
+from grids import channel, facts, model, parameter, profile
+
+from nfold.core.cluster import Cluster, Node
+from nfold.core.plan import Asynchrony
+from nfold.errors import PlanError
+from nfold.planning.asynchronous import NOT_COMPARED, check_staleness, serving_ranks
+from nfold.planning.drifting import Question, drift
+from nfold.planning.search import plan
+from nfold.planning.staleness import REPLY_BYTES, REQUEST_BYTES
+
+GRAPH = model({"A": ("input",), "B": ("a", "target")}, (parameter("w", 600, "A"), parameter("v", 600, "B")))
+SLICE_S = 1.0
+
+
+def question(speeds=(1.0, 1.0), bound=None, **fields):
+    """Workers on nodes of their own, whose links take no time to speak of."""
+    quick = channel(1e12, 0.0)
+    nodes = [
+        Node(name=f"n{i}", cores=1.0, memory_bytes=1 << 40, speed=speed, local=quick, uplink=quick, downlink=quick)
+        for i, speed in enumerate(speeds)
+    ]
+    given = {
+        "workers": len(speeds),
+        "asynchrony": Asynchrony(bound=bound),
+        "cluster": Cluster(nodes=tuple(nodes)),
+        "nodes": tuple(node.name for node in nodes),
+        "threads": (1,) * len(speeds),
+        "owners": tuple(range(len(speeds))),
+        "batch_size": 8 * len(speeds),
+        "reductions": plan(facts(GRAPH, len(speeds)), "ps-async").reductions,
+        "statistics_bytes": 0,
+        "compute_s": lambda rank, size: SLICE_S,
+        "load_s_per_sample": 0.0,
+        "update_s": 0.0,
+    }
+    return Question(**{**given, **fields})
+
+
+@pytest.mark.parametrize("bound", [None, 0, 3])
+def test_equal_workers_take_a_slice_each(bound):
+    played = drift(question((1.0, 1.0, 1.0), bound))
+    assert played.step_s == pytest.approx(SLICE_S, rel=1e-3)
+    assert played.compute_s == pytest.approx(SLICE_S)
+    assert max(played.staleness) <= 2
+
+
+def test_without_a_bound_nobody_waits_for_a_slow_worker():
+    played = drift(question((1.0, 1.0, 0.25)))
+    assert played.step_s == pytest.approx(3 / (1 + 1 + 0.25), rel=0.1), "slices of a step over what all do in a second"
+    assert max(played.staleness) >= 8, "the others update the shard eight times meanwhile"
+
+
+def test_a_permanently_slow_worker_sets_the_pace_whatever_the_bound():
+    for bound in (0, 2):
+        assert drift(question((1.0, 1.0, 0.25), bound)).step_s == pytest.approx(4 * SLICE_S, rel=0.05)
+
+
+def test_without_staleness_every_gradient_is_fresh():
+    assert set(drift(question((1.0, 0.5, 0.25), 0)).staleness) == {0}
+
+
+def test_a_slow_update_is_the_pace_of_the_server():
+    played = drift(question((1.0, 1.0), update_s=4.0))
+    assert played.step_s >= 4.0, "two updates of half the parameters, each two seconds, beside computing"
+
+
+def test_equal_questions_get_equal_answers():
+    assert drift(question((1.0, 0.7, 0.3), 1)) == drift(question((1.0, 0.7, 0.3), 1))
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(2, 0), (3, 0), (1, 1), (2, 1), (3, 2)])
+@pytest.mark.parametrize("strategy", ["ps-async", "ssp"])
+def test_bytes_are_a_gradient_and_the_values_for_each_slice(workers, servers, strategy):
+    chosen = plan(facts(GRAPH, workers, servers, batch_size=30), strategy)
+    head = 2 * REQUEST_BYTES + REPLY_BYTES
+    remote = workers * servers if servers else workers * (workers - 1)
+    whole = workers if servers else workers - 1
+    assert chosen.predicted.sent_bytes_per_step == 2 * whole * GRAPH.parameter_bytes + remote * head
+    assert serving_ranks(chosen.reductions) == tuple(range(workers, workers + servers) if servers else range(workers))
+    assert chosen.asynchrony == Asynchrony(bound=None if strategy == "ps-async" else 3)
+
+
+def test_they_are_taken_only_when_asked_for():
+    chosen = plan(facts(GRAPH, 2), "auto")
+    whys = {loser.strategy: loser.why for loser in chosen.rejected}
+    assert whys["ps-async"] == whys["ssp"] == NOT_COMPARED
+    assert chosen.asynchrony is None
+
+
+def test_wishes_reach_the_plan():
+    chosen = plan(replace(facts(GRAPH, 2), staleness=0, staleness_aware=True), "ssp")
+    assert chosen.asynchrony == Asynchrony(bound=0, staleness_aware=True)
+
+
+@pytest.mark.parametrize("strategy", ["ps-async", "ssp"])
+def test_what_cannot_be_served_is_refused(strategy):
+    with pytest.raises(PlanError, match=f"--strategy {strategy}: the optimizer must see all parameters at once"):
+        plan(facts(replace(GRAPH, update_scope="model"), 2), strategy)
+    with pytest.raises(PlanError, match=r"can be cut into 2 shares, which is fewer than --servers 3\. Use --servers 2"):
+        plan(facts(replace(GRAPH, update_scope="parameter"), 3, 3), strategy)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "staleness", "aware", "message"),
+    [
+        ("ring", 2, False, "--staleness 2 is the bound of --strategy ssp, not of ring"),
+        ("ps-async", 0, False, "--staleness 0 is the bound of --strategy ssp, not of ps-async"),
+        ("ssp", -1, False, "--staleness -1: it must be at least 0"),
+        ("ps", None, True, "--staleness-aware is for gradients that may be old, as with --strategy ps-async or ssp"),
+    ],
+)
+def test_wishes_that_make_no_sense(strategy, staleness, aware, message):
+    with pytest.raises(PlanError, match=message):
+        check_staleness(strategy, staleness, aware=aware)
+
+
+def test_a_shard_needs_memory_of_its_own():
+    costly = {1: profile(GRAPH, base_bytes=0)}
+    served = plan(facts(GRAPH, 2, profiles=costly), "ps").predicted.peak_memory_bytes
+    drifting = plan(facts(GRAPH, 2, profiles=costly), "ps-async").predicted.peak_memory_bytes
+    assert min(drifting) >= min(served) + 4 * GRAPH.parameter_bytes // 2
