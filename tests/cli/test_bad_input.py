@@ -8,16 +8,18 @@ import socket
 
 import pytest
 
+from nfold.planning.strategies import STRATEGY_NAMES
+
 
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
         (["train", "nope.py"], ["the script nope.py does not exist", "nfold train FILE.py"]),
         (["train", "."], ["the script . is a folder"]),
-        (["train", "faulty.py", "--strategy", "rnig"], ["unknown strategy 'rnig'", "single, ring, ps, weighted, auto"]),
+        (["train", "faulty.py", "--strategy", "rnig"], ["unknown strategy 'rnig'", ", ".join(STRATEGY_NAMES)]),
         (
             ["compare", "faulty.py", "--strategies", "ring,sp"],
-            ["unknown strategy 'sp'", "single, ring, ps, weighted, auto"],
+            ["unknown strategy 'sp'", ", ".join(STRATEGY_NAMES)],
         ),
         (["train", "faulty.py", "-n", "2", "--servers", "3"], ["--servers 3 with 2 workers", "Use --servers 0 to 2"]),
         (

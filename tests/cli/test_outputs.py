@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from nfold.planning.strategies import STRATEGY_NAMES
 from nfold.runtime.channel import ChannelClosed, connect
 from nfold.transport.handshake import CHALLENGE_BYTES
 
@@ -94,7 +95,7 @@ def test_the_plan_has_the_keys_that_others_rely_on(done):
 
     _check(plan, PLAN)
     assert (plan["strategy"], plan["chunks"], len(plan["loads_s"])) == ("ring", 4, 2)
-    assert {loser["strategy"] for loser in plan["rejected"]} == {"single", "ps"}
+    assert {loser["strategy"] for loser in plan["rejected"]} == {*STRATEGY_NAMES} - {"ring", "auto"}
     for loser in plan["rejected"]:
         assert isinstance(loser["why"], str)
         if loser["predicted"] is not None:

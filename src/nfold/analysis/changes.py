@@ -73,13 +73,15 @@ def with_workers(case: Case, workers: int) -> Question:
 
 
 def with_servers(case: Case, servers: int) -> Question:
-    """Return the question with so many dedicated servers, new ones on hosts like the first's."""
+    """Return the question with so many dedicated servers; new ones share the machine, or bring hosts like the first's."""
     plan, cluster = case.plan, case.question.cluster
     placed = list(plan.nodes[: plan.world_size])[: plan.workers + servers]
     like = cluster.node(plan.nodes[plan.workers] if plan.servers else _typical(case).name)
     while len(placed) < plan.workers + servers:
-        node = replace(like, name=f"{like.name}/{len(placed)}")
-        cluster = Cluster(nodes=(*cluster.nodes, node))
+        node = like
+        if len(set(plan.nodes)) > 1:
+            node = replace(like, name=f"{like.name}/{len(placed)}")
+            cluster = Cluster(nodes=(*cluster.nodes, node))
         placed.append(node.name)
     return replace(case.question, cluster=cluster, nodes=tuple(placed), servers=servers, chunks=plan.chunks)
 
