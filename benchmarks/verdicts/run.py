@@ -1,0 +1,117 @@
+"""Injects one cause (or two) into emulated clusters and compares the verdict with what was injected.
+
+Needs root, `ip` and `tc`.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nfold
+from nfold.core.report import Report
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+from cases import CASES, Case, Machine  # noqa: E402  a script's siblings are found only after this
+from environment import write  # noqa: E402
+
+STEPS = 40
+WITHIN = 0.1
+"""Of the link's true speed."""
+
+
+def cluster_toml(machines: tuple[Machine, ...]) -> str:
+    """Return the cluster file of a case."""
+    return "\n".join(
+        f'[[node]]\nname = "n{index}"\ncores = {each.cores}\nmemory = "{each.memory}"\nuplink = "{each.uplink}"\n'
+        f'downlink = "{each.downlink}"\nlatency = "{each.latency}"\n'
+        for index, each in enumerate(machines)
+    )
+
+
+def run(case: Case) -> Report:
+    """Train for some steps on the case's cluster."""
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Path(folder) / "cluster.toml"
+        cluster.write_text(cluster_toml(case.machines))
+        return nfold.train(
+            str(HERE.parent / "programs" / case.program),
+            emulate=cluster,
+            fault=case.faults,
+            strategy=case.strategy,
+            workers=len(case.machines) - case.servers,
+            servers=case.servers,
+            steps=STEPS,
+            evaluate=False,
+            checkpoint_every=0,
+            out=Path(folder) / "run",
+        ).report
+
+
+def judge(case: Case, report: Report) -> dict[str, Any]:
+    """Compare a verdict with the truth."""
+    verdict = report.verdict
+    right = verdict.kind in case.expected
+    off = None
+    if case.bytes_per_s is not None and verdict.unit == "bytes/s":
+        off = verdict.value / case.bytes_per_s - 1
+    return {
+        "case": case.name,
+        "expected": case.expected,
+        "expected_place": case.place,
+        "verdict": verdict.kind,
+        "place": verdict.place,
+        "sub_cause": verdict.sub_cause,
+        "value": verdict.value,
+        "unit": verdict.unit,
+        "text": verdict.text,
+        "right_class": right,
+        "right_place": right and case.place in verdict.place,
+        "speed_off": off,
+        "step_s": report.step_s.p50,
+        "predicted_step_s": report.predicted.step_s,
+        "gains": [{"change": gain.change, "speedup": gain.speedup} for gain in verdict.gains],
+    }
+
+
+def shares(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """How often class, place and speed were right."""
+    placed = [row for row in rows if row["expected_place"]]
+    speeds = [abs(row["speed_off"]) for row in rows if row["speed_off"] is not None]
+    return {
+        "cases": len(rows),
+        "right_class": sum(row["right_class"] for row in rows) / len(rows),
+        "right_place": sum(row["right_place"] for row in placed) / max(1, len(placed)),
+        "placed_cases": len(placed),
+        "speeds": len(speeds),
+        "speeds_within_10_percent": sum(off <= WITHIN for off in speeds) / max(1, len(speeds)),
+    }
+
+
+def main() -> None:
+    """Run every case, print and write result.json."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--only", default="", help="cases whose name has this in it")
+    chosen = options.parse_args()
+    rows = []
+    for case in CASES:
+        if chosen.only in case.name:
+            rows.append(judge(case, run(case)))
+            print(_line(rows[-1]), flush=True)
+    result = {**shares(rows), "rows": rows}
+    print({key: value for key, value in result.items() if key != "rows"})
+    if not chosen.only:
+        write(result, __file__)
+
+
+def _line(row: dict[str, Any]) -> str:
+    sign = "ok   " if row["right_class"] and (row["right_place"] or not row["expected_place"]) else "WRONG"
+    off = f" {row['speed_off'] * 100:+.0f} %" if row["speed_off"] is not None else ""
+    wanted = f"{'/'.join(row['expected'])} {row['expected_place']}".strip()
+    return f"{sign} {row['case']:50} wanted {wanted:22} got {row['verdict']} {row['place']}{off}"
+
+
+if __name__ == "__main__":
+    main()
