@@ -82,10 +82,11 @@ def test_servers_are_left_out_of_the_means(run):
     assert time_parts(trace, 0).compute_s == pytest.approx(0.04)
 
 
-def test_a_step_takes_as_long_as_its_slowest_worker():
+def test_ends_that_go_back_and_forth_are_no_time():
+    """Two workers that end a step in turns, 20 ms before or after each other, take 50 ms a step on each clock."""
     trace = trace_of(parts(rank=0, compute=0.04, communication=0), parts(rank=1, compute=0.06, communication=0))
-    assert step_quantiles(trace, 0).p50 == pytest.approx(0.06)
-    assert samples_per_s(trace, 0) == pytest.approx(128 / 0.06)
+    assert step_quantiles(trace, 0).p50 == pytest.approx(0.05)
+    assert samples_per_s(trace, 0) == pytest.approx(128 / 0.05)
 
 
 def test_sent_bytes_are_those_of_full_steps():

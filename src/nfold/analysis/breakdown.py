@@ -68,8 +68,12 @@ def step_quantiles(trace: Trace, skip: int) -> Quantiles:
 
 
 def step_duration(step: WorkerStep) -> float:
-    """Return how long a step took: its slowest worker, because the next one cannot end before that one joins it."""
-    return max(parts.step_s for parts in step)
+    """Return how long a step took: the mean over its workers.
+
+    Workers wait for each other, so over several steps all take equally long; but where one finishes late, the next
+    finishes its following step early. The slowest of each step would count that back and forth as time.
+    """
+    return fmean(parts.step_s for parts in step)
 
 
 def samples_per_s(trace: Trace, skip: int) -> float:

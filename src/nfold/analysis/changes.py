@@ -73,7 +73,7 @@ def with_workers(case: Case, workers: int) -> Question:
 
 
 def with_servers(case: Case, servers: int) -> Question:
-    """Return the question with so many dedicated servers; new ones share the machine, or bring hosts like the first's."""
+    """Return the question with so many dedicated servers; new ones share the machine, or bring hosts of their own."""
     plan, cluster = case.plan, case.question.cluster
     placed = list(plan.nodes[: plan.world_size])[: plan.workers + servers]
     like = cluster.node(plan.nodes[plan.workers] if plan.servers else _typical(case).name)

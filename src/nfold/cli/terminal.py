@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from nfold.analysis.breakdown import time_parts
+from nfold.analysis.breakdown import step_duration, time_parts
 from nfold.core.trace import RankUsage, StepParts, Trace
 from nfold.runtime import events as ev
 from nfold.view import BesideLine, Look, Progress, ProgressLine
@@ -112,7 +112,7 @@ class TerminalObserver:
 
     def _progress(self, step: int, loss: float | None) -> Progress:
         epoch, position = divmod(step - 1, self._per_epoch)
-        durations = [max(part.step_s for part in parts) for parts in self._recent]
+        durations = [step_duration(parts) for parts in self._recent]
         mean_s = sum(durations) / len(durations) if durations else 0.0
         samples = sum(part.samples for parts in self._recent for part in parts)
         return Progress(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nfold.analysis.breakdown import step_duration
 from nfold.errors import CUT, NfoldError
 from nfold.launch.base import Launcher
 from nfold.launch.local import LocalLauncher
@@ -287,7 +288,7 @@ class Job:
     def _take_step(self, done: ev.StepDone) -> StepInfo:
         self._save_plan()
         outcome = self.outcome
-        step_s = max(part.step_s for part in done.parts)
+        step_s = step_duration(done.parts)
         if self._trains_since_s is None:
             earlier_s = outcome.history[-1].get("at_s", 0.0) if outcome.history else 0.0
             self._trains_since_s = self._clock() - step_s - earlier_s

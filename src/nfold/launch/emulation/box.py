@@ -30,6 +30,10 @@ from nfold.launch.emulation.shaping import shape
 NAMESPACES = Path("/run/netns")
 _TOOLS = ("ip", "tc", "nsenter", "unshare", "mount")
 _TOOL_TIMEOUT_S = 30.0
+CONGESTION_SWITCH = "/proc/sys/net/ipv4/tcp_congestion_control"
+CONGESTION_CONTROLS = ("cubic", "reno")
+"""The first that the kernel allows in a namespace. Nearly every machine uses cubic. One that emulates may use BBR, that
+takes the round trip of an idle link, here some microseconds, for that of a full one and leaves a fifth of it unused."""
 
 
 class Box:
@@ -104,6 +108,7 @@ class Box:
         inside = [
             f"echo {shlex.quote(node)} > /proc/sys/kernel/hostname",
             f"mount --bind {shlex.quote(str(self._hosts))} /etc/hosts",
+            f"{{ {' || '.join(f'echo {each} > {CONGESTION_SWITCH} 2>/dev/null' for each in CONGESTION_CONTROLS)}; }}",
             'exec "$@"',
         ]
         # Not `ip netns exec`: it mounts another /sys, in which the control groups are missing.
