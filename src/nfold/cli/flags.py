@@ -10,7 +10,7 @@ from nfold.errors import PlanError
 
 _SAME_NAME = (
     *("strategy", "servers", "steps", "chunks", "seed", "out", "device", "transport", "port"),
-    *("emulate", "fault", "staleness"),
+    *("emulate", "fault", "staleness", "first_step_within"),
 )
 
 
@@ -53,6 +53,12 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--no-measure", action="store_true", help="do not time each reduction nor sample the system (costs under 2 %%)"
+    )
+    parser.add_argument(
+        "--first-step-within",
+        type=float,
+        metavar="SECONDS",
+        help="refuse a plan whose step is predicted to take longer; 300 unless given",
     )
     parser.add_argument(
         "--emulate", metavar="FILE.toml", help="emulate this cluster here (Linux, root); a worker per node unless -n"

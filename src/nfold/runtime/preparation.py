@@ -116,7 +116,8 @@ class Preparation:
             PlanError: nothing fits, or a step would take longer than anybody waits.
         """
         chosen = plan(self._facts(known.graph, known.profiles, known.cluster, ready), self._settings.strategy)
-        check_first_step(chosen, known.cluster, self._settings.first_step_limit_s)
+        if not self._settings.plan_only:
+            check_first_step(chosen, known.cluster, self._settings.first_step_limit_s)
         return chosen
 
     def expected_transfers_s(self, known: ev.Known, chosen: Plan, ready: Ready) -> dict[str, float]:

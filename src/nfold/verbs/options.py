@@ -36,6 +36,7 @@ class CommonWishes(TypedDict, total=False):
     default_chunks: int | None
     emulate: str | Path | Cluster | None
     fault: Sequence[str]
+    first_step_within: float
 
 
 class Wishes(CommonWishes, total=False):
@@ -94,7 +95,12 @@ class Options:
     fault: Sequence[str] = ()
     """What shall go wrong in the emulated cluster: `kill n2@30s`, counted from the first step."""
 
+    first_step_within: float = 300.0
+    """Seconds; a plan whose step is predicted to take longer is refused."""
+
     def __post_init__(self) -> None:
+        if not self.first_step_within > 0:
+            raise PlanError(f"first_step_within is {self.first_step_within}: it must be more than 0 s")
         if isinstance(self.emulate, str | Path):
             object.__setattr__(self, "emulate", read_cluster(self.emulate))
         if self.workers is None:
@@ -170,6 +176,7 @@ class Options:
             measure=self.measure,
             plan_only=plan_only,
             lockstep=lockstep,
+            first_step_limit_s=self.first_step_within,
             cluster=self.emulated,
             nodes=self.nodes,
         )
