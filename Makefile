@@ -21,8 +21,10 @@ help:
 demo: $(VENV)/.installed
 	@$(BIN)/nfold demo
 
+# Tests in one process share the cores with one thread each; those that start ranks have the machine for themselves.
 test: check browser
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -n auto --dist loadfile -m 'not processes'
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m processes
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --quiet . && echo 'format  ok'

@@ -154,6 +154,7 @@ MOMENTS = (
 )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_ctrl_c_is_heard_while_the_command_itself_loads(shell, moment):
     presser = (

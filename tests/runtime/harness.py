@@ -129,6 +129,8 @@ def play(
     joined: list[Callable[[], None]] = []
     built = threading.Barrier(plan.world_size)
 
+    replicas: list[Replica] = []
+
     def run(rank: int) -> None:
         transport = network.transport(rank)
         try:
@@ -138,6 +140,7 @@ def play(
                     operator_seconds=None, device=CPU, last_step=steps,
                     checkpoint=read_checkpoint(checkpoint) if checkpoint else None,
                 )  # fmt: skip
+            replicas.append(replica)
             built.wait(60)
             for step in range(start, steps):
                 if each_step is not None:
@@ -149,7 +152,6 @@ def play(
             parts[rank] = replica.contribution()
             if rank == 0:
                 joined.append(lambda: setattr(played, "checkpoint", replica.join(parts, steps)))
-            replica.close()
         except BaseException as error:
             errors.append(error)
             network.fail(rank)
@@ -161,6 +163,8 @@ def play(
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive(), f"a rank hangs; errors so far: {errors}"
+    for replica in replicas:
+        replica.close()
     network.close()
     if errors:
         raise errors[0]
