@@ -23,3 +23,7 @@ def test_the_common_loss_is_the_best_of_the_worst_run():
 def test_a_run_too_short_for_a_mean_has_no_common_loss():
     assert common_loss([[3.0, 1.0], [3.0]], reach=2) is None
     assert common_loss([], reach=2) is None
+
+
+def test_a_huge_loss_leaves_nothing_behind_in_later_means():
+    assert running_losses([1e20, *[1.0] * 5], 3)[-1] == 1.0

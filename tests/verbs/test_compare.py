@@ -42,6 +42,11 @@ def test_servers_are_varied_where_a_strategy_has_them_and_never_outnumber_worker
     ]
 
 
+def test_what_is_not_run_is_said():
+    (why,) = Sweep(workers=(1, 2, 4), strategies=("ring", "ps"), servers=(0, 3)).left_out()
+    assert why.startswith("ps with 3 servers is left out for 2 workers")
+
+
 def test_every_run_has_a_folder_of_its_own():
     sweep = Sweep(workers=(2, 4), strategies=("ring", "ps"), servers=(0, 1), links_bytes_per_s=(6.25e6, 125e6))
     folders = [cell.folder for cell in sweep.cells()]

@@ -1,16 +1,15 @@
 """A run's losses -> after how many steps it had learnt enough: the fair race for runs whose steps differ in worth."""
 
 from collections.abc import Sequence
+from math import fsum
 
 
 def running_losses(losses: Sequence[float], reach: int) -> list[float]:
-    """Return at each step the mean of the last `reach` losses, from the step on that has as many. O(losses)."""
-    total, means = 0.0, []
-    for index, loss in enumerate(losses):
-        total += loss - (losses[index - reach] if index >= reach else 0.0)
-        if index + 1 >= reach:
-            means.append(total / reach)
-    return means
+    """Return at each step the mean of the last `reach` losses, from the step on that has as many. O(losses x reach).
+
+    Each window is summed for itself: a running total would keep the rounding of one huge loss for ever.
+    """
+    return [fsum(losses[stop - reach : stop]) / reach for stop in range(reach, len(losses) + 1)]
 
 
 def common_loss(runs: Sequence[Sequence[float]], reach: int) -> float | None:

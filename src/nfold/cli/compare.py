@@ -17,7 +17,8 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     description = (
         "Run every strategy with every number of workers, on all links, and say which wins where, prediction beside "
-        "measurement; or put runs side by side that have ended. Writes compare.json and compare.html beside the runs."
+        "measurement; or put runs side by side that have ended. Writes compare.json and compare.html beside the runs, "
+        "or to --out."
     )
     parser = commands.add_parser(
         "compare",

@@ -22,7 +22,7 @@ from nfold.runtime.door import Door
 BOOT_TIMEOUT_S = 180.0
 GRACE_S = 1.0
 """How long ranks that are done, or were told to stop, have before they are killed."""
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, and what schedulers send before they kill: both end a job in order."""
 POLL_S = 0.2
 """While ranks start: how often to look whether one has died before it could say so."""

@@ -51,6 +51,16 @@ class Sweep:
                     if count > 1 and architecture.servers <= count:
                         yield Cell(architecture=architecture, workers=count, link_bytes_per_s=link)
 
+    def left_out(self) -> Iterator[str]:
+        """Yield why places of the sweep are not run."""
+        for architecture in dict.fromkeys(self._architectures()):
+            for count in sorted(set(self.workers)):
+                if count > 1 and architecture.servers > count:
+                    yield (
+                        f"{architecture.strategy} with {architecture.servers} servers is left out for {count} workers: "
+                        "more servers than workers cannot help"
+                    )
+
     def _architectures(self) -> Iterator[Architecture]:
         for name in self.strategies:
             if name != SINGLE:
@@ -112,6 +122,8 @@ def compare(
     source = find_source(program)
     entries: list[Entry] = []
     with _parent(wishes.get("out"), name_of(source)) as parent:
+        for why in sweep.left_out():
+            (observer or Silent()).noted(why)
         for cell in sweep.cells():
             if observer is not None:
                 observer.noted(f"{cell.folder} ..")

@@ -396,5 +396,5 @@ class Resumed:
 
 def _rank_command(source: ProgramSource) -> list[str]:
     """What starts a rank, but for its number and our address."""
-    module = [sys.executable, "-m", "nfold.verbs.rank"]
+    module = [sys.executable, "-P", "-m", "nfold.verbs.rank"]
     return [*module, "--script", str(source.path), "--function", source.function]

@@ -156,7 +156,12 @@ class Options:
             raise PlanError("--emulate needs ranks that are processes. Leave out --debug.")
         if self.port:
             raise PlanError(f"--port {self.port}: emulated ranks reach the coordinator without a port. Leave it out.")
-        assert self.faults is not None, "reading the faults checks them"
+        for fault in self.faults:
+            if fault.node not in self.nodes:
+                raise PlanError(
+                    f"--fault {fault.text!r}: no rank lives on {fault.node}; ranks live on "
+                    f"{', '.join(dict.fromkeys(self.nodes))}. Name one of those, or use a larger -n."
+                )
 
     def settings(self, *, lockstep: bool = False, plan_only: bool = False) -> JobSettings:
         """Return what the coordinator needs to know."""

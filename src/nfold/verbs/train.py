@@ -205,7 +205,8 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
 
 def _ways(wishes: Options | JobRecord) -> tuple[object, ...]:
     """What a plan depends on, of what may differ when a run goes on."""
-    return wishes.workers, wishes.servers, wishes.strategy, wishes.staleness, wishes.staleness_aware
+    places = (wishes.workers, wishes.servers, wishes.emulated, wishes.transport, wishes.device)
+    return *places, wishes.strategy, wishes.staleness, wishes.staleness_aware
 
 
 def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:

@@ -117,8 +117,17 @@ class Groups:
             ) from error
 
     def set_cores(self, node: str, cores: float) -> None:
-        """Change a node's share of cores."""
-        self._write(self._parents[0] / node, cpu_settings(self._hierarchy.version, cores))
+        """Change a node's share of cores.
+
+        Raises:
+            ClusterError: the kernel does not take it.
+        """
+        try:
+            self._write(self._parents[0] / node, cpu_settings(self._hierarchy.version, cores))
+        except OSError as error:
+            raise ClusterError(
+                f"cannot give {node} {cores:g} cores: {error.filename}: {error.strerror}. A container may have fewer."
+            ) from error
 
     def doors(self, node: str) -> list[Path]:
         """Return the files through which a process enters a node."""
