@@ -1,6 +1,10 @@
 """The contract of everything that starts ranks."""
 
+import signal
 from typing import Protocol
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, what schedulers send before they kill, and a terminal that is closed: all end what was started in order."""
 
 
 class Launcher(Protocol):

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Self
 
 from nfold.errors import RunError, WorkerLost
-from nfold.launch.base import Launcher
+from nfold.launch.base import STOP_SIGNALS, Launcher
 from nfold.runtime import events as ev
 from nfold.runtime.channel import ChannelClosed
 from nfold.runtime.coordinator import Coordinator
@@ -22,8 +22,6 @@ from nfold.runtime.door import Door
 BOOT_TIMEOUT_S = 180.0
 GRACE_S = 1.0
 """How long ranks that are done, or were told to stop, have before they are killed."""
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, and what schedulers send before they kill: both end a job in order."""
 POLL_S = 0.2
 """While ranks start: how often to look whether one has died before it could say so."""
 TICK_S = 1.0

@@ -20,71 +20,37 @@ import resource
 import socket
 import time
 import traceback
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from nfold.capture.building import build_model
 from nfold.capture.random import LOCK
 from nfold.core import codec
-from nfold.core.cluster import Node
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
-from nfold.core.profile import Profile
 from nfold.core.trace import RankUsage
-from nfold.errors import InternalError, NfoldError, PeerLost, ProgramError, TransportError
+from nfold.errors import InternalError, NfoldError, PeerLost, TransportError
 from nfold.program import Program, describe
 from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.evaluation import evaluate
 from nfold.runtime.gather import gather
+from nfold.runtime.loading import find_device, load_dataset, weights_checksum
 from nfold.runtime.orders import Orders
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
 from nfold.runtime.sampler import Kernel, Sampler
 from nfold.runtime.service.replica import AsynchronousReplica
 from nfold.runtime.state import Checkpoint, plain_model, read_checkpoint
+from nfold.runtime.tools import Tools, Wiring
 from nfold.transport.base import Transport
-from nfold.transport.probe import ProbedPair
 
 KEPT_STEPS = 8
 """Steps whose tasks are reported one by one: the first ones after warm-up."""
 WARM_UP_STEPS = 3
-
-
-class Wiring(Protocol):
-    """Connects a rank to the others; one implementation per transport."""
-
-    def listen(self) -> list[Any]:
-        """Return the address at which others reach this rank."""
-        ...
-
-    def connect(self, rank: int, addresses: list[list[Any]]) -> Transport:
-        """Return the transport once all ranks are connected."""
-        ...
-
-
-class Tools(Protocol):
-    """What a rank needs from layers that the runtime does not know."""
-
-    def profile(self, program: Program, chunk_sizes: tuple[int, ...], num_threads: int) -> tuple[ModelGraph, Profile]:
-        """Capture and time the program on this machine."""
-        ...
-
-    def node(self) -> Node:
-        """Describe this machine."""
-        ...
-
-    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> float:
-        """Return the mean seconds of a chunk's forward and backward while other ranks compute too."""
-        ...
-
-    def probe(self, transport: Transport, peer: int, *, measures: bool) -> ProbedPair | None:
-        """Measure the way to a peer; one side measures, the other answers."""
-        ...
 
 
 class Worker:
@@ -175,12 +141,12 @@ class Worker:
         if self._owns_process:
             torch.set_num_threads(order["threads"])
         self._measures = order["measure"]
-        self._device = _device(order["device"], order["local_rank"])
+        self._device = find_device(order["device"], order["local_rank"])
         program = self._load_program()
         self._program = replace(program, **{key: value for key, value in order["overrides"].items()})
-        self._datasets = {"train": _dataset(program.train_data, "train_data")}
+        self._datasets = {"train": load_dataset(program.train_data, "train_data")}
         if program.test_data is not None:
-            self._datasets["test"] = _dataset(program.test_data, "test_data")
+            self._datasets["test"] = load_dataset(program.test_data, "test_data")
         self._channel.send(
             {
                 "is": "ready",
@@ -189,7 +155,7 @@ class Worker:
                 "batch_size": self._program.batch_size,
                 "epochs": self._program.epochs,
                 "chunks": self._program.chunks,
-                "weights": _checksum(build_model(self._program, torch.device("cpu"))),
+                "weights": weights_checksum(build_model(self._program, torch.device("cpu"))),
             }
         )
 
@@ -399,37 +365,3 @@ class Worker:
     def _the_replica(self) -> Replica | AsynchronousReplica:
         assert self._replica is not None, "build comes first"
         return self._replica
-
-
-def _device(wanted: str, local_rank: int) -> torch.device:
-    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise ProgramError("--device cuda: this machine's torch sees no CUDA device. Use --device cpu.")
-    return torch.device("cuda", local_rank % torch.cuda.device_count())
-
-
-def _dataset(make: Callable[[], Any], what: str) -> Any:
-    """Build a dataset and check that it can be indexed.
-
-    Raises:
-        ProgramError: it raised, is empty or is no map-style dataset.
-    """
-    try:
-        dataset = make()
-    except Exception as error:
-        raise ProgramError(f"{what}() raised {describe(error)}") from error
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        raise ProgramError(f"{what}() must return a map-style dataset (with len and []), got {type(dataset).__name__}")
-    if len(dataset) == 0:
-        raise ProgramError(f"{what}() returned an empty dataset, with 0 samples. Check its path and filters.")
-    return dataset
-
-
-def _checksum(model: torch.nn.Module) -> int:
-    """Add up the bytes of all weights, so that ranks can be compared cheaply."""
-    total = 0
-    for tensor in model.state_dict().values():
-        if isinstance(tensor, torch.Tensor) and tensor.numel():
-            total = zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data, total)
-    return total

@@ -15,6 +15,7 @@ from types import FrameType
 from nfold.core.cluster import Cluster
 from nfold.core.cluster_file import read_cluster
 from nfold.errors import ClusterError
+from nfold.launch.base import STOP_SIGNALS
 from nfold.launch.emulation import Box, FaultClock, emulated, parse_fault
 from nfold.launch.emulation.layout import DEVICE
 from nfold.launch.local import describe_exit
@@ -25,7 +26,6 @@ BYTES_PER_COMMAND = 8_000_000
 """The least that a program takes: what the command will need nobody knows."""
 GRACE_S = 2.0
 """How long commands have to end after they were told to, before they are killed."""
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Write = Callable[[str, str, bool], None]
 """Is given a line, the node that wrote it (`nfold`: we ourselves), and whether it is an error's."""

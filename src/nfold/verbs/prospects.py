@@ -1,10 +1,12 @@
 """What a run's architecture would do on more nodes than it had: the same nodes, repeated."""
 
+from dataclasses import replace
+
 from nfold.core.plan import Plan
 from nfold.errors import ClusterError
-from nfold.planning.facts import Facts
 from nfold.planning.scaling import SCALABLE, ScalingPoint, predict_scaling
 from nfold.runtime.events import Known
+from nfold.verbs.summary import question_of
 
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 
@@ -36,13 +38,6 @@ def predicted_points(
 
 def _point(known: Known, plan: Plan, workers: int, grow_batch: bool) -> ScalingPoint:
     per_worker = plan.batch_size / plan.workers
-    facts = Facts(
-        graph=known.graph,
-        profiles=known.profiles,
-        cluster=known.cluster,
-        nodes=plan.nodes,
-        workers=workers,
-        servers=plan.servers,
-        batch_size=round(per_worker * workers) if grow_batch else plan.batch_size,
-    )
+    batch_size = round(per_worker * workers) if grow_batch else plan.batch_size
+    facts = replace(question_of(plan, known), workers=workers, batch_size=batch_size, chunks=None)
     return predict_scaling(facts, plan.strategy, (workers,))[0]

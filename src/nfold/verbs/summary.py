@@ -77,7 +77,7 @@ def summarise(
             metrics=outcome.metrics,
             program=script,
         ),
-        question=_question(plan, known),
+        question=question_of(plan, known),
         skip=min(WARM_UP_STEPS, max(0, len(outcome.parts.steps) - 1)),
     )
     outcome.trace, outcome.report = trace, made
@@ -93,7 +93,7 @@ def alone_samples_per_s(known: Known, batch_size: int) -> float:
     return batch_size / min(steps_s)
 
 
-def _question(plan: Plan, known: Known) -> Facts:
+def question_of(plan: Plan, known: Known) -> Facts:
     """What the plan was made from, so that it can be simulated again."""
     return Facts(
         graph=known.graph,

@@ -9,7 +9,7 @@ from nfold.core.profile import Profile
 from nfold.errors import PlanError
 from nfold.profiling import measure_pace, profile_program, this_node
 from nfold.program import Program
-from nfold.runtime.worker import Wiring
+from nfold.runtime.tools import Wiring
 from nfold.transport.base import Transport
 from nfold.transport.memory import MemoryNetwork
 from nfold.transport.mesh import Listener

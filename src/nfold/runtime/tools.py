@@ -1,0 +1,42 @@
+"""What a rank needs from layers that the runtime does not know; `verbs` joins them."""
+
+from typing import Any, Protocol
+
+from nfold.core.cluster import Node
+from nfold.core.graph import ModelGraph
+from nfold.core.profile import Profile
+from nfold.program import Program
+from nfold.transport.base import Transport
+from nfold.transport.probe import ProbedPair
+
+
+class Wiring(Protocol):
+    """Connects a rank to the others; one implementation per transport."""
+
+    def listen(self) -> list[Any]:
+        """Return the address at which others reach this rank."""
+        ...
+
+    def connect(self, rank: int, addresses: list[list[Any]]) -> Transport:
+        """Return the transport once all ranks are connected."""
+        ...
+
+
+class Tools(Protocol):
+    """What a rank needs from layers that the runtime does not know."""
+
+    def profile(self, program: Program, chunk_sizes: tuple[int, ...], num_threads: int) -> tuple[ModelGraph, Profile]:
+        """Capture and time the program on this machine."""
+        ...
+
+    def node(self) -> Node:
+        """Describe this machine."""
+        ...
+
+    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> float:
+        """Return the mean seconds of a chunk's forward and backward while other ranks compute too."""
+        ...
+
+    def probe(self, transport: Transport, peer: int, *, measures: bool) -> ProbedPair | None:
+        """Measure the way to a peer; one side measures, the other answers."""
+        ...
