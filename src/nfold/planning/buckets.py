@@ -7,6 +7,7 @@ from nfold.core.graph import ModelGraph, Parameter
 from nfold.core.placement import Placement, Reduction, Route, Share
 
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16}
+UNLIMITED_BYTES = 1 << 62
 PIECE_BYTES = 1 << 20
 """Largest message: long enough to hide its fixed cost, short enough to overlap with the next."""
 
@@ -19,15 +20,16 @@ def fill_buckets(graph: ModelGraph, members: tuple[int, ...], route: Route, buck
 def buckets_of(graph: ModelGraph, placement: Placement, route: Route, bucket_bytes: int) -> tuple[Reduction, ...]:
     """Return one reduction per bucket for any placement: parameters with the same owners share buckets.
 
-    A parameter with one owner is local whatever the route.
+    A parameter with one owner is local whatever the route: nothing travels, so one bucket holds all that fit together.
     """
     by_members: dict[tuple[int, ...], list[Parameter]] = {}
     for parameter in backward_order(graph):
         by_members.setdefault(placement.ranks_of(parameter.users), []).append(parameter)
     found: list[Reduction] = []
     for members, parameters in by_members.items():
-        way = route if len(members) > 1 else "local"
-        found.extend(_fill(parameters, members, way, bucket_bytes, first=len(found)))
+        shared = len(members) > 1
+        way, limit = (route, bucket_bytes) if shared else ("local", UNLIMITED_BYTES)
+        found.extend(_fill(parameters, members, way, limit, first=len(found)))
     return tuple(found)
 
 

@@ -1,7 +1,7 @@
 """What all strategies share that give each worker some chunks of the whole model."""
 
 from nfold.core.placement import Placement, Reduction
-from nfold.planning.buckets import fill_buckets
+from nfold.planning.buckets import UNLIMITED_BYTES, fill_buckets
 from nfold.planning.facts import Facts, Proposal
 
 NUM_BUCKETS = 4
@@ -47,7 +47,7 @@ def bucket_bytes(facts: Facts) -> int:
 
 def local_buckets(facts: Facts) -> tuple[Reduction, ...]:
     """Return one purely local bucket per parameter type: nothing is sent, rank 0 updates."""
-    return fill_buckets(facts.graph, (0,), "local", 1 << 62)
+    return fill_buckets(facts.graph, (0,), "local", UNLIMITED_BYTES)
 
 
 def even_owners(num_chunks: int, workers: int) -> tuple[int, ...]:

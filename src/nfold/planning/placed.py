@@ -1,0 +1,22 @@
+"""Turns any placement into the reductions that keep it the same training run."""
+
+from nfold.core.placement import Placement, Reduction
+from nfold.planning.buckets import buckets_of
+from nfold.planning.data_parallel import bucket_bytes
+from nfold.planning.facts import Facts, Proposal
+
+
+def reductions_of(facts: Facts, placement: Placement) -> tuple[Reduction, ...]:
+    """Return the reductions of a placement, every trained parameter in exactly one.
+
+    Parameters with the same owners (of a tied weight: all owners of all its users) share buckets as large as the model
+    says, round a ring; what has one owner is updated there and not sent. O(parameters x chunks).
+    """
+    return buckets_of(facts.graph, placement, "ring", bucket_bytes(facts))
+
+
+def placed(facts: Facts, owners: dict[str, tuple[int, ...]]) -> Proposal:
+    """Return the proposal of a table operator -> rank of each chunk, on all workers and no dedicated server."""
+    num_chunks = len(next(iter(owners.values())))
+    placement = Placement(num_chunks=num_chunks, world_size=facts.workers, owners=owners)
+    return Proposal(placement=placement, reductions=reductions_of(facts, placement), workers=facts.workers, servers=0)
