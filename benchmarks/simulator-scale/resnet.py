@@ -76,7 +76,10 @@ def profile(graph: ModelGraph, operations_per_s: float) -> Profile:
     return Profile(
         device_kind="cpu",
         num_threads=1,
-        operators=tuple(OperatorProfile(operator=name, timings=_timings(per)) for name, per in each.items()),
+        operators=tuple(
+            OperatorProfile(operator=name, timings=_timings(per), saved_bytes_per_sample=1.0)
+            for name, per in each.items()
+        ),
         whole=_timings(sum(each.values())),
         update=Timing(median_s=0.02, spread_s=0.0, repeats=1),
         load_s_per_sample=0.0,

@@ -23,13 +23,16 @@ def profile(points: dict[int, tuple[float, float]], **operators: dict[int, tuple
     return Profile(
         device_kind="cpu",
         num_threads=1,
-        operators=tuple(OperatorProfile(operator=name, timings=timings(each)) for name, each in operators.items()),
+        operators=tuple(
+            OperatorProfile(operator=name, timings=timings(each), saved_bytes_per_sample=len(name))
+            for name, each in operators.items()
+        ),
         whole=timings(points),
         update=Timing(median_s=0.0, spread_s=0.0, repeats=1),
         load_s_per_sample=0.0,
         parameter_bytes=0,
         optimizer_bytes=0,
-        activation_bytes_per_sample=0.0,
+        activation_bytes_per_sample=12.0,
         base_bytes=0,
         peak_bytes=0,
     )
@@ -88,3 +91,9 @@ def test_operators_add_up_to_the_whole_model():
 def test_operators_that_take_no_time_break_nothing():
     assert profile({8: (1.0, 3.0)}, a={8: (0.0, 0.0)}).operators_s(8) == {"a": (0.0, 0.0)}
     assert profile({8: (1.0, 3.0)}).operators_s(8) == {}
+
+
+def test_what_operators_keep_adds_up_to_the_whole_model():
+    found = profile({8: (1.0, 3.0)}, a={8: (1.0, 1.0)}, bbb={8: (3.0, 1.0)}).saved_bytes()
+    assert found == pytest.approx({"a": 3.0, "bbb": 9.0})
+    assert profile({8: (1.0, 3.0)}).saved_bytes() == {}

@@ -128,7 +128,10 @@ def profile(graph: ModelGraph, seconds_per_sample: float = 1e-3, **fields: Any) 
     given: dict[str, Any] = {
         "device_kind": "cpu",
         "num_threads": 1,
-        "operators": tuple(OperatorProfile(operator=op.name, timings=timings(share)) for op in graph.operators),
+        "operators": tuple(
+            OperatorProfile(operator=op.name, timings=timings(share), saved_bytes_per_sample=1.0)
+            for op in graph.operators
+        ),
         "whole": timings(1.0),
         "update": Timing(median_s=1e-4, spread_s=0.0, repeats=1),
         "load_s_per_sample": 0.0,

@@ -129,3 +129,30 @@ def _raise(*_: Any) -> Any:
 def test_programs_that_cannot_work(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ProgramError, match=words):
         profiled(**changes)
+
+
+def test_what_operators_keep_is_counted_once_and_adds_up() -> None:
+    graph, profile = profiled()
+    found = profile.saved_bytes()
+    assert list(found) == [operator.name for operator in graph.operators]
+    assert sum(found.values()) == pytest.approx(profile.activation_bytes_per_sample)
+    # The convolution keeps the image and its own result, which it hands on in place; dropout only its mask.
+    assert found["0"] == 4 * (64 + 144)
+    assert found["2"] == 0
+    assert 144 <= found["3"] <= 4 * 144
+    assert found["4"] == 4 * 144
+
+
+def test_a_value_that_two_operators_keep_counts_for_the_first() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(64, 5), nn.Linear(64, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.flatten(1)
+            return self.a(x) + self.b(x)
+
+    _, profile = profiled(model=Twice)
+    found = profile.saved_bytes()
+    assert (found["a"], found["b"]) == (4 * 64, 0)

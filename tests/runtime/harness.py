@@ -43,7 +43,9 @@ def profile_of(graph: ModelGraph) -> Profile:
     return Profile(
         device_kind="cpu",
         num_threads=1,
-        operators=tuple(OperatorProfile(operator=op.name, timings=(timing,)) for op in graph.operators),
+        operators=tuple(
+            OperatorProfile(operator=op.name, timings=(timing,), saved_bytes_per_sample=1.0) for op in graph.operators
+        ),
         whole=(timing,),
         update=once,
         load_s_per_sample=0.0,

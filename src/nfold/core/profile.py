@@ -29,6 +29,8 @@ class OperatorProfile:
 
     operator: str
     timings: tuple[ChunkTiming, ...]
+    saved_bytes_per_sample: float
+    """Kept from its forward to its backward; what a neighbour keeps as well counts for the first that does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +69,15 @@ class Profile:
         whole = self.whole_s(chunk_size)
         factors = [_ratio(whole[side], sum(pair[side] for pair in alone.values())) for side in (0, 1)]
         return {name: (pair[0] * factors[0], pair[1] * factors[1]) for name, pair in alone.items()}
+
+    def saved_bytes(self) -> dict[str, float]:
+        """Return the bytes per sample that every operator keeps for its backward. O(operators).
+
+        The whole model may keep less than its operators alone do, so they are scaled to add up to it.
+        """
+        alone = {profile.operator: profile.saved_bytes_per_sample for profile in self.operators}
+        factor = _ratio(self.activation_bytes_per_sample, sum(alone.values()))
+        return {name: size * factor for name, size in alone.items()}
 
 
 def _interpolate(timings: tuple[ChunkTiming, ...], chunk_size: float) -> tuple[float, float]:

@@ -1,37 +1,18 @@
 """Times a captured program: as a whole, operator by operator, its update, and reading its data."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
-from nfold.capture import BoundSegment, Captured, CellRandom, Example
+from nfold.capture import BoundSegment, CellRandom
 from nfold.capture.samples import collate, dataset_length
 from nfold.capture.trial import try_step
 from nfold.core.profile import ChunkTiming, OperatorProfile, Timing
+from nfold.profiling.bench import Bench
+from nfold.profiling.kept import operators_kept
 from nfold.profiling.measure import Meter, Pair, chunk_timing, timing
-from nfold.program import Program
 
 _MOST_SAMPLES = 64
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
-    """A program on the test bench."""
-
-    program: Program
-    captured: Captured
-    example: Example
-    meter: Meter
-    after_forward: Callable[[], None]
-    """Called when a forward's activations are alive."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The user's module; its weights change."""
-        return self.captured.model
 
 
 def time_whole(bench: Bench, chunk_sizes: tuple[int, ...], budget_s: float) -> tuple[ChunkTiming, ...]:
@@ -47,16 +28,20 @@ def time_whole(bench: Bench, chunk_sizes: tuple[int, ...], budget_s: float) -> t
 
 def time_operators(bench: Bench, whole: tuple[ChunkTiming, ...], budget_s: float) -> tuple[OperatorProfile, ...]:
     """Time every operator by itself, at as many of the whole's chunk sizes as the time allows, at least at one."""
-    operators = bench.captured.graph.operators
+    operators, kept = bench.captured.graph.operators, operators_kept(bench)
     if len(operators) == 1:
-        return (OperatorProfile(operator=operators[0].name, timings=whole),)
+        name = operators[0].name
+        return (OperatorProfile(operator=name, timings=whole, saved_bytes_per_sample=kept[name]),)
     affordable = _affordable(whole, budget_s)
     share_s = budget_s / (len(affordable) * len(operators))
     timings: dict[str, list[ChunkTiming]] = {operator.name: [] for operator in operators}
     for size in affordable:
         for name, pairs in _time_each(bench, size, share_s):
             timings[name].append(chunk_timing(size, pairs))
-    return tuple(OperatorProfile(operator=name, timings=tuple(found)) for name, found in timings.items())
+    return tuple(
+        OperatorProfile(operator=name, timings=tuple(found), saved_bytes_per_sample=kept[name])
+        for name, found in timings.items()
+    )
 
 
 def time_update(meter: Meter, optimizer: torch.optim.Optimizer, budget_s: float) -> Timing:

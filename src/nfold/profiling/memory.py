@@ -3,12 +3,14 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from nfold.capture.tree import tensors_of
+
+T = TypeVar("T")
 
 _STATM = Path("/proc/self/statm")
 
@@ -30,18 +32,25 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:
     return sum(tensor.nbytes for state in optimizer.state.values() for tensor in tensors_of(dict(state)))
 
 
-def saved_bytes(compute: Callable[[], Any], model: nn.Module) -> int:
-    """Return the bytes that a computation keeps for its backward, parameters and buffers not counted."""
-    own = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
-    kept: dict[int, int] = {}
+class Keeper:
+    """Counts the storages that computations keep for their backward, each once, parameters and buffers not at all.
 
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
+    Keep what they return until the last one is done: memory that is freed is used again, and looks like the same.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._own = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
+        self._kept: dict[int, int] = {}
+
+    def count(self, compute: Callable[[], T]) -> tuple[T, int]:
+        """Return the result of a computation, and the bytes that it keeps and none before it kept."""
+        before = sum(self._kept.values())
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
+            result = compute()
+        return result, sum(self._kept.values()) - before
+
+    def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in self._own:
+            self._kept[storage.data_ptr()] = storage.nbytes()
         return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        result = compute()
-    del result
-    return sum(kept.values())

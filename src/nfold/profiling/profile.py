@@ -13,9 +13,11 @@ from nfold.capture.random import LOCK, RandomState
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
-from nfold.profiling.compute import Bench, time_loading, time_operators, time_update, time_whole
+from nfold.profiling.bench import Bench
+from nfold.profiling.compute import time_loading, time_operators, time_update, time_whole
+from nfold.profiling.kept import whole_kept
 from nfold.profiling.measure import Clock, Meter
-from nfold.profiling.memory import optimizer_bytes, resident_bytes, saved_bytes
+from nfold.profiling.memory import optimizer_bytes, resident_bytes
 from nfold.program import Program, describe
 
 _SHARES = {"whole": 0.5, "operators": 0.35, "update": 0.05, "load": 0.1}
@@ -96,20 +98,10 @@ def _measure(
         load_s_per_sample=time_loading(meter, dataset, budget_s * _SHARES["load"]),
         parameter_bytes=sum(parameter.nbytes for parameter in bench.model.parameters()),
         optimizer_bytes=optimizer_bytes(optimizer),
-        activation_bytes_per_sample=_activation_bytes(bench),
+        activation_bytes_per_sample=whole_kept(bench),
         base_bytes=base_bytes,
         peak_bytes=max(*peaks, resident_bytes()),
     )
-
-
-def _activation_bytes(bench: Bench) -> float:
-    """Return how much more is kept for the backward of one more sample."""
-
-    def kept(size: int) -> int:
-        inputs, target = bench.example.batch(size)
-        return saved_bytes(lambda: bench.program.loss(bench.model(inputs), target), bench.model)
-
-    return max(0.0, (kept(4) - kept(2)) / 2)
 
 
 def _device_kind(device: torch.device) -> str:

@@ -1,0 +1,50 @@
+"""What a program keeps from forward to backward, per sample: as a whole, and operator by operator.
+
+Both are slopes between two small batches, so that what does not grow with the batch is left out.
+"""
+
+
+from nfold.capture import CellRandom
+from nfold.profiling.bench import Bench
+from nfold.profiling.memory import Keeper
+
+_SMALL, _LARGE = 2, 4
+
+
+def whole_kept(bench: Bench) -> float:
+    """Return how much more the user's own module keeps for the backward of one more sample."""
+
+    def kept(size: int) -> int:
+        inputs, target = bench.example.batch(size)
+        return Keeper(bench.model).count(lambda: bench.program.loss(bench.model(inputs), target))[1]
+
+    return _per_sample(kept(_SMALL), kept(_LARGE))
+
+
+def operators_kept(bench: Bench) -> dict[str, float]:
+    """Return how much more each operator keeps; what several keep counts for the first. Two forward passes."""
+    operators = bench.captured.graph.operators
+    if len(operators) == 1:
+        return {operators[0].name: whole_kept(bench)}
+    small, large = _kept_alone(bench, _SMALL), _kept_alone(bench, _LARGE)
+    return {name: _per_sample(small[name], large[name]) for name in large}
+
+
+def _kept_alone(bench: Bench, size: int) -> dict[str, int]:
+    """Play a batch operator by operator, and count what each keeps."""
+    captured, random, keeper = bench.captured, CellRandom(bench.program.seed), Keeper(bench.model)
+    random.enter(0, 0)
+    needs = {tensor.name: tensor.requires_grad for tensor in captured.graph.tensors}
+    values = dict(zip(("input", "target"), bench.example.batch(size), strict=True))
+    alive, found = [], {}
+    for operator in captured.graph.operators:
+        segment = captured.segment((operator.name,), operator.inputs, operator.outputs, random)
+        inputs = [values[name].detach().requires_grad_() if needs[name] else values[name] for name in segment.inputs]
+        made, found[operator.name] = keeper.count(lambda segment=segment, inputs=inputs: segment(*inputs))  # type: ignore[misc]
+        alive.append(made)
+        values |= {name: value.detach() for name, value in zip(segment.outputs, made, strict=True)}
+    return found
+
+
+def _per_sample(small: int, large: int) -> float:
+    return max(0.0, (large - small) / (_LARGE - _SMALL))
