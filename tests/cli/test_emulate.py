@@ -5,11 +5,14 @@ import os
 import re
 import signal
 import sys
+from shutil import which
 
 import pytest
 
 from nfold.cli.emulate import split
 from nfold.errors import ClusterError
+from nfold.launch.emulation.clearing import NAMESPACES
+from nfold.launch.emulation.owners import STATE
 
 CLUSTER = """
 [[node]]
@@ -117,14 +120,70 @@ def test_a_fault_happens_and_the_others_go_on(shell, cluster, emulation):
     assert "[nfold] the command on n-1 was killed by signal 9 (SIGKILL); 1 still run" in result.err
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_all_of_it(shell, cluster, emulation, which):
+@pytest.mark.parametrize("signal_of", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_of_it(shell, cluster, emulation, signal_of):
     process = shell.start("emulate", cluster(), "--", "sh", "-c", "echo there; setsid sleep 1000 & sleep 1000")
     assert sorted(process.stdout.readline() for _ in range(2)) == ["[n-0] there\n", "[n-1] there\n"]
-    process.send_signal(which)
+    process.send_signal(signal_of)
     result = shell.finish(process)  # asserts that no process is left
     assert result.code == 130
     assert "nfold: stopped. All commands were ended." in result.err
+
+
+def test_what_runs_in_the_background_is_not_waited_for_and_ends_with_the_last_command(shell, cluster, emulation):
+    result = shell.run("emulate", cluster(), "--", "sh", "-c", "(trap '' TERM; sleep 1000) & setsid yes >&2 & echo on")
+    assert result.code == 0
+    assert sorted(result.out.splitlines()) == ["[n-0] on", "[n-1] on"]
+
+
+def test_a_killed_emulation_takes_its_commands_along(shell, cluster, emulation, wait_for_end):
+    process = shell.start("emulate", cluster(), "--", "sh", "-c", "setsid sleep 1000 & sleep 1000 & echo there; wait")
+    assert sorted(process.stdout.readline() for _ in range(2)) == ["[n-0] there\n", "[n-1] there\n"]
+    others = [pid for pid in shell.processes() if pid != process.pid]
+    assert len(others) >= 7, "two shells, four sleeps, and who watches"
+    process.kill()
+    assert wait_for_end(others, 10.0) < 10.0
+    shell.finish(process)
+
+
+@pytest.fixture
+def slow_ip(shell):
+    """An `ip` that says when it is called for the first time, and goes on when it is told to."""
+    here, go = shell.folder / "here", shell.folder / "go"
+    os.mkfifo(here)
+    os.mkfifo(go)
+    (shell.folder / "bin").mkdir()
+    tool = shell.folder / "bin" / "ip"
+    tool.write_text(
+        f'#!/bin/sh\n[ -e {go} ] && {{ echo here > {here}; cat {go}; rm {go}; }}\nexec {which("ip")} "$@"\n'
+    )
+    tool.chmod(0o755)
+    shell.environment["PATH"] = f"{tool.parent}:{os.environ['PATH']}"
+    return here, go
+
+
+def orphans():
+    """Namespaces of emulations that nobody owns."""
+    found = [name for name in os.listdir(NAMESPACES) if re.match(r"nfold-\d+", name)]
+    lost = [name for name in found if not (STATE / name.split("-")[1]).exists()]
+    return [name for name in lost if (NAMESPACES / name).exists()]
+
+
+@pytest.mark.parametrize(
+    "command", [("emulate", "c.toml", "--", "true"), ("train", "steady.py", "--emulate", "c.toml")]
+)
+@pytest.mark.parametrize("signal_of", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_cluster_is_built_leaves_nothing(shell, cluster, emulation, slow_ip, command, signal_of):
+    cluster()
+    here, go = slow_ip
+    process = shell.start(*command)
+    assert here.read_text() == "here\n"
+    process.send_signal(signal_of)
+    go.write_text("")
+    result = shell.finish(process)
+    assert result.code == 130
+    result.check_explained("nfold: stopped.", code=130)
+    assert orphans() == []
 
 
 @pytest.mark.processes

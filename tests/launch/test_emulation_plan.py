@@ -171,9 +171,9 @@ def test_groups_of_version_2_hand_their_controllers_down(tmp_path):
     groups.set_cores("pi", 0.5)
     for folder in (tmp_path, tmp_path / "nfold-7"):
         assert (folder / "cgroup.subtree_control").read_text() == "+cpu +memory"
-    assert (tmp_path / "nfold-7/pi/memory.max").read_text() == str(2**30)
-    assert (tmp_path / "nfold-7/pi/cpu.max").read_text() == "5000 10000"
-    assert groups.doors("pi") == [tmp_path / "nfold-7/pi/cgroup.procs"]
+    assert (tmp_path / "nfold-7/node-pi/memory.max").read_text() == str(2**30)
+    assert (tmp_path / "nfold-7/node-pi/cpu.max").read_text() == "5000 10000"
+    assert groups.doors("pi") == [tmp_path / "nfold-7/node-pi/cgroup.procs"]
 
 
 def test_groups_of_version_1_lie_under_each_controller(tmp_path):
@@ -182,12 +182,25 @@ def test_groups_of_version_1_lie_under_each_controller(tmp_path):
     groups = Groups(Hierarchy(version=1, folders=(tmp_path / "cpu", tmp_path / "memory")), "nfold-7")
     groups.create(cluster(memory='"1 GiB"').nodes)
     groups.set_cores("pi", 0.5)
-    assert (tmp_path / "cpu/nfold-7/pi/cpu.cfs_quota_us").read_text() == "5000"
-    assert (tmp_path / "memory/nfold-7/pi/memory.limit_in_bytes").read_text() == str(2**30)
+    assert (tmp_path / "cpu/nfold-7/node-pi/cpu.cfs_quota_us").read_text() == "5000"
+    assert (tmp_path / "memory/nfold-7/node-pi/memory.limit_in_bytes").read_text() == str(2**30)
     assert [str(door.relative_to(tmp_path)) for door in groups.doors("pi")] == [
-        "cpu/nfold-7/pi/cgroup.procs",
-        "memory/nfold-7/pi/cgroup.procs",
+        "cpu/nfold-7/node-pi/cgroup.procs",
+        "memory/nfold-7/node-pi/cgroup.procs",
     ]
+
+
+def test_a_node_may_be_called_like_a_file_of_the_kernels(tmp_path):
+    groups = Groups(Hierarchy(version=2, folders=(tmp_path,)), "nfold-7")
+    (tmp_path / "nfold-7").mkdir()
+    for name in ("tasks", "cgroup.procs", "cpu.max"):
+        (tmp_path / "nfold-7" / name).touch()
+    (tmp_path / "nfold-7").rename(tmp_path / "kernels")
+    names = [path.name for path in (tmp_path / "kernels").iterdir()]
+    groups.create(parse_cluster("".join(f'[[node]]\nname = "{name}"\n' for name in names), "c.toml").nodes)
+    made = {path.name for path in (tmp_path / "nfold-7").iterdir() if path.is_dir()}
+    assert len(made) == 3
+    assert not made & set(names)
 
 
 def test_a_kernel_that_refuses_a_group_is_quoted(tmp_path):

@@ -5,15 +5,14 @@ Whatever happens (an exception, Ctrl-C, a rank that hangs), leaving the session 
 
 import contextlib
 import queue
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any, Self
+from typing import Self
 
 from nfold.errors import RunError, WorkerLost
-from nfold.launch.base import STOP_SIGNALS, Launcher
+from nfold.launch.base import Launcher
+from nfold.launch.stopping import hearing
 from nfold.runtime import events as ev
 from nfold.runtime.channel import ChannelClosed
 from nfold.runtime.coordinator import Coordinator
@@ -62,15 +61,14 @@ class Session:
         self._coordinator, self._launcher, self._door, self._events = coordinator, launcher, door, events
         self._world_size, self._token, self._log, self._clock = world_size, token, log, clock
         self._timers: list[threading.Timer] = []
-        self._old_handlers: dict[signal.Signals, Any] = {}
+        self._hearing = contextlib.ExitStack()
         self._interrupts = 0
         self._is_leaving = self._finished = False
         self._tick_s = 0.0
 
     def __enter__(self) -> Self:
         """Take over Ctrl-C and start the ranks."""
-        if threading.current_thread() is threading.main_thread():
-            self._old_handlers = {which: signal.signal(which, self._interrupt) for which in STOP_SIGNALS}
+        self._hearing.enter_context(hearing(self._interrupt))
         try:
             for rank in range(self._world_size):
                 self._launcher.start(rank, self._door.host, self._door.port, self._token)
@@ -86,9 +84,7 @@ class Session:
             timer.cancel()
         self._door.close()
         self._launcher.stop(GRACE_S if self._finished else 0.0)
-        for which, handler in self._old_handlers.items():
-            signal.signal(which, handler)
-        self._old_handlers = {}
+        self._hearing.close()
 
     def run(self) -> Iterator[Step]:
         """Yield what happens until the job is over.
@@ -128,8 +124,7 @@ class Session:
         """Ask for an orderly end after the steps under way."""
         self._events.put(ev.Interrupted())
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
+    def _interrupt(self) -> None:
         self._interrupts += 1
         if self._is_leaving:
             return  # everything ends already, and must not be left half-ended

@@ -2,23 +2,20 @@
 
 import os
 import queue
-import signal
-import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from nfold.core.cluster import Cluster
 from nfold.core.cluster_file import read_cluster
 from nfold.errors import ClusterError
-from nfold.launch.base import STOP_SIGNALS
 from nfold.launch.emulation import Box, FaultClock, emulated, parse_fault
 from nfold.launch.emulation.layout import DEVICE
+from nfold.launch.emulation.program import Program
 from nfold.launch.local import describe_exit
+from nfold.launch.stopping import hearing
 
 MASTER_PORT = 29500
 """Every node has all ports of its own, so this one is always free."""
@@ -33,7 +30,7 @@ Write = Callable[[str, str, bool], None]
 
 @dataclass(frozen=True, slots=True)
 class _Exited:
-    """A command has ended and all that it wrote has been read."""
+    """A command has ended and all that it wrote was handed on."""
 
     node: str
     code: int
@@ -49,6 +46,8 @@ Events = queue.SimpleQueue[_Exited | _Stopped]
 
 def emulate(cluster: str | Path | Cluster, command: Sequence[str], *, fault: Sequence[str] = (), write: Write) -> int:
     """Run a command once per node and return its exit code: 0, or that of the first node that failed.
+
+    What commands leave in the background may serve the other nodes until the last command has ended.
 
     Args:
         cluster: a cluster, or its file.
@@ -71,18 +70,22 @@ def emulate(cluster: str | Path | Cluster, command: Sequence[str], *, fault: Seq
         write(text, "nfold", True)
 
     with ExitStack() as ending:
-        ending.enter_context(_hearing(events))
-        programs: list[_Program] = []
+        ending.enter_context(hearing(lambda: events.put(_Stopped())))
+        programs: list[Program] = []
         ending.callback(_join, programs)
         box = ending.enter_context(emulated(declared, bytes_per_process=BYTES_PER_COMMAND, processes=names))
+        if not events.empty():
+            raise KeyboardInterrupt("No command was started.")
         box.limit_cores()
         for note in box.notes:
             say(f"note: {note}")
         clock = FaultClock(faults, box, say)
         ending.callback(clock.stop)
-        programs.extend(_Program(box, declared, rank, command, write, events) for rank in range(len(names)))
+        for rank, name in enumerate(names):
+            environment = {**os.environ, **variables(box, declared, rank)}
+            programs.append(Program(name, box.enter(name, command), environment, _Ear(name, write, events)))
         clock.start()
-        return _wait(box, programs, events, say)
+        return _wait(box, names, events, say)
 
 
 def variables(box: Box, cluster: Cluster, rank: int) -> dict[str, str]:
@@ -106,61 +109,32 @@ def variables(box: Box, cluster: Cluster, rank: int) -> dict[str, str]:
     }
 
 
-class _Program:
-    """The command on one node: its process, and the threads that read what it writes."""
+class _Ear:
+    """Hears the command of one node."""
 
-    def __init__(
-        self,
-        box: Box,
-        cluster: Cluster,
-        rank: int,
-        command: Sequence[str],
-        write: Write,
-        events: Events,
-    ) -> None:
-        self.node = cluster.nodes[rank].name
-        self._write, self._events = write, events
-        self.process = subprocess.Popen(
-            box.enter(self.node, command),
-            env={**os.environ, **variables(box, cluster, rank)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self._follower = threading.Thread(target=self._follow, name=f"nfold-{self.node}", daemon=True)
-        self._follower.start()
+    def __init__(self, node: str, write: Write, events: Events) -> None:
+        self._node, self._write, self._events = node, write, events
 
-    def join(self) -> None:
-        """Wait until the process is gone and all that it wrote has been read."""
-        self._follower.join()
+    def wrote(self, line: str, is_error: bool) -> None:
+        """Hand a line on."""
+        try:
+            self._write(line, self._node, is_error)
+        except OSError:
+            self._events.put(_Stopped())  # nobody reads us any more
 
-    def _follow(self) -> None:
-        errors = threading.Thread(target=self._read, args=(True,), name=f"nfold-{self.node}-errors", daemon=True)
-        errors.start()
-        self._read(False)
-        errors.join()
-        self._events.put(_Exited(self.node, self.process.wait()))
-
-    def _read(self, is_error: bool) -> None:
-        stream = self.process.stderr if is_error else self.process.stdout
-        assert stream is not None, "both are pipes"
-        with stream:
-            for line in stream:
-                try:
-                    self._write(line.decode(errors="replace").rstrip("\r\n"), self.node, is_error)
-                except OSError:
-                    self._events.put(_Stopped())  # nobody reads us any more
+    def ended(self, code: int) -> None:
+        """Tell who waits."""
+        self._events.put(_Exited(self._node, code))
 
 
-def _join(programs: Sequence[_Program]) -> None:
+def _join(programs: Sequence[Program]) -> None:
     for program in programs:
         program.join()
 
 
-def _wait(box: Box, programs: Sequence[_Program], events: Events, say: Callable[[str], None]) -> int:
+def _wait(box: Box, nodes: Sequence[str], events: Events, say: Callable[[str], None]) -> int:
     """Wait until all commands have ended and return the first bad exit code, or 0."""
-    first, running = 0, {program.node for program in programs}
+    first, running = 0, set(nodes)
     while running:
         event = events.get()
         if isinstance(event, _Stopped):
@@ -187,25 +161,6 @@ def _end(box: Box, events: Events, running: set[str]) -> None:
         if isinstance(event, _Stopped):
             return  # once more: somebody is in a hurry
         running.discard(event.node)
-
-
-@contextmanager
-def _hearing(events: Events) -> Iterator[None]:
-    """Turn the signals that ask for an end into an event, so that nothing is left half-made."""
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        events.put(_Stopped())
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {which: signal.signal(which, hear) for which in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for which, handler in before.items():
-            signal.signal(which, handler)
 
 
 def _shell_code(code: int) -> int:

@@ -18,6 +18,7 @@ from nfold.analysis.breakdown import step_duration
 from nfold.errors import CUT, NfoldError
 from nfold.launch.base import Launcher
 from nfold.launch.local import LocalLauncher
+from nfold.launch.stopping import hearing
 from nfold.launch.threads import ThreadLauncher
 from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
@@ -132,11 +133,15 @@ class Job:
                 self.folder.release()
 
     def _play(self) -> Iterator[StepInfo]:
-        phases = Phases(self._clock)
+        phases, stops = Phases(self._clock), queue.SimpleQueue[None]()
         with contextlib.ExitStack() as ending:
+            # Outside of the session, which hears for itself: what is half built, or half removed, is not left so.
+            ending.enter_context(hearing(lambda: stops.put(None)))
             ending.enter_context(self._cores())
             self._boxed = ending.enter_context(boxed_ranks(self._options, self._note))
             session = ending.enter_context(self._session())
+            if not stops.empty():
+                session.interrupt()
             ending.callback(self._write_history)
             happenings = session.run()
             try:

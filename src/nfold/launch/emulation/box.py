@@ -4,7 +4,6 @@ import contextlib
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,24 +11,14 @@ from pathlib import Path
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.cluster_file import UNLIMITED_BYTES
 from nfold.errors import ClusterError
-from nfold.launch.emulation.cgroups import MOUNTS, Groups, find_hierarchy
-from nfold.launch.emulation.layout import (
-    DEVICE,
-    Batch,
-    Seat,
-    hosts,
-    is_namespace_of,
-    make_seats,
-    network,
-    separation,
-    switch_namespace,
-)
+from nfold.launch.emulation.clearing import NAMESPACES, clear, groups_of
+from nfold.launch.emulation.layout import DEVICE, Batch, Seat, hosts, make_seats, network, separation, switch_namespace
 from nfold.launch.emulation.owners import Registry, myself
 from nfold.launch.emulation.shaping import shape
+from nfold.launch.emulation.tools import perform
+from nfold.launch.emulation.warden import warden
 
-NAMESPACES = Path("/run/netns")
 _TOOLS = ("ip", "tc", "nsenter", "unshare", "mount")
-_TOOL_TIMEOUT_S = 30.0
 CONGESTION_SWITCH = "/proc/sys/net/ipv4/tcp_congestion_control"
 CONGESTION_CONTROLS = ("cubic", "reno")
 """The first that the kernel allows in a namespace. Nearly every machine uses cubic. One that emulates may use BBR, that
@@ -57,10 +46,10 @@ class Box:
         """
         self._hosts.write_text(hosts(tuple(self._seats.values())))
         for batch in network(self.number, tuple(self._seats.values())):
-            _perform(batch)
+            perform(batch)
         self.has_netem = self._is_late and self._netem_works()
         for batch in self._shapes():
-            _perform(batch)
+            perform(batch)
         self._groups.create(self.cluster.nodes)
 
     def limit_cores(self) -> None:
@@ -120,11 +109,11 @@ class Box:
 
     def set_uplink(self, node: str, bytes_per_s: float | None) -> None:
         """Change the rate at which a node sends; None: back to what is declared."""
-        _perform(self._shape_uplink(self._seats[node], _at_rate(self.cluster.node(node).uplink, bytes_per_s)))
+        perform(self._shape_uplink(self._seats[node], _at_rate(self.cluster.node(node).uplink, bytes_per_s)))
 
     def set_downlink(self, node: str, bytes_per_s: float | None) -> None:
         """Change the rate at which a node receives; None: back to what is declared."""
-        _perform(self._shape_downlink(self._seats[node], _at_rate(self.cluster.node(node).downlink, bytes_per_s)))
+        perform(self._shape_downlink(self._seats[node], _at_rate(self.cluster.node(node).downlink, bytes_per_s)))
 
     def set_links(self, bytes_per_s: float) -> None:
         """Give all nodes the same rate in both directions."""
@@ -139,11 +128,11 @@ class Box:
 
     def part(self, node: str) -> None:
         """Let nothing pass between a node and the others, without telling either."""
-        _perform(separation(self.number, self._seats[node], joined=False))
+        perform(separation(self.number, self._seats[node], joined=False))
 
     def join(self, node: str) -> None:
         """Undo `part`."""
-        _perform(separation(self.number, self._seats[node], joined=True))
+        perform(separation(self.number, self._seats[node], joined=True))
 
     def kill(self, node: str) -> None:
         """Kill every process of a node."""
@@ -163,7 +152,7 @@ class Box:
     def _netem_works(self) -> bool:
         lines = ("qdisc replace dev lo root netem delay 1ms", "qdisc del dev lo root")
         try:
-            _perform(Batch(tool="tc", namespace=switch_namespace(self.number), lines=lines))
+            perform(Batch(tool="tc", namespace=switch_namespace(self.number), lines=lines))
         except ClusterError:
             return False
         return True
@@ -186,7 +175,7 @@ class Box:
 
 @contextlib.contextmanager
 def emulated(cluster: Cluster, *, bytes_per_process: int, processes: Sequence[str]) -> Iterator[Box]:
-    """Build a cluster, and remove it however the block ends. What killed owners left is removed first.
+    """Build a cluster, and remove it however the block, or this process, ends. What killed owners left goes first.
 
     Args:
         cluster: what is declared.
@@ -199,14 +188,15 @@ def emulated(cluster: Cluster, *, bytes_per_process: int, processes: Sequence[st
     check_machine()
     check_memory(cluster, bytes_per_process, processes, available_bytes(Path("/proc/meminfo").read_text()))
     registry = Registry()
-    number = registry.claim(myself(), clear)
-    try:
-        box = Box(cluster, number, registry.folder(number))
-        box.build()
-        yield box
-    finally:
-        clear(number)
-        registry.release(number)
+    with warden():
+        number = registry.claim(myself(), clear)
+        try:
+            box = Box(cluster, number, registry.folder(number))
+            box.build()
+            yield box
+        finally:
+            clear(number)
+            registry.release(number)
 
 
 def check_machine() -> None:
@@ -255,31 +245,6 @@ def available_bytes(meminfo: str) -> int:
     """Return how much memory is free, from the text of /proc/meminfo."""
     fields = dict(line.split(":") for line in meminfo.splitlines())
     return int(fields["MemAvailable"].split()[0]) << 10
-
-
-def clear(number: int) -> None:
-    """Remove all namespaces and groups of an emulation, whatever of it there is."""
-    groups_of(number).remove()
-    names = sorted(path.name for path in NAMESPACES.iterdir()) if NAMESPACES.is_dir() else []
-    lines = tuple(f"netns delete {name}" for name in names if is_namespace_of(number, name))
-    if lines:
-        _perform(Batch(tool="ip", namespace=None, lines=lines))
-
-
-def groups_of(number: int) -> Groups:
-    """Return an emulation's control groups."""
-    return Groups(find_hierarchy(MOUNTS.read_text()), switch_namespace(number))
-
-
-def _perform(batch: Batch) -> None:
-    text = "".join(f"{line}\n" for line in batch.lines)
-    done = subprocess.run(batch.command, input=text, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S)
-    if done.returncode != 0:
-        said = " ".join(done.stderr.split())
-        raise ClusterError(
-            f"{' '.join(batch.command)} failed: {said}. Emulating a cluster needs a root that may make network "
-            "namespaces; in a container, start it with --privileged."
-        )
 
 
 def _at_rate(link: Channel | None, bytes_per_s: float | None) -> Channel | None:

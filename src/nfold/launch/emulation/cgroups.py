@@ -1,7 +1,7 @@
 """Control groups: a share of processor time and a memory limit for each node. Version 1 and version 2 of the kernel's.
 
-    version 1   /sys/fs/cgroup/cpu/nfold-7/pi-0      and      /sys/fs/cgroup/memory/nfold-7/pi-0
-    version 2   /sys/fs/cgroup/nfold-7/pi-0
+    version 1   /sys/fs/cgroup/cpu/nfold-7/node-pi      and      /sys/fs/cgroup/memory/nfold-7/node-pi
+    version 2   /sys/fs/cgroup/nfold-7/node-pi
 
 The period of a quota is short: with the usual 100 ms, a step of 20 ms would never meet its quota.
 """
@@ -27,6 +27,8 @@ MOUNTS = Path("/proc/self/mounts")
 _ROUNDS = 20
 _ROUND_S = 0.5
 _NEEDED = ("cpu", "memory")
+_PREFIX = "node-"
+"""The kernel's own files lie beside the nodes' groups; with this, a node may be called `tasks` or `cpu.max`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,9 +109,9 @@ class Groups:
             if self._hierarchy.version == 2:
                 self._hand_down(self._parents[0])
             for node in nodes:
-                for parent in self._parents:
-                    (parent / node.name).mkdir()
-                self._write(self._memory(node.name), memory_settings(self._hierarchy.version, node))
+                for folder in self._folders(node.name):
+                    folder.mkdir()
+                self._write(self._folders(node.name)[-1], memory_settings(self._hierarchy.version, node))
         except OSError as error:
             raise ClusterError(
                 f"cannot make a control group: {error.filename}: {error.strerror}. "
@@ -123,7 +125,7 @@ class Groups:
             ClusterError: the kernel does not take it.
         """
         try:
-            self._write(self._parents[0] / node, cpu_settings(self._hierarchy.version, cores))
+            self._write(self._folders(node)[0], cpu_settings(self._hierarchy.version, cores))
         except OSError as error:
             raise ClusterError(
                 f"cannot give {node} {cores:g} cores: {error.filename}: {error.strerror}. A container may have fewer."
@@ -131,7 +133,7 @@ class Groups:
 
     def doors(self, node: str) -> list[Path]:
         """Return the files through which a process enters a node."""
-        return [parent / node / "cgroup.procs" for parent in self._parents]
+        return [folder / "cgroup.procs" for folder in self._folders(node)]
 
     def processes(self, node: str) -> list[int]:
         """Return the processes of a node."""
@@ -157,8 +159,8 @@ class Groups:
 
     def remove(self) -> None:
         """Kill what runs in the groups and remove them. Safe to call for groups that are half made or gone."""
-        for node in sorted({child.name for parent in self._parents for child in _children(parent)}):
-            self.kill(node)
+        for name in sorted({child.name for parent in self._parents for child in _children(parent)}):
+            self.kill(name.removeprefix(_PREFIX))
         for parent in self._parents:
             for folder in (*_children(parent), parent):
                 with contextlib.suppress(FileNotFoundError):
@@ -178,8 +180,9 @@ class Groups:
             for descriptor in held.values():
                 os.close(descriptor)
 
-    def _memory(self, node: str) -> Path:
-        return self._parents[-1] / node
+    def _folders(self, node: str) -> list[Path]:
+        """Return a node's groups: of cpu first, of memory last."""
+        return [parent / f"{_PREFIX}{node}" for parent in self._parents]
 
     @staticmethod
     def _write(folder: Path, settings: Sequence[tuple[str, str]]) -> None:

@@ -71,10 +71,7 @@ class Registry:
             ClusterError: all numbers are taken.
         """
         with self._alone():
-            for number, owner in self._owners().items():
-                if is_dead(owner):
-                    clear(number)
-                    self.release(number)
+            self._remove_dead(clear)
             taken = self._owners()
             free = [number for number in range(MOST_EMULATIONS) if number not in taken]
             if not free:
@@ -83,6 +80,11 @@ class Registry:
             (self.folder(free[0]) / _OWNER).write_text(json.dumps(asdict(me)))
             return free[0]
 
+    def sweep(self, clear: Callable[[int], None]) -> None:
+        """Remove what dead owners left."""
+        with self._alone():
+            self._remove_dead(clear)
+
     def folder(self, number: int) -> Path:
         """Return an emulation's own folder."""
         return self._state / str(number)
@@ -90,6 +92,12 @@ class Registry:
     def release(self, number: int) -> None:
         """Give a number back."""
         shutil.rmtree(self.folder(number), ignore_errors=True)
+
+    def _remove_dead(self, clear: Callable[[int], None]) -> None:
+        for number, owner in self._owners().items():
+            if is_dead(owner):
+                clear(number)
+                self.release(number)
 
     def _owners(self) -> dict[int, Owner | None]:
         numbers = [int(entry.name) for entry in self._state.iterdir() if entry.name.isdigit()]

@@ -1,0 +1,23 @@
+"""Removes what an emulation is made of, whoever made it: its number is all that need be known."""
+
+from pathlib import Path
+
+from nfold.launch.emulation.cgroups import MOUNTS, Groups, find_hierarchy
+from nfold.launch.emulation.layout import Batch, is_namespace_of, switch_namespace
+from nfold.launch.emulation.tools import perform
+
+NAMESPACES = Path("/run/netns")
+
+
+def clear(number: int) -> None:
+    """Remove all namespaces and groups of an emulation, whatever of it there is, and end what runs in them."""
+    groups_of(number).remove()
+    names = sorted(path.name for path in NAMESPACES.iterdir()) if NAMESPACES.is_dir() else []
+    lines = tuple(f"netns delete {name}" for name in names if is_namespace_of(number, name))
+    if lines:
+        perform(Batch(tool="ip", namespace=None, lines=lines))
+
+
+def groups_of(number: int) -> Groups:
+    """Return an emulation's control groups."""
+    return Groups(find_hierarchy(MOUNTS.read_text()), switch_namespace(number))
