@@ -1,0 +1,61 @@
+"""Into how many chunks a batch may be cut where operators are placed, and who gets how many of them."""
+
+import heapq
+
+from nfold.planning.facts import Facts
+
+MULTIPLES = (1, 2, 4)
+"""Chunks for each worker: more keep a pipeline fuller and follow unequal speeds better, and each computes less well."""
+MOST_CHUNKS = 16
+"""Unless there are so many workers that this would not be two for each."""
+
+
+def chunk_counts(facts: Facts) -> tuple[int, ...]:
+    """Return the numbers of chunks that are worth a proposal, ascending; only the user's where there is one.
+
+    A chunk has at least two samples (see `chunk_sizes`); a batch that cannot be cut is one chunk.
+    """
+    if facts.chunks is not None:
+        return (facts.chunks,)
+    if facts.graph.indivisible:
+        return (1,)
+    limit = min(facts.batch_size // 2, max(MOST_CHUNKS, 2 * facts.workers))
+    counts = tuple(facts.workers * multiple for multiple in MULTIPLES if facts.workers * multiple <= limit)
+    return counts or (facts.workers,)
+
+
+def share_chunks(num_chunks: int, chunk_seconds: tuple[float, ...]) -> tuple[int, ...]:
+    """Return how many chunks each of some ranks gets so that the last of them is done as early as possible.
+
+    Args:
+        num_chunks: to be shared.
+        chunk_seconds: that a chunk takes each rank.
+
+    Returns:
+        One number per rank; equal ranks differ by one at most, earlier ones have more. O(chunks log ranks).
+    """
+    counts = [0] * len(chunk_seconds)
+    ends = [(seconds, index) for index, seconds in enumerate(chunk_seconds)]
+    heapq.heapify(ends)
+    for _ in range(num_chunks):
+        end_s, index = ends[0]
+        counts[index] += 1
+        heapq.heapreplace(ends, (end_s + chunk_seconds[index], index))
+    return tuple(counts)
+
+
+def deal(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return whose turn each chunk is when everybody's turns are spread evenly over the step.
+
+    So ranks that share a stage work side by side on what the stage before has finished.
+
+    Args:
+        counts: chunks of each.
+
+    Returns:
+        For each chunk the position of its owner in `counts`.
+    """
+    turns = [
+        ((turn + 0.5) / count, position) for position, count in enumerate(counts) if count for turn in range(count)
+    ]
+    return tuple(position for _, position in sorted(turns))
