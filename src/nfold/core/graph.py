@@ -27,6 +27,15 @@ class Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """Rows [start, stop) of a parameter of the user's module: what a part of an operator uses of it."""
+
+    parameter: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
     """A trainable or frozen weight, under the first name that the module gives it."""
 
@@ -40,6 +49,26 @@ class Parameter:
     """Operators that use it."""
     has_gradient: bool = True
     """Whether a backward pass gives it one; an unused weight's gradient stays None."""
+    rows: Rows | None = None
+    """Which rows of which parameter of the module it is; None: a whole one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Channels:
+    """How an operator can be cut into parts that make some of its output's channels each, one part after another.
+
+    Its parameters, if it has any, have one row for each channel.
+    """
+
+    axis: int
+    """Where its output counts channels: -1 for features, -3 for maps; counted from the end."""
+    count: int
+    groups: int = 1
+    """Of a grouped convolution: cuts lie between groups."""
+    inputs: int = 0
+    """Channels of its input, of which a part needs those of its groups only; 0: every part needs all of them."""
+    follows: bool = False
+    """It computes each channel from the same one of its input, without weights: it is cut as its input is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +87,10 @@ class Operator:
     """How many random draws its forward makes (dropout)."""
     statistics: tuple[str, ...] = ()
     """Batch-norm modules whose running statistics it updates, in order of call."""
+    channels: Channels | None = None
+    """None: it cannot be cut into parts."""
+    whole: str = ""
+    """Why it cannot, where one might expect it; empty where nobody would."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,10 +120,18 @@ class ModelGraph:
     next); empty when it can."""
     update_scope: Literal["element", "parameter", "model"] = "element"
     """The smallest piece that the optimizer may update alone with the same result."""
+    clips_gradients: bool = False
+    """Whether gradients are scaled by their norm over all trained parameters before the update."""
     static_gradients: bool = True
     """Whether the same parameters get a gradient in every step. An opaque model may skip some."""
     notes: tuple[str, ...] = ()
     """What capture found and did about it, in plain words."""
+
+    @property
+    def is_split(self) -> bool:
+        """Whether operators were cut into parts, so that the module's own forward no longer computes with the graph's
+        parameters."""
+        return any(parameter.rows for parameter in self.parameters)
 
     def operator(self, name: str) -> Operator:
         """Return an operator by name. O(operators)."""

@@ -1,6 +1,6 @@
 """What will run where: the chosen placement, its reductions, what it should cost, and what lost to it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nfold.core.placement import Placement, Reduction
 
@@ -59,6 +59,8 @@ class Plan:
     """Compute seconds per step of each rank."""
     predicted: Prediction
     rejected: tuple[Rejected, ...] = ()
+    splits: dict[str, int] = field(default_factory=dict)
+    """Operators that are cut into so many parts, each a row of the grid of its own; see `planning/splitting.py`."""
     asynchrony: Asynchrony | None = None
     """None: every step waits for all gradients, and a schedule says what is done when."""
 
