@@ -16,7 +16,7 @@ from nfold.planning.chunking import chunk_counts, deal, share_chunks
         (facts(chain(1), 2, batch_size=64), (2, 4, 8)),
         (facts(chain(1), 4, batch_size=64), (4, 8, 16)),
         (facts(chain(1), 8, batch_size=64), (8, 16)),
-        (facts(chain(1), 64, batch_size=128), (64, 128)),
+        (facts(chain(1), 64, batch_size=256), (64, 128)),
         (facts(chain(1), 4, batch_size=17), (4, 8)),
         (facts(chain(1), 4, batch_size=6), (4,)),
         (facts(chain(1), 4, chunks=7), (7,)),
