@@ -11,21 +11,35 @@ repeatable. With a window of p - s chunks on stage s of p this is 1F1B (PipeDrea
 """
 
 import heapq
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nfold.errors import InternalError
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One forward or backward of a segment for a chunk."""
 
     rank: int
     backward: bool
     chunk: int
     segment: int
+
+
+Delivery = Callable[[Cell, int, float], float]
+"""(a cell that has just ended, another rank, now) -> when that rank has what the cell made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A step in virtual time."""
+
+    order: dict[int, tuple[Cell, ...]]
+    """rank -> its cells as it computes them."""
+    ends_s: dict[Cell, float]
 
 
 def order_cells(
@@ -41,11 +55,25 @@ def order_cells(
     Returns:
         rank -> cells; O(cells log cells).
     """
-    game = _Game(after, seconds, windows)
+    return play_cells(after, seconds, windows, _at_once).order
+
+
+def play_cells(
+    after: Mapping[Cell, frozenset[Cell]],
+    seconds: Mapping[Cell, float],
+    windows: Mapping[int, int],
+    deliver: Delivery,
+) -> Played:
+    """Play a step in virtual time, with messages that take as long as `deliver` says. See `order_cells`."""
+    game = _Game(after, seconds, windows, deliver)
     game.play()
     if any(game.waiting.values()):
         raise InternalError(f"{sum(map(bool, game.waiting.values()))} cells wait for each other in a circle")
-    return {rank: tuple(state.order) for rank, state in game.ranks.items()}
+    return Played({rank: tuple(state.order) for rank, state in game.ranks.items()}, game.ends_s)
+
+
+def _at_once(_cell: Cell, _rank: int, now_s: float) -> float:
+    return now_s
 
 
 @dataclass(slots=True)
@@ -54,8 +82,10 @@ class _Rank:
 
     window: int
     ready: list[tuple[bool, int, int, Cell]] = field(default_factory=list)
-    unfinished: Counter[int] = field(default_factory=Counter)
+    left: Counter[int] = field(default_factory=Counter)
     """Cells left of each chunk."""
+    unfinished: list[int] = field(default_factory=list)
+    """Chunks of which cells are left, ascending."""
     order: list[Cell] = field(default_factory=list)
     is_busy: bool = False
 
@@ -65,37 +95,49 @@ class _Rank:
         heapq.heappush(self.ready, (not cell.backward, cell.chunk, position, cell))
 
     def take(self) -> Cell | None:
-        """Take the best ready cell whose chunk is admitted; chunks are few, so the skipped ones are put back."""
-        admitted = sorted(chunk for chunk, left in self.unfinished.items() if left)[: self.window]
-        skipped, found = [], None
-        while self.ready and found is None:
-            entry = heapq.heappop(self.ready)
-            if entry[3].backward or entry[3].chunk in admitted:
-                found = entry[3]
-            else:
-                skipped.append(entry)
-        for entry in skipped:
-            heapq.heappush(self.ready, entry)
-        return found
+        """Take the best ready cell, if its chunk is admitted: if it is not, those behind it are newer forwards."""
+        if not self.ready:
+            return None
+        forward, chunk, _, cell = self.ready[0]
+        if forward and chunk not in self.unfinished[: self.window]:
+            return None
+        heapq.heappop(self.ready)
+        return cell
+
+    def end(self, cell: Cell) -> None:
+        """Note that a cell is done."""
+        self.is_busy = False
+        self.order.append(cell)
+        self.left[cell.chunk] -= 1
+        if not self.left[cell.chunk]:
+            del self.unfinished[bisect_left(self.unfinished, cell.chunk)]
 
 
 class _Game:
     """One step in virtual time."""
 
     def __init__(
-        self, after: Mapping[Cell, frozenset[Cell]], seconds: Mapping[Cell, float], windows: Mapping[int, int]
+        self,
+        after: Mapping[Cell, frozenset[Cell]],
+        seconds: Mapping[Cell, float],
+        windows: Mapping[int, int],
+        deliver: Delivery,
     ) -> None:
         self.ranks = {rank: _Rank(windows[rank]) for rank in sorted({cell.rank for cell in after})}
         self.waiting = {cell: len(before) for cell, before in after.items()}
-        self._seconds = seconds
-        self._dependents: dict[Cell, list[Cell]] = defaultdict(list)
-        self._ends: list[tuple[float, int, Cell]] = []
-        """(when, number, cell) of what is being computed."""
-        self._num_started = 0
+        self.ends_s: dict[Cell, float] = {}
+        self._seconds, self._deliver = seconds, deliver
+        self._dependents: dict[Cell, dict[int, list[Cell]]] = {}
+        """By rank."""
+        self._events: list[tuple[float, int, Cell, int]] = []
+        """(when, number, cell, rank): a cell ends, or another rank gets what it made."""
+        self._number = 0
         for cell, before in after.items():
-            self.ranks[cell.rank].unfinished[cell.chunk] += 1
+            self.ranks[cell.rank].left[cell.chunk] += 1
             for earlier in before:
-                self._dependents[earlier].append(cell)
+                self._dependents.setdefault(earlier, defaultdict(list))[cell.rank].append(cell)
+        for state in self.ranks.values():
+            state.unfinished = sorted(state.left)
 
     def play(self) -> None:
         """Compute cell after cell. What ends in the same instant ends before anything begins, so no tie is lost."""
@@ -103,10 +145,14 @@ class _Game:
             if count == 0:
                 self.ranks[cell.rank].push(cell)
         self._start(set(self.ranks), 0.0)
-        while self._ends:
-            now_s, touched = self._ends[0][0], set[int]()
-            while self._ends and self._ends[0][0] == now_s:
-                touched |= self._end(heapq.heappop(self._ends)[2])
+        while self._events:
+            now_s, touched = self._events[0][0], set[int]()
+            while self._events and self._events[0][0] == now_s:
+                _, _, cell, rank = heapq.heappop(self._events)
+                if rank == cell.rank:
+                    touched |= self._end(cell, now_s)
+                else:
+                    touched.add(self._arrive(cell, rank))
             self._start(touched, now_s)
 
     def _start(self, ranks: set[int], now_s: float) -> None:
@@ -116,17 +162,29 @@ class _Game:
             cell = None if state.is_busy else state.take()
             if cell is not None:
                 state.is_busy = True
-                self._num_started += 1
-                heapq.heappush(self._ends, (now_s + self._seconds[cell], self._num_started, cell))
+                self._at(now_s + self._seconds[cell], cell, rank)
 
-    def _end(self, cell: Cell) -> set[int]:
+    def _end(self, cell: Cell, now_s: float) -> set[int]:
         """Note that a cell is done; return the ranks that may have something new to do."""
-        state = self.ranks[cell.rank]
-        state.is_busy = False
-        state.order.append(cell)
-        state.unfinished[cell.chunk] -= 1
-        for dependent in self._dependents[cell]:
+        self.ranks[cell.rank].end(cell)
+        self.ends_s[cell] = now_s
+        touched = {cell.rank}
+        for rank in self._dependents.get(cell, ()):
+            there_s = now_s if rank == cell.rank else self._deliver(cell, rank, now_s)
+            if there_s > now_s:
+                self._at(there_s, cell, rank)
+            else:
+                touched.add(self._arrive(cell, rank))
+        return touched
+
+    def _arrive(self, cell: Cell, rank: int) -> int:
+        """Let the cells of a rank that waited for a cell wait for one less."""
+        for dependent in self._dependents[cell][rank]:
             self.waiting[dependent] -= 1
             if self.waiting[dependent] == 0:
-                self.ranks[dependent.rank].push(dependent)
-        return {cell.rank, *(dependent.rank for dependent in self._dependents[cell])}
+                self.ranks[rank].push(dependent)
+        return rank
+
+    def _at(self, time_s: float, cell: Cell, rank: int) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (time_s, self._number, cell, rank))

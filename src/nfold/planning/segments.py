@@ -4,15 +4,17 @@ Runs of one order make an acyclic segment graph whatever the placement is, so pl
 cannot deadlock.
 """
 
-from collections.abc import Iterator
+import itertools
 from dataclasses import dataclass
 
-from nfold.core.graph import ModelGraph, Tensor
+from nfold.core.graph import ModelGraph, Operator, Tensor
 from nfold.core.placement import Placement
 from nfold.core.schedule import Segment
 
 INPUTS = ("input", "target")
 """Names of the program's own tensors."""
+
+Run = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,44 +27,52 @@ class Cells:
 
 def cut(graph: ModelGraph, placement: Placement) -> tuple[Cells, ...]:
     """Return the segments of every rank. O(operators x chunks)."""
-    return tuple(_cut_rank(graph, placement, rank) for rank in range(placement.world_size))
-
-
-def _cut_rank(graph: ModelGraph, placement: Placement, rank: int) -> Cells:
-    index: dict[tuple[str, ...], int] = {}
-    by_chunk = {
-        chunk: tuple(index.setdefault(run, len(index)) for run in _runs(graph, placement, rank, chunk))
-        for chunk in range(placement.num_chunks)
-    }
-    return Cells(tuple(_segment(graph, run) for run in index), {c: runs for c, runs in by_chunk.items() if runs})
-
-
-def _runs(graph: ModelGraph, placement: Placement, rank: int, chunk: int) -> Iterator[tuple[str, ...]]:
-    run: list[str] = []
-    for operator in graph.operators:
-        if placement.owners[operator.name][chunk] == rank:
-            run.append(operator.name)
-        elif run:
-            yield tuple(run)
-            run = []
-    if run:
-        yield tuple(run)
-
-
-def _segment(graph: ModelGraph, run: tuple[str, ...]) -> Segment:
-    inside = set(run)
-    used = [name for operator in graph.operators if operator.name in inside for name in operator.inputs]
-    tensors = {tensor.name: tensor for tensor in graph.tensors}
-    inputs = tuple(dict.fromkeys(name for name in used if not _made_in(tensors[name], inside)))
-    outputs = tuple(
-        tensor.name
-        for tensor in graph.tensors
-        if tensor.producer in inside and (tensor.name == graph.loss or set(tensor.consumers) - inside)
+    columns: dict[tuple[int, ...], dict[int, list[Run]]] = {}
+    index: list[dict[Run, int]] = [{} for _ in range(placement.world_size)]
+    by_chunk: list[dict[int, tuple[int, ...]]] = [{} for _ in range(placement.world_size)]
+    names = [operator.name for operator in graph.operators]
+    for chunk, column in enumerate(zip(*(placement.owners[name] for name in names), strict=True)):
+        if column not in columns:
+            columns[column] = _runs(names, column)
+        for rank, runs in columns[column].items():
+            by_chunk[rank][chunk] = tuple(index[rank].setdefault(run, len(index[rank])) for run in runs)
+    book = _Book(graph)
+    return tuple(
+        Cells(tuple(book.segment(run) for run in runs), chunks) for runs, chunks in zip(index, by_chunk, strict=True)
     )
-    trains = any(parameter.has_gradient and inside & set(parameter.users) for parameter in graph.trained)
-    backward = trains or any(tensors[name].requires_grad and tensors[name].producer for name in inputs)
-    return Segment(operators=run, inputs=inputs, outputs=outputs, backward=backward)
 
 
-def _made_in(tensor: Tensor, inside: set[str]) -> bool:
-    return bool(tensor.producer) and tensor.producer in inside
+def _runs(names: list[str], column: tuple[int, ...]) -> dict[int, list[Run]]:
+    """Return the runs of every rank in one chunk, in topological order."""
+    found: dict[int, list[Run]] = {}
+    for rank, run in itertools.groupby(zip(names, column, strict=True), key=lambda pair: pair[1]):
+        found.setdefault(rank, []).append(tuple(name for name, _ in run))
+    return found
+
+
+class _Book:
+    """Looks up what makes a run of operators a segment; ranks share segments."""
+
+    def __init__(self, graph: ModelGraph) -> None:
+        self._loss = graph.loss
+        self._operators: dict[str, Operator] = {operator.name: operator for operator in graph.operators}
+        self._tensors: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.tensors}
+        self._position = {tensor.name: position for position, tensor in enumerate(graph.tensors)}
+        self._trained = {user for each in graph.trained if each.has_gradient for user in each.users}
+        self._known: dict[Run, Segment] = {}
+
+    def segment(self, run: Run) -> Segment:
+        if run not in self._known:
+            self._known[run] = self._make(run)
+        return self._known[run]
+
+    def _make(self, run: Run) -> Segment:
+        inside = set(run)
+        used = dict.fromkeys(name for operator in run for name in self._operators[operator].inputs)
+        inputs = tuple(name for name in used if self._tensors[name].producer not in inside)
+        made = (self._tensors[name] for operator in run for name in self._operators[operator].outputs)
+        left = [each.name for each in made if each.name == self._loss or not inside.issuperset(each.consumers)]
+        outputs = tuple(sorted(left, key=self._position.__getitem__))
+        trains = not inside.isdisjoint(self._trained)
+        backward = trains or any(self._tensors[name].requires_grad and self._tensors[name].producer for name in inputs)
+        return Segment(operators=run, inputs=inputs, outputs=outputs, backward=backward)
