@@ -30,7 +30,23 @@ def test_a_rank_that_dies_at_import(shell):
     result = shell.run("train", "faulty.py", *RING)
 
     result.check_explained("rank 1 (on ", ", pid ", "exited with code 3 while it loaded the program", "1 other rank")
-    assert not list(shell.folder.glob("runs/*"))
+    result.check_explained("The last lines that ranks printed:\n  no licence was found\n", "The log has ")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("command", ["train", "plan"])
+def test_a_rank_that_dies_before_it_can_speak(shell, command):
+    (shell.folder / "early").mkdir()
+    (shell.folder / "early" / "sitecustomize.py").write_text(
+        "import os, sys\nif sys.orig_argv[-4:-2] == ['--rank', '1']:\n    print('bad library', flush=True); os._exit(4)\n"
+    )
+    shell.environment["PYTHONPATH"] = str(shell.folder / "early")
+
+    result = shell.run(command, "steady.py", *RING)
+
+    result.check_explained(
+        "rank 1 exited with code 4 before it reached", "The last lines that ranks printed:\n  bad library"
+    )
 
 
 @pytest.mark.processes

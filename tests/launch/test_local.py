@@ -66,6 +66,24 @@ def test_a_rank_that_runs_has_not_ended(launch, pipe):
     assert launcher.ended(0, 0.0) == "was killed by signal 9 (SIGKILL)"
 
 
+@pytest.mark.parametrize("has_log", [True, False])
+def test_the_last_lines_are_what_was_printed_since_the_start_as_plain_text(launch, tmp_path, has_log):
+    log = tmp_path / "log.txt"
+    log.write_text("of an earlier run\n")
+    launcher = launch(r"printf 'one\n\n\033[31mtwo\007\nthree\nfour\n'", log=log if has_log else None)
+    launcher.ended(0, 10.0)
+    assert launcher.last_lines() == [" [31mtwo", "three", "four"]
+    launcher.stop(0.0)
+    assert launcher.last_lines() == []
+
+
+def test_nothing_is_printed_before_the_start(launch, tmp_path):
+    (tmp_path / "log.txt").write_text("of an earlier run\n")
+    launcher = launch("exit 1")
+    launcher.ended(0, 10.0)
+    assert launcher.last_lines() == []
+
+
 @pytest.mark.parametrize("end", ["wait", "exit 0", "kill -KILL $$"])
 def test_what_a_rank_started_ends_with_it(launch, pipe, end):
     launcher = launch(f"exec 3> {pipe}; (sleep 1000 & sleep 1000) & echo there >&3; {end}")

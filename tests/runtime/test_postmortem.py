@@ -45,6 +45,25 @@ def test_a_rank_that_is_done_may_leave():
     assert "other rank" not in str(postmortem.error()), "rank 1 was done before"
 
 
+@pytest.mark.parametrize(
+    ("news", "is_death"),
+    [
+        (["leaving"], True),
+        (["leaving", "echo"], False),
+        (["leaving", "death"], True),
+        (["death", "leaving"], False),
+        (["cause", "leaving"], False),
+        (["echo"], False),
+    ],
+    ids=str,
+)
+def test_a_death_is_what_nobody_has_explained(news, is_death):
+    postmortem = opened()
+    for each in news:
+        NEWS[each](postmortem)
+    assert postmortem.is_death == is_death
+
+
 NEWS = {
     "cause": lambda each: each.failed(1, words("ValueError: boom", step=4)),
     "death": lambda each: each.left(2, KILLED),

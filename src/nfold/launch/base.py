@@ -21,6 +21,10 @@ class Launcher(Protocol):
         """
         ...
 
+    def last_lines(self) -> list[str]:
+        """Return the last lines that ranks have printed, whichever it was; none after `stop`."""
+        ...
+
     def stop(self, grace_s: float) -> None:
         """End every rank: wait for those that are leaving, then kill. Safe to call again."""
         ...

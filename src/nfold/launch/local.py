@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from nfold.launch.output import Output
+
 TOKEN_VARIABLE = "NFOLD_TOKEN"
 """The token goes through the environment: command lines are for everybody to read."""
 
@@ -29,26 +31,27 @@ class LocalLauncher:
     ) -> None:
         """Args:
         command: what starts a rank; `--rank R --connect HOST:PORT` is added.
-        log: where the ranks' own output goes, appended; None: nowhere.
+        log: where the ranks' own output goes, appended; None: to where only `last_lines` finds it.
         place: turns what starts a rank into what starts it at its place.
         clock: for the grace period.
         """
         self._command, self._log, self._place, self._clock = list(command), log, place, clock
+        self._output: Output | None = None
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, rank: int, host: str, port: int, token: str) -> None:
         """Start a rank."""
         arguments = [*self._command, "--rank", str(rank), "--connect", f"{host}:{port}"]
         environment = {**os.environ, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
-        with open(self._log or os.devnull, "ab") as output:
-            self._processes[rank] = subprocess.Popen(
-                self._place(rank, arguments),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        self._output = self._output or Output(self._log)
+        self._processes[rank] = subprocess.Popen(
+            self._place(rank, arguments),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output.file,
+            stderr=self._output.file,
+            start_new_session=True,
+        )
 
     def ended(self, rank: int, timeout_s: float) -> str | None:
         """Return how a rank ended, or None while it runs."""
@@ -58,6 +61,10 @@ class LocalLauncher:
         except (ProcessLookupError, ChildProcessError):
             code = process.wait()  # another thread is in `stop`, which reaps it
         return None if code is None else describe_exit(code)
+
+    def last_lines(self) -> list[str]:
+        """Return the last lines that ranks have printed, whichever it was; none after `stop`."""
+        return self._output.last_lines() if self._output is not None else []
 
     def stop(self, grace_s: float) -> None:
         """Wait for ranks that are leaving, then kill their process groups."""
@@ -70,6 +77,9 @@ class LocalLauncher:
                 os.killpg(process.pid, signal.SIGKILL)
         for process in left:
             process.wait()
+        if self._output is not None:
+            self._output.close()
+            self._output = None
 
 
 def describe_exit(code: int) -> str:

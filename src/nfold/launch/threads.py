@@ -40,6 +40,10 @@ class ThreadLauncher:
         thread.join(timeout_s)
         return None if thread.is_alive() else f"ended with code {self._codes.get(rank, 1)}"
 
+    def last_lines(self) -> list[str]:
+        """Return nothing: threads print to the terminal, for everybody to see."""
+        return []
+
     def stop(self, grace_s: float) -> None:
         """Wait for the threads to end."""
         deadline_s = self._clock() + max(grace_s, LEAST_GRACE_S)

@@ -109,7 +109,8 @@ class Coordinator:
         if not self._postmortem.complete and not isinstance(event, ev.TimedOut):
             return [ev.SetTimer(POSTMORTEM_S)] if self._postmortem.take_first() else []
         self._over = True
-        return [ev.Failed(self._postmortem.error(), self._postmortem.details())]
+        error, details = self._postmortem.error(), self._postmortem.details()
+        return [ev.Failed(error, details, is_death=self._postmortem.is_death)]
 
     # The job, in order
 

@@ -235,6 +235,8 @@ class Failed:
     error: BaseException
     details: str = field(default="", repr=False)
     """For the log: tracebacks of the ranks."""
+    is_death: bool = False
+    """A rank ended that could not say why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ _DOING = {
 """What a rank does at an order, in words that follow `failed` or `was killed`."""
 _SILENT = "has not answered for"
 _OUT_OF_MEMORY = "was killed by signal 9"
+_TELLS_ALL = (_SILENT, _OUT_OF_MEMORY)
+"""Who is stopped, or killed from outside, prints nothing of it."""
 _WHY_SILENT = "its process is stopped, or its machine hangs or cannot be reached"
 _KINDS: dict[str, type[NfoldError]] = {"ProgramError": ProgramError, "NonFiniteLoss": NonFiniteLoss}
 
@@ -99,15 +101,19 @@ class Postmortem:
         """Whether every rank has spoken or gone."""
         return len({*self._failed, *self._left, *self._excused}) >= self._world_size
 
+    @property
+    def is_death(self) -> bool:
+        """Whether the first cause is that a process ended which could not say why."""
+        first = next(iter(self._deaths.values()), None)
+        return not self._causes and first is not None and not first.startswith(_TELLS_ALL)
+
     def error(self) -> NfoldError:
         """Return the first cause as an error: a rank's own failure, else a death, else the first echo."""
-        causes = {rank: message for rank, message in self._failed.items() if not message["is_echo"]}
-        deaths = {rank: status for rank, status in self._left.items() if rank not in self._failed}
-        if causes:
-            rank, message = next(iter(causes.items()))
+        if self._causes:
+            rank, message = next(iter(self._causes.items()))
             return self._own_failure(rank, message)
-        if deaths:
-            rank, status = next(iter(deaths.items()))
+        if self._deaths:
+            rank, status = next(iter(self._deaths.items()))
             return WorkerLost(f"rank {rank} ({self._place(rank)}) {status} {self._when()}.{self._advice(status)}")
         rank, message = next(iter(self._failed.items()))
         return WorkerLost(
@@ -118,6 +124,14 @@ class Postmortem:
     def details(self) -> str:
         """Return every traceback, for the log."""
         return "\n".join(f"rank {rank}:\n{message['traceback']}" for rank, message in self._failed.items())
+
+    @property
+    def _causes(self) -> dict[int, dict[str, Any]]:
+        return {rank: message for rank, message in self._failed.items() if not message["is_echo"]}
+
+    @property
+    def _deaths(self) -> dict[int, str]:
+        return {rank: status for rank, status in self._left.items() if rank not in self._failed}
 
     def _own_failure(self, rank: int, message: dict[str, Any]) -> NfoldError:
         kind = _KINDS.get(message["kind"], WorkerLost)

@@ -100,6 +100,8 @@ class Session:
         while True:
             for command in commands:
                 if isinstance(command, ev.Failed):
+                    if command.is_death:
+                        self._add_last_lines(command.error)
                     self._log(command.details)
                     raise command.error
                 if isinstance(command, ev.Order):
@@ -154,7 +156,7 @@ class Session:
             if isinstance(event, ev.Interrupted):
                 raise KeyboardInterrupt
             if isinstance(event, ev.Left):
-                raise WorkerLost(f"rank {event.rank} {event.status} while it started.")
+                raise self._died(f"rank {event.rank} {event.status} while it started.")
             if isinstance(event, ev.Received) and event.message["is"] == "hello":
                 places[event.rank] = (event.message["host"], event.message["pid"])
         return places
@@ -163,10 +165,20 @@ class Session:
         for rank in sorted(missing):
             how = self._launcher.ended(rank, 0.0)
             if how is not None:
-                raise WorkerLost(f"rank {rank} {how} before it reached the coordinator.")
+                raise self._died(f"rank {rank} {how} before it reached the coordinator.")
         if self._clock() > deadline_s:
             names = ", ".join(map(str, sorted(missing)))
             raise RunError(f"rank {names} did not start within {BOOT_TIMEOUT_S:.0f} s.")
+
+    def _died(self, text: str) -> WorkerLost:
+        error = WorkerLost(text)
+        self._add_last_lines(error)
+        return error
+
+    def _add_last_lines(self, error: BaseException) -> None:
+        lines = self._launcher.last_lines()
+        if lines:
+            error.add_note("\n  ".join(("The last lines that ranks printed:", *lines)))
 
     def _send(self, order: ev.Order) -> None:
         for rank in order.ranks:
