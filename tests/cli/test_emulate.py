@@ -120,6 +120,12 @@ def test_a_fault_happens_and_the_others_go_on(shell, cluster, emulation):
     assert "[nfold] the command on n-1 was killed by signal 9 (SIGKILL); 1 still run" in result.err
 
 
+def test_a_fault_that_comes_too_late_is_told(shell, cluster, emulation):
+    result = shell.run("emulate", cluster(), "--fault", "kill n-1@30s", "--", "true")
+    assert result.code == 0
+    assert "[nfold] fault: kill n-1@30s: never happened: it was due after 30 s, and all was over after " in result.err
+
+
 @pytest.mark.parametrize("signal_of", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_all_of_it(shell, cluster, emulation, signal_of):
     process = shell.start("emulate", cluster(), "--", "sh", "-c", "echo there; setsid sleep 1000 & sleep 1000")

@@ -117,13 +117,31 @@ def test_time_counts_from_the_start():
     assert nodes.done.empty()
 
 
-def test_nothing_happens_after_the_end():
-    nodes = Recorder()
-    clock = FaultClock([parse("kill n-1@30s")], nodes, lambda _: None)
+def test_nothing_happens_after_the_end_and_what_did_not_is_told_once():
+    now, nodes, told = [100.0], Recorder(), []
+    clock = FaultClock([parse("kill n-1@30s"), parse("slow n-2 0.5@40s for 1s")], nodes, told.append, lambda: now[0])
     clock.start()
+    now[0] = 112.34
+    clock.stop()
     clock.stop()
     assert nodes.done.empty()
     assert not [thread for thread in threading.enumerate() if thread.name == "nfold-faults"]
+    assert told == [
+        f"fault: {text}: never happened: it was due after {due} s, and all was over after 12.3 s. Name an earlier time, "
+        "or let it run for longer."
+        for text, due in (("kill n-1@30s", 30), ("slow n-2 0.5@40s for 1s", 40))
+    ]
+
+
+def test_what_has_begun_or_was_never_to_begin_is_not_told_of():
+    nodes, told = Recorder(), queue.SimpleQueue()
+    clock = FaultClock([parse("partition n-2@0s for 60s")], nodes, told.put)
+    clock.stop()
+    assert told.empty(), "the clock never ran: that has a reason which is told of anyway"
+    clock.start()
+    assert told.get(timeout=WAIT_S) == "fault: partition n-2@0s for 60s: now"
+    clock.stop()
+    assert told.empty()
 
 
 def test_a_fault_that_cannot_be_done_is_told_and_the_next_one_still_comes():

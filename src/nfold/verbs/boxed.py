@@ -28,13 +28,18 @@ class BoxedRanks:
         return str(self.box.folder / "door")
 
     def take(self, happening: Any) -> None:
-        """Change the box as the job goes on. Ranks load at full speed; they work with the cores of their nodes."""
+        """Change the box as the job goes on. Ranks load at full speed; they work with the cores of their nodes.
+
+        The thread of the faults is waited for at the end, so its caller must hold nothing that `say` needs.
+        """
         if isinstance(happening, ev.RanksStarted):
             self.box.limit_cores()
         elif isinstance(happening, ev.TrainingBegins):
             self.faults.start()
         elif isinstance(happening, ev.SetLinks):
             self.box.set_links(happening.bytes_per_s)
+        elif isinstance(happening, ev.Finished):
+            self.faults.stop()
 
     def place(self, rank: int, command: list[str]) -> list[str]:
         """Return what runs a rank's command on its node."""

@@ -146,8 +146,7 @@ class Job:
             happenings = session.run()
             try:
                 for happening in happenings:
-                    with self._telling:
-                        info = self._take(happening)
+                    info = self._hear(happening)
                     phases.happened(happening)
                     if isinstance(happening, ev.Planned) and self._settings.lockstep:
                         session.ask_for_step()
@@ -159,8 +158,7 @@ class Job:
             except GeneratorExit:
                 session.interrupt()
                 for happening in happenings:
-                    with self._telling:
-                        self._take(happening)
+                    self._hear(happening)
                 self._complete(phases)
                 raise
         self._complete(phases)
@@ -224,6 +222,12 @@ class Job:
 
     # What happens
 
+    def _hear(self, happening: Any) -> StepInfo | None:
+        if self._boxed is not None:
+            self._boxed.take(happening)
+        with self._telling:
+            return self._take(happening)
+
     def _take(self, happening: Any) -> StepInfo | None:
         if isinstance(happening, ev.Planned):
             self._take_plan(happening)
@@ -244,8 +248,6 @@ class Job:
             self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
             self.outcome.staleness = happening.staleness
             self._usage = happening.usage
-        elif self._boxed is not None:
-            self._boxed.take(happening)
         return None
 
     def _note(self, text: str) -> None:

@@ -10,6 +10,7 @@ With `for`, what was before is put back after that time.
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -168,27 +169,40 @@ class FaultClock:
         say: is told of each when it happens, from the thread.
         clock: gives seconds.
         """
-        self._moments, self._nodes, self._say, self._clock = moments(faults), nodes, say, clock
+        self._nodes, self._say, self._clock = nodes, say, clock
+        self._coming = deque(moments(faults))
+        self._began_s = 0.0
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the clock; once it runs, this does nothing."""
-        if self._thread is None and self._moments:
-            self._thread = threading.Thread(target=self._run, args=(self._clock(),), name="nfold-faults", daemon=True)
+        if self._thread is None and self._coming:
+            self._began_s = self._clock()
+            self._thread = threading.Thread(target=self._run, name="nfold-faults", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Let nothing more happen."""
+        """Let nothing more happen, and say once what never began."""
+        if self._stopped.is_set() or self._thread is None:
+            return
         self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
+        lasted_s = self._clock() - self._began_s
+        for moment in self._coming:
+            if not moment.ends:
+                self._say(
+                    f"fault: {moment.fault.text}: never happened: it was due after {moment.at_s:g} s, and all was over "
+                    f"after {lasted_s:.1f} s. Name an earlier time, or let it run for longer."
+                )
 
-    def _run(self, began_s: float) -> None:
-        for moment in self._moments:
-            while (left_s := began_s + moment.at_s - self._clock()) > 0:
+    def _run(self) -> None:
+        while self._coming:
+            moment = self._coming[0]
+            while (left_s := self._began_s + moment.at_s - self._clock()) > 0:
                 if self._stopped.wait(left_s):
                     return
+            self._coming.popleft()
             try:
                 perform(moment, self._nodes)
                 self._say(moment.text)
