@@ -28,7 +28,7 @@ NODES = (2, 4, 6, 8)
 LINKS_MBIT = (50, 200, 1000)
 CORES = 0.2
 TRIAL_S = 12.0
-FEWEST_STEPS, MOST_STEPS = 10, 25
+FEWEST_STEPS, MOST_STEPS = 10, 40
 DIFFERENT = 1.1
 """Two architectures differ where one takes this much longer than the other."""
 

@@ -13,7 +13,7 @@ from nfold.core import codec
 from nfold.core.cluster import Channel
 from nfold.core.graph import ModelGraph, Operator, Parameter, Tensor
 from nfold.core.plan import Plan
-from nfold.core.profile import Profile
+from nfold.core.profile import Pace, Profile
 from nfold.core.trace import RankUsage, ReductionParts, Span, StepParts, SystemSample
 from nfold.errors import NonFiniteLoss, PlanError, ProgramError, WorkerLost
 from nfold.planning.facts import Facts
@@ -44,7 +44,7 @@ GRAPH = ModelGraph(
 )
 
 
-PASS_S = sum(profile_of(GRAPH).whole_s(13))
+PACE = codec.encode(Pace(mean_s=sum(profile_of(GRAPH).whole_s(13)), deviation_s=0.0))
 """Of half a batch: what was profiled, so nobody slows anybody down."""
 
 
@@ -154,7 +154,7 @@ class Job:
         self.say(1, "probed", found=None)
         planned = self.say(0, "probed", found=codec.encode(FOUND))
         workers = range(self.settings.workers)
-        return self.all_say("paced", workers, pass_s=PASS_S) if len(workers) > 1 else planned
+        return self.all_say("paced", workers, pace=PACE) if len(workers) > 1 else planned
 
     def until_training(self) -> list[ev.Command]:
         """Play the start; return the first orders to train."""
@@ -203,8 +203,8 @@ def test_a_job_of_two_ranks_from_start_to_end():
     assert orders(job.all_say("connected")) == ["0 probe", "1 probe"]
     assert job.say(0, "probed", found=codec.encode(FOUND)) == []
     assert orders(job.say(1, "probed", found=None)) == ["0 pace", "1 pace"]
-    assert job.say(1, "paced", pass_s=PASS_S) == []
-    assert orders(job.say(0, "paced", pass_s=PASS_S)) == ["Planned", "01 build"]
+    assert job.say(1, "paced", pace=PACE) == []
+    assert orders(job.say(0, "paced", pace=PACE)) == ["Planned", "01 build"]
     job.workers = range(2)
     assert orders(job.all_say("built")) == ["01 until 4", "01 checkpoint"]
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]

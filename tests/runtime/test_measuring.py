@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph, Operator, Tensor
+from nfold.core.profile import Pace
 from nfold.runtime.measuring import MOST_ROUNDS, Probe, tournament, with_links, with_paces
 from nfold.transport.probe import ProbedPair
 
@@ -33,6 +34,10 @@ def found(there: float, back: float, latency_s: float = 1e-3) -> ProbedPair:
     return ProbedPair(
         latency_s=latency_s, there_bytes_per_s=there, back_bytes_per_s=back, cpu_s_per_byte=1e-9, cpu_s_per_message=1e-5
     )
+
+
+def steady(mean_s: float) -> Pace:
+    return Pace(mean_s=mean_s, deviation_s=0.0)
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=40))
@@ -86,18 +91,31 @@ def test_a_machine_keeps_its_local_channel_in_one_piece() -> None:
 def test_a_node_that_takes_twice_as_long_has_half_the_speed() -> None:
     profile = profile_of(GRAPH)
     alone_s = sum(profile.whole_s(8))
-    paced = with_paces(cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: alone_s, 1: 2 * alone_s})
+    paced = with_paces(
+        cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: steady(alone_s), 1: steady(2 * alone_s)}
+    )
     assert [node.speed for node in paced.nodes] == [1.0, 0.5]
 
 
 def test_sharing_the_cores_is_no_lack_of_speed() -> None:
     profile = profile_of(GRAPH)
     alone_s = sum(profile.whole_s(8))
-    paced = with_paces(cluster(1.0), ("n0", "n0"), (1, 1), {1: profile}, 8, {0: 2 * alone_s, 1: 2 * alone_s})
+    paced = with_paces(
+        cluster(1.0), ("n0", "n0"), (1, 1), {1: profile}, 8, {0: steady(2 * alone_s), 1: steady(2 * alone_s)}
+    )
     assert paced.nodes[0].speed == 1.0
+
+
+def test_how_unlike_a_node_s_passes_are_is_the_mean_over_its_ranks() -> None:
+    profile = profile_of(GRAPH)
+    paces = {0: Pace(mean_s=2.0, deviation_s=0.2), 1: Pace(mean_s=4.0, deviation_s=1.2), 2: steady(1.0)}
+    paced = with_paces(cluster(1.0, 1.0), ("n0", "n0", "n1"), (1, 1, 1), {1: profile}, 8, paces)
+    assert [node.unsteadiness for node in paced.nodes] == [0.2, 0.0]
 
 
 def test_a_node_where_nobody_computes_keeps_its_speed() -> None:
     profile = profile_of(GRAPH)
-    paced = with_paces(cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: 2 * sum(profile.whole_s(8))})
+    paced = with_paces(
+        cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: steady(2 * sum(profile.whole_s(8)))}
+    )
     assert [node.speed for node in paced.nodes] == [0.5, 1.0]

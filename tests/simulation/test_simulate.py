@@ -170,3 +170,18 @@ def test_a_long_chain_of_receives_does_not_recurse(node, simulated, compute, sen
         + [receive(index, 0, 1, (index - 1 if index else many,), tag=index) for index in range(many)],
     }
     assert simulated(ranks, [node("a")], where=["a", "a"]).step_s[1] == 100.0
+
+
+@pytest.mark.parametrize(("num_ranks", "slowest"), [(2, 0.59), (8, 1.43), (64, 2.34)])
+def test_unsteady_nodes_wait_for_the_slowest_of_as_many(node, simulated, compute, num_ranks, slowest):
+    """The expected largest of n normal draws: 0.56, 1.42 and 2.35 standard deviations."""
+    nodes = [node(f"n{rank}", unsteadiness=0.1) for rank in range(num_ranks)]
+    trace = simulated({rank: [compute(0, 1.0)] for rank in range(num_ranks)}, nodes)
+    assert max(trace.step_s) == pytest.approx(1 + 0.1 * slowest, abs=2e-3)
+    assert sum(trace.step_s) / num_ranks == pytest.approx(1.0)
+
+
+def test_what_varies_evens_out_over_the_chunks_of_a_step(node, simulated, compute):
+    nodes = [node(f"n{rank}", unsteadiness=0.1) for rank in range(2)]
+    tasks = [compute(chunk, 0.25, (chunk - 1,) if chunk else (), chunk=chunk) for chunk in range(4)]
+    assert max(simulated(dict.fromkeys(range(2), tasks), nodes).step_s) == pytest.approx(1 + 0.1 * 0.59 / 2, abs=1e-3)

@@ -20,6 +20,7 @@ from nfold.analysis.simulated import parts_of
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.profile import ChunkTiming, Profile, Timing
 from nfold.planning.facts import Facts as Question
+from nfold.simulation import unsteadiness
 
 
 def calibrated(facts: Facts, question: Question, planned: Playback, full: Iterable[ChannelUse]) -> Question:
@@ -33,7 +34,13 @@ def calibrated(facts: Facts, question: Question, planned: Playback, full: Iterab
     """
     simulated = parts_of(planned.trace, [0] * facts.plan.world_size)
     workers = range(facts.plan.workers)
-    compute = {rank: _ratio(facts.mean_s(rank, "compute_s"), simulated[rank].compute_s) for rank in workers}
+    usual = unsteadiness.slowness(
+        planned.scenario.schedule, [question.cluster.node(name) for name in planned.scenario.nodes]
+    )
+    compute = {
+        rank: _ratio(facts.mean_s(rank, "compute_s") * usual.get(rank, 1.0), simulated[rank].compute_s)
+        for rank in workers
+    }
     slowness = _by_node(facts, compute)
     typical = median(slowness.values())
     update = _ratio(

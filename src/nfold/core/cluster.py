@@ -49,6 +49,8 @@ class Node:
     devices: tuple[Device, ...] = ()
     speed: float = 1.0
     """Compute speed relative to the node that was profiled."""
+    unsteadiness: float = 0.0
+    """Standard deviation of the time of one forward and backward over its mean, while all nodes compute."""
     price_per_hour: float = 0.0
     num_samples: int | None = None
     """Training samples that live there; None when every node can read all of them."""

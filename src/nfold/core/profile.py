@@ -24,6 +24,15 @@ class ChunkTiming:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """One forward and backward of a chunk on a rank, while all ranks compute."""
+
+    mean_s: float
+    deviation_s: float
+    """Standard deviation of one pass."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OperatorProfile:
     """One operator, at every chunk size that was measured (ascending)."""
 

@@ -1,6 +1,9 @@
-"""How fast a rank computes while all the others compute too."""
+"""How fast, and how steadily, a rank computes while all the others compute too."""
 
 import time
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, quantiles
 from typing import Any
 
 import torch
@@ -8,9 +11,14 @@ import torch
 from nfold.capture import sample_batches
 from nfold.capture.building import build_model
 from nfold.capture.trial import try_step
+from nfold.core.profile import Pace
 from nfold.profiling.measure import Clock, Meter
 from nfold.profiling.profile import undisturbed
 from nfold.program import Program
+
+FEWEST_PASSES = 4
+QUARTILES_APART = 1.349
+"""Standard deviations between the quartiles of a normal distribution."""
 
 
 def measure_pace(
@@ -22,8 +30,8 @@ def measure_pace(
     budget_s: float,
     clock: Clock = time.perf_counter,
     device: torch.device | None = None,
-) -> float:
-    """Return the mean seconds of one forward and backward of a chunk. It leaves no trace.
+) -> Pace:
+    """Return the seconds of one forward and backward of a chunk, and how much they vary. It leaves no trace.
 
     A mean and not a median: where a node's share of the processor is limited, some passes run into the limit and the
     others do not, and a step pays for all of them.
@@ -43,8 +51,17 @@ def measure_pace(
         model = build_model(program, device)
         batch = sample_batches(dataset, device).batch(chunk_size)
         try_step(model, program.loss, batch)
-        begin_s, passes = meter.now(), 0
-        while not passes or meter.now() - begin_s < budget_s:
+        times_s = [meter.now()]
+        while len(times_s) == 1 or times_s[-1] - times_s[0] < budget_s:
             torch.autograd.backward(program.loss(model(batch[0]), batch[1]))
-            passes += 1
-        return (meter.now() - begin_s) / passes
+            times_s.append(meter.now())
+    passes_s = [end_s - begin_s for begin_s, end_s in pairwise(times_s)]
+    return Pace(mean_s=fmean(passes_s), deviation_s=_deviation(passes_s))
+
+
+def _deviation(passes_s: Sequence[float]) -> float:
+    """Standard deviation as the quartiles tell it: a single interruption must not count. 0 of too few."""
+    if len(passes_s) < FEWEST_PASSES:
+        return 0.0
+    low, _, high = quantiles(passes_s, n=4)
+    return (high - low) / QUARTILES_APART

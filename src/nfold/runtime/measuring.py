@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.core.profile import Profile
+from nfold.core.profile import Pace, Profile
 from nfold.transport.probe import ProbedPair
 
 MOST_ROUNDS = 7
@@ -62,9 +62,9 @@ def with_paces(
     threads: Sequence[int],
     profiles: Mapping[int, Profile],
     chunk_size: int,
-    paces_s: Mapping[int, float],
+    paces: Mapping[int, Pace],
 ) -> Cluster:
-    """Return the cluster with each node's speed, from what one chunk took while all ranks computed at once.
+    """Return the cluster with each node's speed and unsteadiness, from one chunk while all ranks computed at once.
 
     Args:
         cluster: as known so far.
@@ -72,18 +72,22 @@ def with_paces(
         threads: of each rank.
         profiles: by threads, measured while the other ranks rested.
         chunk_size: that was computed.
-        paces_s: measured seconds of one forward and backward, by rank.
+        paces: measured of one forward and backward, by rank.
     """
     speeds: dict[str, list[float]] = {}
-    for rank, measured_s in paces_s.items():
+    swings: dict[str, list[float]] = {}
+    for rank, pace in paces.items():
         node = cluster.node(nodes[rank])
-        busy = sum(threads[other] for other in paces_s if nodes[other] == node.name)
+        busy = sum(threads[other] for other in paces if nodes[other] == node.name)
         alone_s = sum(profiles[threads[rank]].whole_s(chunk_size))
         expected_s = alone_s * node.slowdown(busy) / node.slowdown(threads[rank])
-        speeds.setdefault(node.name, []).append(expected_s / measured_s)
+        speeds.setdefault(node.name, []).append(expected_s / pace.mean_s)
+        swings.setdefault(node.name, []).append(pace.deviation_s / pace.mean_s)
     return Cluster(
         nodes=tuple(
-            replace(node, speed=round(fmean(speeds[node.name]), 4)) if node.name in speeds else node
+            replace(node, speed=round(fmean(speeds[node.name]), 4), unsteadiness=round(fmean(swings[node.name]), 4))
+            if node.name in speeds
+            else node
             for node in cluster.nodes
         )
     )

@@ -7,7 +7,7 @@ from nfold.core import codec
 from nfold.core.cluster import Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
-from nfold.core.profile import Profile
+from nfold.core.profile import Pace, Profile
 from nfold.errors import PlanError, ProgramError
 from nfold.planning.facts import Facts, Proposal, fair_threads
 from nfold.planning.search import check, check_batch, plan, simulate_proposal
@@ -195,8 +195,8 @@ class Preparation:
             ev.Order((rank,), {"do": "pace", "chunk_size": chunk_size, "threads": threads[rank]}) for rank in workers
         ]
         replies = yield from self._asking.collect(workers, [*before, *orders], "paced")
-        paces_s = {rank: reply["pass_s"] for rank, reply in replies.items()}
-        return with_paces(cluster, self._nodes(cluster), threads, profiles, chunk_size, paces_s)
+        paces = {rank: codec.decode(Pace, reply["pace"]) for rank, reply in replies.items()}
+        return with_paces(cluster, self._nodes(cluster), threads, profiles, chunk_size, paces)
 
     def _facts(self, graph: ModelGraph, profiles: dict[int, Profile], cluster: Cluster, ready: Ready) -> Facts:
         return Facts(

@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 from nfold.core.cluster import Node
 from nfold.core.graph import ModelGraph
-from nfold.core.profile import Profile
+from nfold.core.profile import Pace, Profile
 from nfold.program import Program
 from nfold.transport.base import Transport
 from nfold.transport.probe import ProbedPair
@@ -33,8 +33,8 @@ class Tools(Protocol):
         """Describe this machine."""
         ...
 
-    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> float:
-        """Return the mean seconds of a chunk's forward and backward while other ranks compute too."""
+    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> Pace:
+        """Time a chunk's forward and backward while other ranks compute too."""
         ...
 
     def probe(self, transport: Transport, peer: int, *, measures: bool) -> ProbedPair | None:

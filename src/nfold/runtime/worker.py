@@ -184,8 +184,8 @@ class Worker:
         self._channel.send({"is": "probed", "found": codec.encode(found) if found else None})
 
     def _do_pace(self, order: Message) -> None:
-        pass_s = self._tools.pace(self._the_program, self._datasets["train"], order["chunk_size"], order["threads"])
-        self._channel.send({"is": "paced", "pass_s": pass_s})
+        pace = self._tools.pace(self._the_program, self._datasets["train"], order["chunk_size"], order["threads"])
+        self._channel.send({"is": "paced", "pace": codec.encode(pace)})
 
     def _do_build(self, order: Message, saved: bytes) -> None:
         checkpoint = read_checkpoint(saved) if saved else None

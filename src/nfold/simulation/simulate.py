@@ -14,6 +14,7 @@ from nfold.simulation.cores import Cores
 from nfold.simulation.messages import Courier, Message
 from nfold.simulation.player import Player
 from nfold.simulation.timeline import Action, Timeline, join
+from nfold.simulation.unsteadiness import slowness
 
 _SHOWN = 8
 
@@ -61,6 +62,7 @@ class _World:
         self._threads = threads
         self._cores = {node.name: Cores(self._timeline, node) for node in cluster.nodes}
         self._courier = Courier(self._timeline, cluster, nodes, self._cores)
+        self._slower = slowness(schedule, self._nodes)
         self._players = {rank.rank: Player(rank, self._begin) for rank in schedule.ranks}
         self._pairs: dict[tuple[int, int, int], _Pair] = {}
 
@@ -103,6 +105,8 @@ class _World:
         )
         width = 1 if task.kind == "LOAD" else max(1, self._threads[rank])
         work_s = self._seconds(rank, task) / node.speed
+        if task.kind in ("F", "B"):
+            work_s *= self._slower.get(rank, 1.0)
         self._cores[node.name].start(work_s, width, lambda: self._finish(rank, task), milestones)
 
     def _seconds(self, rank: int, task: Task) -> float:

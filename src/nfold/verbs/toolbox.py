@@ -5,7 +5,7 @@ from typing import Any
 
 from nfold.core.cluster import Channel, Node
 from nfold.core.graph import ModelGraph
-from nfold.core.profile import Profile
+from nfold.core.profile import Pace, Profile
 from nfold.errors import PlanError
 from nfold.profiling import measure_pace, profile_program, this_node
 from nfold.program import Program
@@ -38,8 +38,8 @@ class Toolbox:
         """Describe this machine."""
         return this_node(UNMEASURED)
 
-    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> float:
-        """Return the mean seconds of a chunk's forward and backward while other ranks compute too."""
+    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> Pace:
+        """Time a chunk's forward and backward while other ranks compute too."""
         return measure_pace(program, dataset, chunk_size=chunk_size, num_threads=num_threads, budget_s=PACE_S)
 
     def probe(self, transport: Transport, peer: int, *, measures: bool) -> ProbedPair | None:

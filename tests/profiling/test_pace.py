@@ -1,0 +1,44 @@
+"""How fast and how steadily a rank computes, by a clock that the test turns."""
+
+from itertools import accumulate, chain, repeat
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from nfold.core.profile import Pace
+from nfold.profiling import measure_pace
+from nfold.program import Program
+
+DATA = TensorDataset(torch.zeros(8, 4), torch.zeros(8, dtype=torch.long))
+PROGRAM = Program(
+    model=lambda: nn.Linear(4, 2),
+    loss=nn.functional.cross_entropy,
+    optimizer=lambda params: torch.optim.SGD(params, lr=0.1),
+    train_data=lambda: DATA,
+    batch_size=4,
+)
+
+
+def paced(passes_s: list[float], budget_s: float) -> Pace:
+    readings = accumulate(chain([0.0], passes_s, repeat(1000.0)))
+    return measure_pace(PROGRAM, DATA, chunk_size=2, num_threads=1, budget_s=budget_s, clock=lambda: next(readings))
+
+
+def test_passes_are_made_until_the_budget_is_spent() -> None:
+    assert paced([1.0, 1.0, 1.0, 1.0], budget_s=4.0) == Pace(mean_s=1.0, deviation_s=0.0)
+
+
+def test_one_pass_is_made_at_least_and_says_nothing_of_steadiness() -> None:
+    assert paced([7.0], budget_s=1.0) == Pace(mean_s=7.0, deviation_s=0.0)
+
+
+def test_the_spread_is_that_of_the_quartiles() -> None:
+    pace = paced([1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0], budget_s=15.0)
+    assert pace.mean_s == pytest.approx(15 / 8)
+    assert pace.deviation_s == pytest.approx((2.75 - 1.0) / 1.349)
+
+
+def test_one_interruption_is_no_unsteadiness() -> None:
+    assert paced([1.0] * 9 + [11.0], budget_s=20.0) == Pace(mean_s=2.0, deviation_s=0.0)
