@@ -1,0 +1,99 @@
+"""What a rank can do: how fast it computes, how fast bytes come and go, and what it can keep."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nfold.planning.facts import Facts
+from nfold.planning.weights import link_rates
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """One rank's share of its node."""
+
+    rank: int
+    threads: int
+    pace: float
+    """Seconds that it takes for a second's work of the node that was profiled."""
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    memory_bytes: float
+
+    @property
+    def kind(self) -> tuple[int, float, float, float, float]:
+        """What makes two ranks interchangeable."""
+        return self.threads, self.pace, self.bandwidth_bytes_per_s, self.latency_s, self.memory_bytes
+
+
+def machines_of(facts: Facts) -> tuple[Machine, ...]:
+    """Return the workers' machines, in the order of their ranks.
+
+    Raises:
+        ClusterError: ranks are on several nodes, and one of those has no link.
+    """
+    nodes = facts.nodes[: facts.workers]
+    threads = facts.threads(facts.workers)
+    rates = link_rates(facts.cluster, nodes)
+    busy = {name: sum(own for own, node in zip(threads, nodes, strict=True) if node == name) for name in nodes}
+    machines = []
+    for rank, name in enumerate(nodes):
+        node = facts.cluster.node(name)
+        channel = node.local if len(set(nodes)) == 1 or node.uplink is None else node.uplink
+        machines.append(
+            Machine(
+                rank=rank,
+                threads=threads[rank],
+                pace=node.slowdown(busy[name]) / node.slowdown(threads[rank]) / node.speed,
+                bandwidth_bytes_per_s=rates[rank],
+                latency_s=channel.latency_s,
+                memory_bytes=node.memory_bytes / nodes.count(name),
+            )
+        )
+    return tuple(machines)
+
+
+def orders(machines: tuple[Machine, ...], most: int) -> Iterator[tuple[Machine, ...]]:
+    """Yield at most so many orders of machines along a pipeline that are not the same for equal machines.
+
+    All of them where there are few; else fast ones first or last, from every one on, in pairs of fast and slow.
+    """
+    ordered = sorted(machines, key=lambda machine: (machine.pace, machine.rank))
+    if _num_orders(ordered) <= most:
+        every = _distinct(ordered)
+    else:
+        every = itertools.chain.from_iterable((each, each[::-1]) for each in _sensible(ordered))
+    seen: set[tuple[object, ...]] = set()
+    for order in every:
+        kinds = tuple(machine.kind for machine in order)
+        if kinds not in seen and len(seen) < most:
+            seen.add(kinds)
+            yield tuple(order)
+
+
+def _num_orders(machines: list[Machine]) -> int:
+    """How many orders there are when equal machines count as one: a multinomial coefficient."""
+    total, placed = 1, 0
+    for kind in dict.fromkeys(machine.kind for machine in machines):
+        for nth in range(1, sum(machine.kind == kind for machine in machines) + 1):
+            placed += 1
+            total = total * placed // nth
+    return total
+
+
+def _distinct(machines: list[Machine]) -> Iterator[list[Machine]]:
+    """Every order, equal machines in the order of their ranks."""
+    if not machines:
+        yield []
+    for kind in dict.fromkeys(machine.kind for machine in machines):
+        index = next(index for index, machine in enumerate(machines) if machine.kind == kind)
+        for rest in _distinct(machines[:index] + machines[index + 1 :]):
+            yield [machines[index], *rest]
+
+
+def _sensible(ordered: list[Machine]) -> Iterator[list[Machine]]:
+    yield ordered
+    half = (len(ordered) + 1) // 2
+    yield [each for pair in itertools.zip_longest(ordered[:half], ordered[: half - 1 : -1]) for each in pair if each]
+    for start in range(1, len(ordered)):
+        yield ordered[start:] + ordered[:start]

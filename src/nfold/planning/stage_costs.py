@@ -1,0 +1,113 @@
+"""What a stage costs on some machines: the seconds of its busiest rank or link, bytes, and whether it fits the memory.
+
+A rank computes its chunks and then waits for the ring of its replicas; meanwhile its link carries activations,
+gradients and the ring. So a stage takes max(compute + ring, everything on its link); how well stages overlap is for
+the simulator to say.
+"""
+
+import numpy as np
+
+from nfold.core.placement import chunk_sizes
+from nfold.planning.chunking import deal, share_chunks
+from nfold.planning.facts import Facts
+from nfold.planning.machines import Machine
+from nfold.planning.runs import Array, Runs, add_up, interval_sums
+from nfold.planning.stages import Stage
+
+
+class Grid:
+    """The cells of a model cut into runs and a batch cut into chunks: what every span of runs costs anywhere."""
+
+    def __init__(self, facts: Facts, runs: Runs, num_chunks: int) -> None:
+        self.num_runs, self.num_chunks = len(runs), num_chunks
+        self.chunk_size = facts.batch_size / num_chunks
+        self.spans = add_up(facts.graph, runs, facts.batch_size, num_chunks)
+        self._facts = facts
+        self._seconds: dict[int, Array] = {}
+        profile = facts.profiles[min(facts.profiles)]
+        trained = max(1, facts.graph.parameter_bytes)
+        self.base_bytes = profile.base_bytes
+        self.state_factor = 2 + profile.optimizer_bytes / trained
+        saved = profile.saved_bytes()
+        largest = max(chunk_sizes(facts.batch_size, num_chunks))
+        self.saved_bytes = largest * interval_sums([sum(saved[name] for name in run) for run in runs])
+
+    def seconds(self, threads: int) -> Array:
+        """Return the seconds of a chunk's forward and backward on a rank with so many threads, at speed 1."""
+        if threads not in self._seconds:
+            profile = self._facts.profiles[threads]
+            each = profile.operators_s(self.chunk_size)
+            computing = interval_sums([sum(sum(each[name]) for name in run) for run in self.spans.runs])
+            self._seconds[threads] = computing + self.spans.reads * profile.load_s_per_sample * self.chunk_size
+        return self._seconds[threads]
+
+    def owners(self, machines: tuple[Machine, ...], stages: tuple[Stage, ...]) -> dict[str, tuple[int, ...]]:
+        """Return the table of stages on machines: for each operator the rank of every chunk."""
+        table: dict[str, tuple[int, ...]] = {}
+        for stage in stages:
+            members = machines[stage.first : stage.last]
+            turns = deal(self.shares(members))
+            ranks = tuple(members[position].rank for position in turns)
+            table.update((name, ranks) for run in self.spans.runs[stage.start : stage.stop] for name in run)
+        return table
+
+    def shares(self, machines: tuple[Machine, ...]) -> tuple[int, ...]:
+        """Return how many chunks each of a stage's machines gets."""
+        whole = self.num_runs
+        return share_chunks(
+            self.num_chunks, tuple(float(self.seconds(each.threads)[0, whole]) * each.pace for each in machines)
+        )
+
+
+class StageCosts:
+    """Costs of stages on one order of machines."""
+
+    def __init__(self, grid: Grid, machines: tuple[Machine, ...], *, limited: bool) -> None:
+        self.grid, self.machines = grid, machines
+        self._limited = limited
+        self._known: dict[object, Array] = {}
+
+    def seconds(self, first: int, last: int) -> Array:
+        """Return what each span costs on machines [first, last); infinite where it cannot be."""
+        members = self.machines[first:last]
+        shares = self.grid.shares(members)
+        behind = len(self.machines) - first
+        in_flight = tuple(min(share, behind) for share in shares) if self._limited else ()
+        key = (tuple(machine.kind for machine in members), in_flight)
+        if key not in self._known:
+            self._known[key] = self._stage_s(members, shares, in_flight)
+        return self._known[key]
+
+    def bytes(self, first: int, last: int) -> Array:
+        """Return what each span on machines [first, last) adds to the bytes of a step."""
+        key = last - first
+        if key not in self._known:
+            self._known[key] = self.grid.spans.traffic_bytes(last - first)
+        return self._known[key]
+
+    def _stage_s(self, members: tuple[Machine, ...], shares: tuple[int, ...], in_flight: tuple[int, ...]) -> Array:
+        spans = self.grid.spans
+        cost = np.zeros_like(spans.reads)
+        slowest = min(machine.bandwidth_bytes_per_s for machine in members)
+        turns = 2 * (len(members) - 1)
+        trained = spans.first_bytes + spans.tied_bytes
+        ring_bytes = turns / len(members) * trained
+        ring_s = ring_bytes / slowest + turns * members[0].latency_s * (trained > 0)
+        for index, (machine, share) in enumerate(zip(members, shares, strict=True)):
+            part = share / self.grid.num_chunks
+            received = part * (spans.arriving_bytes + spans.awaited_bytes) + ring_bytes
+            sent = part * (spans.leaving_bytes + spans.returned_bytes) + ring_bytes
+            computing = share * machine.pace * self.grid.seconds(machine.threads)
+            moving = np.maximum(received, sent) / machine.bandwidth_bytes_per_s
+            cost = np.maximum(cost, np.maximum(computing + ring_s, moving))
+            if in_flight:
+                cost = np.where(self._needs_bytes(len(members), in_flight[index]) <= machine.memory_bytes, cost, np.inf)
+        possible = np.triu(np.ones_like(cost, dtype=bool), 1) & (min(shares) > 0)
+        return np.where(possible, cost, np.inf)
+
+    def _needs_bytes(self, replicas: int, in_flight: int) -> Array:
+        """Memory of a rank: the state of its parameters, a copy of what a ring brings, and what its chunks keep."""
+        grid, spans = self.grid, self.grid.spans
+        trained = spans.first_bytes + spans.tied_bytes
+        state = trained * (grid.state_factor + (replicas > 1)) + spans.frozen_bytes
+        return grid.base_bytes + state + in_flight * grid.saved_bytes

@@ -1,0 +1,142 @@
+"""Strategies whose placement is a row of stages: pipelines, replicated stages, and batches shared by speed."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nfold.planning.chunking import chunk_counts
+from nfold.planning.facts import Facts, Proposal
+from nfold.planning.machines import machines_of, orders
+from nfold.planning.placed import placed
+from nfold.planning.runs import Runs, join_runs
+from nfold.planning.stage_costs import Grid, StageCosts
+from nfold.planning.stages import divide, least_bottleneck_s
+
+MOST_RUNS = 96
+"""Runs between which a stage may end: a plan's time grows with their square."""
+MOST_ORDERS, BEST_ORDERS = 24, 2
+"""Orders of unequal machines along a pipeline: how many are looked at, and how many of those are proposed."""
+SLACKS = (1.0, 1.05, 1.25, 2.0)
+"""How much longer than the least bottleneck a stage may take to save bytes; what is worth it the simulator decides."""
+
+
+class Pipeline:
+    """Every worker computes some consecutive operators of all chunks, and hands on what it made."""
+
+    name = "pipeline"
+
+    def accepts(self, facts: Facts) -> str | None:
+        return unshared(facts) or uncut(facts) or _too_few_runs(facts)
+
+    def propose(self, facts: Facts) -> Iterator[Proposal]:
+        yield from _proposals(facts, runs_of(facts), most_replicas=1)
+
+
+class Hybrid:
+    """Stages of consecutive operators with one or several workers each, which share the chunks by speed.
+
+    With one stage it is data parallelism in which a node that is twice as fast gets twice the chunks.
+    """
+
+    name = "hybrid"
+
+    def accepts(self, facts: Facts) -> str | None:
+        if facts.graph.indivisible:
+            return unshared(facts) or f"the batch cannot be cut into chunks: {facts.graph.indivisible}"
+        objection = uncut(facts)
+        if objection and _is_even(facts):
+            objection = f"{objection}, and equally fast workers would share the batch as a ring does"
+            return unshared(facts) or objection
+        return unshared(facts)
+
+    def propose(self, facts: Facts) -> Iterator[Proposal]:
+        if not _is_even(facts):
+            whole = (tuple(operator.name for operator in facts.graph.operators),)
+            yield from _proposals(facts, whole, most_replicas=facts.workers)
+        if uncut(facts) is None:
+            yield from _proposals(facts, runs_of(facts), most_replicas=facts.workers - 1)
+
+
+# What cannot be done
+
+
+def unshared(facts: Facts) -> str | None:
+    """Return why workers cannot share a model among themselves, or None."""
+    if facts.servers:
+        return f"its workers need no servers: leave out --servers {facts.servers}, or use --strategy ps"
+    if facts.workers < 2:
+        return "one worker has nobody to share the model with"
+    return None
+
+
+def uncut(facts: Facts) -> str | None:
+    """Return why all operators must stay together, or None."""
+    if facts.graph.update_scope == "model":
+        return "the optimizer must see all parameters at once, so each worker must hold the whole model"
+    if len(facts.graph.operators) < 2:
+        reason = f" ({facts.graph.notes[0]})" if facts.graph.notes else ""
+        return f"the model was captured as one operator, which cannot be cut{reason}"
+    if any(len(profile.operators) < len(facts.graph.operators) for profile in facts.profiles.values()):
+        return "its operators could not be timed one by one"
+    return None
+
+
+def _too_few_runs(facts: Facts) -> str | None:
+    count = len(runs_of(facts))
+    if count >= facts.workers:
+        return None
+    fewer = f"-n {count} or fewer, or " if count > 1 else ""
+    return (
+        f"{facts.workers} workers need a stage each, and only {count} of the {len(facts.graph.operators)} operators "
+        f"take time. Use {fewer}--strategy hybrid."
+    )
+
+
+def _is_even(facts: Facts) -> bool:
+    """Whether all workers compute equally fast."""
+    return len({(machine.threads, machine.pace) for machine in machines_of(facts)}) == 1
+
+
+# What is proposed
+
+
+def runs_of(facts: Facts) -> Runs:
+    """Return the runs of operators between which a stage may end."""
+    profile = facts.profiles[facts.threads(facts.workers)[0]]
+    seconds = profile.operators_s(facts.batch_size / chunk_counts(facts)[0])
+    return join_runs(facts.graph, {name: sum(pair) for name, pair in seconds.items()}, MOST_RUNS)
+
+
+def _proposals(facts: Facts, runs: Runs, most_replicas: int) -> Iterator[Proposal]:
+    """Yield the divisions with the least bottlenecks, and those that save bytes for a little more.
+
+    Where memory allows none, the best without regard to memory is proposed, so that it can be said what it lacks.
+    """
+    seen = set()
+    for num_chunks in chunk_counts(facts):
+        for owners in _tables(facts, Grid(facts, runs, num_chunks), most_replicas):
+            key = tuple(owners.values())
+            if key not in seen:
+                seen.add(key)
+                yield placed(facts, owners)
+
+
+def _tables(facts: Facts, grid: Grid, most_replicas: int) -> Iterator[dict[str, tuple[int, ...]]]:
+    machines = machines_of(facts)
+    size = (grid.num_runs, len(machines), most_replicas)
+    for limited in (True, False):
+        found: list[tuple[float, int, StageCosts]] = []
+        for order in orders(machines, MOST_ORDERS):
+            costs = StageCosts(grid, order, limited=limited)
+            found.append((least_bottleneck_s(costs.seconds, *size), len(found), costs))
+        possible = [each for each in sorted(found, key=lambda each: each[:2]) if np.isfinite(each[0])]
+        for least_s, _, costs in possible[:BEST_ORDERS]:
+            fewest = np.inf
+            for slack in SLACKS:
+                stages = divide(costs.seconds, costs.bytes, slack * least_s, *size)
+                sent = sum(costs.bytes(each.first, each.last)[each.start, each.stop] for each in stages)
+                if sent < fewest:
+                    fewest = sent
+                    yield grid.owners(costs.machines, stages)
+        if possible:
+            return

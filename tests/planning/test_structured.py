@@ -1,0 +1,136 @@
+"""Pipelines and hybrids: what they propose on equal and unequal machines, and what they refuse."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from grids import chain, channel, facts, profile
+
+from nfold.core.cluster import Cluster, Node
+from nfold.planning.machines import machines_of, orders
+from nfold.planning.structured import Hybrid, Pipeline
+
+GRAPH = chain(1000, 300, 7, 50)
+UNCUT = chain(10, indivisible="the loss is no mean over samples")
+
+
+def uneven(graph, *speeds, **fields):
+    """A node for each speed, with links of 100 MB/s."""
+    nodes = tuple(
+        Node(
+            name=f"n{index}",
+            cores=1.0,
+            memory_bytes=1 << 40,
+            speed=speed,
+            local=channel(),
+            uplink=channel(),
+            downlink=channel(),
+        )
+        for index, speed in enumerate(speeds)
+    )
+    return facts(graph, len(speeds), cluster=Cluster(nodes=nodes), nodes=tuple(node.name for node in nodes), **fields)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "question", "reason"),
+    [
+        (Pipeline(), facts(GRAPH, 1), "one worker has nobody to share the model with"),
+        (Pipeline(), facts(GRAPH, 2, 1), "its workers need no servers: leave out --servers 1, or use --strategy ps"),
+        (Hybrid(), facts(GRAPH, 2, 1), "its workers need no servers: leave out --servers 1, or use --strategy ps"),
+        (
+            Pipeline(),
+            facts(chain(10, update_scope="model"), 2),
+            "the optimizer must see all parameters at once, so each worker must hold the whole model",
+        ),
+        (
+            Pipeline(),
+            facts(GRAPH, 9),
+            "9 workers need a stage each, and only 5 of the 5 operators take time. Use -n 5 or fewer, or "
+            "--strategy hybrid.",
+        ),
+        (
+            Hybrid(),
+            facts(chain(10, update_scope="model"), 2),
+            "the optimizer must see all parameters at once, so each worker must hold the whole model, and equally "
+            "fast workers would share the batch as a ring does",
+        ),
+        (Hybrid(), facts(UNCUT, 2), "the batch cannot be cut into chunks: the loss is no mean over samples"),
+        (Hybrid(), uneven(chain(10, update_scope="model"), 1.0, 2.0), None),
+        (Pipeline(), facts(UNCUT, 2), None),
+        (Pipeline(), facts(GRAPH, 2), None),
+        (Hybrid(), facts(GRAPH, 2), None),
+    ],
+)
+def test_what_they_refuse(strategy, question, reason):
+    assert strategy.accepts(question) == reason
+    if reason is None:
+        assert list(strategy.propose(question))
+
+
+def test_an_opaque_model_cannot_be_cut():
+    graph = replace(chain(), notes=("it branches on its data",))
+    assert Pipeline().accepts(facts(graph, 2)) == (
+        "the model was captured as one operator, which cannot be cut (it branches on its data)"
+    )
+
+
+def test_a_pipeline_gives_each_rank_one_stage_of_all_chunks():
+    for proposal in Pipeline().propose(facts(GRAPH, 3)):
+        owners = list(proposal.placement.owners.values())
+        assert all(len(set(ranks)) == 1 for ranks in owners)
+        stages = [rank for rank, _ in itertools.groupby(ranks[0] for ranks in owners)]
+        assert sorted(stages) == [0, 1, 2]
+
+
+def test_chunks_of_a_hybrid_follow_the_speeds():
+    question = uneven(chain(10, update_scope="model"), 2.0, 1.0, 1.0, chunks=8)
+    (proposal,) = Hybrid().propose(question)
+    (ranks,) = set(proposal.placement.owners.values())
+    assert [ranks.count(rank) for rank in range(3)] == [4, 2, 2]
+
+
+def test_the_slow_machine_gets_the_light_stage_wherever_it_is():
+    heavy_first = {1: profile(GRAPH)}
+    question = uneven(GRAPH, 0.25, 1.0, chunks=4, profiles=heavy_first)
+    loads = []
+    for proposal in Pipeline().propose(question):
+        ranks = [ranks[0] for ranks in proposal.placement.owners.values()]
+        loads.append(ranks.count(0))
+    assert loads[0] == 1, "one of five equal operators on a quarter of the speed"
+
+
+def test_more_equal_machines_than_runs_share_stages():
+    proposals = list(Hybrid().propose(facts(chain(1000), 4, batch_size=64)))
+    assert proposals
+    assert all(
+        set(rank for ranks in each.placement.owners.values() for rank in ranks) == {0, 1, 2, 3} for each in proposals
+    )
+
+
+def test_memory_that_allows_no_division_still_proposes_one_to_say_what_it_lacks():
+    node = Node(name="box", cores=16.0, memory_bytes=10, local=channel())
+    assert list(Pipeline().propose(facts(GRAPH, 2, cluster=Cluster(nodes=(node,)))))
+
+
+def test_orders_of_equal_machines_are_one():
+    assert len(list(orders(machines_of(facts(GRAPH, 8)), 24))) == 1
+
+
+def test_all_orders_of_two_kinds_are_looked_at_and_few_of_many():
+    assert len(list(orders(machines_of(uneven(GRAPH, 1.0, 1.0, 2.0, 2.0)), 24))) == 6
+    many = list(orders(machines_of(uneven(GRAPH, *map(float, range(1, 9)))), 10))
+    assert len(many) == 10
+    assert all(sorted(each.rank for each in order) == list(range(8)) for order in many)
+    assert [each.rank for each in many[0]] == list(range(8))[::-1]
+
+
+def test_ranks_of_one_node_share_its_cores_links_and_memory():
+    node = Node(
+        name="a", cores=1.0, memory_bytes=100, local=channel(), uplink=channel(4e6), downlink=channel(8e6), speed=0.5
+    )
+    other = replace(node, name="b", uplink=channel(3e6))
+    question = facts(GRAPH, 3, cluster=Cluster(nodes=(node, other)), nodes=("a", "a", "b"))
+    machines = machines_of(question)
+    assert [each.pace for each in machines] == [4.0, 4.0, 2.0]
+    assert [each.bandwidth_bytes_per_s for each in machines] == [2e6, 2e6, 3e6]
+    assert [each.memory_bytes for each in machines] == [50, 50, 100]
