@@ -9,6 +9,7 @@ from pathlib import Path
 from nfold.launch.local import TOKEN_VARIABLE
 from nfold.program import ProgramSource
 from nfold.runtime.channel import ChannelClosed, connect
+from nfold.runtime.compiler import leave_compiler_out
 from nfold.runtime.heartbeat import keep_beating
 from nfold.runtime.orders import Orders
 
@@ -26,6 +27,7 @@ def main() -> int:
     orders = Orders(channel, abandon=_end_at_once)
     keep_beating(channel)
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
+    leave_compiler_out()
     from nfold.runtime.worker import Worker
     from nfold.verbs.toolbox import Toolbox, wiring
 
