@@ -7,6 +7,7 @@ calls the function that returns the Program. torch is imported by the user's scr
 import contextlib
 import importlib.util
 import inspect
+import math
 import os
 import sys
 import traceback
@@ -55,6 +56,9 @@ class Program:
     test_data: "Callable[[], Dataset[Any]] | None" = None
     metrics: "Mapping[str, Callable[[Any, Any], Any]]" = field(default_factory=dict)
     """name -> (outputs, targets) -> mean over the samples that it is given."""
+    clip_norm: float | None = None
+    """Before each update the gradients of all trained parameters are scaled so that their norm, taken together, is at
+    most this, as by torch.nn.utils.clip_grad_norm_."""
     chunks: int | None = None
     """Equal cuts of a batch. None: the planner chooses, and the choice is kept for the job."""
 
@@ -68,6 +72,11 @@ class Program:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ProgramError(f"Program({name}={value!r}): it must be a whole number of at least 1")
+        if self.clip_norm is not None and not _is_positive(self.clip_norm):
+            raise ProgramError(
+                f"Program(clip_norm={self.clip_norm!r}): it must be a number above 0, the largest norm that the "
+                "gradients may have together. Leave it out to clip nothing."
+            )
         if self.chunks is not None and self.chunks > self.batch_size:
             raise ProgramError(
                 f"a batch of {self.batch_size} samples cannot be cut into {self.chunks} chunks. "
@@ -178,6 +187,10 @@ def describe(error: BaseException, script: Path | None = None) -> str:
     if not own:
         return summary
     return f"{summary} ({own[-1].filename}, line {own[-1].lineno}: {own[-1].line})"
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _is_library(filename: str) -> bool:

@@ -184,7 +184,8 @@ def graphs(draw: st.DrawFn) -> ModelGraph:
     ]
     norms = draw(st.lists(st.sampled_from(names), max_size=2, unique=True))
     statistics = tuple(Statistic(module=name, num_channels=3, num_calls=1, dtype="float32") for name in norms)
-    return model(inputs, tuple(weights), statistics, update_scope=draw(st.sampled_from(["element", "model"])))
+    scope = draw(st.sampled_from(["element", "model"]))
+    return model(inputs, tuple(weights), statistics, update_scope=scope, clips_gradients=draw(st.booleans()))
 
 
 @st.composite

@@ -44,6 +44,9 @@ class Referee:
             {name: [None] * each.num_elements for name, each in self._reductions.items()} for _ in schedule.ranks
         ]
         self.sent_elements: dict[tuple[int, str], int] = defaultdict(int)
+        self.counted: list[list[tuple[str, int]]] = [[] for _ in schedule.ranks]
+        """Elements whose squares a rank has, its own and those of others."""
+        self.knows_factor: set[int] = set()
 
     def _zeros(self) -> dict[str, Numbers]:
         return {name: [0] * each.num_elements for name, each in self._reductions.items()}
@@ -136,10 +139,14 @@ class Referee:
 
     def _play_UPDATE(self, rank: int, task: Task) -> None:
         self._lane[rank].pop(0)
+        if task.purpose == "norm":
+            self._play_norm(rank, task)
+            return
         if task.reduction in self._groups:
             rows = {(task.reduction, chunk) for chunk in range(self._schedule.num_chunks)}
             assert rows <= self._rows[rank], f"{task.name} on {rank} lacks rows"
             return
+        assert rank in self.knows_factor or not self._graph.clips_gradients
         for name, reduction in self._reductions.items():
             if task.reduction not in (name, "*"):
                 continue
@@ -149,6 +156,19 @@ class Referee:
                 updates = [(task.start, task.stop)]
             for start, stop in updates:
                 self.values[rank][name][start:stop] = self.gradients[rank][name][start:stop]
+
+    def _play_norm(self, rank: int, task: Task) -> None:
+        """Every element is counted once, when it is summed; the factor follows from all of them."""
+        if task.buffer == "squares":
+            total = self.exact_sum(self._reductions[task.reduction])
+            assert self.gradients[rank][task.reduction][task.start : task.stop] == total[task.start : task.stop]
+            self.counted[rank] += [(task.reduction, index) for index in range(task.start, task.stop)]
+            return
+        every = [(name, index) for name, each in self._reductions.items() for index in range(each.num_elements)]
+        assert sorted(self.counted[rank]) == sorted(every)
+        on_the_wire = [send.buffer for send, _ in self._wire.values()]
+        assert not any(buffer.startswith("gradient/") for buffer in on_the_wire), "no gradient travels any more"
+        self.knows_factor.add(rank)
 
     def _updates(self, rank: int, reduction: Reduction) -> list[tuple[int, int]]:
         if reduction.route == "server":
@@ -174,6 +194,11 @@ class Referee:
         if kind == "statistics":
             assert (task.buffer, task.chunk) in self._rows[rank]
             return None
+        if kind == "squares":
+            return list(self.counted[rank])
+        if kind == "factor":
+            assert rank in self.knows_factor
+            return None
         return list((self.values if kind == "value" else self.gradients)[rank][name][task.start : task.stop])
 
     def _play_RECV(self, rank: int, task: Task) -> None:
@@ -186,6 +211,11 @@ class Referee:
             self._has[rank].add(("gradient", name, task.chunk, task.peer))
         elif kind == "statistics":
             self._rows[rank].add((task.buffer, task.chunk))
+        elif kind == "squares":
+            assert isinstance(data, list)
+            self.counted[rank] += data
+        elif kind == "factor":
+            self.knows_factor.add(rank)
         else:
             assert isinstance(data, list)
             if task.onto >= 0:

@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from nfold.capture.building import build_model
-from nfold.capture.capture import capture
+from nfold.capture.capture import capture_program
 from nfold.capture.random import LOCK
-from nfold.capture.samples import sample_batches
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction
@@ -29,11 +28,7 @@ CPU = torch.device("cpu")
 
 def graph_of(program: Program) -> ModelGraph:
     """Capture a program with the gate."""
-    model = build_model(program, CPU)
-    example = sample_batches(program.train_data())
-    return capture(
-        model, program.loss, example, optimizer=program.optimizer, rebuild=lambda: build_model(program, CPU)
-    ).graph
+    return capture_program(build_model(program, CPU), program, program.train_data()).graph
 
 
 def profile_of(graph: ModelGraph) -> Profile:
@@ -213,3 +208,5 @@ def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
         a, b = tensor.double(), other[name].double()
         worst = max(worst, float((a - b).norm() / (b.norm() + 1e-30)))
     return worst
+        if program.clip_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), program.clip_norm)

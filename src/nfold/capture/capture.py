@@ -79,9 +79,11 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
     """
     device = next(check_model(model).parameters()).device
     example = sample_batches(dataset, device)
-    return capture(
+    captured = capture(
         model, program.loss, example, optimizer=program.optimizer, rebuild=lambda: build_model(program, device)
     )
+    graph = replace(captured.graph, clips_gradients=program.clip_norm is not None)
+    return Captured(graph, captured.layout, captured.model)
 
 
 def recapture(

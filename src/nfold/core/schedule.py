@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 TaskKind = Literal["LOAD", "F", "B", "SEND", "RECV", "UPDATE"]
-Purpose = Literal["", "activation", "gradient", "reduce", "gather", "push", "pull", "statistics"]
+Purpose = Literal["", "activation", "gradient", "reduce", "gather", "push", "pull", "statistics", "norm"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class Task:
     purpose: Purpose = ""
     buffer: str = ""
     """Where the bytes lie: `gradient/BUCKET`, `value/BUCKET`, `statistics/K`, `activation/TENSOR`,
-    `activation-gradient/TENSOR`."""
+    `activation-gradient/TENSOR`; of a norm `squares`, one for each rank, and `factor`."""
     start: int = 0
     stop: int = 0
     """Elements of the buffer, of an UPDATE those of its bucket; both 0 for an activation, whose size follows from its

@@ -30,7 +30,12 @@ class AsynchronousParameterServer:
     name = "ps-async"
 
     def accepts(self, facts: Facts) -> str | None:
-        return serving_objection(facts) or data_parallel_objection(facts) or _too_many_servers(facts)
+        return (
+            _clipping_objection(facts)
+            or serving_objection(facts)
+            or data_parallel_objection(facts)
+            or _too_many_servers(facts)
+        )
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         yield _served(facts, Asynchrony(bound=None, staleness_aware=facts.staleness_aware))
@@ -42,7 +47,12 @@ class StaleSynchronous:
     name = "ssp"
 
     def accepts(self, facts: Facts) -> str | None:
-        return serving_objection(facts) or data_parallel_objection(facts) or _too_many_servers(facts)
+        return (
+            _clipping_objection(facts)
+            or serving_objection(facts)
+            or data_parallel_objection(facts)
+            or _too_many_servers(facts)
+        )
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         bound = DEFAULT_BOUND if facts.staleness is None else facts.staleness
@@ -155,6 +165,15 @@ def _shared(facts: Facts) -> tuple[Reduction, ...]:
     return tuple(
         replace(bucket, shares=cut_shares(bucket, weights, borders=bounds(bucket, facts.graph) if whole else ()))
         for bucket in buckets
+    )
+
+
+def _clipping_objection(facts: Facts) -> str | None:
+    if not facts.graph.clips_gradients:
+        return None
+    return (
+        "the program clips gradients by their norm over all parameters (clip_norm), and no server knows it before all "
+        "workers' gradients are there. Use a synchronous strategy, such as ps"
     )
 
 

@@ -51,8 +51,8 @@ def _rank_seconds(
 
 def _update_s(task: Task, trained: int, whole_s: float) -> float:
     """Seconds of one UPDATE: its share of the elements, and what calling an optimizer costs at least."""
-    if task.reduction.startswith("statistics"):
-        return 0.0
+    if task.reduction.startswith("statistics") or task.purpose == "norm":
+        return 0.0  # the profile counts clipping as a part of the update
     if task.reduction == ALL_REDUCTIONS:
         return whole_s
     call_s = min(whole_s, OPTIMIZER_CALL_S)

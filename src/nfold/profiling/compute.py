@@ -1,5 +1,6 @@
 """Times a captured program: as a whole, operator by operator, its update, and reading its data."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,12 +45,12 @@ def time_operators(bench: Bench, whole: tuple[ChunkTiming, ...], budget_s: float
     )
 
 
-def time_update(meter: Meter, optimizer: torch.optim.Optimizer, budget_s: float) -> Timing:
-    """Time an optimizer's step. Its parameters must have gradients."""
+def time_update(meter: Meter, update: Callable[[], object], budget_s: float) -> Timing:
+    """Time an update of all parameters. They must have gradients."""
 
     def measure() -> Pair:
         begin_s = meter.now()
-        optimizer.step()
+        update()
         return meter.now() - begin_s, 0.0
 
     return timing([seconds for seconds, _ in meter.repeat(measure, budget_s)])

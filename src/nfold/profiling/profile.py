@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 from nfold.capture import Captured, capture_program, sample_batches
 from nfold.capture.building import build_model
@@ -89,12 +90,18 @@ def _measure(
     operators = time_operators(bench, whole, budget_s * _SHARES["operators"])
     trained = [parameter for parameter in bench.model.parameters() if parameter.grad is not None]
     optimizer = program.optimizer(trained)
+
+    def update() -> None:
+        if program.clip_norm is not None:
+            nn.utils.clip_grad_norm_(trained, program.clip_norm)
+        optimizer.step()
+
     return Profile(
         device_kind=_device_kind(meter.device),
         num_threads=torch.get_num_threads(),
         operators=operators,
         whole=whole,
-        update=time_update(meter, optimizer, budget_s * _SHARES["update"]),
+        update=time_update(meter, update, budget_s * _SHARES["update"]),
         load_s_per_sample=time_loading(meter, dataset, budget_s * _SHARES["load"]),
         parameter_bytes=sum(parameter.nbytes for parameter in bench.model.parameters()),
         optimizer_bytes=optimizer_bytes(optimizer),

@@ -86,6 +86,12 @@ class Buffers:
             flat = torch.zeros(num_chunks * group.num_elements, dtype=DTYPES[group.dtype], device=device)
             self._regions[group.name] = [_Region(flat, 0)]
 
+    def allocate(self, buffer: str, num_elements: int) -> torch.Tensor:
+        """Add a buffer of numbers in host memory, all zero, that messages can name."""
+        flat = torch.zeros(num_elements, dtype=torch.float64)
+        self._regions[buffer] = [_Region(flat, 0)]
+        return flat
+
     def flat(self, buffer: str, start: int, stop: int) -> torch.Tensor:
         """Return elements of a buffer."""
         regions = self._regions[buffer]

@@ -26,6 +26,7 @@ from nfold.program import Program
 from nfold.runtime.buffers import Buffers, as_bytes
 from nfold.runtime.chunk_statistics import ChunkStatistics
 from nfold.runtime.data import ChunkLoader, Sampler
+from nfold.runtime.clipping import Clipping
 from nfold.runtime.engine import Emit
 from nfold.runtime.signals import GradientSignals
 from nfold.runtime.updates import UpdateKey, Updater
@@ -77,12 +78,13 @@ class Cells:
         buffers: Buffers,
         updaters: dict[UpdateKey, Updater],
         sampler: Sampler,
+        clipping: Clipping | None,
         loader: ChunkLoader,
         recorder: StatisticsRecorder | None,
         device: torch.device,
     ) -> None:
         self._program, self._model, self._captured, self._graph = program, model, captured, graph
-        self._schedule, self._buffers, self._updaters = schedule, buffers, updaters
+        self._schedule, self._buffers, self._updaters, self._clipping = schedule, buffers, updaters, clipping
         self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
         self._random = CellRandom(program.seed)
@@ -104,6 +106,8 @@ class Cells:
         self._loader.begin(step)
         self._buffers.zero_gradients()
         for parameter in self._unheld:
+        if self._clipping is not None:
+            self._clipping.begin()
             parameter.grad = None
 
     @property
@@ -121,6 +125,9 @@ class Cells:
         elif task.kind == "B":
             self._backward(task, emit)
         elif task.reduction in self._groups:
+        elif task.purpose == "norm":
+            assert self._clipping is not None
+            self._clipping.perform(task)
             assert self._statistics is not None
             self._statistics.fold(self._groups[task.reduction], self._step.sizes)
         elif updater := self._updaters.get((task.reduction, task.start)):
@@ -229,6 +236,8 @@ class Cells:
     def _update(self, updater: Updater) -> None:
         """Step. An optimizer that draws does so for all weights at once, the same on every rank."""
         if self._graph.update_scope == "model":
+        if self._clipping is not None:
+            updater.scale(self._clipping.factor)
             with LOCK:
                 self._random.enter(self._step.index, _NO_CHUNK)
                 self._random.seed_everything(0)

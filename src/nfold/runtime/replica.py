@@ -24,6 +24,7 @@ from nfold.program import Program
 from nfold.runtime.buffers import Buffers
 from nfold.runtime.cells import Cells
 from nfold.runtime.checked_loss import with_checked_loss
+from nfold.runtime.clipping import Clipping
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine, Played
 from nfold.runtime.state import Checkpoint, contribution, join
@@ -98,6 +99,7 @@ class Replica:
         parameters = dict(self.model.named_parameters())
         self._buffers = Buffers(rank, plan.reductions, self._groups, plan.chunks, parameters, device)
         self._updaters = self._build_updaters(parameters, checkpoint)
+        self._clipping = self._build_clipping(parameters)
         self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
         self._loader = self._build_loader(own, dataset, last_step)
         self._cells = self._build_cells(own, traced(self.program, self.model, graph, dataset, own, device))
@@ -119,6 +121,18 @@ class Replica:
                 updater.restore(checkpoint.optimizer, {name: each.shape for name, each in parameters.items()})
         return updaters
 
+    def _build_clipping(self, parameters: dict[str, nn.Parameter]) -> Clipping | None:
+        limit = self.program.clip_norm
+        if (limit is not None) != self._graph.clips_gradients:
+            raise ProgramError(
+                f"Program(clip_norm={limit}) is not what this run was planned with, which "
+                f"{'clips' if self._graph.clips_gradients else 'does not clip'}. Put it back, or begin a new run."
+            )
+        if limit is None:
+            return None
+        plan = self.plan
+        return Clipping(limit, self.rank, plan.world_size, plan.reductions, self._buffers, parameters)
+
     def _build_loader(self, own: RankSchedule, dataset: Any, last_step: int) -> ChunkLoader:
         chunks = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
         return ChunkLoader(dataset, self.sampler, chunks, last_step, self.program.seed)
@@ -136,6 +150,7 @@ class Replica:
             groups=self._groups,
             buffers=self._buffers,
             updaters=self._updaters,
+            clipping=self._clipping,
             sampler=self.sampler,
             loader=self._loader,
             recorder=recorder,

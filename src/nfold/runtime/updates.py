@@ -49,8 +49,15 @@ class Updater:
     """One optimizer over the pieces that one UPDATE task changes."""
 
     def __init__(self, program: Program, held: list[_Held], extra: list[nn.Parameter]) -> None:
-        self._held = held
-        self._optimizer = program.optimizer([*(each.tensor for each in held), *extra])
+        self._held, self._tensors = held, [*(each.tensor for each in held), *extra]
+        self._optimizer = program.optimizer(self._tensors)
+
+    def scale(self, factor: float) -> None:
+        """Multiply the gradients."""
+        if factor != 1.0:
+            for tensor in self._tensors:
+                if tensor.grad is not None:
+                    tensor.grad.mul_(factor)
 
     def step(self, rate: float = 1.0) -> None:
         """Apply the gradients with the learning rate times `rate`.

@@ -267,6 +267,7 @@ class AsynchronousReplica:
             groups=self._groups,
             buffers=self._buffers,
             updaters={},
+            clipping=None,
             sampler=self.sampler,
             loader=loader,
             recorder=StatisticsRecorder(self.model, modules) if modules else None,
