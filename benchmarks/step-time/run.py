@@ -1,0 +1,189 @@
+"""Step time of `auto` and every strategy against PyTorch's own data parallelism and pipelining, in the same emulated box.
+
+For each network, number of nodes and speed of links: DistributedDataParallel over Gloo, the same with its bf16 hook,
+torch.distributed.pipelining with the most even split of its blocks, and nfold under several strategies; all with the
+same batch. Cells are added to result.json one by one. Needs root, `ip` and `tc`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from nfold.verbs.trials import Trial, Tried, try_plans
+
+HERE = Path(__file__).parent
+PROGRAMS = HERE.parent / "programs"
+sys.path[:0] = [str(HERE.parent), str(PROGRAMS)]
+from environment import write  # noqa: E402  a script's siblings are found only after this
+from nets32 import BATCH_SIZES, NETS  # noqa: E402
+
+STRATEGIES = ("auto", "ring", "ps", "weighted", "pipeline", "hybrid", "hypergraph")
+CORES = 2.0
+"""Of all nodes together: what this machine really has."""
+UNEVEN = (2.0, 1.0, 0.5, 0.5)
+"""Speeds of `--uneven` nodes, relative to each other."""
+TRIAL_S = 25.0
+FEWEST_STEPS, MOST_STEPS = 6, 25
+PEER_STEPS = 4
+PEER_LIMIT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A network on a cluster."""
+
+    net: str
+    cores: tuple[float, ...]
+    link_mbit: int
+
+    @property
+    def cluster(self) -> str:
+        """Its cluster file."""
+        return "\n".join(
+            f'[[node]]\nname = "n{index}"\ncores = {cores}\nmemory = "3 GiB"\nuplink = "{self.link_mbit} Mbit/s"\n'
+            for index, cores in enumerate(self.cores)
+        )
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """How its row says which it is."""
+        return {"net": self.net, "nodes": len(self.cores), "cores": list(self.cores), "link_mbit": self.link_mbit}
+
+
+def cells(nets: list[str], nodes: list[int], links: list[int], *, uneven: bool) -> Iterator[Cell]:
+    """All combinations; uneven nodes are four."""
+    for net in nets:
+        for link_mbit in links:
+            if uneven:
+                yield Cell(net, tuple(CORES * speed / sum(UNEVEN) for speed in UNEVEN), link_mbit)
+            else:
+                for count in nodes:
+                    yield Cell(net, (CORES / count,) * count, link_mbit)
+
+
+def most_even_split(net: str, stages: int) -> str:
+    """Return the split between blocks whose slowest stage is fastest, from the time of each block: all splits tried."""
+    torch.set_num_threads(1)
+    blocks, values = list(NETS[net]()), torch.randn(BATCH_SIZES[net] // 4, 1, 32, 32)
+    seconds = []
+    for block in blocks:
+        values = values.detach().requires_grad_()
+        times = []
+        for _ in range(5):
+            began_s = time.perf_counter()
+            made = block(values)
+            made.sum().backward()
+            times.append(time.perf_counter() - began_s)
+        seconds.append(median(times))
+        values = made
+    best = min(
+        combinations(range(1, len(blocks)), stages - 1),
+        key=lambda split: max(
+            sum(seconds[begin:end]) for begin, end in zip((0, *split), (*split, len(blocks)), strict=True)
+        ),
+    )
+    return ",".join(map(str, best))
+
+
+def peer(cluster: Path, *command: str) -> float | None:
+    """Run a script of torch.distributed on every node and return what rank 0 printed last; None if it failed."""
+    nfold = Path(sys.executable).with_name("nfold")
+    done = subprocess.run(
+        [nfold, "emulate", str(cluster), "--", sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=PEER_LIMIT_S,
+        check=False,
+    )
+    last = [line.split()[-1] for line in done.stdout.splitlines() if line.split()]
+    if done.returncode or not last:
+        print(done.stderr[-600:], file=sys.stderr)
+        return None
+    return float(last[-1])
+
+
+def measure(cell: Cell, strategies: list[str]) -> dict[str, Any]:
+    """Run peers and strategies one after another on the same cluster."""
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Path(folder) / "cluster.toml"
+        cluster.write_text(cell.cluster)
+        steps = ("--steps", str(PEER_STEPS))
+        split = most_even_split(cell.net, len(cell.cores))
+        peers = {
+            "ddp": peer(cluster, str(HERE / "ddp.py"), cell.net, *steps),
+            "ddp bf16": peer(cluster, str(HERE / "ddp.py"), cell.net, "--bf16", *steps),
+            "pipelining": peer(cluster, str(HERE / "pipelining.py"), cell.net, "--split", split, *steps),
+        }
+        print("  ", cell.net, peers, "split", split, flush=True)
+        ours = try_ours(cell, cluster, strategies, peers["ddp"])
+    row = {**cell.key, "peers_s": peers, "split": split, "ours": ours}
+    best = ours.get("auto", {}).get("measured_step_s")
+    if best and peers["ddp"]:
+        row["times_ddp"] = peers["ddp"] / best
+    return row
+
+
+def try_ours(cell: Cell, cluster: Path, strategies: list[str], ddp_s: float | None) -> dict[str, dict[str, Any]]:
+    """Try every strategy with ranks that start once."""
+    ours: dict[str, dict[str, Any]] = {}
+
+    def tell(tried: Tried) -> None:
+        ours[tried.trial.strategy] = found = figures(tried)
+        print("     ", tried.trial.strategy, found, flush=True)
+
+    limit = max(FEWEST_STEPS, min(MOST_STEPS, round(TRIAL_S / (ddp_s or 1.0))))
+    trials = [Trial(strategy=name, workers=len(cell.cores), steps=limit) for name in strategies]
+    try_plans(f"{PROGRAMS / 'nets32.py'}:program_{cell.net}", trials, on_tried=tell, emulate=cluster)
+    return ours
+
+
+def figures(tried: Tried) -> dict[str, Any]:
+    """What a trial came to."""
+    report, plan = tried.report, tried.plan
+    if report is None or plan is None:
+        return {"refused": tried.refused}
+    return {
+        "measured_step_s": report.step_s.p50,
+        "predicted_step_s": report.predicted.step_s,
+        "strategy": plan.strategy,
+        "chunks": plan.chunks,
+        "sent_bytes_per_step": report.sent_bytes_per_step,
+        "bytes_equal": report.sent_bytes_per_step == report.predicted.sent_bytes_per_step,
+        "compute_s": report.time.compute_s,
+        "peak_rss_bytes": report.peak_rss_bytes,
+        "predicted_peak_bytes": max(plan.predicted.peak_memory_bytes),
+    }
+
+
+def main() -> None:
+    """Measure, print and write result.json after every cell."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--nets", default=",".join(NETS))
+    options.add_argument("--nodes", default="4,8")
+    options.add_argument("--links", default="50,100,1000", help="Mbit/s")
+    options.add_argument("--strategies", default=",".join(STRATEGIES))
+    options.add_argument("--uneven", action="store_true", help="four nodes of speed 2 : 1 : 0.5 : 0.5")
+    chosen = options.parse_args()
+    path = HERE / "result.json"
+    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
+    nodes, links = (list(map(int, text.split(","))) for text in (chosen.nodes, chosen.links))
+    for cell in cells(chosen.nets.split(","), nodes, links, uneven=chosen.uneven):
+        found = measure(cell, chosen.strategies.split(","))
+        rows = [row for row in rows if any(row[key] != value for key, value in cell.key.items())] + [found]
+        print(cell.key, found.get("times_ddp"), flush=True)
+        write({"rows": rows}, __file__)
+
+
+if __name__ == "__main__":
+    main()
