@@ -1,4 +1,4 @@
-"""Step time of `auto` and every strategy against PyTorch's own data parallelism and pipelining, in the same emulated box.
+"""Step time of `auto` and every strategy against PyTorch data parallelism and pipelining, in the same emulated box.
 
 For each network, number of nodes and speed of links: DistributedDataParallel over Gloo, the same with its bf16 hook,
 torch.distributed.pipelining with the most even split of its blocks, and nfold under several strategies; all with the
