@@ -35,7 +35,8 @@ def program(**changes: Any) -> Program:
 
 
 def profiled(**changes: Any) -> tuple[ModelGraph, Profile]:
-    return profile_program(program(**changes), chunk_sizes=(8, 2), num_threads=1, budget_s=0.2)
+    graph, profiles = profile_program(program(**changes), chunk_sizes=(8, 2), thread_counts=(1,), budget_s=0.2)
+    return graph, profiles[1]
 
 
 def test_a_profile_is_complete_and_round_trips() -> None:
@@ -85,6 +86,22 @@ def test_it_leaves_no_trace() -> None:
     assert all(torch.equal(image, DATA[index][0]) for index, (image, _) in enumerate(data))
 
 
+def test_each_number_of_threads_is_measured_on_the_first_weights() -> None:
+    built: list[nn.Module] = []
+
+    def remembered() -> nn.Module:
+        built.append(small_cnn())
+        return built[-1]
+
+    graph, profiles = profile_program(program(model=remembered), chunk_sizes=(8,), thread_counts=(2, 1), budget_s=0.2)
+    assert {count: profile.num_threads for count, profile in profiles.items()} == {2: 2, 1: 1}
+    for profile in profiles.values():
+        assert [found.operator for found in profile.operators] == [operator.name for operator in graph.operators]
+        assert all(_positive(timing) for timing in profile.whole)
+    moved = [model for model in built if model[0].weight.grad is not None]
+    assert len(moved) == 2, "the second was not measured on weights that the first had changed"
+
+
 def test_an_opaque_model_is_one_operator() -> None:
     class Branching(nn.Module):
         def __init__(self) -> None:
@@ -103,9 +120,10 @@ def test_an_opaque_model_is_one_operator() -> None:
 
 def test_a_slow_program_is_measured_once_and_at_few_sizes() -> None:
     ticks = itertools.count(0.0, 10.0)
-    _, profile = profile_program(
-        program(), chunk_sizes=(2, 4, 8), num_threads=1, budget_s=0.1, clock=lambda: next(ticks)
+    _, profiles = profile_program(
+        program(), chunk_sizes=(2, 4, 8), thread_counts=(1,), budget_s=0.1, clock=lambda: next(ticks)
     )
+    profile = profiles[1]
     assert [timing.forward.repeats for timing in profile.whole] == [1, 1, 1]
     assert [[timing.chunk_size for timing in found.timings] for found in profile.operators] == [[2]] * 5
 

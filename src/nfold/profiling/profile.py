@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,18 +29,18 @@ def profile_program(
     program: Program,
     *,
     chunk_sizes: tuple[int, ...],
-    num_threads: int,
+    thread_counts: Sequence[int],
     budget_s: float = 2.0,
     clock: Clock = time.perf_counter,
     device: torch.device | None = None,
-) -> tuple[ModelGraph, Profile]:
+) -> tuple[ModelGraph, dict[int, Profile]]:
     """Capture a program and measure it. It leaves no trace: build the model to train afterwards.
 
     Args:
         program: the user's.
         chunk_sizes: to measure at.
-        num_threads: of one rank.
-        budget_s: for the measurements; each thing is measured at least once, however slow it is.
+        thread_counts: of one rank, at least one; there is a profile for each.
+        budget_s: for each profile's measurements; each thing is measured at least once, however slow it is.
         clock: gives seconds.
         device: where to compute; the CPU if not given.
 
@@ -48,13 +48,19 @@ def profile_program(
         ProgramError: (also a ValueError) the program fails by itself.
     """
     device = device or torch.device("cpu")
-    with undisturbed(num_threads):
+    sizes = tuple(sorted(set(chunk_sizes)))
+    with undisturbed(thread_counts[0]):
         base_bytes = resident_bytes()
         dataset = build_dataset(program)
         captured = capture_program(build_model(program, device), program, dataset)
         meter = Meter(clock=clock, device=device)
-        profile = _measure(program, captured, dataset, meter, tuple(sorted(set(chunk_sizes))), budget_s, base_bytes)
-    return captured.graph, profile
+        profiles: dict[int, Profile] = {}
+        for count in thread_counts:
+            torch.set_num_threads(count)
+            if profiles:  # measuring has changed the weights
+                captured = Captured(captured.graph, captured.layout, build_model(program, device))
+            profiles[count] = _measure(program, captured, dataset, meter, sizes, budget_s, base_bytes)
+    return captured.graph, profiles
 
 
 def build_dataset(program: Program) -> Any:

@@ -1,5 +1,6 @@
 """What a rank needs from layers that the runtime does not know; `verbs` joins them."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from nfold.core.cluster import Node
@@ -25,8 +26,10 @@ class Wiring(Protocol):
 class Tools(Protocol):
     """What a rank needs from layers that the runtime does not know."""
 
-    def profile(self, program: Program, chunk_sizes: tuple[int, ...], num_threads: int) -> tuple[ModelGraph, Profile]:
-        """Capture and time the program on this machine."""
+    def profile(
+        self, program: Program, chunk_sizes: tuple[int, ...], thread_counts: Sequence[int]
+    ) -> tuple[ModelGraph, dict[int, Profile]]:
+        """Capture the program, and time it on this machine with each number of threads."""
         ...
 
     def node(self) -> Node:

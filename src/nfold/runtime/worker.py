@@ -160,15 +160,17 @@ class Worker:
         )
 
     def _do_profile(self, order: Message) -> None:
-        profiles, graph = {}, None
-        for threads in order["threads"]:
-            graph, profile = self._tools.profile(self._the_program, tuple(order["chunk_sizes"]), threads)
-            profiles[threads] = codec.encode(profile)
+        graph, profiles = self._tools.profile(self._the_program, tuple(order["chunk_sizes"]), order["threads"])
         if self._owns_process:
             torch.set_num_threads(order["own_threads"])
-        assert graph is not None
-        node = codec.encode(self._tools.node())
-        self._channel.send({"is": "profiled", "graph": codec.encode(graph), "profiles": profiles, "node": node})
+        self._channel.send(
+            {
+                "is": "profiled",
+                "graph": codec.encode(graph),
+                "profiles": {count: codec.encode(profile) for count, profile in profiles.items()},
+                "node": codec.encode(self._tools.node()),
+            }
+        )
 
     def _do_listen(self) -> None:
         self._channel.send({"is": "listening", "address": self._wiring.listen()})

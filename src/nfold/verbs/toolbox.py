@@ -30,9 +30,11 @@ UNMEASURED = Channel(latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared
 class Toolbox:
     """Profiles, describes and probes."""
 
-    def profile(self, program: Program, chunk_sizes: tuple[int, ...], num_threads: int) -> tuple[ModelGraph, Profile]:
-        """Capture and time the program on this machine."""
-        return profile_program(program, chunk_sizes=chunk_sizes, num_threads=num_threads, budget_s=PROFILE_S)
+    def profile(
+        self, program: Program, chunk_sizes: tuple[int, ...], thread_counts: Sequence[int]
+    ) -> tuple[ModelGraph, dict[int, Profile]]:
+        """Capture the program, and time it on this machine with each number of threads."""
+        return profile_program(program, chunk_sizes=chunk_sizes, thread_counts=thread_counts, budget_s=PROFILE_S)
 
     def node(self) -> Node:
         """Describe this machine."""
