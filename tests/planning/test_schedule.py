@@ -149,9 +149,10 @@ def test_messages_are_no_longer_than_a_piece(grid):
 
 @MANY_CASES
 @given(grids(), st.integers(0, 1 << 16), st.integers(1, 4))
-def test_every_rank_ends_with_the_exact_sums_whatever_the_order(grid, seed, max_chunks):
-    reductions = grid[2]
-    referee = Referee(*grid, compiled(*grid, max_chunks=max_chunks), seed)
+def test_every_rank_ends_with_the_exact_sums_whatever_the_order(grid, seed, window):
+    _, placement, reductions = grid
+    windows = dict.fromkeys(range(placement.world_size), window)
+    referee = Referee(*grid, compiled(*grid, windows=windows), seed)
     referee.play()
     for reduction in reductions:
         expected = referee.exact_sum(reduction)

@@ -1,9 +1,10 @@
 """Puts each rank's compute tasks into one order, fixed before the run.
 
 A list schedule in virtual time: a free rank takes ready backward work before new forward work, older chunks first, and
-starts forwards only for the k oldest chunks that it has not finished, its window, so that kept activations are bounded.
-The oldest chunk is always admitted everywhere, so the order cannot deadlock. Fixed orders make sums, and so runs,
-repeatable. With a window of p - s chunks on stage s of p this is 1F1B (PipeDream, Narayanan et al. 2019, section 3.2):
+begins a chunk only while it has begun fewer than k that are not finished, its window, so that kept activations are
+bounded. Its oldest unfinished chunk it may always begin, so the order cannot deadlock (and k + 1 chunks may be begun).
+Fixed orders make sums, and so runs, repeatable. With a window of p - s chunks on stage s of p this is 1F1B (PipeDream,
+Narayanan et al. 2019, section 3.2):
 
     0F0 0F1 0F2 0B0 0F3 0B1 ..         stage, forward or backward, chunk
         1F0 1F1 1B0 1F2 1B1 ..
@@ -76,12 +77,21 @@ def _at_once(_cell: Cell, _rank: int, now_s: float) -> float:
     return now_s
 
 
+_Entry = tuple[bool, int, int, Cell]
+"""Smallest first: backward before forward, older chunks first, and the order of segments within a chunk."""
+
+
 @dataclass(slots=True)
 class _Rank:
     """What one rank may do next."""
 
     window: int
-    ready: list[tuple[bool, int, int, Cell]] = field(default_factory=list)
+    ready: list[_Entry] = field(default_factory=list)
+    """Cells of chunks that are begun."""
+    fresh: list[_Entry] = field(default_factory=list)
+    """Ready cells of chunks that are not."""
+    begun: set[int] = field(default_factory=set)
+    """Chunks of which a cell has been computed and another is left."""
     left: Counter[int] = field(default_factory=Counter)
     """Cells left of each chunk."""
     unfinished: list[int] = field(default_factory=list)
@@ -90,19 +100,25 @@ class _Rank:
     is_busy: bool = False
 
     def push(self, cell: Cell) -> None:
-        """Note a cell that waits for nothing more: backward before forward, older chunks first."""
+        """Note a cell that waits for nothing more."""
         position = -cell.segment if cell.backward else cell.segment
-        heapq.heappush(self.ready, (not cell.backward, cell.chunk, position, cell))
+        heap = self.ready if cell.chunk in self.begun else self.fresh
+        heapq.heappush(heap, (not cell.backward, cell.chunk, position, cell))
 
     def take(self) -> Cell | None:
-        """Take the best ready cell, if its chunk is admitted: if it is not, those behind it are newer forwards."""
-        if not self.ready:
-            return None
-        forward, chunk, _, cell = self.ready[0]
-        if forward and chunk not in self.unfinished[: self.window]:
-            return None
-        heapq.heappop(self.ready)
+        """Take the best ready cell; one that begins a chunk only if there is room for it, or no older chunk."""
+        if not (self.fresh and self._admits(self.fresh[0][1])):
+            return heapq.heappop(self.ready)[3] if self.ready else None
+        if self.ready and self.ready[0] < self.fresh[0]:
+            return heapq.heappop(self.ready)[3]
+        cell = heapq.heappop(self.fresh)[3]
+        self.begun.add(cell.chunk)
+        while self.fresh and self.fresh[0][1] == cell.chunk:
+            heapq.heappush(self.ready, heapq.heappop(self.fresh))
         return cell
+
+    def _admits(self, chunk: int) -> bool:
+        return len(self.begun) < self.window or chunk == self.unfinished[0]
 
     def end(self, cell: Cell) -> None:
         """Note that a cell is done."""
@@ -111,6 +127,7 @@ class _Rank:
         self.left[cell.chunk] -= 1
         if not self.left[cell.chunk]:
             del self.unfinished[bisect_left(self.unfinished, cell.chunk)]
+            self.begun.discard(cell.chunk)
 
 
 class _Game:

@@ -108,12 +108,18 @@ def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
         chunks[rank].append(sizes[chunk])
     alone = proposal.placement.world_size == 1
     profiles = [facts.profiles[fair_threads(node.cores, 1, facts.profiles)] for node in facts.cluster.nodes]
-    ranks = tuple(
+    ranks = [
         _rank(node, own, profile, alone)
         for node, own, profile in zip(facts.cluster.nodes, chunks, profiles, strict=True)
-    )
+    ]
+    last_s = [
+        profile.whole_s(own[-1])[1] / node.speed if own and own[-1] else 0.0
+        for node, own, profile in zip(facts.cluster.nodes, chunks, profiles, strict=True)
+    ]
+    ends_s = [(rank.compute_s, backward_s) for rank, backward_s in zip(ranks, last_s, strict=True)]
     rows = sum(group.num_elements * group.item_bytes for group in statistics_groups(facts.graph, proposal.placement))
-    return coarse_step_s(ranks, tuple(_buckets(facts, proposal.reductions, profiles[0], max(sizes))), rows)
+    buckets = _buckets(facts, proposal.reductions, profiles[0], max(sizes), ends_s)
+    return coarse_step_s(tuple(ranks), tuple(buckets), rows)
 
 
 def _rank(node: Node, samples: Sequence[int], profile: Profile, alone: bool) -> CoarseRank:
@@ -121,7 +127,7 @@ def _rank(node: Node, samples: Sequence[int], profile: Profile, alone: bool) -> 
     uplink, downlink = links
     if uplink is None or downlink is None:
         raise ClusterError(f"node {node.name} has no uplink or no downlink, so nothing can be said of more nodes")
-    now_s, backward_s = 0.0, 0.0
+    now_s = 0.0
     forwards: list[float] = []
     for size in samples:
         forward_s, backward_s = (seconds / node.speed for seconds in profile.whole_s(size)) if size else (0.0, 0.0)
@@ -131,7 +137,6 @@ def _rank(node: Node, samples: Sequence[int], profile: Profile, alone: bool) -> 
     return CoarseRank(
         forwards_s=tuple(forwards),
         compute_s=now_s,
-        backward_s=backward_s,
         cores=node.cores,
         speed=node.speed,
         uplink=uplink,
@@ -140,17 +145,23 @@ def _rank(node: Node, samples: Sequence[int], profile: Profile, alone: bool) -> 
 
 
 def _buckets(
-    facts: Facts, reductions: tuple[Reduction, ...], profile: Profile, chunk_size: int
+    facts: Facts,
+    reductions: tuple[Reduction, ...],
+    profile: Profile,
+    chunk_size: int,
+    ends_s: Sequence[tuple[float, float]],
 ) -> Iterator[CoarseBucket]:
+    """Yield the buckets; `ends_s` says for each rank when its last backward ends and how long that takes."""
     seconds = profile.operators_s(chunk_size)
     names = tuple(operator.name for operator in facts.graph.operators)
     trained = sum(parameter.num_elements for parameter in facts.graph.trained) or 1
     call_s = min(profile.update.median_s, OPTIMIZER_CALL_S)
     for reduction in reductions:
         share = reduction.num_elements / trained
+        fraction = completion(names, users_of(facts.graph, reduction), seconds)
         yield CoarseBucket(
             reduction=reduction,
-            fraction=completion(names, users_of(facts.graph, reduction), seconds),
+            ready_s={rank: ends_s[rank][0] - (1 - fraction) * ends_s[rank][1] for rank in reduction.members},
             update_s=call_s + (profile.update.median_s - call_s) * share,
             call_s=call_s,
         )

@@ -17,7 +17,6 @@ from nfold.core.placement import Placement, Reduction, Share, chunk_sizes
 from nfold.core.schedule import (
     RankSchedule,
     Schedule,
-    Segment,
     Signal,
     StatisticsGroup,
     Task,
@@ -28,8 +27,9 @@ from nfold.planning.clipping import Sum, agree_on_norm
 from nfold.planning.order import Cell, order_cells
 from nfold.planning.segments import INPUTS, Cells, cut
 from nfold.planning.statistics import statistics_groups
+from nfold.planning.waiting import Waiting
+from nfold.planning.windows import busy_windows
 
-DEFAULT_MAX_CHUNKS = 4
 ALL_REDUCTIONS = "*"
 """Reduction name of an UPDATE that takes all buckets of its rank at once."""
 
@@ -41,7 +41,7 @@ def compile_schedule(
     *,
     batch_size: int,
     operator_seconds: Mapping[str, tuple[float, float]] | None = None,
-    max_chunks: int = DEFAULT_MAX_CHUNKS,
+    windows: Mapping[int, int] | None = None,
 ) -> Schedule:
     """Return the schedule of one step.
 
@@ -52,10 +52,11 @@ def compile_schedule(
         batch_size: of a full step, for the predicted payloads.
         operator_seconds: forward and backward seconds of each operator for a chunk, to order the cells and to say
             when a bucket's gradients are complete. None: all alike.
-        max_chunks: how many unfinished chunks a rank may have begun.
+        windows: how many unfinished chunks each rank may have begun. None: enough to be busy.
     """
     seconds = operator_seconds or {operator.name: (1.0, 2.0) for operator in graph.operators}
-    return _Compiler(graph, placement, reductions, batch_size, seconds, max_chunks).compile()
+    limits = windows or busy_windows(graph, placement)
+    return _Compiler(graph, placement, reductions, batch_size, seconds, limits).compile()
 
 
 class _Compiler:
@@ -68,26 +69,24 @@ class _Compiler:
         reductions: tuple[Reduction, ...],
         batch_size: int,
         seconds: Mapping[str, tuple[float, float]],
-        max_chunks: int,
+        windows: Mapping[int, int],
     ) -> None:
         self._graph, self._placement, self._reductions = graph, placement, reductions
         self._sizes = chunk_sizes(batch_size, placement.num_chunks)
-        self._seconds, self._max_chunks = seconds, max_chunks
+        self._seconds, self._windows = seconds, windows
         self._cells = cut(graph, placement)
-        self._tensors = {tensor.name: tensor for tensor in graph.tensors}
+        self._waiting = Waiting(graph, self._cells)
         self._events = [0] * placement.world_size
         self._tasks: list[list[Task]] = [[] for _ in range(placement.world_size)]
         self._network = messages.Network(self._add)
         self._done: dict[Cell, int] = {}
-        self._made: dict[tuple[str, int], Cell] = {}
-        self._users: dict[tuple[str, int], list[Cell]] = {}
         self._signals: dict[Cell, list[Signal]] = defaultdict(list)
         self._ready: dict[str, dict[int, tuple[int, ...]]] = {}
 
     def compile(self) -> Schedule:
         """Expand cells, then reductions, then statistics."""
-        windows = dict.fromkeys(range(self._placement.world_size), self._max_chunks)
-        order = order_cells(*self._dependencies(), windows)
+        after = self._waiting.after()
+        order = order_cells(after, {cell: self._cell_seconds(cell) for cell in after}, self._windows)
         self._reserve(order)
         self._add_signals()
         received = self._add_messages()
@@ -108,48 +107,8 @@ class _Compiler:
 
     # Cells
 
-    def _dependencies(self) -> tuple[dict[Cell, frozenset[Cell]], dict[Cell, float]]:
-        after: dict[Cell, frozenset[Cell]] = {}
-        for rank, cells in enumerate(self._cells):
-            for chunk, indices in cells.by_chunk.items():
-                for index in indices:
-                    for name in cells.segments[index].outputs:
-                        self._made[name, chunk] = Cell(rank, False, chunk, index)
-        self._users = self._backward_users()
-        for rank, cells in enumerate(self._cells):
-            for chunk, indices in cells.by_chunk.items():
-                for index in indices:
-                    forward = Cell(rank, False, chunk, index)
-                    segment = cells.segments[index]
-                    inputs = [name for name in segment.inputs if self._tensors[name].producer]
-                    after[forward] = frozenset(self._made[name, chunk] for name in inputs)
-                    if segment.backward:
-                        later = (
-                            self._users.get((name, chunk), ()) for name in segment.outputs if self._flows_back(name)
-                        )
-                        after[Cell(rank, True, chunk, index)] = frozenset({forward}.union(*later))
-        return after, {cell: self._cell_seconds(cell) for cell in after}
-
-    def _backward_users(self) -> dict[tuple[str, int], list[Cell]]:
-        """For each tensor and chunk the backward cells of the segments that take it as input, by rank."""
-        users: dict[tuple[str, int], list[Cell]] = defaultdict(list)
-        for rank, cells in enumerate(self._cells):
-            for chunk, indices in cells.by_chunk.items():
-                for index in indices:
-                    for name in cells.segments[index].inputs:
-                        if self._flows_back(name):
-                            users[name, chunk].append(Cell(rank, True, chunk, index))
-        return users
-
-    def _flows_back(self, name: str) -> bool:
-        tensor = self._tensors[name]
-        return tensor.requires_grad and bool(tensor.producer)
-
-    def _segment(self, cell: Cell) -> Segment:
-        return self._cells[cell.rank].segments[cell.segment]
-
     def _cell_seconds(self, cell: Cell) -> float:
-        return sum(self._seconds[operator][cell.backward] for operator in self._segment(cell).operators)
+        return sum(self._seconds[operator][cell.backward] for operator in self._waiting.segment(cell).operators)
 
     def _reserve(self, order: Mapping[int, tuple[Cell, ...]]) -> None:
         """Give every cell its event before any task names it."""
@@ -160,7 +119,7 @@ class _Compiler:
     def _add_cells(self, rank: int, cells: tuple[Cell, ...], received: Mapping[Cell, list[int]]) -> None:
         loads: dict[int, int] = {}
         for cell in cells:
-            segment = self._segment(cell)
+            segment = self._waiting.segment(cell)
             after = [self._done[before] for before in self._local_before(cell)] + received.get(cell, [])
             if not cell.backward and set(segment.inputs) & set(INPUTS):
                 if cell.chunk not in loads:
@@ -179,46 +138,32 @@ class _Compiler:
             )
 
     def _local_before(self, cell: Cell) -> set[Cell]:
-        segment = self._segment(cell)
-        if not cell.backward:
-            made = {self._made[name, cell.chunk] for name in segment.inputs if self._tensors[name].producer}
+        if cell.backward:
+            before = {cell._replace(backward=False), *self._waiting.users(cell)}
         else:
-            made = {user for name in segment.outputs for user in self._users.get((name, cell.chunk), ())}
-            made.add(Cell(cell.rank, False, cell.chunk, cell.segment))
-        return {before for before in made if before.rank == cell.rank}
+            before = set(self._waiting.makers(cell))
+        return {each for each in before if each.rank == cell.rank}
 
     # Activations and their gradients
 
     def _add_messages(self) -> dict[Cell, list[int]]:
         """Send every tensor once to each rank that uses it, and one gradient back from each of those."""
         received: dict[Cell, list[int]] = defaultdict(list)
-        for (name, chunk), producer in self._made.items():
-            for rank, users in self._remote_users(name, chunk, producer).items():
-                payload = self._payload(self._tensors[name], chunk)
+        for (name, chunk), producer in self._waiting.made.items():
+            for rank, users in self._waiting.remote_takers(name, chunk).items():
+                payload = self._payload(self._waiting.tensors[name], chunk)
                 fields = {"chunk": chunk, "reduction": "", "payload_bytes": payload}
                 forward = {**fields, "purpose": "activation", "buffer": f"activation/{name}"}
                 _, receive = self._network.pair(producer.rank, rank, forward, (self._done[producer],))
                 for user in users:
                     received[user].append(receive.id)
-                if not self._flows_back(name):
+                if not self._waiting.flows_back(name):
                     continue
                 back = {**fields, "purpose": "gradient", "buffer": f"activation-gradient/{name}"}
                 after = tuple(self._done[Cell(rank, True, chunk, user.segment)] for user in users)
                 _, receive = self._network.pair(rank, producer.rank, back, after)
                 received[Cell(producer.rank, True, chunk, producer.segment)].append(receive.id)
         return received
-
-    def _remote_users(self, name: str, chunk: int, producer: Cell) -> dict[int, list[Cell]]:
-        remote: dict[int, list[Cell]] = {}
-        for rank, cells in enumerate(self._cells):
-            users = [
-                Cell(rank, False, chunk, index)
-                for index in cells.by_chunk.get(chunk, ())
-                if name in cells.segments[index].inputs
-            ]
-            if users and rank != producer.rank:
-                remote[rank] = users
-        return remote
 
     def _payload(self, tensor: Tensor, chunk: int) -> int:
         size = self._sizes[chunk]
@@ -249,7 +194,7 @@ class _Compiler:
         if reduction.route == "local" or self._graph.update_scope == "model":
             return self._done[cell]
         event = self._event(cell.rank)
-        operators = self._segment(cell).operators
+        operators = self._waiting.segment(cell).operators
         fraction = completion(operators, users_of(self._graph, reduction), self._seconds)
         self._signals[cell].append(Signal(event=event, reduction=reduction.name, fraction=fraction))
         return event

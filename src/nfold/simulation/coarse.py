@@ -1,4 +1,4 @@
-"""One data-parallel step in virtual time, bucket by bucket instead of message by message: for a thousand nodes.
+"""The gradients of one step in virtual time, bucket by bucket instead of message by message: for a thousand nodes.
 
 The messages of n ranks are about n squared; here the messages of one rank for one round of a bucket are one job on its
 uplink, and O(ranks x rounds) events are left. What is given up: jobs on an uplink are served one after another instead
@@ -13,7 +13,7 @@ A ring's bucket is one job on all links at once: 2 (n - 1) turns, each as long a
 as long as one message with its latency if that is longer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -29,11 +29,9 @@ class CoarseRank:
     """One rank, alone on its node."""
 
     forwards_s: tuple[float, ...]
-    """When the forward of each of its chunks ends; empty for a dedicated server."""
+    """When the forward of each of its chunks ends, for those that send batch statistics."""
     compute_s: float
     """When its last backward ends."""
-    backward_s: float
-    """How long its last backward takes."""
     cores: float
     speed: float
     """Of optimizer steps, relative to the node that was profiled."""
@@ -46,8 +44,8 @@ class CoarseBucket:
     """A reduction, and what computing has to do with it."""
 
     reduction: Reduction
-    fraction: float
-    """Of a backward: when its gradients are complete."""
+    ready_s: Mapping[int, float]
+    """When its gradients are complete, for each member."""
     update_s: float
     """An optimizer step over all of it."""
     call_s: float
@@ -150,7 +148,7 @@ class _World:
     def pass_round(self, bucket: CoarseBucket) -> None:
         """A ring pass: it moves as its slowest link does, and begins when its last member is ready."""
         members, reduction = bucket.reduction.members, bucket.reduction
-        ready_s = max(self._ready_s(index, bucket) for index in members)
+        ready_s = max(bucket.ready_s[index] for index in members)
         free_s = max(max(self.lines[index].up_s, self.lines[index].down_s) for index in members)
         share = reduction.num_bytes / len(members)
         piece = min(share, reduction.piece_elements * reduction.item_bytes or share)
@@ -174,7 +172,7 @@ class _World:
         for bucket in buckets:
             rounds = tuple(_rounds(bucket))
             for index in bucket.reduction.members:
-                ready_s = self._ready_s(index, bucket)
+                ready_s = bucket.ready_s[index]
                 for each in rounds:
                     self._offer(ready_s, index, each, pulls=False)
         while self._heap:
@@ -223,10 +221,6 @@ class _World:
             own = each.served.get(index, 0)
             at_s = self._down_s(index, each, each.total - own, len(each.served) - (own > 0))
             self.lines[index].arrived_s = max(self.lines[index].arrived_s, at_s)
-
-    def _ready_s(self, index: int, bucket: CoarseBucket) -> float:
-        rank = self.ranks[index]
-        return rank.compute_s - (1 - bucket.fraction) * rank.backward_s
 
     def _latency_s(self, index: int) -> float:
         return self.ranks[index].uplink.latency_s + self.ranks[index].downlink.latency_s

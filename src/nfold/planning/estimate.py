@@ -1,0 +1,257 @@
+"""Estimates a proposal's step time in a hundredth of what compiling and simulating it costs, to rank many.
+
+Cells are played in virtual time with one message for each pair of cell and rank; a link serves its messages one after
+another. Reductions are played bucket by bucket afterwards (`simulation/coarse.py`), and no link can be faster than all
+its bytes. What is given up against the simulator: links are not shared fairly, activations and gradients of weights do
+not wait for each other, and ranks of a node crowd it evenly.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from nfold.core.cluster import Channel, Node
+from nfold.core.graph import ModelGraph
+from nfold.core.placement import Reduction, chunk_sizes
+from nfold.core.profile import Profile
+from nfold.errors import ClusterError
+from nfold.planning.buckets import completion, users_of
+from nfold.planning.costs import OPTIMIZER_CALL_S
+from nfold.planning.facts import Facts, Proposal
+from nfold.planning.order import Cell, play_cells
+from nfold.planning.segments import INPUTS, cut
+from nfold.planning.statistics import statistics_groups
+from nfold.planning.waiting import Waiting
+from nfold.planning.windows import busy_windows
+from nfold.simulation.coarse import CoarseBucket, CoarseRank, coarse_step_s
+
+
+def estimate(facts: Facts, proposal: Proposal) -> float:
+    """Return about how many seconds a step of a synchronous proposal takes. O((cells + messages) log cells).
+
+    Raises:
+        ClusterError: two ranks that talk have no link between them.
+    """
+    return _Estimate(facts, proposal).step_s()
+
+
+@dataclass(slots=True)
+class _Port:
+    """One rank's way to the others."""
+
+    up: Channel
+    down: Channel
+    up_s: float = 0.0
+    """When it is free."""
+    down_s: float = 0.0
+    sent_s: float = 0.0
+    """How long it is busy in all."""
+    received_s: float = 0.0
+
+    @property
+    def latency_s(self) -> float:
+        return self.up.latency_s + self.down.latency_s
+
+
+class _Estimate:
+    def __init__(self, facts: Facts, proposal: Proposal) -> None:
+        self._facts, self._placement, self._reductions = facts, proposal.placement, proposal.reductions
+        self._nodes = [facts.cluster.node(name) for name in facts.nodes[: proposal.placement.world_size]]
+        self._threads = facts.threads(proposal.placement.world_size)
+        self._sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
+        self._ports = _ports(self._nodes)
+        self._cells = cut(facts.graph, proposal.placement)
+        self._waiting = Waiting(facts.graph, self._cells)
+        self._seconds = {
+            (count, size): _operator_seconds(facts.graph, facts.profiles[count], size)
+            for count in set(self._threads)
+            for size in set(self._sizes)
+        }
+        self._slowness = _slowness(self._nodes, self._threads)
+        self._payloads = self._messages()
+
+    def step_s(self) -> float:
+        after = self._waiting.after()
+        seconds = {cell: self._cell_s(cell) for cell in after}
+        played = play_cells(after, seconds, busy_windows(self._facts.graph, self._placement), self._deliver)
+        ends_s: dict[int, float] = defaultdict(float)
+        for cell, end_s in played.ends_s.items():
+            ends_s[cell.rank] = max(ends_s[cell.rank], end_s)
+        self._count_statistics()
+        self._count_reductions()
+        ranks = tuple(self._rank(rank, ends_s[rank]) for rank in range(self._placement.world_size))
+        busy_s = max(max(port.sent_s, port.received_s) for port in self._ports)
+        return max(busy_s, coarse_step_s(ranks, tuple(self._buckets(played.ends_s, seconds))))
+
+    # Cells
+
+    def _cell_s(self, cell: Cell) -> float:
+        segment, size = self._waiting.segment(cell), self._sizes[cell.chunk]
+        each = self._seconds[self._threads[cell.rank], size]
+        found = sum(each[name][cell.backward] for name in segment.operators)
+        if not cell.backward and size and not set(INPUTS).isdisjoint(segment.inputs):
+            found += self._profile(cell.rank).load_s_per_sample * size
+        return found * self._slowness[cell.rank]
+
+    def _messages(self) -> Counter[tuple[Cell, int]]:
+        """Bytes that a rank gets from a cell that has ended; a gradient goes back from the first taker's cell."""
+        found: Counter[tuple[Cell, int]] = Counter()
+        for (name, chunk), maker in self._waiting.made.items():
+            tensor, size = self._waiting.tensors[name], self._sizes[chunk]
+            payload = round(tensor.bytes_per_sample * size) + tensor.fixed_bytes if size else 0
+            for rank, takers in self._waiting.remote_takers(name, chunk).items():
+                found[maker, rank] += payload
+                if self._waiting.flows_back(name):
+                    found[takers[0]._replace(backward=True), maker.rank] += payload
+        return found
+
+    def _deliver(self, cell: Cell, rank: int, now_s: float) -> float:
+        payload, source, target = self._payloads[cell, rank], self._ports[cell.rank], self._ports[rank]
+        if not payload:
+            return now_s
+        sent_s, received_s = _wire_s(source.up, payload, 1), _wire_s(target.down, payload, 1)
+        begin_s = max(now_s, source.up_s)
+        source.up_s = begin_s + sent_s
+        target.down_s = max(begin_s, target.down_s) + received_s
+        source.sent_s += sent_s
+        target.received_s += received_s
+        return max(source.up_s, target.down_s) + (source.latency_s + target.latency_s) / 2
+
+    # Weights
+
+    def _buckets(self, ends_s: Mapping[Cell, float], seconds: Mapping[Cell, float]) -> list[CoarseBucket]:
+        """All reductions, in the order in which they are complete everywhere."""
+        whole_s = self._profile(0).update.median_s
+        call_s = min(whole_s, OPTIMIZER_CALL_S)
+        trained = sum(parameter.num_elements for parameter in self._facts.graph.trained) or 1
+        found = [
+            CoarseBucket(
+                reduction=reduction,
+                ready_s=self._ready_s(reduction, ends_s, seconds),
+                update_s=call_s + (whole_s - call_s) * reduction.num_elements / trained,
+                call_s=call_s,
+            )
+            for reduction in self._reductions
+        ]
+        return sorted(found, key=lambda bucket: max(bucket.ready_s.values()))
+
+    def _ready_s(
+        self, reduction: Reduction, ends_s: Mapping[Cell, float], seconds: Mapping[Cell, float]
+    ) -> dict[int, float]:
+        """A bucket is complete on a rank when the last backward cell that feeds it has passed its first layer."""
+        users, found = users_of(self._facts.graph, reduction), {}
+        for rank in reduction.members:
+            each = self._seconds[self._threads[rank], self._sizes[0]]
+            rest = {
+                index: 1 - completion(segment.operators, users, each)
+                for index, segment in enumerate(self._cells[rank].segments)
+                if segment.backward and not users.isdisjoint(segment.operators)
+            }
+            feeders = (
+                Cell(rank, True, chunk, index)
+                for chunk, indices in self._cells[rank].by_chunk.items()
+                for index in indices
+                if index in rest
+            )
+            found[rank] = max((ends_s[cell] - rest[cell.segment] * seconds[cell] for cell in feeders), default=0.0)
+        return found
+
+    def _count_reductions(self) -> None:
+        """Add what gradients and values keep the links busy."""
+        for reduction in self._reductions:
+            for rank, (sent, received) in _traffic(reduction).items():
+                port = self._ports[rank]
+                port.sent_s += _wire_s(port.up, sent, 0)
+                port.received_s += _wire_s(port.down, received, 0)
+
+    def _count_statistics(self) -> None:
+        """Add what rows of batch statistics keep the links busy: each chunk's go from its owner to all others."""
+        for group in statistics_groups(self._facts.graph, self._placement):
+            row, others = group.num_elements * group.item_bytes, len(group.members) - 1
+            own = Counter(self._placement.owners[group.operators[0]])
+            for rank in group.members:
+                port, rows = self._ports[rank], own[rank]
+                port.sent_s += _wire_s(port.up, rows * others * row, rows * others)
+                received = self._placement.num_chunks - rows
+                port.received_s += _wire_s(port.down, received * row, received)
+
+    def _rank(self, rank: int, end_s: float) -> CoarseRank:
+        node, port = self._nodes[rank], self._ports[rank]
+        return CoarseRank(
+            forwards_s=(),
+            compute_s=end_s,
+            cores=node.cores,
+            speed=1 / self._slowness[rank],
+            uplink=port.up,
+            downlink=port.down,
+        )
+
+    def _profile(self, rank: int) -> Profile:
+        return self._facts.profiles[self._threads[rank]]
+
+
+def _traffic(reduction: Reduction) -> dict[int, tuple[float, float]]:
+    """Return the bytes that each rank sends and receives for a reduction."""
+    members = reduction.members
+    if reduction.route == "ring":
+        each = 2 * (len(members) - 1) / len(members) * reduction.num_bytes
+        return dict.fromkeys(members, (each, each))
+    served: Counter[int] = Counter()
+    for share in reduction.shares:
+        served[share.rank] += (share.stop - share.start) * reduction.item_bytes
+    found = {}
+    for rank in reduction.holders if reduction.shares else ():
+        pushed = reduction.num_bytes - served[rank] if rank in members else 0
+        answered = served[rank] * (len(members) - (rank in members))
+        found[rank] = (float(pushed + answered), float(pushed + answered))
+    return found
+
+
+def _operator_seconds(graph: ModelGraph, profile: Profile, chunk_size: int) -> dict[str, tuple[float, float]]:
+    """Seconds of every operator; nothing for an empty chunk, equal parts of the whole where none was timed alone."""
+    if not chunk_size:
+        return {operator.name: (0.0, 0.0) for operator in graph.operators}
+    known = profile.operators_s(chunk_size)
+    if all(operator.name in known for operator in graph.operators):
+        return known
+    forward_s, backward_s = profile.whole_s(chunk_size)
+    count = len(graph.operators)
+    return {operator.name: (forward_s / count, backward_s / count) for operator in graph.operators}
+
+
+def _slowness(nodes: Sequence[Node], threads: Sequence[int]) -> list[float]:
+    """How much longer each rank computes than alone on a node of speed 1, while all ranks of its node compute."""
+    busy: Counter[str] = Counter()
+    for node, count in zip(nodes, threads, strict=True):
+        busy[node.name] += count
+    return [
+        node.slowdown(busy[node.name]) / node.slowdown(count) / node.speed
+        for node, count in zip(nodes, threads, strict=True)
+    ]
+
+
+def _ports(nodes: Sequence[Node]) -> list[_Port]:
+    """Ranks of one node share its links to others; on a single node they talk over its own channel."""
+    count = Counter(node.name for node in nodes)
+    if len(count) == 1:
+        return [_Port(node.local, node.local) for node in nodes]
+    return [
+        _Port(_shared(node, "uplink", count[node.name]), _shared(node, "downlink", count[node.name])) for node in nodes
+    ]
+
+
+def _shared(node: Node, side: Literal["uplink", "downlink"], num_ranks: int) -> Channel:
+    channel = node.uplink if side == "uplink" else node.downlink
+    if channel is None:
+        raise ClusterError(
+            f"node {node.name} has no {side}, so its ranks cannot talk to other nodes: measure or declare it in "
+            "cluster.json, or keep all ranks on one node"
+        )
+    return replace(channel, bandwidth_bytes_per_s=channel.bandwidth_bytes_per_s / num_ranks)
+
+
+def _wire_s(channel: Channel, payload_bytes: float, num_messages: int) -> float:
+    """The longer of the wire's time and the processor's: half of a message's work is done at each end."""
+    work_s = (channel.cpu_s_per_message * num_messages + channel.cpu_s_per_byte * payload_bytes) / 2
+    return max(payload_bytes / channel.bandwidth_bytes_per_s, work_s)

@@ -1,0 +1,102 @@
+"""The estimate against the message-level simulator, which it stands in for."""
+
+from dataclasses import replace
+
+import pytest
+from grids import channel, facts, graphs, model, parameter, place, profile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nfold.core.cluster import Cluster, Node
+from nfold.errors import ClusterError
+from nfold.planning.estimate import estimate
+from nfold.planning.facts import Facts
+from nfold.planning.placed import placed
+from nfold.planning.search import simulate_proposal
+from nfold.planning.strategies import named
+
+NAMES = tuple("ABCDEFGH")
+CHAIN = model(
+    {name: (NAMES[index - 1].lower() if index else "input",) for index, name in enumerate(NAMES)},
+    tuple(parameter(f"{name}.weight", 250_000, name) for name in NAMES),
+)
+
+
+def question(graph, workers, bandwidth_bytes_per_s=12.5e6, speeds=(1.0,), **fields) -> Facts:
+    """Each rank on a node of its own."""
+    link = channel(bandwidth_bytes_per_s)
+    nodes = tuple(
+        Node(
+            name=f"n{index}",
+            cores=1.0,
+            memory_bytes=1 << 40,
+            local=link,
+            uplink=link,
+            downlink=link,
+            speed=speeds[index % len(speeds)],
+        )
+        for index in range(workers)
+    )
+    names = tuple(node.name for node in nodes)
+    return facts(graph, workers, cluster=Cluster(nodes=nodes), nodes=names, **fields)
+
+
+def error(asked, proposal) -> float:
+    exact = simulate_proposal(asked, "any", proposal).predicted.step_s
+    return estimate(asked, proposal) / exact - 1
+
+
+def heavy(graph):
+    """Activations of 100 kB a sample, so that messages between operators matter."""
+    tensors = tuple(replace(each, bytes_per_sample=1e5) if each.producer else each for each in graph.tensors)
+    return replace(graph, tensors=tensors)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize("megabytes_per_s", [1, 10, 100])
+@pytest.mark.parametrize("strategy", ["ring", "ps"])
+def test_data_parallelism_is_within_3_percent(workers, megabytes_per_s, strategy):
+    asked = question(CHAIN, workers, megabytes_per_s * 1e6)
+    for proposal in named(strategy).propose(asked):
+        assert abs(error(asked, proposal)) < 0.03
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8])
+@pytest.mark.parametrize("megabytes_per_s", [10, 100, 1000])
+def test_pipelines_are_within_20_percent(stages, megabytes_per_s):
+    asked = question(heavy(CHAIN), stages, megabytes_per_s * 1e6, profiles={1: profile(CHAIN, 1e-2)})
+    owners = {name: (index * stages // len(NAMES),) * 16 for index, name in enumerate(NAMES)}
+    assert abs(error(asked, placed(asked, owners))) < 0.2
+
+
+def test_a_slower_node_and_a_replicated_first_stage_are_seen():
+    asked = question(CHAIN, 3, 1e8, speeds=(1.0, 1.0, 0.5))
+    hybrid = placed(asked, {name: (0, 1) * 4 if name < "G" else (2,) * 8 for name in NAMES})
+    assert abs(error(asked, hybrid)) < 0.1
+
+
+def test_ranks_of_one_node_crowd_it():
+    link = channel(1e9)
+    node = Node(name="box", cores=1.0, memory_bytes=1 << 40, local=link)
+    asked = facts(CHAIN, 2, cluster=Cluster(nodes=(node,)))
+    proposal = next(iter(named("ring").propose(asked)))
+    assert abs(error(asked, proposal)) < 0.05
+    assert estimate(asked, proposal) > 32e-3 * 3
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs(), st.data())
+def test_any_placement_has_an_estimate_of_the_right_size(graph, data):
+    workers, chunks = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+    asked = question(graph, workers, profiles={1: profile(graph, 1e-2)})
+    ranks = st.lists(st.integers(0, workers - 1), min_size=chunks, max_size=chunks).map(tuple)
+    proposal = placed(asked, place({op.name: data.draw(ranks) for op in graph.operators}, workers).owners)
+    assert 0.5 < 1 + error(asked, proposal) < 2
+
+
+def test_a_node_without_a_link_is_named():
+    asked = question(CHAIN, 2)
+    bare = replace(asked.cluster.nodes[1], uplink=None)
+    broken = replace(asked, cluster=Cluster(nodes=(asked.cluster.nodes[0], bare)))
+    with pytest.raises(ClusterError, match="node n1 has no uplink"):
+        estimate(broken, next(iter(named("ring").propose(asked))))
