@@ -33,6 +33,15 @@ from nfold.planning.strategies import STRATEGY_NAMES
         (["train", "faulty.py", "--port", "65536"], ["port is 65536", "65535"]),
         (["compare", "faulty.py", "-n", "1,two"], ["-n 1,two", "whole numbers"]),
         (["compare", "faulty.py", "-n", "0,1"], ["-n 0,1", "at least 1"]),
+        (
+            ["compare", ".", "-n", "2", "--links", "5 Mbit/s"],
+            ["runs that have ended", "-n, --links would change nothing"],
+        ),
+        (
+            ["compare", ".", "--strategies", "ps", "--servers", "1", "--steps", "3", "--no-measure"],
+            ["--strategies, --servers, --steps, --no-measure would change nothing", "give a script to run"],
+        ),
+        (["plan", "faulty.py", "--out", "somewhere"], ["--out somewhere: plan leaves no folder", "--json"]),
         (["train"], ["either a script to train, or --resume RUN"]),
         (["train", "faulty.py", "--resume", "runs/x"], ["either a script to train, or --resume RUN"]),
         (["train", "--resume", "runs/x"], ["there is no run folder runs/x"]),

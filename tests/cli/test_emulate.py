@@ -10,6 +10,7 @@ from shutil import which
 import pytest
 
 from nfold.cli.emulate import split
+from nfold.core.cluster_file import read_cluster
 from nfold.errors import ClusterError
 from nfold.launch.emulation.clearing import NAMESPACES
 from nfold.launch.emulation.owners import STATE
@@ -48,6 +49,10 @@ def cluster(tmp_path):
         (["train", "steady.py", "--emulate", "c.toml", "--fault", "kill n-0@soon"], ["'soon' is no time"]),
         (["train", "steady.py", "--emulate", "c.toml", "--debug"], ["--emulate needs ranks that are processes"]),
         (["train", "steady.py", "--emulate", "c.toml", "--port", "4000"], ["--port 4000", "Leave it out"]),
+        (
+            ["plan", "steady.py", "--emulate", "c.toml", "--fault", "kill n-0@1s"],
+            ["--fault 'kill n-0@1s': plan trains nothing"],
+        ),
         (["emulate", "c.toml"], ["no command was given: write it after --"]),
         (["emulate", "c.toml", "--"], ["no command was given"]),
         (["emulate", "nope.toml", "--", "true"], ["cannot read the cluster file nope.toml"]),
@@ -217,6 +222,23 @@ def test_training_on_an_emulated_cluster(shell, cluster, emulation):
         assert link["origin"] == "measured"
         assert 9e6 < link["bandwidth_bytes_per_s"] < 12.5e6, "95 % of 100 Mbit/s is payload"
         assert 0.009 < link["latency_s"] < 0.02, "this end's half of 20 ms, and what the machine itself takes"
+
+
+@pytest.mark.processes
+def test_what_to_type_next_names_the_cluster_that_was_emulated(shell, cluster, emulation):
+    cluster()
+    (shell.folder / "c.toml").rename(shell.folder / "my cluster.toml")
+    what = ("steady.py", "--emulate", "my cluster.toml", "--strategies", "ring", "--steps", "8")
+    result = shell.run("compare", *what, "-n", "2", "--links", "50 Mbit/s", "--out", "all")
+    assert result.code == 0, result.err
+    next_commands = {
+        name: json.loads((shell.folder / "all" / name / "report.json").read_text())["next_command"]
+        for name in ("single-1", "ring-2-50Mbit")
+    }
+    assert "steady.py --emulate 'my cluster.toml' " in f"{next_commands['single-1']} "
+    file = "all/ring-2-50Mbit/emulated.toml"
+    assert f"steady.py --emulate {file} " in f"{next_commands['ring-2-50Mbit']} "
+    assert {node.uplink.bandwidth_bytes_per_s for node in read_cluster(shell.folder / file).nodes} == {6.25e6}
 
 
 @pytest.mark.processes

@@ -1,10 +1,15 @@
 """Cluster files: what they may say, and how each mistake is answered."""
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.cluster_file import UNLIMITED_BYTES, parse_cluster, read_cluster
+from nfold.core.cluster_format import format_cluster
 from nfold.core.quantities import bytes_per_s, num_bytes, seconds
 from nfold.errors import ClusterError
 
@@ -72,7 +77,15 @@ def test_several_of_a_kind(name, count, names):
 
 @pytest.mark.parametrize(
     ("text", "rate"),
-    [("100 Mbit/s", 12.5e6), ("1 Gbit/s", 125e6), ("10Mbit", 1.25e6), ("12 MB/s", 12e6), ("0.5 MiB/s", 2**19)],
+    [
+        ("100 Mbit/s", 12.5e6),
+        ("1 kbit/s", 125.0),
+        ("10 Tbit/s", 1.25e12),
+        ("1 Gbit/s", 125e6),
+        ("10Mbit", 1.25e6),
+        ("12 MB/s", 12e6),
+        ("0.5 MiB/s", 2**19),
+    ],
 )
 def test_rates(text, rate):
     assert bytes_per_s(text) == rate
@@ -95,6 +108,8 @@ def test_times(text, time_s):
         ("uplink = 100", ["uplink: '100' has no unit"]),
         ('uplink = "0 Mbit/s"', ["uplink: '0 Mbit/s' is not positive"]),
         ('uplink = "-5 Mbit/s"', ["uplink: '-5 Mbit/s' is not positive"]),
+        ('uplink = "0.9 kbit/s"', ["uplink: '0.9 kbit/s' is too slow", "1 kbit/s"]),
+        ('uplink = "1 MB/s"\ndownlink = "11 Tbit/s"', ["downlink: '11 Tbit/s' is too fast", "10 Tbit/s"]),
         ('uplink = "5 MB"', ["uplink: '5 MB' has the unknown unit 'MB'", "MB/s"]),
         ('uplink = "5 mbps"', ["unknown unit 'mbps'"]),
         ('uplink = "fast"', ["uplink: 'fast' is no rate"]),
@@ -132,6 +147,9 @@ def test_what_a_node_can_have_wrong(line, fragments):
         ("nodes = 3", "unknown key 'nodes'"),
         ("[[node]]\ncores = 1", r"\[\[node\]\] number 1: name: is missing"),
         ('[[node]]\nname = "a b"', "name: is 'a b'"),
+        ('[[node]]\nname = ".a"', "name: is '.a'"),
+        ('[[node]]\nname = "localhost"', "name: is 'localhost', by which every machine means itself"),
+        (f'[[node]]\nname = "{"a" * 62}"\ncount = 2', "would have 64 characters of 63"),
         ('[[node]]\nname = "a"\n[[node]]\nname = "a"', "two nodes are called 'a'"),
         ('[[node]]\nname = "a-0"\ncount = 2\n[[node]]\nname = "a-1"', "two nodes are called 'a-1'"),
         ("[[node]\n", "is not TOML"),
@@ -150,3 +168,27 @@ def test_files_that_cannot_be_read(tmp_path):
         read_cluster(tmp_path / "image")
     (tmp_path / "c.toml").write_text(WHOLE)
     assert read_cluster(tmp_path / "c.toml") == parse(WHOLE)
+
+
+def test_a_cluster_can_be_written_as_a_file():
+    cluster = parse(WHOLE)
+    assert parse(format_cluster(cluster)) == cluster
+    plain = parse('[[node]]\nname = "a"\n')
+    assert format_cluster(plain) == '[[node]]\nname = "a"\ncores = 1.0\n'
+
+
+@given(
+    cores=st.floats(0.01, 64),
+    memory=st.integers(1, 1 << 50),
+    rates=st.tuples(st.integers(1000, 10**13), st.integers(1000, 10**13)),
+    latency_us=st.integers(0, 10**6),
+    price=st.floats(0, 100),
+)
+def test_what_is_written_reads_alike(cores, memory, rates, latency_us, price):
+    up, down = (wire(rate / 8, latency_us / 2e6) for rate in rates)
+    node = replace(one(""), cores=cores, memory_bytes=memory, uplink=up, downlink=down, price_per_hour=price)
+    (read,) = parse(format_cluster(Cluster(nodes=(node,)))).nodes
+    latencies_s = [link.latency_s for link in (read.uplink, read.downlink)]
+    assert latencies_s == pytest.approx([up.latency_s] * 2, abs=1e-12)
+    channels = [replace(link, latency_s=up.latency_s) for link in (read.uplink, read.downlink)]
+    assert replace(read, uplink=channels[0], downlink=channels[1]) == node

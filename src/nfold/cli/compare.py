@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nfold.cli.flags import add_json, add_run_flags, names, numbers, only_result_on_stdout, wishes
+from nfold.cli.flags import add_json, add_run_flags, flag_of, names, numbers, only_result_on_stdout, wishes
 from nfold.errors import PlanError
 
 if TYPE_CHECKING:
     from nfold.core.comparison import Comparison
+
+_COUNTS, _STRATEGIES = "1,2,4", "ring,ps"
 
 
 def add_parser(commands: Any) -> None:
@@ -32,8 +34,8 @@ def add_parser(commands: Any) -> None:
         nargs="+",
         help="a script with a function that returns nfold.Program, or folders of runs",
     )
-    parser.add_argument("-n", "--workers", dest="counts", default="1,2,4", metavar="N,N..", help="default: 1,2,4")
-    parser.add_argument("--strategies", default="ring,ps", metavar="S,S..", help="default: ring,ps")
+    parser.add_argument("-n", "--workers", dest="counts", metavar="N,N..", help=f"default: {_COUNTS}")
+    parser.add_argument("--strategies", metavar="S,S..", help=f"default: {_STRATEGIES}")
     add_run_flags(parser)
     parser.add_argument("--servers", dest="server_counts", metavar="K,K..", help="dedicated server ranks; default: 0")
     parser.add_argument(
@@ -63,7 +65,19 @@ def _are_runs(given: list[str]) -> bool:
 def _of_runs(parsed: argparse.Namespace) -> "Comparison":
     from nfold.verbs.compare import compare_runs
 
+    if flags := _run_flags(parsed):
+        raise PlanError(
+            f"runs that have ended are compared as they are: {', '.join(flags)} would change nothing. "
+            "Leave that out, or give a script to run instead of folders."
+        )
     return compare_runs(parsed.program, target_loss=parsed.target_loss, out=parsed.out)
+
+
+def _run_flags(parsed: argparse.Namespace) -> list[str]:
+    """Return the flags that were given and that only say how to run something."""
+    named = {"counts": "-n", "strategies": "--strategies", "server_counts": "--servers", "links": "--links"}
+    flags = [flag for name, flag in named.items() if getattr(parsed, name) is not None]
+    return flags + [flag_of(name) for name in wishes(parsed) if name != "out"]
 
 
 def _of_program(parsed: argparse.Namespace) -> "Comparison":
@@ -74,8 +88,8 @@ def _of_program(parsed: argparse.Namespace) -> "Comparison":
     with only_result_on_stdout(parsed), observer.shown():
         return compare(
             parsed.program[0],
-            workers=numbers(parsed.counts),
-            strategies=names(parsed.strategies),
+            workers=numbers(_COUNTS if parsed.counts is None else parsed.counts),
+            strategies=names(_STRATEGIES if parsed.strategies is None else parsed.strategies),
             server_counts=None if parsed.server_counts is None else numbers(parsed.server_counts),
             links_bytes_per_s=links(parsed.links) if parsed.links else (),
             target_loss=parsed.target_loss,

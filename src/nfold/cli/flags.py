@@ -98,6 +98,11 @@ def wishes(parsed: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
+def flag_of(wish: str) -> str:
+    """Return the flag of a wish that is no default."""
+    return "--no-measure" if wish == "measure" else f"--{wish.replace('_', '-')}"
+
+
 @contextlib.contextmanager
 def only_result_on_stdout(parsed: argparse.Namespace) -> Iterator[None]:
     """With --json, send what the user's program prints (with --debug it runs in this process) to stderr."""

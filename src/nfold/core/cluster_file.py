@@ -32,6 +32,8 @@ LOCAL = Channel(latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared")
 """Between two ranks of one node: what TCP over loopback does on a small machine."""
 MOST_NODES = 10_000
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_MOST_CHARACTERS = 63
+_TAKEN = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 _NUMBERED = re.compile(r"(.*-)(\d+)")
 
 
@@ -142,7 +144,11 @@ class _Table:
             raise self.error("name", "is missing: every node needs one")
         name = self._values["name"]
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise self.error("name", f"is {name!r}: use letters, digits, '.', '_' and '-', at most 63 of them")
+            raise self.error(
+                "name", f"is {name!r}: use letters, digits, '.', '_' and '-', at most 63, the first and last no sign"
+            )
+        if name in _TAKEN:
+            raise self.error("name", f"is {name!r}, by which every machine means itself. Use another one.")
         return name
 
 
@@ -173,7 +179,11 @@ def _names(table: _Table) -> Iterator[str]:
         return
     numbered = _NUMBERED.fullmatch(name)
     stem, first = (numbered[1], int(numbered[2])) if numbered else (f"{name}-", 0)
-    yield from (f"{stem}{first + index}" for index in range(table.whole("count", 1)))
+    count = table.whole("count", 1)
+    last = f"{stem}{first + count - 1}"
+    if len(last) > _MOST_CHARACTERS:
+        raise table.error("name", f"is too long: {last!r} would have {len(last)} characters of {_MOST_CHARACTERS}")
+    yield from (f"{stem}{first + index}" for index in range(count))
 
 
 def _links(table: _Table) -> tuple[Channel | None, Channel | None]:

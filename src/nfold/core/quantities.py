@@ -15,6 +15,8 @@ RATES: dict[str, float] = {
     **{f"{unit}/s": factor for unit, factor in SIZES.items()},
 }
 TIMES: dict[str, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0}
+SLOWEST_BYTES_PER_S = 1e3 / 8
+FASTEST_BYTES_PER_S = 1e13 / 8
 _AMOUNT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*(\S*)\s*")
 
 
@@ -22,9 +24,17 @@ def bytes_per_s(text: str) -> float:
     """`100 Mbit/s` -> 12.5e6.
 
     Raises:
-        ClusterError: the unit is missing or unknown, or the rate is not positive.
+        ClusterError: the unit is missing or unknown, or the rate is not positive or no link's.
     """
-    return _positive(text, RATES, "rate", "100 Mbit/s", "bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, MB/s, MiB/s, GB/s")
+    units = "bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, MB/s, MiB/s, GB/s"
+    value = _positive(text, RATES, "rate", "100 Mbit/s", units)
+    if value < SLOWEST_BYTES_PER_S:
+        raise ClusterError(f"{text!r} is too slow: no message would get through in useful time below 1 kbit/s")
+    if value > FASTEST_BYTES_PER_S:
+        raise ClusterError(
+            f"{text!r} is too fast: no link is faster than 10 Tbit/s. Leave a rate out to have no limit."
+        )
+    return value
 
 
 def num_bytes(text: str) -> int:

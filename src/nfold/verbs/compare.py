@@ -183,8 +183,11 @@ def _with_links(node: Node, bytes_per_s: float) -> Node:
 
 def _wishes(wishes: CommonWishes, cell: Cell, sweep: Sweep, cluster: Cluster | None, parent: Path) -> dict[str, Any]:
     mine: dict[str, Any] = dict(wishes)
-    if cluster is not None:
-        mine["emulate"] = with_links(cluster, cell.link_bytes_per_s) if cell.link_bytes_per_s else cluster
+    if cluster is not None and cell.link_bytes_per_s:
+        mine["emulate"] = with_links(cluster, cell.link_bytes_per_s)
+    elif cluster is not None:
+        asked = wishes.get("emulate")
+        mine |= {"emulate": cluster, "cluster_file": "" if isinstance(asked, Cluster) else str(asked)}
     mine.update(
         workers=cell.workers,
         strategy=cell.architecture.strategy,

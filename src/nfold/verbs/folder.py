@@ -15,6 +15,7 @@ from typing import Any
 from nfold.analysis.units import size
 from nfold.core import codec
 from nfold.core.cluster import Cluster
+from nfold.core.cluster_format import format_cluster
 from nfold.core.environment import Environment
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
@@ -27,10 +28,11 @@ from nfold.runtime.events import Known
 RUNS = Path("runs")
 CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
+EMULATED = "emulated.toml"
 PARTIAL = ".partial"
 _FILES = (
     *("graph.json", "profile.json", "cluster.json", "plan.json", "job.json", "trace.json", "report.json"),
-    *("history.jsonl", "log.txt", CHECKPOINT, MODEL),
+    *("history.jsonl", "log.txt", CHECKPOINT, MODEL, EMULATED),
 )
 
 
@@ -162,6 +164,11 @@ class RunFolder:
     def save_environment(self, environment: Environment) -> None:
         """Write what it ran on."""
         self._save(environment, "environment.json")
+
+    def save_emulated(self, cluster: Cluster) -> str:
+        """Write the cluster that was emulated, where no file of the user's says it, and return the name of the file."""
+        self.write_whole(EMULATED, format_cluster(cluster).encode(), EMULATED)
+        return str(self.path / EMULATED)
 
     def trace(self) -> Trace:
         """Read what each rank did; there is one where there is a report."""

@@ -381,13 +381,19 @@ class Job:
             self.folder.write_whole(MODEL, outcome.model, "the model")
         if not outcome.parts.steps:
             return
-        script = shlex.quote(self._source.short) if isinstance(self._source, ProgramSource) else "FILE.py"
-        if self._options.emulated is not None:
-            script += " --emulate CLUSTER.toml"
-        trace, made = summarise(outcome, self._usage, phases.close(), script, self._alone)
+        trace, made = summarise(outcome, self._usage, phases.close(), self._typed, self._alone)
         if self.folder is not None:
             self.folder.save_outcome(trace, made)
             write_pages(self.folder, outcome)
+
+    @property
+    def _typed(self) -> str:
+        """What to type for this program where it ran, but for what a suggestion changes."""
+        script = shlex.quote(self._source.short) if isinstance(self._source, ProgramSource) else "FILE.py"
+        cluster, file = self._options.emulated, self._options.cluster_file
+        if cluster is not None and not file and self.folder is not None:
+            file = self.folder.save_emulated(cluster)
+        return f"{script} --emulate {shlex.quote(file)}" if file else script
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

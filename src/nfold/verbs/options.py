@@ -92,6 +92,8 @@ class Options:
     """Cuts of a batch where neither the user nor the program says."""
     emulate: str | Path | Cluster | None = None
     """A cluster, or its file, to emulate on this machine: ranks live on its nodes in order, and round again."""
+    cluster_file: str = ""
+    """Where `emulate` was read from, for commands that are suggested; empty: it is written nowhere."""
     fault: Sequence[str] = ()
     """What shall go wrong in the emulated cluster: `kill n2@30s`, counted from the first step."""
 
@@ -102,6 +104,7 @@ class Options:
         if not self.first_step_within > 0:
             raise PlanError(f"first_step_within is {self.first_step_within}: it must be more than 0 s")
         if isinstance(self.emulate, str | Path):
+            object.__setattr__(self, "cluster_file", str(self.emulate))
             object.__setattr__(self, "emulate", read_cluster(self.emulate))
         if self.workers is None:
             nodes = len(self.emulated.nodes) if self.emulated else 1

@@ -127,6 +127,7 @@ def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wi
     Raises:
         NfoldError: as `train` does.
     """
+    _refuse_what_no_plan_needs(wishes)
     if cluster is not None:
         from nfold.verbs.declared import plan_declared
 
@@ -137,6 +138,14 @@ def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wi
     if job.outcome.plan is None:
         raise InternalError("planning ended without a plan")
     return job.outcome.plan
+
+
+def _refuse_what_no_plan_needs(wishes: Wishes) -> None:
+    out, fault = wishes.get("out"), wishes.get("fault")
+    if out is not None:
+        raise PlanError(f"--out {out}: plan leaves no folder. Keep what --json prints, or use train.")
+    if fault:
+        raise PlanError(f"--fault {fault[0]!r}: plan trains nothing that could go wrong. Leave it out, or use train.")
 
 
 def why(path: str | Path) -> Report:
