@@ -67,7 +67,7 @@ def test_shapes_are_known_for_every_chunk_size(name: str) -> None:
         segment = captured.segment((operator.name,), operator.inputs, operator.outputs, draws)
         made = dict(zip(operator.outputs, segment(*(batch[name] for name in operator.inputs)), strict=True))
         for tensor, value in made.items():
-            assert captured.shape(tensor, 5) == (tuple(value.shape), value.dtype)
+            assert (captured.spec(tensor).at(5), captured.spec(tensor).dtype) == (tuple(value.shape), value.dtype)
             noun = next(noun for noun in captured.graph.tensors if noun.name == tensor)
             assert noun.bytes_per_sample * 5 + noun.fixed_bytes == value.nbytes
         batch |= made

@@ -1,11 +1,13 @@
 """Plays programs on ranks that are threads of the test, without coordinator or processes."""
 
+import random
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import default_collate
 
 from nfold.capture.building import build_model
 from nfold.capture.capture import capture_program
@@ -71,6 +73,23 @@ def make_plan(program: Program, graph: ModelGraph, strategy: str, workers: int, 
         chunks=chunks,
     )
     return plan(facts, strategy)
+
+
+def random_owners(graph: ModelGraph, chunks: int, world: int, seed: int) -> dict[str, tuple[int, ...]]:
+    """Each operator's chunks on random ranks: every chunk by itself, or all of an operator's chunks together.
+
+    Calls of one batch norm go together.
+    """
+    chosen = random.Random(seed)
+    owners: dict[str, tuple[int, ...]] = {}
+    joined: dict[str, tuple[int, ...]] = {}
+    for operator in graph.operators:
+        each = tuple(chosen.randrange(world) for _ in range(chunks))
+        found = each if chosen.random() < 0.5 else each[:1] * chunks
+        for module in operator.statistics:
+            found = joined.setdefault(module, found)
+        owners[operator.name] = found
+    return owners
 
 
 def placed_plan(
@@ -191,22 +210,20 @@ def plain_loop(
         for size in chunk_sizes(len(batch), chunks):
             if not size:
                 continue
-            items = [dataset[index] for index in batch[begin : begin + size]]
+            inputs, targets = default_collate([dataset[index] for index in batch[begin : begin + size]])
             begin += size
-            inputs = torch.stack([item[0] for item in items])
-            targets = torch.stack([torch.as_tensor(item[1]) for item in items])
             (program.loss(model(inputs), targets) * (size / len(batch))).backward()
+        if program.clip_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), program.clip_norm)
         optimizer.step()
     return model
 
 
 def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
-    """Largest relative difference of any tensor, by norm."""
+    """Largest relative difference of any tensor, by norm; one that is zero but for rounding counts as 1e-6."""
     assert set(one) == set(other)
     worst = 0.0
     for name, tensor in one.items():
         a, b = tensor.double(), other[name].double()
-        worst = max(worst, float((a - b).norm() / (b.norm() + 1e-30)))
+        worst = max(worst, float((a - b).norm() / max(float(b.norm()), 1e-6)))
     return worst
-        if program.clip_norm is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), program.clip_norm)

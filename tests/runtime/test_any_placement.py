@@ -1,9 +1,7 @@
 """Cells may lie anywhere: random placements give one device's parameters too."""
 
-import random
-
 import pytest
-from harness import difference, graph_of, placed_plan, plain_loop, play
+from harness import difference, graph_of, placed_plan, plain_loop, play, random_owners
 from nets import NETS, program
 
 from nfold.core.placement import Placement
@@ -18,23 +16,11 @@ def graphs():
     return lambda net: made.setdefault(net, graph_of(program(net)))
 
 
-def random_owners(graph, world, seed):
-    """Each operator's chunks on random ranks: every chunk by itself, or all of an operator's chunks together."""
-    chosen = random.Random(seed)
-    owners = {}
-    for operator in graph.operators:
-        if chosen.random() < 0.5:
-            owners[operator.name] = tuple(chosen.randrange(world) for _ in range(CHUNKS))
-        else:
-            owners[operator.name] = (chosen.randrange(world),) * CHUNKS
-    return owners
-
-
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize(("world", "seed"), [(2, 0), (3, 1), (3, 2), (4, 3)])
 def test_random_placements_equal_one_device(graphs, net, world, seed):
     mine, graph = program(net), graphs(net)
-    owners = random_owners(graph, world, seed)
+    owners = random_owners(graph, CHUNKS, world, seed)
     placement = Placement(num_chunks=CHUNKS, world_size=world, owners=owners)
     plan = placed_plan(mine, owners, world, buckets_of(graph, placement, "ring", 4096))
     played = play(mine, graph, plan, STEPS)

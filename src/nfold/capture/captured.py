@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import fx, nn
 
 from nfold.capture.cut import Cut
 from nfold.capture.observe import Play
 from nfold.capture.program_graph import LOSS, Scope, Traced
 from nfold.capture.segments import Anchor, Draws, RandomNodes, compile_nodes
-from nfold.capture.sizes import Affine, fit
+from nfold.capture.sizes import Affine, Spec, fit
 from nfold.capture.tree import paths_of
 from nfold.core.graph import ModelGraph
 from nfold.errors import InternalError
@@ -98,8 +97,8 @@ class Captured:
         outputs = (name for name, tensor in made.items() if name == LOSS or not inside.issuperset(tensor.consumers))
         return tuple(inputs), tuple(outputs)
 
-    def shape(self, tensor: str, chunk_size: int) -> tuple[tuple[int, ...], torch.dtype]:
-        """Return the shape and type of a tensor for a chunk, so that both ends of a message know its size.
+    def spec(self, tensor: str) -> Spec:
+        """Return the shape and type of a tensor for any chunk, so that both ends of a message know it.
 
         Raises:
             InternalError: it is an input of the program that holds several tensors.
@@ -107,7 +106,7 @@ class Captured:
         spec = self.layout.cut.specs.get(self.layout.tensors[tensor])
         if spec is None:
             raise InternalError(f"{tensor} has no single shape")
-        return tuple(line.at(chunk_size) for line in spec.shape), spec.dtype
+        return spec
 
     def _anchor(self, nodes: Sequence[fx.Node], inputs: Sequence[fx.Node]) -> Anchor | None:
         if not any(needs_size(node, self.layout.cut) for node in nodes):

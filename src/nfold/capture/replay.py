@@ -26,7 +26,7 @@ def play_step(captured: Captured, segments: Sequence[BoundSegment], batch: tuple
     for segment in segments:
         given = {name: _cut_off(values[name], needs[name]) for name in segment.inputs}
         made = dict(zip(segment.outputs, segment(*given.values()), strict=True))
-        values.update({name: value.detach() for name, value in made.items()})
+        values.update({name: _sent(captured, name, value) for name, value in made.items()})
         played.append((given, made))
     gradients: dict[str, torch.Tensor] = {LOSS: torch.ones_like(values[LOSS])}
     for given, made in reversed(played):
@@ -37,6 +37,12 @@ def play_step(captured: Captured, segments: Sequence[BoundSegment], batch: tuple
 def segments_of(captured: Captured, pieces: Sequence[Sequence[str]], random: Any) -> list[BoundSegment]:
     """Compile runs of operators as segments."""
     return [captured.segment(piece, *captured.boundary(piece), random) for piece in pieces]
+
+
+def _sent(captured: Captured, name: str, value: torch.Tensor) -> torch.Tensor:
+    """Return a value as it comes out of a message: without history, and laid out in memory as the message had it."""
+    spec = captured.spec(name)
+    return spec.unpack(spec.pack(value.detach()).clone())
 
 
 def _cut_off(value: Any, needs_gradient: bool) -> Any:

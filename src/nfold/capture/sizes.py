@@ -28,6 +28,26 @@ class Spec:
 
     shape: tuple[Affine, ...]
     dtype: torch.dtype
+    order: tuple[int, ...]
+    """Dimensions as they lie in memory, outermost first. A message keeps it: where the program takes a view of a
+    transposed tensor, a copy that lies otherwise has no such view."""
+
+    def at(self, size: int) -> tuple[int, ...]:
+        """Return the shape for a batch."""
+        return tuple(line.at(size) for line in self.shape)
+
+    def pack(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the elements of a value without gaps, as they lie in memory."""
+        return value.permute(self.order).contiguous()
+
+    def room(self, size: int) -> torch.Tensor:
+        """Return memory for a packed value."""
+        shape = self.at(size)
+        return torch.empty([shape[dimension] for dimension in self.order], dtype=self.dtype)
+
+    def unpack(self, packed: torch.Tensor) -> torch.Tensor:
+        """Return the value that was packed."""
+        return packed.permute(sorted(range(len(self.order)), key=self.order.__getitem__))
 
     def bytes(self) -> tuple[float, int]:
         """Return bytes per sample and bytes that do not grow. Exact up to one growing dimension."""
@@ -66,7 +86,17 @@ def fit_tensor(observed: list[tuple[int, Any]]) -> Spec | None:
     lines = [
         fit([(size, tensor.shape[dimension]) for size, tensor in observed]) for dimension in range(tensors[0].ndim)
     ]
-    return None if None in lines else Spec(tuple(line for line in lines if line), tensors[0].dtype)
+    if None in lines:
+        return None
+    return Spec(tuple(line for line in lines if line), tensors[0].dtype, memory_order(tensors[0]))
+
+
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return the dimensions of a tensor as they lie in memory, outermost first; as they are named where it repeats."""
+    strides = tensor.stride()
+    if any(stride == 0 and size > 1 for stride, size in zip(strides, tensor.shape, strict=True)):
+        return tuple(range(tensor.ndim))
+    return tuple(sorted(range(tensor.ndim), key=lambda dimension: -strides[dimension]))
 
 
 def fit_number(observed: list[tuple[int, Any]]) -> Any:

@@ -15,6 +15,7 @@ from torch import nn
 
 from nfold.capture.captured import BoundSegment, Captured
 from nfold.capture.random import LOCK, CellRandom
+from nfold.capture.sizes import Spec
 from nfold.capture.statistics import StatisticsRecorder
 from nfold.capture.tree import map_tensors
 from nfold.core.graph import ModelGraph
@@ -25,8 +26,8 @@ from nfold.planning.segments import INPUTS
 from nfold.program import Program
 from nfold.runtime.buffers import Buffers, as_bytes
 from nfold.runtime.chunk_statistics import ChunkStatistics
-from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.clipping import Clipping
+from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Emit
 from nfold.runtime.signals import GradientSignals
 from nfold.runtime.updates import UpdateKey, Updater
@@ -77,8 +78,8 @@ class Cells:
         groups: tuple[StatisticsGroup, ...],
         buffers: Buffers,
         updaters: dict[UpdateKey, Updater],
-        sampler: Sampler,
         clipping: Clipping | None,
+        sampler: Sampler,
         loader: ChunkLoader,
         recorder: StatisticsRecorder | None,
         device: torch.device,
@@ -105,9 +106,9 @@ class Cells:
         self._step = _Step(index=step, sizes=sizes)
         self._loader.begin(step)
         self._buffers.zero_gradients()
-        for parameter in self._unheld:
         if self._clipping is not None:
             self._clipping.begin()
+        for parameter in self._unheld:
             parameter.grad = None
 
     @property
@@ -124,10 +125,10 @@ class Cells:
             self._forward(task)
         elif task.kind == "B":
             self._backward(task, emit)
-        elif task.reduction in self._groups:
         elif task.purpose == "norm":
             assert self._clipping is not None
             self._clipping.perform(task)
+        elif task.reduction in self._groups:
             assert self._statistics is not None
             self._statistics.fold(self._groups[task.reduction], self._step.sizes)
         elif updater := self._updaters.get((task.reduction, task.start)):
@@ -235,9 +236,9 @@ class Cells:
 
     def _update(self, updater: Updater) -> None:
         """Step. An optimizer that draws does so for all weights at once, the same on every rank."""
-        if self._graph.update_scope == "model":
         if self._clipping is not None:
             updater.scale(self._clipping.factor)
+        if self._graph.update_scope == "model":
             with LOCK:
                 self._random.enter(self._step.index, _NO_CHUNK)
                 self._random.seed_everything(0)
@@ -257,7 +258,7 @@ class Cells:
             value = self._step.values[name, task.chunk]
         else:
             value = self._summed_gradient(name, task.chunk)
-        host = value.detach().contiguous().cpu()
+        host = self._spec(name).pack(value.detach()).cpu()
         self._step.sent[task.id] = host
         return as_bytes(host)
 
@@ -265,12 +266,13 @@ class Cells:
         """Return where the bytes of a RECV may be written."""
         if task.purpose not in ("activation", "gradient"):
             return self._buffers.incoming(task)
-        assert self._captured is not None, "a cut model needs its capture"
-        name = task.buffer.partition("/")[2]
-        shape, dtype = self._captured.shape(name, self._step.sizes[task.chunk])
-        host = torch.empty(shape, dtype=dtype)
+        host = self._spec(task.buffer.partition("/")[2]).room(self._step.sizes[task.chunk])
         self._step.arrived[task.id] = host
         return as_bytes(host)
+
+    def _spec(self, name: str) -> Spec:
+        assert self._captured is not None, "a cut model needs its capture"
+        return self._captured.spec(name)
 
     def combine(self, task: Task) -> None:
         """Take in what a RECV brought."""
@@ -278,7 +280,7 @@ class Cells:
             self._buffers.combine(task)
             return
         name = task.buffer.partition("/")[2]
-        value = self._step.arrived.pop(task.id).to(self._device)
+        value = self._spec(name).unpack(self._step.arrived.pop(task.id).to(self._device))
         if task.purpose == "activation":
             self._step.values[name, task.chunk] = value
         else:
