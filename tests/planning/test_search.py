@@ -1,5 +1,6 @@
 """Planning: what is refused and why, what is chosen, and that the figures are what the messages add up to."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,8 +15,9 @@ from nfold.errors import PlanError
 from nfold.planning.buckets import bounds
 from nfold.planning.data_parallel import even_owners
 from nfold.planning.facts import Facts
-from nfold.planning.search import check, plan, simulate_proposal
+from nfold.planning.search import plan, simulate_proposal
 from nfold.planning.strategies import STRATEGIES, STRATEGY_NAMES, named
+from nfold.planning.wishes import check
 
 GRAPH = chain(1000, 300, 7)
 WHOLE = chain(100, 30, update_scope="model")
@@ -37,7 +39,7 @@ def slow_network(graph, workers=2, **fields) -> Facts:
         (
             facts(GRAPH, 2),
             "rong",
-            r"unknown strategy 'rong'. Use one of: single, ring, ps, weighted, ps-async, ssp, auto$",
+            r"unknown strategy 'rong'. Use one of: single, ring, ps, weighted, pipeline, hybrid, ps-async, ssp, auto$",
         ),
         (facts(GRAPH, 0, nodes=("box",)), "auto", r"-n 0: a job needs at least 1 worker"),
         (
@@ -67,7 +69,8 @@ def slow_network(graph, workers=2, **fields) -> Facts:
         (
             facts(UNCUT, 2),
             "ring",
-            r"the batch cannot be cut into 2 chunks: the loss is no mean over samples. Use -n 1, --chunks 1.",
+            r"the batch cannot be cut into 2 chunks: the loss is no mean over samples. Use -n 1, --chunks 1, or "
+            r"--strategy pipeline.",
         ),
         (facts(UNCUT, 1, chunks=2), "single", r"cannot be cut into 2 chunks: the loss is no mean over samples"),
         (facts(WHOLE, 2), "ps", r"--strategy ps: the optimizer must see all parameters at once, so its work cannot"),
@@ -108,7 +111,7 @@ def test_too_little_memory_is_said_with_numbers():
     assert chosen.strategy == "single", "one process fits where two do not"
     predicted = [loser for loser in chosen.rejected if loser.predicted is not None]
     assert {loser.strategy: loser.why[:25] for loser in predicted} == dict.fromkeys(
-        ("ring", "ps", "weighted"), "2 ranks need 1.5 GiB on t"
+        ("ring", "ps", "weighted", "pipeline", "hybrid"), "2 ranks need 1.5 GiB on t"
     )
 
 
@@ -122,14 +125,14 @@ def test_memory_that_nothing_fits_lists_every_strategy():
 
 
 def test_names_are_those_that_users_type():
-    assert STRATEGY_NAMES == ("single", "ring", "ps", "weighted", "ps-async", "ssp", "auto")
+    assert STRATEGY_NAMES == ("single", "ring", "ps", "weighted", "pipeline", "hybrid", "ps-async", "ssp", "auto")
     assert [named(strategy.name) for strategy in STRATEGIES] == list(STRATEGIES)
 
 
 def test_a_forced_strategy_keeps_why_the_others_lost():
     chosen = plan(slow_network(GRAPH), "ring")
     assert chosen.strategy == "ring"
-    assert {loser.strategy for loser in chosen.rejected} == {"single", "ps", "weighted", "ps-async", "ssp"}
+    assert {loser.strategy for loser in chosen.rejected} == {*STRATEGY_NAMES} - {"ring", "auto"}
     single = next(loser for loser in chosen.rejected if loser.strategy == "single")
     ratio = chosen.predicted.step_s / single.predicted.step_s
     assert single.why == f"predicted {ratio:.2f}x as fast, but ring was asked for"
@@ -167,13 +170,71 @@ def test_auto_is_never_predicted_slower_than_another(workers, bandwidth, latency
     node = Node(name="box", cores=4.0, memory_bytes=1 << 40, local=channel(bandwidth, latency_s))
     question = facts(chain(*sizes), workers, cluster=Cluster(nodes=(node,)))
     chosen = plan(question, "auto")
-    forced = [plan(question, "ring"), plan(question, "ps"), *([plan(question, "single")] if workers == 1 else [])]
+    names = ["ring", "ps", "pipeline", "hybrid"] if workers > 1 else ["ring", "ps", "single"]
+    able = [name for name in names if named(name).accepts(question) is None]
+    forced = [plan(question, name) for name in able]
     assert all(chosen.predicted.step_s <= other.predicted.step_s for other in forced)
     assert all(chosen.predicted.step_s <= loser.predicted.step_s for loser in chosen.rejected if loser.predicted)
 
 
 def test_equal_questions_get_equal_plans():
     assert plan(facts(GRAPH, 3)) == plan(facts(GRAPH, 3))
+
+
+def dear_network(**fields) -> Facts:
+    """Heavy parameters, light activations and links of 1 MB/s: data parallelism sends far more than a pipeline."""
+    node = Node(name="box", cores=16.0, memory_bytes=1 << 40, local=channel(1e6))
+    return facts(chain(100_000, 300_000, 200_000, 400_000), 2, cluster=Cluster(nodes=(node,)), **fields)
+
+
+def test_heavy_parameters_on_slow_links_make_a_pipeline():
+    chosen = plan(dear_network(batch_size=64))
+    ring = next(loser for loser in chosen.rejected if loser.strategy == "ring")
+    assert chosen.strategy in ("pipeline", "hybrid")
+    assert chosen.predicted.sent_bytes_per_step < 0.01 * ring.predicted.sent_bytes_per_step
+    assert chosen.is_undominated
+    assert not ring.is_undominated, "it takes longer, sends more and keeps more"
+
+
+def test_what_nobody_beats_in_everything_is_kept_with_its_chunks():
+    chosen = plan(dear_network(batch_size=64), "ring")
+    shown = [(chosen.predicted, chosen.is_undominated)]
+    shown += [(loser.predicted, loser.is_undominated) for loser in chosen.rejected if loser.predicted]
+    points = [(each.step_s, each.sent_bytes_per_step, max(each.peak_memory_bytes)) for each, _ in shown]
+    for (_, flag), point in zip(shown, points, strict=True):
+        beaten = any(other != point and all(a <= b for a, b in zip(other, point, strict=True)) for other in points)
+        assert flag is not beaten
+    assert {loser.chunks for loser in chosen.rejected if loser.predicted} >= {1, 2}
+
+
+def test_a_loser_says_what_it_would_save():
+    chosen = plan(dear_network(batch_size=64), "ring")
+    why = next(loser.why for loser in chosen.rejected if loser.strategy == "pipeline")
+    assert why.startswith("predicted ")
+    assert why.endswith("as fast, but ring was asked for")
+    node = Node(name="box", cores=16.0, memory_bytes=1 << 40, local=channel(1e12, latency_s=0.0))
+    quick = replace(dear_network(batch_size=64), cluster=Cluster(nodes=(node,)))
+    why = next(loser.why for loser in plan(quick, "ring").rejected if loser.strategy == "pipeline")
+    assert re.fullmatch(r"(predicted 1\.\d+x the step time of ring|a tie with ring), with 100% less bytes and .*", why)
+
+
+def test_candidates_that_do_not_fit_are_dropped_one_by_one():
+    graph = chain(100_000, 300_000, 200_000, 400_000)
+    free = plan(dear_network(batch_size=64), "auto").predicted
+    node = Node(name="box", cores=16.0, memory_bytes=2 * 8 * 700_000, local=channel(1e6))
+    question = facts(graph, 2, cluster=Cluster(nodes=(node,)), batch_size=64)
+    chosen = plan(question, "auto")
+    assert chosen.strategy in ("pipeline", "hybrid"), "each of two ranks can keep half of the model"
+    assert sum(chosen.predicted.peak_memory_bytes) <= node.memory_bytes
+    assert chosen.predicted.step_s >= free.step_s
+    ring = next(loser for loser in chosen.rejected if loser.strategy == "ring")
+    assert ring.why.startswith("2 ranks need ")
+
+
+def test_a_batch_that_cannot_be_cut_can_still_be_computed_by_two():
+    chosen = plan(facts(chain(10, 10, indivisible="the loss is no mean over samples"), 2), "pipeline")
+    assert chosen.chunks == 1
+    assert {rank for ranks in chosen.placement.owners.values() for rank in ranks} == {0, 1}
 
 
 # What is sent

@@ -14,7 +14,9 @@ def add_parser(commands: Any) -> None:
     add_program(parser, optional=True)
     parser.add_argument("-n", "--workers", type=int, metavar="N", help="worker ranks; 1 unless given")
     parser.add_argument(
-        "--strategy", metavar="S", help="single, ring, ps, weighted, ps-async, ssp or auto (unless given)"
+        "--strategy",
+        metavar="S",
+        help="single, ring, ps, weighted, pipeline, hybrid, ps-async, ssp or auto (unless given)",
     )
     add_run_flags(parser)
     parser.add_argument("--resume", metavar="RUN", help="go on with a run from its last checkpoint")

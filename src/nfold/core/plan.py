@@ -27,6 +27,10 @@ class Rejected:
     predicted: Prediction | None
     """None when it could not be proposed at all."""
     why: str
+    chunks: int = 0
+    """0 when it could not be proposed at all."""
+    is_undominated: bool = False
+    """Whether nothing else that was simulated is as good in step time, bytes and memory, and better in one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +62,8 @@ class Plan:
     loads_s: tuple[float, ...]
     """Compute seconds per step of each rank."""
     predicted: Prediction
+    is_undominated: bool = True
+    """As in Rejected; a strategy that was asked for by name may be worse than another in everything."""
     rejected: tuple[Rejected, ...] = ()
     splits: dict[str, int] = field(default_factory=dict)
     """Operators that are cut into so many parts, each a row of the grid of its own; see `planning/splitting.py`."""

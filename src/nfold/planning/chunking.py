@@ -13,15 +13,21 @@ MOST_CHUNKS = 16
 def chunk_counts(facts: Facts) -> tuple[int, ...]:
     """Return the numbers of chunks that are worth a proposal, ascending; only the user's where there is one.
 
-    A chunk has at least two samples (see `chunk_sizes`); a batch that cannot be cut is one chunk.
+    A batch that cannot be cut is one chunk.
     """
     if facts.chunks is not None:
         return (facts.chunks,)
-    if facts.graph.indivisible:
-        return (1,)
-    limit = min(facts.batch_size // 2, max(MOST_CHUNKS, 2 * facts.workers))
-    counts = tuple(facts.workers * multiple for multiple in MULTIPLES if facts.workers * multiple <= limit)
-    return counts or (facts.workers,)
+    return (1,) if facts.graph.indivisible else worthwhile_counts(facts.workers, facts.batch_size)
+
+
+def worthwhile_counts(workers: int, batch_size: int) -> tuple[int, ...]:
+    """Return the numbers of chunks that are worth a proposal, ascending.
+
+    A chunk has at least two samples (see `chunk_sizes`) where there are enough.
+    """
+    limit = min(batch_size // 2, max(MOST_CHUNKS, 2 * workers))
+    counts = tuple(workers * multiple for multiple in MULTIPLES if workers * multiple <= limit)
+    return counts or (workers,)
 
 
 def share_chunks(num_chunks: int, chunk_seconds: tuple[float, ...]) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Simulates what the strategies propose, keeps the fastest that fits, and why the others lost."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from nfold.core.plan import Plan, Prediction, Rejected
 from nfold.core.profile import Profile
@@ -9,13 +10,16 @@ from nfold.core.trace import StepTrace
 from nfold.errors import PlanError
 from nfold.planning.asynchronous import ASYNCHRONOUS, NOT_COMPARED, loads_s, predict
 from nfold.planning.costs import peak_memory_bytes, task_seconds
+from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.schedule import compile_schedule
-from nfold.planning.strategies import AUTO, SERVING, STRATEGIES, Strategy, named
+from nfold.planning.strategies import AUTO, STRATEGIES, Strategy, named
+from nfold.planning.verdicts import TIE, comparison, memory_objection, undominated
+from nfold.planning.wishes import check
 from nfold.simulation import simulate
 
-TIE = 1.01
-"""Step times that differ by less are a tie."""
+MOST_SIMULATED = 4
+"""Proposals of a strategy that are simulated, the best by estimate; of those that were not asked for, one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,78 +55,118 @@ def plan(facts: Facts, strategy: str = AUTO) -> Plan:
     """
     check(facts, strategy)
     chosen = None if strategy == AUTO else named(strategy)
-    best: list[Candidate] = []
-    rejected: list[Rejected] = []
+    portfolio = _Portfolio(facts)
     for each in STRATEGIES:
         objection = _objection(each, facts, wanted=each is chosen)
         if objection:
-            rejected.append(Rejected(strategy=each.name, predicted=None, why=objection))
-            continue
-        candidates = [_candidate(facts, each.name, proposal) for proposal in each.propose(facts)]
-        candidate = _fastest(candidates)
-        too_large = _memory_objection(facts, candidate)
-        if too_large:
-            rejected.append(Rejected(strategy=each.name, predicted=candidate.predicted, why=too_large))
+            portfolio.rejected.append(Rejected(strategy=each.name, predicted=None, why=objection))
         else:
-            best.append(candidate)
-    winner = _winner(best, rejected, chosen)
-    losers = [_lost(candidate, winner, forced=chosen is not None) for candidate in best if candidate is not winner]
-    return _to_plan(facts, winner, tuple([*losers, *rejected]))
+            portfolio.add(each, MOST_SIMULATED if chosen in (None, each) else 1)
+    winner = portfolio.winner(chosen)
+    return _to_plan(
+        facts, winner, portfolio.is_undominated(winner), portfolio.losers(winner, forced=chosen is not None)
+    )
 
 
-def check(facts: Facts, strategy: str) -> None:
-    """Refuse wishes that make no sense, with their numbers.
+class _Portfolio:
+    """All candidates of a question that fit the memory, and why others are none."""
 
-    Raises:
-        PlanError: see the message.
-    """
-    check_ranks(strategy, facts.workers, facts.servers)
-    check_batch(facts.workers, facts.chunks, facts.batch_size)
-    chunks = facts.chunks or facts.workers
-    if chunks > 1 and facts.graph.indivisible:
-        raise PlanError(
-            f"the batch cannot be cut into {chunks} chunks: {facts.graph.indivisible}. Use -n 1, --chunks 1."
-        )
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._known: dict[object, Candidate] = {}
+        self._fitting: list[Candidate] = []
+        self._best: list[Candidate] = []
+        self.rejected: list[Rejected] = []
+
+    def add(self, strategy: Strategy, most: int) -> None:
+        """Simulate the most promising proposals of a strategy until so many fit the memory, or none is left."""
+        proposals = list(strategy.propose(self._facts))
+        ranked = range(len(proposals)) if len(proposals) <= most else self._ranked(proposals)
+        fitting: dict[int, Candidate] = {}
+        too_large: list[tuple[Candidate, str]] = []
+        for index in ranked:
+            candidate = self._candidate(strategy.name, proposals[index])
+            objection = memory_objection(self._facts, candidate.predicted)
+            if objection:
+                too_large.append((candidate, objection))
+            else:
+                fitting[index] = candidate
+            if len(fitting) == most:
+                break
+        simplest_first = [fitting[index] for index in sorted(fitting)]
+        self._fitting += simplest_first
+        if simplest_first:
+            self._best.append(_fastest(simplest_first))
+        self._note_too_large(too_large)
+
+    def _ranked(self, proposals: Sequence[Proposal]) -> list[int]:
+        estimates = [estimate(self._facts, proposal) for proposal in proposals]
+        return sorted(range(len(proposals)), key=lambda index: (estimates[index], index))
+
+    def _candidate(self, strategy: str, proposal: Proposal) -> Candidate:
+        """Simulate a proposal, unless another strategy made it too."""
+        key = (tuple(proposal.placement.owners.values()), proposal.reductions, proposal.asynchrony)
+        if key not in self._known:
+            self._known[key] = _candidate(self._facts, strategy, proposal)
+        return replace(self._known[key], strategy=strategy)
+
+    def _note_too_large(self, too_large: list[tuple[Candidate, str]]) -> None:
+        """Say of the fastest that does not fit what it lacks."""
+        if too_large:
+            candidate, why = min(too_large, key=lambda each: each[0].predicted.step_s)
+            self.rejected.append(_rejected(candidate, why))
+
+    def winner(self, chosen: Strategy | None) -> Candidate:
+        """Return the best of the strategy that was asked for, or of all."""
+        if chosen is not None:
+            for candidate in self._best:
+                if candidate.strategy == chosen.name:
+                    return candidate
+            why = next(loser.why for loser in self.rejected if loser.strategy == chosen.name)
+            raise PlanError(f"--strategy {chosen.name}: {why}")
+        if not self._best:
+            reasons = "; ".join(f"{loser.strategy}: {loser.why}" for loser in self.rejected)
+            raise PlanError(f"no strategy can run here. {reasons}")
+        return min(self._best, key=lambda candidate: candidate.predicted.step_s)
+
+    def is_undominated(self, candidate: Candidate) -> bool:
+        """Whether nothing simulated is as good in time, bytes and memory, and better in one."""
+        return undominated([candidate.predicted, *(each.predicted for each in self._fitting)])[0]
+
+    def losers(self, winner: Candidate, *, forced: bool) -> tuple[Rejected, ...]:
+        """Return the best of every other strategy, then what else is undominated, then what could not be."""
+        best = [candidate for candidate in self._best if candidate is not winner]
+        shown = {_figures(candidate) for candidate in (winner, *best)}
+        others: list[Candidate] = []
+        for candidate in self._fitting:
+            if _figures(candidate) not in shown and self.is_undominated(candidate):
+                shown.add(_figures(candidate))
+                others.append(candidate)
+        won = winner.predicted, winner.proposal
+        found = [
+            _rejected(
+                each,
+                comparison((each.predicted, each.proposal), won, winner.strategy, forced=forced),
+                is_undominated=self.is_undominated(each),
+            )
+            for each in (*best, *others)
+        ]
+        return (*found, *self.rejected)
 
 
-def check_batch(workers: int, chunks: int | None, batch_size: int) -> None:
-    """Refuse cuts of a batch that make no sense whatever the model is.
-
-    Raises:
-        PlanError: see the message.
-    """
-    chunks = chunks or workers
-    if chunks < workers:
-        raise PlanError(
-            f"{workers} workers cannot share {chunks} chunks. Use --chunks {workers} or more, or -n {chunks}."
-        )
-    if chunks > batch_size:
-        raise PlanError(
-            f"a batch of {batch_size} samples cannot be cut into {chunks} chunks. Use a batch size of at least "
-            f"{chunks}, or fewer workers or chunks."
-        )
+def _figures(candidate: Candidate) -> tuple[float, int, tuple[int, ...]]:
+    predicted = candidate.predicted
+    return predicted.step_s, predicted.sent_bytes_per_step, predicted.peak_memory_bytes
 
 
-def check_ranks(strategy: str, workers: int, servers: int) -> None:
-    """Refuse numbers of ranks that make no sense whatever the program is.
-
-    Raises:
-        PlanError: see the message.
-    """
-    if strategy != AUTO:
-        named(strategy)
-    if workers < 1:
-        raise PlanError(f"-n {workers}: a job needs at least 1 worker")
-    if not 0 <= servers <= workers:
-        raise PlanError(
-            f"--servers {servers} with {workers} workers: more servers than workers cannot help, since "
-            f"{workers} servers already have one link for each worker's. Use --servers 0 to {workers}."
-        )
-    if servers and strategy not in (AUTO, *SERVING):
-        *most, last = SERVING
-        raise PlanError(f"--servers {servers} needs --strategy {', '.join(most)} or {last}, not {strategy}")
-    if strategy == "single" and workers > 1:
-        raise PlanError(f"--strategy single runs on one worker, but -n asks for {workers}. Use ring or ps.")
+def _rejected(candidate: Candidate, why: str, *, is_undominated: bool = False) -> Rejected:
+    return Rejected(
+        strategy=candidate.strategy,
+        chunks=candidate.proposal.placement.num_chunks,
+        predicted=candidate.predicted,
+        why=why,
+        is_undominated=is_undominated,
+    )
 
 
 def _objection(strategy: Strategy, facts: Facts, *, wanted: bool) -> str | None:
@@ -210,60 +254,7 @@ def _fastest(candidates: list[Candidate]) -> Candidate:
     return next(candidate for candidate in candidates if candidate.predicted.step_s <= TIE * least)
 
 
-def _memory_objection(facts: Facts, candidate: Candidate) -> str | None:
-    """Say which node would run out of memory, with the numbers."""
-    for node in facts.cluster.nodes:
-        needs = [
-            size
-            for size, name in zip(candidate.predicted.peak_memory_bytes, facts.nodes, strict=False)
-            if name == node.name
-        ]
-        if sum(needs) > node.memory_bytes:
-            return (
-                f"{len(needs)} ranks need {sum(needs) / 2**30:.1f} GiB on {node.name}, which has "
-                f"{node.memory_bytes / 2**30:.1f} GiB. Use more --chunks, fewer workers, or another node."
-            )
-    return None
-
-
-def _winner(best: list[Candidate], rejected: list[Rejected], chosen: Strategy | None) -> Candidate:
-    if chosen is not None:
-        for candidate in best:
-            if candidate.strategy == chosen.name:
-                return candidate
-        why = next(loser.why for loser in rejected if loser.strategy == chosen.name)
-        raise PlanError(f"--strategy {chosen.name}: {why}")
-    if not best:
-        reasons = "; ".join(f"{loser.strategy}: {loser.why}" for loser in rejected)
-        raise PlanError(f"no strategy can run here. {reasons}")
-    return min(best, key=lambda candidate: candidate.predicted.step_s)
-
-
-def _lost(candidate: Candidate, winner: Candidate, *, forced: bool) -> Rejected:
-    return Rejected(
-        strategy=candidate.strategy, predicted=candidate.predicted, why=_comparison(candidate, winner, forced)
-    )
-
-
-def _comparison(candidate: Candidate, winner: Candidate, forced: bool) -> str:
-    mine, best = candidate.predicted.step_s, winner.predicted.step_s
-    if max(mine, best) <= TIE * min(mine, best):
-        return f"a tie with {winner.strategy}"
-    if forced and mine < best:
-        return f"predicted {_times(best, mine)} as fast, but {winner.strategy} was asked for"
-    slower = f"predicted {_times(mine, best)} the step time of {winner.strategy}"
-    workers, fewer = candidate.proposal.workers, winner.proposal.workers
-    if workers <= fewer or mine < best:
-        return slower
-    waiting = candidate.predicted.exposed_communication_s / mine
-    return f"{slower} on {fewer} of {workers} workers, since {waiting:.0%} of it would be waiting for messages"
-
-
-def _times(longer: float, shorter: float) -> str:
-    return f"{longer / shorter:.2f}x" if shorter > 0 else "many times"
-
-
-def _to_plan(facts: Facts, candidate: Candidate, rejected: tuple[Rejected, ...]) -> Plan:
+def _to_plan(facts: Facts, candidate: Candidate, is_undominated: bool, rejected: tuple[Rejected, ...]) -> Plan:
     proposal = candidate.proposal
     return Plan(
         strategy=candidate.strategy,
@@ -277,6 +268,7 @@ def _to_plan(facts: Facts, candidate: Candidate, rejected: tuple[Rejected, ...])
         reductions=proposal.reductions,
         loads_s=candidate.loads_s,
         predicted=candidate.predicted,
+        is_undominated=is_undominated,
         rejected=rejected,
         asynchrony=proposal.asynchrony,
     )

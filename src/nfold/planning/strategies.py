@@ -16,6 +16,7 @@ from nfold.planning.data_parallel import (
     serving_objection,
 )
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.structured import Hybrid, Pipeline
 from nfold.planning.weights import best_weights, link_rates
 
 SERVER_ROUNDS = (4, 8, 16, 32)
@@ -122,11 +123,15 @@ STRATEGIES: tuple[Strategy, ...] = (
     Ring(),
     ParameterServer(),
     Weighted(),
+    Pipeline(),
+    Hybrid(),
     AsynchronousParameterServer(),
     StaleSynchronous(),
 )
 SERVING = (ParameterServer.name, Weighted.name, *ASYNCHRONOUS)
 """Those that can use dedicated servers."""
+CUTTING = (Pipeline.name,)
+"""Those that can share a model among workers without cutting the batch."""
 AUTO = "auto"
 STRATEGY_NAMES = (*(strategy.name for strategy in STRATEGIES), AUTO)
 

@@ -9,8 +9,10 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Pace, Profile
 from nfold.errors import PlanError, ProgramError
+from nfold.planning.chunking import worthwhile_counts
 from nfold.planning.facts import Facts, Proposal, fair_threads
-from nfold.planning.search import check, check_batch, plan, simulate_proposal
+from nfold.planning.search import plan, simulate_proposal
+from nfold.planning.wishes import check, check_batch
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.measuring import Probe, tournament, with_links, with_paces
@@ -161,10 +163,11 @@ class Preparation:
         return fair_threads(cluster.node(nodes[rank]).cores, nodes.count(nodes[rank]), profiles)
 
     def _profiled_sizes(self, ready: Ready) -> list[int]:
-        """The whole batch, half of it, and a chunk of every number of workers that will be tried."""
+        """The whole batch, half of it, and the largest and smallest chunks of every number of workers to be tried."""
         batch = ready["batch_size"]
         workers = {self._settings.workers, *(trial.workers for trial in self._settings.trials)}
-        counts = {1, 2, *({ready["chunks"]} if ready["chunks"] else workers)}
+        tried = {count for each in workers for count in (each, worthwhile_counts(each, batch)[-1])}
+        counts = {1, 2, *({ready["chunks"]} if ready["chunks"] else tried)}
         return sorted({-(-batch // count) for count in counts if count <= batch})
 
     def _probe(

@@ -10,7 +10,7 @@ from nfold.core.cluster_file import read_cluster
 from nfold.errors import PlanError
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous import check_staleness
-from nfold.planning.search import check_ranks
+from nfold.planning.wishes import check_ranks
 from nfold.runtime.events import JobSettings
 
 TransportName = Literal["tcp", "gloo"]

@@ -12,7 +12,7 @@ from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Trace
 from nfold.errors import InternalError, PlanError
-from nfold.planning.search import check_ranks
+from nfold.planning.wishes import check_ranks
 from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
 from nfold.runtime.events import Trial
