@@ -38,7 +38,10 @@ def test_a_rank_that_dies_at_import(shell):
 def test_a_rank_that_dies_before_it_can_speak(shell, command):
     (shell.folder / "early").mkdir()
     (shell.folder / "early" / "sitecustomize.py").write_text(
-        "import os, sys\nif sys.orig_argv[-4:-2] == ['--rank', '1']:\n    print('bad library', flush=True); os._exit(4)\n"
+        "import os, sys\n"
+        "if sys.orig_argv[-4:-2] == ['--rank', '1']:\n"
+        "    print('bad library', flush=True)\n"
+        "    os._exit(4)\n"
     )
     shell.environment["PYTHONPATH"] = str(shell.folder / "early")
 
