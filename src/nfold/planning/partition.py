@@ -1,0 +1,121 @@
+"""Divides a hypergraph among ranks of given shares and memory so that little crosses between them.
+
+    starts     nested layouts, teams, layouts of other strategies, and Mt-KaHyPar from nothing
+    repair     into the limits, then less traffic (`planning/repair.py`)
+    V-cycle    Mt-KaHyPar from the best of those, and repair again
+
+Much stays in local minima: a good division of VGG-16 lies far from data parallelism, one of ResNet-50 near it. So
+many starts are tried, cheap ones first, and the result is the best of all. How many is a matter of the hypergraph's
+size, not of the clock: equal questions get equal answers.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from nfold.planning import kahypar
+from nfold.planning.hypergraph import Hypergraph, loads_s, traffic
+from nfold.planning.limits import Limits, Memory
+from nfold.planning.nested import nested_layouts
+from nfold.planning.repair import SLACK, repair
+from nfold.planning.teams import team_layouts
+
+NUM_CYCLES = 3
+"""Of the repaired starts, how many are improved."""
+LOOSER = 2.0
+"""From nothing it also helps to ask for less balance than is wanted, and to repair the balance afterwards."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """How long to search."""
+
+    num_seeds: int
+    """Numberings of the vertices from which Mt-KaHyPar begins from nothing, each at two tolerances."""
+    num_starts: int
+    """Layouts that are repaired, the best by their traffic."""
+
+    @classmethod
+    def of(cls, hypergraph: Hypergraph) -> "Effort":
+        """Return what takes some tenths of a second: work is about proportional to pins."""
+        pins = sum(len(net.pins) for net in hypergraph.nets)
+        return cls(num_seeds=max(1, min(3, 2000 // max(1, pins))), num_starts=max(2, min(8, 20_000 // max(1, pins))))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Partition:
+    """Vertices in blocks, and what that costs."""
+
+    blocks: tuple[int, ...]
+    traffic_bytes: int
+    loads_s: tuple[float, ...]
+    """Of each block, on a reference node."""
+    memory_bytes: tuple[int, ...]
+    excess: float
+    """By how much the limits are broken, as shares of them added up; 0 when all are kept."""
+
+
+def partitions(
+    hypergraph: Hypergraph, limits: Limits, layouts: Iterable[Sequence[int]] = (), effort: Effort | None = None
+) -> list[Partition]:
+    """Return different partitions, the best first: those within the limits, by traffic, then those that break them
+    least.
+
+    Args:
+        hypergraph: what is divided.
+        limits: of each block.
+        layouts: further starts: blocks of every vertex.
+        effort: how long to search; None: as long as its size allows.
+    """
+    effort = effort or Effort.of(hypergraph)
+    starts = {tuple(layout): None for layout in (*layouts, *team_layouts(hypergraph, limits))}
+    starts.update((tuple(layout), None) for layout in nested_layouts(hypergraph, limits))
+    cheap = sorted(starts, key=lambda layout: _promise(hypergraph, limits, layout))[: effort.num_starts]
+    found = [measure(hypergraph, limits, repair(hypergraph, limits, layout)) for layout in cheap]
+    if kahypar.is_available():
+        found += _from_nothing(hypergraph, limits, effort)
+        found += [_cycled(hypergraph, limits, each) for each in _best(found)[:NUM_CYCLES]]
+    return _best(found)
+
+
+def measure(hypergraph: Hypergraph, limits: Limits, blocks: Sequence[int]) -> Partition:
+    """Return a partition with its figures. O(pins)."""
+    loads = loads_s(hypergraph, blocks, limits.num_blocks)
+    memory = Memory(hypergraph, limits, blocks)
+    used = [memory.used(block) for block in range(limits.num_blocks)]
+    over_s = [load / most - 1 for load, most in zip(loads, limits.seconds(sum(loads)), strict=True) if most > 0]
+    over = [size / room - 1 for size, room in zip(used, limits.memory_bytes, strict=True)]
+    return Partition(
+        blocks=tuple(blocks),
+        traffic_bytes=traffic(hypergraph, blocks),
+        loads_s=tuple(loads),
+        memory_bytes=tuple(used),
+        excess=sum(share for share in (*over_s, *over) if share > 2 * SLACK),
+    )
+
+
+def _promise(hypergraph: Hypergraph, limits: Limits, layout: Sequence[int]) -> tuple[float, tuple[int, ...]]:
+    """Traffic of a start, with what repairing its balance may cost: as much again when all work must move."""
+    total_s = sum(hypergraph.seconds)
+    loads = zip(loads_s(hypergraph, layout, limits.num_blocks), limits.seconds(total_s), strict=True)
+    too_much = sum(max(0.0, load - most) for load, most in loads) / (total_s or 1.0)
+    return traffic(hypergraph, layout) * (1 + too_much), tuple(layout)
+
+
+def _from_nothing(hypergraph: Hypergraph, limits: Limits, effort: Effort) -> list[Partition]:
+    found = []
+    for seed in range(effort.num_seeds):
+        for factor in (1.0, LOOSER):
+            asked = replace(limits, epsilon=limits.epsilon * factor)
+            blocks = kahypar.partition(hypergraph, asked, seed)
+            found.append(measure(hypergraph, limits, repair(hypergraph, limits, blocks)))
+    return found
+
+
+def _cycled(hypergraph: Hypergraph, limits: Limits, start: Partition) -> Partition:
+    blocks = kahypar.improve(hypergraph, limits, start.blocks)
+    return measure(hypergraph, limits, repair(hypergraph, limits, blocks))
+
+
+def _best(found: list[Partition]) -> list[Partition]:
+    different = {each.blocks: each for each in found}.values()
+    return sorted(different, key=lambda each: (each.excess, each.traffic_bytes, each.blocks))
