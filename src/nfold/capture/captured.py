@@ -1,6 +1,6 @@
 """A program that can be cut: its ModelGraph, and functions for any of its operators over the user's own weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,13 +51,20 @@ class Captured:
     Attributes:
         graph: the program as data.
         model: the module whose parameters, buffers and torch.nn modules the segments use.
+        scope: finds them; rows of a parameter are cut out of it, unless there are `weights` to hold them.
     """
 
-    def __init__(self, graph: ModelGraph, layout: Layout, model: nn.Module) -> None:
+    def __init__(
+        self,
+        graph: ModelGraph,
+        layout: Layout,
+        model: nn.Module,
+        weights: Mapping[str, nn.Parameter] | None = None,
+    ) -> None:
         self.graph = graph
         self.model = model
         self.layout = layout
-        self._scope = Scope(model, layout.traced.constants)
+        self.scope = scope_of(graph, layout, model, weights)
 
     def segment(
         self, operators: Sequence[str], inputs: Sequence[str], outputs: Sequence[str], random: Draws
@@ -77,7 +84,7 @@ class Captured:
             given,
             [self.layout.tensors[name] for name in outputs],
             cut=self.layout.cut,
-            scope=self._scope,
+            scope=self.scope,
             anchor=self._anchor(nodes, given),
             random=self.layout.random,
             draws=random,
@@ -116,6 +123,14 @@ class Captured:
         if anchor is None:
             raise InternalError(f"no input tells the number of samples to {nodes[0]}")
         return anchor
+
+
+def scope_of(
+    graph: ModelGraph, layout: Layout, model: nn.Module, weights: Mapping[str, nn.Parameter] | None = None
+) -> Scope:
+    """Return what finds the names of a captured program in a model."""
+    rows = {parameter.name: parameter.rows for parameter in graph.parameters if parameter.rows}
+    return Scope(model, layout.traced.constants, rows, weights)
 
 
 def needs_size(node: fx.Node, cut: Cut) -> bool:

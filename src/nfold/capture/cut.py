@@ -15,7 +15,7 @@ import graphlib
 import heapq
 import itertools
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,11 +42,18 @@ class Cut:
     specs: dict[fx.Node, Spec]
     """Shape and type of every value that may cross a cut."""
     parts: set[fx.Node] = field(default_factory=set)
-    """Nodes that take a batch apart."""
+    """Nodes that take a batch apart, or join the parts that a value comes in."""
 
     def is_free(self, node: fx.Node) -> bool:
         """Tell whether every operator can have a node for itself."""
         return node.op in ("placeholder", "get_attr") or node in self.sizes or node in self.parts
+
+    def sources(self, node: fx.Node) -> Iterator[fx.Node]:
+        """Yield what a node needs, looking through what it makes for itself."""
+        for used in node.all_input_nodes:
+            yield used
+            if used in self.parts:
+                yield from self.sources(used)
 
 
 def cut(traced: Traced, plays: list[Play], *, whole: bool = False) -> Cut:

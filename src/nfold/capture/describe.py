@@ -4,6 +4,7 @@ import torch
 from torch import fx, nn
 
 from nfold.capture.captured import Captured, Layout, find_anchors, needs_size
+from nfold.capture.chains import with_channels
 from nfold.capture.cut import Cut
 from nfold.capture.facts import Facts
 from nfold.capture.naming import operator_kind, operator_names
@@ -20,6 +21,7 @@ def describe(traced: Traced, cut: Cut, plays: list[Play], facts: Facts, model: n
     layout = _layout(traced, cut, plays)
     scope = Scope(model, traced.constants)
     operators = [_operator(name, layout, plays, scope) for name in layout.operators]
+    operators = with_channels(operators, layout.operators, layout.tensors, cut, plays[-1], scope)
     parameters = _parameters(model, operators, facts)
     is_static = facts.static_gradients and not traced.opaque
     graph = ModelGraph(

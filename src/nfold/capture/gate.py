@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture.captured import Captured
+from nfold.capture.captured import Captured, scope_of
 from nfold.capture.compare import Outcome, difference, outcome
 from nfold.capture.example import SIZES, Example
-from nfold.capture.program_graph import LOSS, Loss, Scope
+from nfold.capture.program_graph import LOSS, Loss
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.replay import play_step, segments_of
 from nfold.capture.segments import compile_nodes
@@ -94,7 +94,7 @@ class _States(_NoDraws):
             given,
             [layout.tensors[LOSS]],
             cut=layout.cut,
-            scope=Scope(fresh(), layout.traced.constants),
+            scope=scope_of(captured.graph, layout, fresh()),
             anchor=next((layout.anchors[node] for node in given if node in layout.anchors), None),
             random=layout.random,
             draws=self,

@@ -1,11 +1,13 @@
 """What a capture method hands on: model and loss together, as a torch.fx graph over the user's own names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import fx, nn
+
+from nfold.core.graph import Rows
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -56,9 +58,24 @@ class Traced:
 class Scope:
     """Finds what a graph's paths name in one model: its own modules and tensors, never copies."""
 
-    def __init__(self, model: nn.Module, constants: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        constants: dict[str, Any],
+        rows: Mapping[str, Rows] | None = None,
+        weights: Mapping[str, nn.Parameter] | None = None,
+    ) -> None:
+        """Bind to a model.
+
+        Args:
+            model: the user's.
+            constants: what the trace made for itself, by path.
+            rows: parameters that are rows of the model's, by name.
+            weights: tensors that hold them; where there is none, the model's own are cut whenever they are used.
+        """
         self.model = model
         self._constants = constants
+        self._rows, self._weights = rows or {}, weights or {}
 
     def module(self, target: str) -> nn.Module:
         """Return a module by path."""
@@ -68,6 +85,11 @@ class Scope:
         """Return the object that holds a tensor (or a constant), and the attribute."""
         if target in self._constants:
             return _Constant(self._constants[target]), "value"
+        name = module_path(target)
+        if name in self._weights:
+            return _Constant(self._weights[name]), "value"
+        if name in self._rows:
+            return _RowView(*self.owner(self._rows[name].parameter), self._rows[name]), "value"
         path, _, attribute = module_path(target).rpartition(".")
         return self.model.get_submodule(path), attribute
 
@@ -80,6 +102,19 @@ class Scope:
 @dataclass(frozen=True, slots=True)
 class _Constant:
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _RowView:
+    owner: Any
+    attribute: str
+    rows: Rows
+
+    @property
+    def value(self) -> torch.Tensor:
+        """The rows as they are now; gradients go to the whole parameter."""
+        whole: torch.Tensor = getattr(self.owner, self.attribute)
+        return whole[self.rows.start : self.rows.stop]
 
 
 def module_path(target: str) -> str:

@@ -99,6 +99,9 @@ class _Writer:
     known: set[fx.Node] = field(default_factory=set)
     """Nodes that have a variable."""
 
+    region: Region | None = None
+    """Modes under which lines are being written."""
+
     indent: str = ""
 
     def name(self, node: fx.Node) -> str:
@@ -111,6 +114,7 @@ class _Writer:
         if region != usual:
             self._add(f"with {self.constant(region.enter)}():")
             self.indent = "    "
+        self.region = region
         yield
         self.indent = ""
 
@@ -132,14 +136,14 @@ class _Writer:
         if node in self.known or not self.cut.is_free(node):
             return
         if node in self.cut.sizes:
-            value = self._number(self.cut.sizes[node])
+            self._add(f"{self.name(node)} = {self._number(self.cut.sizes[node])}")
         elif node.op == "get_attr":
             owner, attribute = self.scope.owner(str(node.target))
-            value = f"{self.constant(owner)}.{attribute}"
+            self._add(f"{self.name(node)} = {self.constant(owner)}.{attribute}")
         else:
-            self.write_free(node.all_input_nodes[0])
-            value = self._call(node)
-        self._add(f"{self.name(node)} = {value}")
+            for used in node.all_input_nodes:
+                self.write_free(used)
+            self._under(node.meta["region"], f"{self.name(node)} = {self._call(node)}")
         self.known.add(node)
 
     def forget(self, nodes: Sequence[fx.Node]) -> None:
@@ -157,6 +161,14 @@ class _Writer:
 
     def _add(self, line: str) -> None:
         self.lines.append(self.indent + line)
+
+    def _under(self, region: Region, line: str) -> None:
+        """Write a line under modes of its own: what it makes may also be used where other modes are in force."""
+        if region == self.region:
+            self._add(line)
+            return
+        self._add(f"with {self.constant(region.enter)}():")
+        self._add(f"    {line}")
 
     def _drawn(self, node: fx.Node, line: str) -> list[str]:
         if node not in self.random.draws:
@@ -198,7 +210,7 @@ def _last_uses(nodes: Sequence[fx.Node], outputs: Sequence[fx.Node], cut: Cut) -
     here, last = set(nodes), dict[fx.Node, fx.Node]()
     for node in nodes:
         last[node] = node
-        last.update((used, node) for used in node.all_input_nodes if used in here)
+        last.update((used, node) for used in cut.sources(node) if used in here)
     done: dict[fx.Node, list[fx.Node]] = {}
     for value, node in last.items():
         if value not in outputs:

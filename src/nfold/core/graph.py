@@ -70,6 +70,22 @@ class Channels:
     follows: bool = False
     """It computes each channel from the same one of its input, without weights: it is cut as its input is."""
 
+    @property
+    def units(self) -> int:
+        """The most parts: single channels, or groups."""
+        return self.groups if self.groups > 1 else self.count
+
+    def groups_of(self, start: int, stop: int) -> int:
+        """Return how many groups channels [start, stop) are."""
+        return (stop - start) // (self.count // self.groups) if self.groups > 1 else 1
+
+    def taken(self, start: int, stop: int) -> tuple[int, int] | None:
+        """Return the channels of the input that channels [start, stop) need; None: all."""
+        if not self.inputs:
+            return None
+        made, used = self.count // self.groups, self.inputs // self.groups
+        return start // made * used, stop // made * used
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operator:

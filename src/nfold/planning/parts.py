@@ -81,11 +81,6 @@ def cut_into_parts(graph: ModelGraph, splits: Mapping[str, int]) -> Parts:
     return parts
 
 
-def most_parts(channels: Channels) -> int:
-    """Return into how many parts an operator can be cut."""
-    return channels.groups if channels.groups > 1 else channels.count
-
-
 def why_whole(graph: ModelGraph, operator: Operator) -> str:
     """Say why an operator cannot be cut into parts; empty if it can."""
     if operator.channels is None:
@@ -154,9 +149,9 @@ def _check(graph: ModelGraph, splits: Mapping[str, int]) -> None:
         channels = operators[name].channels
         if reason or channels is None:
             raise PlanError(f"{name} cannot be cut into {count} parts: {reason}")
-        if not 2 <= count <= most_parts(channels):
+        if not 2 <= count <= channels.units:
             what = "groups" if channels.groups > 1 else "channels"
-            raise PlanError(f"{name} cannot be cut into {count} parts: it has {most_parts(channels)} {what}")
+            raise PlanError(f"{name} cannot be cut into {count} parts: it has {channels.units} {what}")
 
 
 def _ranges(operator: Operator, splits: Mapping[str, int], parts: Parts) -> list[tuple[int, int]]:
@@ -164,24 +159,24 @@ def _ranges(operator: Operator, splits: Mapping[str, int], parts: Parts) -> list
     if channels is None:
         return []
     if operator.name in splits:
-        unit = channels.count // channels.groups if channels.groups > 1 else 1
-        return _equal(channels.count, splits[operator.name], unit)
+        return _equal(channels, splits[operator.name])
     if channels.follows:
         return [(part.start, part.stop) for part in parts.makers.get(operator.inputs[0], ())]
     return []
 
 
-def _equal(count: int, number: int, unit: int) -> list[tuple[int, int]]:
+def _equal(channels: Channels, number: int) -> list[tuple[int, int]]:
     """Cut channels into equal runs of whole units, larger ones first."""
-    size, extra = divmod(count // unit, number)
+    unit = channels.count // channels.units
+    size, extra = divmod(channels.units, number)
     borders = [unit * (index * size + min(index, extra)) for index in range(number + 1)]
     return list(itertools.pairwise(borders))
 
 
 def _cut(operator: Operator, ranges: list[tuple[int, int]], parts: Parts, makers: Mapping[str, Operator]) -> None:
-    (output,) = operator.outputs
-    count = len(ranges)
-    needs = _needs(operator, ranges)
+    (output,), channels, count = operator.outputs, operator.channels, len(ranges)
+    assert channels is not None
+    needs = _needs(channels, ranges)
     if needs and operator.inputs[0] in makers and not _lies_in_pieces(operator, parts, makers):
         parts.feeds[operator.name] = Feed(
             name=f"{operator.name}[input]",
@@ -208,14 +203,10 @@ def _part(
     )
 
 
-def _needs(operator: Operator, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _needs(channels: Channels, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the input channels that each part needs; empty if all need all, or exactly what they follow."""
-    channels = operator.channels
-    assert channels is not None
-    if not channels.inputs:
-        return []
-    made, taken = channels.count // channels.groups, channels.inputs // channels.groups
-    return [(start // made * taken, stop // made * taken) for start, stop in ranges]
+    needs = [channels.taken(start, stop) for start, stop in ranges]
+    return [need for need in needs if need is not None]
 
 
 def _lies_in_pieces(operator: Operator, parts: Parts, makers: Mapping[str, Operator]) -> bool:
