@@ -12,10 +12,10 @@ from nfold.core.placement import Reduction, chunk_sizes
 from nfold.core.plan import Asynchrony, Prediction
 from nfold.errors import PlanError
 from nfold.planning.buckets import bounds, cut_shares, fill_buckets
-from nfold.planning.costs import peak_memory_bytes
 from nfold.planning.data_parallel import data_parallel, data_parallel_objection, serving_objection
 from nfold.planning.drifting import Question, drift
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.memory import peak_memory_bytes
 from nfold.planning.statistics import statistics_groups
 
 DEFAULT_BOUND = 3

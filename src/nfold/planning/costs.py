@@ -1,10 +1,9 @@
-"""Seconds of each compute task and bytes of each rank, from a profile."""
+"""Seconds of each compute task, from a profile."""
 
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import chunk_sizes
 from nfold.core.profile import Profile
 from nfold.core.schedule import RankSchedule, Schedule, Task
-from nfold.planning.facts import Facts, Proposal
 from nfold.planning.schedule import ALL_REDUCTIONS
 
 OPTIMIZER_CALL_S = 1e-4
@@ -24,17 +23,18 @@ def task_seconds(
         batch_size: of a full step.
 
     Returns:
-        (rank, task id) -> seconds, for LOAD, F, B and UPDATE tasks. O(tasks x operators).
+        (rank, task id) -> seconds, for LOAD, F, B and UPDATE tasks. O(tasks + segments x operators).
     """
     sizes = chunk_sizes(batch_size, schedule.num_chunks)
+    known = {id(profile): _Segments(graph, profile) for profile in profiles}
     seconds: dict[tuple[int, int], float] = {}
     for rank, profile in zip(schedule.ranks, profiles, strict=True):
-        seconds.update(_rank_seconds(rank, graph, profile, sizes))
+        seconds.update(_rank_seconds(rank, graph, profile, sizes, known[id(profile)]))
     return seconds
 
 
 def _rank_seconds(
-    rank: RankSchedule, graph: ModelGraph, profile: Profile, sizes: tuple[int, ...]
+    rank: RankSchedule, graph: ModelGraph, profile: Profile, sizes: tuple[int, ...], segments: "_Segments"
 ) -> dict[tuple[int, int], float]:
     trained = sum(parameter.num_elements for parameter in graph.trained) or 1
     seconds: dict[tuple[int, int], float] = {}
@@ -43,7 +43,7 @@ def _rank_seconds(
             seconds[rank.rank, task.id] = profile.load_s_per_sample * sizes[task.chunk]
         elif task.kind in ("F", "B"):
             operators = rank.segments[task.segment].operators
-            seconds[rank.rank, task.id] = _segment_s(operators, graph, profile, sizes[task.chunk])[task.kind == "B"]
+            seconds[rank.rank, task.id] = segments.seconds(operators, sizes[task.chunk])[task.kind == "B"]
         elif task.kind == "UPDATE":
             seconds[rank.rank, task.id] = _update_s(task, trained, profile.update.median_s)
     return seconds
@@ -59,46 +59,27 @@ def _update_s(task: Task, trained: int, whole_s: float) -> float:
     return call_s + (whole_s - call_s) * (task.stop - task.start) / trained
 
 
-def _segment_s(operators: tuple[str, ...], graph: ModelGraph, profile: Profile, chunk_size: int) -> tuple[float, float]:
-    if chunk_size == 0:
-        return 0.0, 0.0
-    if len(operators) == len(graph.operators):
-        return profile.whole_s(chunk_size)
-    each = profile.operators_s(chunk_size)
-    return sum(each[name][0] for name in operators), sum(each[name][1] for name in operators)
+class _Segments:
+    """Seconds of segments under one profile; a rank has few, and computes each for every chunk."""
 
+    def __init__(self, graph: ModelGraph, profile: Profile) -> None:
+        self._num_operators, self._profile = len(graph.operators), profile
+        self._operators: dict[int, dict[str, tuple[float, float]]] = {}
+        self._known: dict[tuple[tuple[str, ...], int], tuple[float, float]] = {}
 
-def peak_memory_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> tuple[int, ...]:
-    """Return the predicted peak memory of each rank.
+    def seconds(self, operators: tuple[str, ...], chunk_size: int) -> tuple[float, float]:
+        """Return forward and backward seconds of a chunk."""
+        if chunk_size == 0:
+            return 0.0, 0.0
+        key = (operators, chunk_size)
+        if key not in self._known:
+            self._known[key] = self._sum(operators, chunk_size)
+        return self._known[key]
 
-    A worker keeps parameters, gradients, optimizer state for what it updates, the activations of one chunk and a copy
-    of what it is receiving; a dedicated server keeps its shares with their gradients, state and incoming copies.
-    """
-    chunk_size = max(chunk_sizes(facts.batch_size, proposal.placement.num_chunks))
-    computing = proposal.placement.ranks_of(tuple(proposal.placement.owners))
-    return tuple(
-        profile.base_bytes
-        + _state_bytes(proposal, profile, rank)
-        + (round(profile.activation_bytes_per_sample * chunk_size) if rank in computing else 0)
-        for rank in range(proposal.placement.world_size)
-    )
-
-
-def _state_bytes(proposal: Proposal, profile: Profile, rank: int) -> int:
-    """Parameters, gradients, optimizer state and receive buffers of one rank."""
-    total = sum(reduction.num_bytes for reduction in proposal.reductions) or 1
-    per_byte = profile.optimizer_bytes / total
-    amount = 0.0
-    for reduction in proposal.reductions:
-        own = sum(share.stop - share.start for share in reduction.shares if share.rank == rank)
-        own_bytes = own * reduction.item_bytes
-        if rank in reduction.members:
-            updated = own_bytes if reduction.route == "server" else reduction.num_bytes
-            amount += 2 * reduction.num_bytes + updated * per_byte
-        elif own:
-            amount += reduction.num_bytes + own_bytes * (2 + per_byte)
-        if own and reduction.route == "server":
-            amount += own_bytes * (len(reduction.members) - 1)
-        elif reduction.route == "ring":
-            amount += reduction.num_bytes
-    return round(amount)
+    def _sum(self, operators: tuple[str, ...], chunk_size: int) -> tuple[float, float]:
+        if len(operators) == self._num_operators:
+            return self._profile.whole_s(chunk_size)
+        if chunk_size not in self._operators:
+            self._operators[chunk_size] = self._profile.operators_s(chunk_size)
+        each = [self._operators[chunk_size][name] for name in operators]
+        return sum(pair[0] for pair in each), sum(pair[1] for pair in each)

@@ -9,9 +9,10 @@ from nfold.core.schedule import Schedule
 from nfold.core.trace import StepTrace
 from nfold.errors import PlanError
 from nfold.planning.asynchronous import ASYNCHRONOUS, NOT_COMPARED, loads_s, predict
-from nfold.planning.costs import peak_memory_bytes, task_seconds
+from nfold.planning.costs import task_seconds
 from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.memory import peak_memory_bytes
 from nfold.planning.schedule import compile_schedule
 from nfold.planning.strategies import AUTO, STRATEGIES, Strategy, named
 from nfold.planning.verdicts import TIE, comparison, memory_objection, undominated
@@ -242,7 +243,7 @@ def _prediction(facts: Facts, proposal: Proposal, schedule: Schedule, trace: Ste
     return Prediction(
         step_s=step_s,
         sent_bytes_per_step=schedule.sent_bytes,
-        peak_memory_bytes=peak_memory_bytes(facts, proposal, profile),
+        peak_memory_bytes=peak_memory_bytes(facts, proposal, profile, schedule),
         compute_s=compute_s,
         exposed_communication_s=max(0.0, step_s - compute_s - busy),
     )

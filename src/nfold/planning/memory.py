@@ -1,0 +1,123 @@
+"""Bytes of each rank at its peak.
+
+whole process     the interpreter and torch, the data set                          measured before anything is built
+weights           of the operators that it owns, and of those without users        the rest is let go after building
+gradients, state  of the buckets that it reduces or serves, with what it receives to add
+activations       kept from forward to backward by the chunks that it has begun, most when most are
+messages          every activation and gradient that it receives in a step: room is made when the step begins
+data              the batches of this step and the next
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from nfold.core.graph import ModelGraph
+from nfold.core.placement import Placement, Reduction, chunk_sizes
+from nfold.core.profile import Profile
+from nfold.core.schedule import RankSchedule, Schedule
+from nfold.planning.facts import Facts, Proposal
+from nfold.planning.segments import INPUTS
+
+_MESSAGES = ("activation", "gradient")
+_STEPS_LOADED = 2
+
+
+def peak_memory_bytes(
+    facts: Facts, proposal: Proposal, profile: Profile, schedule: Schedule | None = None
+) -> tuple[int, ...]:
+    """Return the predicted peak memory of each rank.
+
+    Args:
+        facts: the question.
+        proposal: an answer.
+        profile: says what operators keep.
+        schedule: of the proposal; None for an asynchronous one, whose workers compute whole chunks one at a time.
+    """
+    saved, placement = profile.saved_bytes(), proposal.placement
+    nothing = (frozenset[str](),) * placement.world_size
+    foreign = nothing if proposal.asynchrony else foreign_parameters(facts.graph, placement)
+    sizes = chunk_sizes(facts.batch_size, placement.num_chunks)
+    return tuple(
+        profile.base_bytes
+        + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
+        + _batch_bytes(facts.graph, placement, sizes, rank)
+        + (
+            _working_bytes(schedule.ranks[rank], saved, sizes)
+            if schedule
+            else _whole_chunk_bytes(proposal, profile, sizes, rank)
+        )
+        for rank in range(placement.world_size)
+    )
+
+
+def foreign_parameters(graph: ModelGraph, placement: Placement) -> tuple[frozenset[str], ...]:
+    """Return for each rank the parameters of the user's module that only others need. What nobody uses, all keep."""
+    everyone = frozenset(range(placement.world_size))
+    needed: dict[str, frozenset[int]] = {}
+    for parameter in graph.parameters:
+        name = parameter.rows.parameter if parameter.rows else parameter.name
+        owners = frozenset(placement.ranks_of(parameter.users)) if parameter.users else everyone
+        needed[name] = needed.get(name, frozenset()) | owners
+    return tuple(frozenset(name for name, owners in needed.items() if rank not in owners) for rank in sorted(everyone))
+
+
+def kept_bytes(rank: RankSchedule, saved: Mapping[str, float], sizes: tuple[int, ...]) -> float:
+    """Return the most that a rank keeps at once from forward to backward, in the order in which it computes."""
+    each = [sum(saved.get(name, 0.0) for name in segment.operators) for segment in rank.segments]
+    now = most = 0.0
+    for task in rank.tasks:
+        if task.kind == "F":
+            now += each[task.segment] * sizes[task.chunk]
+            most = max(most, now)
+        elif task.kind == "B":
+            now -= each[task.segment] * sizes[task.chunk]
+    return most
+
+
+def _working_bytes(rank: RankSchedule, saved: Mapping[str, float], sizes: tuple[int, ...]) -> int:
+    received = sum(task.payload_bytes for task in rank.tasks if task.kind == "RECV" and task.purpose in _MESSAGES)
+    return round(kept_bytes(rank, saved, sizes)) + received
+
+
+def _whole_chunk_bytes(proposal: Proposal, profile: Profile, sizes: tuple[int, ...], rank: int) -> int:
+    return round(profile.activation_bytes_per_sample * max(sizes)) if rank < proposal.workers else 0
+
+
+def _batch_bytes(graph: ModelGraph, placement: Placement, sizes: tuple[int, ...], rank: int) -> int:
+    """The samples that a rank reads: its chunks of this step and the next."""
+    inputs = [tensor for tensor in graph.tensors if tensor.name in INPUTS]
+    per_sample = sum(tensor.bytes_per_sample for tensor in inputs)
+    users = {placement.owners[user] for tensor in inputs for user in tensor.consumers}
+    read = {chunk for owners in users for chunk, owner in enumerate(owners) if owner == rank}
+    return round(_STEPS_LOADED * per_sample * sum(sizes[chunk] for chunk in read))
+
+
+def _state_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int, foreign: frozenset[str]) -> int:
+    """Parameters, gradients, optimizer state and receive buffers of one rank."""
+    total = sum(reduction.num_bytes for reduction in proposal.reductions) or 1
+    amount = float(
+        sum(
+            each.num_bytes
+            for each in graph.parameters
+            if (each.rows.parameter if each.rows else each.name) not in foreign
+        )
+    )
+    for reduction in proposal.reductions:
+        amount += _bucket_bytes(reduction, profile.optimizer_bytes / total, rank)
+    return round(amount)
+
+
+def _bucket_bytes(reduction: Reduction, state_per_byte: float, rank: int) -> float:
+    """What a bucket adds to the weights themselves."""
+    member = rank in reduction.members
+    served = Counter({share.rank: 0 for share in reduction.shares})
+    for share in reduction.shares:
+        served[share.rank] += (share.stop - share.start) * reduction.item_bytes
+    own, copies = served[rank], len(reduction.members) - 1
+    if reduction.route == "server":
+        values_and_gradients = reduction.num_bytes if member else 2 * own
+        return values_and_gradients + own * (state_per_byte + copies)
+    if not member:
+        return 0.0
+    received = copies / len(reduction.members) if reduction.route == "ring" else 0.0
+    return reduction.num_bytes * (1 + state_per_byte + received)

@@ -1,0 +1,84 @@
+"""Bytes of each rank at its peak, by hand."""
+
+from dataclasses import replace
+
+import pytest
+from grids import facts, grids, model, parameter, place, profile
+from hypothesis import given
+
+from nfold.core.placement import chunk_sizes
+from nfold.planning.memory import foreign_parameters, kept_bytes, peak_memory_bytes
+from nfold.planning.placed import placed
+from nfold.planning.schedule import compile_schedule
+
+WEIGHTS = (
+    parameter("a.weight", 1000, "A"),
+    parameter("tied.weight", 2000, "A", "C"),
+    parameter("c.weight", 4000, "C"),
+    parameter("unused.weight", 8000, trainable=False),
+)
+GRAPH = model({"A": ("input",), "B": ("a",), "C": ("b",), "D": ("c", "target")}, WEIGHTS)
+
+
+def stages(num_chunks, world_size=4):
+    owners = dict(zip("ABCD", range(4), strict=True))
+    return {name: (min(rank, world_size - 1),) * num_chunks for name, rank in owners.items()}
+
+
+def test_a_rank_keeps_the_weights_of_its_operators_and_those_that_nobody_uses():
+    placement = place(stages(2), 4)
+    assert foreign_parameters(GRAPH, placement) == (
+        frozenset({"c.weight"}),
+        frozenset({"a.weight", "tied.weight", "c.weight"}),
+        frozenset({"a.weight"}),
+        frozenset({"a.weight", "tied.weight", "c.weight"}),
+    )
+    assert foreign_parameters(GRAPH, place(dict.fromkeys("ABCD", (0, 1)), 2)) == (frozenset(),) * 2
+
+
+@pytest.mark.parametrize(("window", "chunks_kept"), [(1, 1), (3, 3), (8, 8)])
+def test_the_first_stage_keeps_as_many_chunks_as_its_window(window, chunks_kept):
+    asked = facts(GRAPH, 4, batch_size=32)
+    proposal = placed(asked, stages(8))
+    windows = {0: window, 1: 8, 2: 8, 3: 8}
+    seconds = dict.fromkeys("ABCD", (1.0, 1.0)) | {"D": (20.0, 20.0)}
+    schedule = compile_schedule(
+        GRAPH, proposal.placement, proposal.reductions, batch_size=32, operator_seconds=seconds, windows=windows
+    )
+    kept = [kept_bytes(rank, dict.fromkeys("ABCD", 10.0), chunk_sizes(32, 8)) for rank in schedule.ranks]
+    assert kept[0] == chunks_kept * 4 * 10.0
+    assert kept[3] == 4 * 10.0
+
+
+def test_a_stage_needs_its_weights_its_chunks_its_messages_and_its_data():
+    costly = profile(GRAPH, base_bytes=10**6, activation_bytes_per_sample=400.0, optimizer_bytes=2 * 4 * 7000)
+    asked = facts(GRAPH, 2, batch_size=32, profiles={1: costly})
+    proposal = placed(asked, stages(4, world_size=2))
+    schedule = compile_schedule(GRAPH, proposal.placement, proposal.reductions, batch_size=32)
+    first, second = peak_memory_bytes(asked, proposal, costly, schedule)
+    unused, tied = 4 * 8000, 4 * 2000
+    # Weights, gradients and two moments; of the tied weight half of the gradient is received to be added.
+    own = 4 * 3000
+    assert first == 10**6 + unused + own + 3 * own + tied // 2 + 3 * 8 * 100 + 32 * 8 + 2 * 32 * 8
+    assert second == 10**6 + unused + 4 * (4 * 6000) + tied // 2 + 8 * 300 + 32 * 8 + 2 * 32 * 8
+
+
+def test_an_empty_chunk_keeps_nothing():
+    asked = facts(GRAPH, 4, batch_size=4, profiles={1: profile(GRAPH, activation_bytes_per_sample=1e6)})
+    proposal = placed(asked, dict.fromkeys("ABCD", (0, 1, 2, 3)))
+    schedule = compile_schedule(GRAPH, proposal.placement, proposal.reductions, batch_size=4)
+    peaks = peak_memory_bytes(asked, proposal, asked.profiles[1], schedule)
+    assert peaks[0] - peaks[2] == pytest.approx(2e6, rel=0.01)
+
+
+@given(grids())
+def test_all_ranks_together_keep_what_the_batch_does_if_nothing_is_freed(grid):
+    graph, placement, reductions = grid
+    schedule = compile_schedule(graph, placement, reductions, batch_size=16)
+    saved = {operator.name: 1.0 + index for index, operator in enumerate(graph.operators)}
+    sizes = chunk_sizes(16, placement.num_chunks)
+    kept = sum(
+        kept_bytes(replace(rank, tasks=tuple(task for task in rank.tasks if task.kind == "F")), saved, sizes)
+        for rank in schedule.ranks
+    )
+    assert kept == sum(saved.values()) * 16
