@@ -1,106 +1,89 @@
-"""Compares the parameters of distributed runs with those of one plain PyTorch loop over the same chunks."""
+"""Compares what distributed runs learn with what one plain PyTorch loop over the same chunks learns."""
 
 import argparse
+import importlib.util
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import default_collate
+from spreading import ROOT, State, difference, measure, subject_of
 
 import nfold
-from nfold.core.placement import chunk_sizes
-from nfold.program import Program, ProgramSource
-from nfold.runtime.data import sample_order
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-from environment import write  # noqa: E402  a script's siblings are found only after this
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from environment import write
+from programs.zoo import ZOO, Style
 
-SCRIPT = HERE / "programs.py"
-TOLERANCE = 1e-9
-LAYOUTS = (("single", 1), ("ring", 2), ("ring", 3), ("ps", 2), ("ps", 3))
-State = dict[str, torch.Tensor]
-
-
-def plain_loop(program: Program, num_steps: int) -> State:
-    """Train on one device: a chunk's mean loss counts by its share of the batch."""
-    torch.manual_seed(program.seed)
-    model = program.model()
-    optimizer = program.optimizer(list(model.parameters()))
-    dataset: Any = program.train_data()
-    model.train()
-    for indices in _batches(len(dataset), program, num_steps):
-        optimizer.zero_grad()
-        start = 0
-        for size in chunk_sizes(len(indices), program.chunks or 1):
-            if not size:
-                continue
-            inputs, targets = default_collate([dataset[index] for index in indices[start : start + size]])
-            (program.loss(model(inputs), targets) * (size / len(indices))).backward()
-            start += size
-        optimizer.step()
-    return {name: value.clone() for name, value in model.state_dict().items()}
+SCRIPT = Path(__file__).parent / "scripts.py"
+IN_PROCESSES = ("plain", "residual", "gpt", "integers")
+LAYOUTS = (("ring", 2), ("ring", 3), ("ps", 2), ("ps", 3))
+PARTS = ("zoo", "foreign", "processes")
+RANKS = {"zoo": (2, 3, 4), "foreign": (3,)}
+"""Foreign nets are captured by torch.export, seconds for each rank."""
 
 
-def distributed(name: str, strategy: str, num_workers: int, num_steps: int) -> State:
-    """Train the same program with nfold."""
+def spread(name: str, style: Style, num_steps: int, numbers: tuple[int, ...], placements: int) -> dict[str, Any]:
+    """Measure one program under every layout; print a line."""
+    found = measure(style, num_steps, numbers, placements)
+    worst = "refused everywhere" if found["worst"] is None else f"worst {found['worst']:.1e}"
+    refused = sum("refused" in row for row in found["runs"])
+    size = f"{found['capture']:6} {found['operators']:3} operators"
+    runs = f"{len(found['runs']) - refused:3} layouts, {refused} refused"
+    print(f"{name:16} {size}  {runs}  {worst}  {'ok' if found['ok'] else 'WRONG'}", flush=True)
+    return found
+
+
+def foreign() -> dict[str, Style]:
+    """Return the nets of the package transformers; none where it is not installed."""
+    if importlib.util.find_spec("transformers") is None:
+        print("transformers is not installed, so its nets are left out: pip install -e '.[zoo]'")
+        return {}
+    from programs.foreign import FOREIGN
+
+    return FOREIGN
+
+
+def in_process(name: str, num_steps: int) -> dict[str, Any]:
+    """Train one program with real ranks, over TCP."""
+    subject, rows = subject_of(ZOO[name], num_steps), []
+    for strategy, workers in LAYOUTS:
+        error = difference(_trained(name, strategy, workers, num_steps), subject.reference)
+        ok = error <= ZOO[name].tolerance
+        rows.append({"layout": strategy, "ranks": workers, "relative_error": error, "ok": ok})
+        print(f"{name:16} {strategy} on {workers} processes  {error:.1e}  {'ok' if ok else 'WRONG'}", flush=True)
+    return {"against": subject.against, "ok": all(row["ok"] for row in rows), "runs": rows}
+
+
+def _trained(name: str, strategy: str, workers: int, num_steps: int) -> State:
     with tempfile.TemporaryDirectory() as folder:
-        run = nfold.train(
-            f"{SCRIPT}:{name}", workers=num_workers, strategy=strategy, steps=num_steps, out=Path(folder) / "run"
-        )
-        return run.state_dict()
-
-
-def difference(state: State, reference: State) -> float:
-    """Return the largest difference of any tensor over its largest value."""
-    assert state.keys() == reference.keys()
-    worst = 0.0
-    for name, value in reference.items():
-        gap = (state[name].double() - value.double()).abs().max().item()
-        worst = max(worst, gap / max(value.double().abs().max().item(), 1e-300) if gap else 0.0)
-    return worst
-
-
-def measure(name: str, num_steps: int) -> dict[str, Any]:
-    """Run one program every way and compare each with the reference."""
-    against = "single" if name == "dropout" else "plain loop"
-    program = ProgramSource.parse(f"{SCRIPT}:{name}").load()
-    # Random numbers belong to (step, chunk, draw) in nfold and to the order of calls in a plain loop.
-    reference = distributed(name, "single", 1, num_steps) if name == "dropout" else plain_loop(program, num_steps)
-    rows = []
-    for strategy, num_workers in LAYOUTS:
-        if name == "dropout" and strategy == "single":
-            continue
-        error = difference(distributed(name, strategy, num_workers, num_steps), reference)
-        allowed = 0.0 if name == "integer" else TOLERANCE
-        rows.append({"strategy": strategy, "ranks": num_workers, "relative_error": error, "ok": error <= allowed})
-        print(f"{name:9} {strategy:7} {num_workers} ranks  against the {against}: {error:.1e}", flush=True)
-    return {"against": against, "runs": rows}
+        out = Path(folder) / "run"
+        return nfold.train(
+            f"{SCRIPT}:{name}", workers=workers, strategy=strategy, steps=num_steps, out=out
+        ).state_dict()
 
 
 def main() -> None:
     """Measure, print, write result.json, and fail if a promise is broken."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--steps", type=int, default=20)
-    num_steps = options.parse_args().steps
-    names = ("plain", "residual", "dropout", "tied", "integer")
-    programs = {name: measure(name, num_steps) for name in names}
-    write({"steps": num_steps, "tolerance": TOLERANCE, "programs": programs}, __file__)
-    broken = [name for name in names if not all(row["ok"] for row in programs[name]["runs"])]
+    options.add_argument("--steps", type=int, default=10)
+    options.add_argument("--placements", type=int, default=3, help="random ones for each number of ranks")
+    options.add_argument("--only", choices=PARTS, help="one part; result.json is not written")
+    given = options.parse_args()
+    torch.set_num_threads(1)
+    parts = (given.only,) if given.only else PARTS
+    nets = {"zoo": ZOO if "zoo" in parts else {}, "foreign": foreign() if "foreign" in parts else {}}
+    found = {
+        part: {name: spread(name, style, given.steps, RANKS[part], given.placements) for name, style in styles.items()}
+        for part, styles in nets.items()
+    }
+    found["processes"] = {name: in_process(name, given.steps) for name in IN_PROCESSES if "processes" in parts}
+    if not given.only:
+        write({"steps": given.steps, **found}, __file__)
+    broken = [name for part in found.values() for name, each in part.items() if not each["ok"]]
     if broken:
         sys.exit(f"differs by more than allowed: {', '.join(broken)}")
-
-
-def _batches(num_samples: int, program: Program, num_steps: int) -> list[list[int]]:
-    batches: list[list[int]] = []
-    epoch = 0
-    while len(batches) < num_steps:
-        order = sample_order(num_samples, epoch, program.seed)
-        batches += [order[i : i + program.batch_size] for i in range(0, num_samples, program.batch_size)]
-        epoch += 1
-    return batches[:num_steps]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,120 @@
+"""Plays a program under every synchronous strategy and under random placements, and compares it with one device.
+
+Ranks are threads of this process: the harness is the one of the tests.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "runtime")]
+
+from harness import difference, graph_of, make_plan, placed_plan, plain_loop, play, random_owners  # noqa: E402
+from programs.zoo import Style  # noqa: E402
+
+from nfold.core.graph import ModelGraph  # noqa: E402
+from nfold.core.placement import Placement  # noqa: E402
+from nfold.core.plan import Plan  # noqa: E402
+from nfold.errors import PlanError  # noqa: E402
+from nfold.planning.asynchronous import ASYNCHRONOUS  # noqa: E402
+from nfold.planning.buckets import buckets_of  # noqa: E402
+from nfold.planning.schedule import compile_schedule  # noqa: E402
+from nfold.planning.strategies import STRATEGIES  # noqa: E402
+from nfold.program import Program  # noqa: E402
+
+State = dict[str, torch.Tensor]
+BUCKET_BYTES = 4096
+"""Small, so that small nets have several."""
+SYNCHRONOUS = tuple(each.name for each in STRATEGIES if each.name not in (*ASYNCHRONOUS, "single"))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A way of spreading a program."""
+
+    name: str
+    ranks: int
+    plan: Callable[[], Plan]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A program with its graph and what one device makes of it."""
+
+    program: Program
+    graph: ModelGraph
+    chunks: int
+    reference: State
+    loss: float | None
+    against: str
+
+
+def subject_of(style: Style, num_steps: int) -> Subject:
+    """Capture a program and train it on one device.
+
+    Random numbers belong to (step, chunk, draw) in nfold and to the order of calls in a plain loop, so a program that
+    draws is compared with nfold on one rank.
+    """
+    program = style.program()
+    graph = graph_of(program)
+    chunks = 1 if graph.indivisible else (program.chunks or 1)
+    if not style.draws:
+        return Subject(program, graph, chunks, plain_loop(program, num_steps, chunks).state_dict(), None, "plain loop")
+    alone = play(program, graph, make_plan(program, graph, "single", 1, 0, chunks), num_steps)
+    return Subject(program, graph, chunks, alone.state, alone.losses[-1], "one rank")
+
+
+def layouts(subject: Subject, numbers: tuple[int, ...], placements: int) -> Iterator[Layout]:
+    """Yield every strategy at some numbers of ranks, and at each some placements of single cells on random ranks."""
+    program, graph, chunks = subject.program, subject.graph, subject.chunks
+    if subject.against == "plain loop":
+        yield Layout("single", 1, lambda: make_plan(program, graph, "single", 1, 0, chunks))
+    for ranks in numbers:
+        for name in SYNCHRONOUS:
+            yield Layout(name, ranks, lambda n=name, r=ranks: make_plan(program, graph, n, r, 0, chunks))
+        for seed in range(placements):
+            yield Layout("random", ranks, lambda s=seed, r=ranks: random_plan(program, graph, chunks, r, s))
+
+
+def random_plan(program: Program, graph: ModelGraph, chunks: int, ranks: int, seed: int) -> Plan:
+    """Place every cell on a random rank."""
+    owners = random_owners(graph, chunks, ranks, seed)
+    placement = Placement(num_chunks=chunks, world_size=ranks, owners=owners)
+    return placed_plan(program, owners, ranks, buckets_of(graph, placement, "ring", BUCKET_BYTES))
+
+
+def measure(style: Style, num_steps: int, numbers: tuple[int, ...], placements: int) -> dict[str, Any]:
+    """Return what was captured, and a row for each layout: its error and its bytes, or why it was refused."""
+    subject = subject_of(style, num_steps)
+    rows = [_row(subject, layout, style.tolerance, num_steps) for layout in layouts(subject, numbers, placements)]
+    graph = subject.graph
+    return {
+        "capture": graph.capture,
+        "operators": len(graph.operators),
+        "parameters": sum(parameter.num_elements for parameter in graph.parameters),
+        "notes": [*graph.notes, *([graph.indivisible] if graph.indivisible else [])],
+        "against": subject.against,
+        "worst": max((row["relative_error"] for row in rows if "relative_error" in row), default=None),
+        "ok": all(row.get("ok", True) for row in rows),
+        "runs": rows,
+    }
+
+
+def _row(subject: Subject, layout: Layout, tolerance: float, num_steps: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"layout": layout.name, "ranks": layout.ranks}
+    try:
+        plan = layout.plan()
+    except PlanError as refusal:
+        return row | {"refused": str(refusal)}
+    schedule = compile_schedule(subject.graph, plan.placement, plan.reductions, batch_size=plan.batch_size)
+    played = play(subject.program, subject.graph, plan, num_steps)
+    error, sent = difference(played.state, subject.reference), sum(played.sent_bytes)
+    if subject.loss is not None:
+        error = max(error, abs(played.losses[-1] - subject.loss) / abs(subject.loss))
+    ok = error <= tolerance and sent == schedule.sent_bytes
+    return row | {"relative_error": error, "sent_bytes": sent, "predicted_bytes": schedule.sent_bytes, "ok": ok}

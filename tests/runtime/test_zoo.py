@@ -1,0 +1,51 @@
+"""Nets in every style, cut anywhere, learn what one device learns; the benchmark `transparency` plays the rest."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from harness import difference, graph_of, placed_plan, plain_loop, play, random_owners
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from programs.zoo import ZOO
+
+from nfold.core.placement import Placement
+from nfold.planning.buckets import buckets_of
+from nfold.planning.schedule import compile_schedule
+
+STEPS, RANKS, CHUNKS = 4, 3, 4
+
+
+@pytest.mark.parametrize("name", [name for name in ZOO if not ZOO[name].draws])
+def test_a_random_placement_equals_a_plain_loop_and_sends_what_was_predicted(name):
+    program = ZOO[name].program()
+    graph = graph_of(program)
+    owners = random_owners(graph, CHUNKS, RANKS, seed=len(name))
+    placement = Placement(num_chunks=CHUNKS, world_size=RANKS, owners=owners)
+    plan = placed_plan(program, owners, RANKS, buckets_of(graph, placement, "ring", 4096))
+    played = play(program, graph, plan, STEPS)
+    assert difference(played.state, plain_loop(program, STEPS, CHUNKS).state_dict()) <= ZOO[name].tolerance
+    schedule = compile_schedule(graph, placement, plan.reductions, batch_size=program.batch_size)
+    assert sum(played.sent_bytes) == schedule.sent_bytes
+
+
+@pytest.mark.parametrize("name", [name for name in ZOO if ZOO[name].draws])
+def test_draws_do_not_depend_on_the_placement(name):
+    program = ZOO[name].program()
+    graph = graph_of(program)
+    found = []
+    for ranks in (1, RANKS):
+        owners = random_owners(graph, CHUNKS, ranks, seed=len(name))
+        placement = Placement(num_chunks=CHUNKS, world_size=ranks, owners=owners)
+        played = play(
+            program, graph, placed_plan(program, owners, ranks, buckets_of(graph, placement, "ring", 4096)), STEPS
+        )
+        found.append(played)
+    assert difference(found[1].state, found[0].state) <= 1e-9
+    assert found[1].losses == pytest.approx(found[0].losses, rel=1e-9)
+
+
+def test_the_zoo_holds_every_capture_that_keeps_operators_apart():
+    assert len(ZOO) >= 20
+    assert {graph_of(ZOO[name].program()).capture for name in ("vit", "gpt")} == {"fx", "export"}
