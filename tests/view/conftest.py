@@ -108,7 +108,9 @@ PLAN = Plan(
     servers=0,
     nodes=("here",) * 4,
     threads=(1,) * 4,
-    placement=Placement(num_chunks=4, world_size=4, owners={}),
+    placement=Placement(
+        num_chunks=4, world_size=4, owners={"conv": (0, 1, 2, 3), "relu": (0, 1, 2, 3), "loss": (0, 1, 2, 3)}
+    ),
     reductions=(),
     loads_s=(0.02,) * 4,
     predicted=Prediction(step_s=0.05, sent_bytes_per_step=12_000_000, peak_memory_bytes=(300 << 20,) * 4),

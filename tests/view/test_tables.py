@@ -34,7 +34,7 @@ def test_plan(plan, golden):
 def test_a_terminal_gets_rules(plan, color):
     text = plan_table(plan, look=Look(width=100, is_terminal=True, color=color))
     assert "───" in text
-    assert ("\x1b[3" in text) is False  # no colours, only bold heads
+    assert ("\x1b[3" in text) is color, "ranks have colours, all else only bold heads"
 
 
 def test_plain_text_holds_no_control_characters(plan, single, server):

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from nfold.analysis.units import count, figure, percent, rate, seconds, signed_percent, size
-from nfold.core.plan import Plan, Prediction
+from nfold.core.plan import Plan, Prediction, Rejected
 from nfold.core.report import Report
+from nfold.view.grid import grid_picture
 from nfold.view.rendering import PLAIN, Look, render
 
 PARTS = {
@@ -17,6 +18,7 @@ PARTS = {
 }
 """Parts of a step by the name that people read, and their field in TimeParts."""
 _NONE = "-"
+_UNDOMINATED = "* nothing else here is as good in step time, bytes and memory, and better in one of them"
 _LABEL_COLUMNS = 27
 _RUN_COLUMNS = 15
 """Widths with their padding, for deciding how many runs fit side by side."""
@@ -47,16 +49,25 @@ def run_name(report: Report) -> str:
 
 
 def plan_table(plan: Plan, *, look: Look = PLAIN) -> str:
-    """Return the chosen strategy and the rejected ones, each with what it was predicted to cost and why it lost."""
-    chosen = [plan.strategy, *_prediction_cells(plan.predicted), "chosen"]
-    lost = [[other.strategy, *_prediction_cells(other.predicted), other.why] for other in plan.rejected]
-    head = ["strategy", "step", "bytes/step", "memory/rank", "why"]
+    """Return the grid, and the chosen strategy beside the rejected ones: what each should cost and why it lost."""
+    chosen = [_marked(plan), str(plan.chunks), *_prediction_cells(plan.predicted), "chosen"]
+    lost = [
+        [_marked(other), str(other.chunks or _NONE), *_prediction_cells(other.predicted), other.why]
+        for other in plan.rejected
+    ]
+    head = ["strategy", "chunks", "step", "bytes/step", "memory/rank", "why"]
     servers = f" and {plan.servers} dedicated" if plan.servers else ""
     title = (
         f"{count(plan.workers, 'worker')}{servers} on {', '.join(dict.fromkeys(plan.nodes))}, "
         f"batch {plan.batch_size} in {plan.chunks} chunks; predicted:"
     )
-    return f"{title}\n{render(head, [chosen, *lost], look, numeric=False)}"
+    table = render(head, [chosen, *lost], look, numeric=False)
+    grid = grid_picture(plan.placement, look=look)
+    return f"{title}\n{table}{_UNDOMINATED}\n\nWho computes what (ranks):\n{grid}"
+
+
+def _marked(candidate: Plan | Rejected) -> str:
+    return f"{candidate.strategy} *" if candidate.is_undominated else candidate.strategy
 
 
 def _prediction_cells(predicted: Prediction | None) -> list[str]:
