@@ -6,6 +6,8 @@ import pytest
 
 from nfold.analysis.causes import ranked_causes
 from nfold.analysis.facts import gather
+from nfold.analysis.report import Result, report
+from nfold.analysis.system import node_resident_bytes
 from nfold.core.cluster import Channel
 from nfold.core.codec import dumps, encode, loads
 from nfold.core.report import Report
@@ -68,6 +70,23 @@ def test_small_batch(run):
 def test_update_and_other_are_only_causes_while_compute_outweighs_them(run):
     kinds = [cause.kind for cause in run(update_s=0.002, other_s=0.001).report().causes]
     assert kinds == ["compute", "transport", "update", "other"]
+
+
+def test_pages_that_ranks_share_are_counted_once(run):
+    made = run(rss_bytes=1000 << 20)
+    both = zip(made.trace().usage, (400, 300), strict=True)
+    usage = tuple(replace(each, shared_rss_bytes=shared << 20) for each, shared in both)
+    (used,) = node_resident_bytes(replace(made.trace(), usage=usage)).items()
+    assert used == ("here", (600 + 700 + 400 << 20) + 1), "rank 1 has a byte more than rank 0"
+
+
+def test_steps_are_counted_though_not_all_are_kept(run):
+    made = run(num_steps=100)
+    whole = made.trace()
+    kept = tuple(parts for parts in whole.parts if parts.step % 4 == 0)
+    for parts, num_steps, judged in ((whole.parts, 100, 95), (kept, 99, 91), (kept, None, 23)):
+        trace = replace(whole, parts=parts, num_steps=num_steps)
+        assert report(made.plan(), trace, made.cluster(), Result()).num_steps == judged, "5 steps of the run warm up"
 
 
 def test_memory_comes_first(run):

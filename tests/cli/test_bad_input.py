@@ -21,7 +21,7 @@ from nfold.planning.strategies import STRATEGY_NAMES
             ["compare", "faulty.py", "--strategies", "ring,sp"],
             ["unknown strategy 'sp'", ", ".join(STRATEGY_NAMES)],
         ),
-        (["train", "faulty.py", "-n", "2", "--servers", "3"], ["--servers 3 with 2 workers", "Use --servers 0 to 2"]),
+        (["train", "faulty.py", "-n", "2", "--servers", "3"], ["--servers 3 with -n 2:", "Use --servers 0 to 2"]),
         (
             ["train", "faulty.py", "-n", "2", "--servers", "1", "--strategy", "ring"],
             ["--servers 1 needs --strategy ps"],

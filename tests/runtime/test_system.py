@@ -2,11 +2,12 @@
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from nfold.runtime import system
-from nfold.runtime.sampler import Kernel, Sampler, interface_of
+from nfold.runtime.sampler import Kernel, Sampler, interface_of, shared_bytes_of_this_process
 from nfold.runtime.system import Reading, sample_between
 
 TASK_STAT = (
@@ -174,3 +175,10 @@ def test_threads_of_a_transport_are_told_from_others() -> None:
 def test_the_interface_is_found_by_its_address() -> None:
     assert interface_of("127.0.0.1") == interface_of("") == "lo"
     assert interface_of("203.0.113.77") == ""
+
+
+def test_what_other_processes_may_hold_too() -> None:
+    status = "VmRSS:\t  700 kB\nRssAnon:\t  200 kB\nRssFile:\t  400 kB\nRssShmem:\t  100 kB\n"
+    assert (system.resident_bytes(status), system.shared_resident_bytes(status)) == (700 << 10, 500 << 10)
+    assert system.shared_resident_bytes("VmRSS:\t  700 kB\n") == 0, "an old kernel does not tell"
+    assert 0 < shared_bytes_of_this_process() < system.resident_bytes(Path("/proc/self/status").read_text())

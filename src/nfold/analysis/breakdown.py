@@ -17,7 +17,7 @@ WorkerStep = tuple[StepParts, ...]
 
 
 def worker_steps(trace: Trace, skip: int) -> tuple[WorkerStep, ...]:
-    """Return the measured steps without the first `skip`, dedicated servers left out.
+    """Return the measured steps without the first `skip` of the run, dedicated servers left out.
 
     A run shorter than the warm-up keeps its last step: a rough figure is better than none.
 
@@ -31,7 +31,8 @@ def worker_steps(trace: Trace, skip: int) -> tuple[WorkerStep, ...]:
             steps.setdefault(parts.step, []).append(parts)
     if not steps:
         raise InternalError("the trace holds no step of any worker, so there is nothing to report")
-    kept = sorted(steps)[min(skip, len(steps) - 1) :]
+    begins = min(min(steps) + skip, max(steps))  # of a long run not every step was kept
+    kept = [step for step in sorted(steps) if step >= begins]
     return tuple(tuple(sorted(steps[step], key=lambda parts: parts.rank)) for step in kept)
 
 

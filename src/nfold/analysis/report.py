@@ -76,7 +76,7 @@ def _report(prospect: Prospect, result: Result, skip: int) -> Report:
         servers=plan.servers,
         chunks=plan.chunks,
         batch_size=plan.batch_size,
-        num_steps=len(facts.steps),
+        num_steps=_num_steps(facts),
         step_s=step_s,
         samples_per_s=throughput,
         efficiency=_efficiency(facts, throughput, result.alone_samples_per_s),
@@ -96,6 +96,14 @@ def _report(prospect: Prospect, result: Result, skip: int) -> Report:
         next_command=next_command(main, prospect.outlook, plan, result.program),
         staleness=dict(trace.staleness),
     )
+
+
+def _num_steps(facts: Facts) -> int:
+    """Count the steps that were played from the first one that is judged on, kept or not."""
+    if facts.trace.num_steps is None:
+        return len(facts.steps)
+    first_played = min(parts.step for parts in facts.trace.parts)
+    return facts.trace.num_steps - (facts.steps[0][0].step - first_played)
 
 
 def _network_place(found: Sequence[Finding]) -> str:

@@ -31,6 +31,21 @@ def rank_loads(trace: Trace) -> dict[int, RankLoad]:
     return {rank: _load(samples) for rank, samples in sorted(by_rank.items())}
 
 
+def node_resident_bytes(trace: Trace) -> dict[str, int]:
+    """Return the peak memory of all ranks of each node; pages that they may share are counted once.
+
+    Samples and the kernel's own peak may each miss what the other sees.
+    """
+    peaks = {load.rank: load.peak_rss_bytes for load in rank_loads(trace).values()}
+    own: dict[str, int] = {}
+    shared: dict[str, int] = {}
+    for usage in trace.usage:
+        peak, common = max(usage.peak_rss_bytes, peaks.get(usage.rank, 0)), usage.shared_rss_bytes
+        own[usage.node] = own.get(usage.node, 0) + max(0, peak - common)
+        shared[usage.node] = max(shared.get(usage.node, 0), common)
+    return {node: own[node] + shared[node] for node in own}
+
+
 THROTTLED = 0.1
 """Of the time. Below it a limit costs less than a tenth; above it whatever the rank does is a tenth slower or more."""
 MOST_FRAMING = 1.15

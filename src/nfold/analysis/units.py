@@ -60,7 +60,8 @@ def figure(value: float) -> str:
 
 def count(number: float, noun: str) -> str:
     """`(2, "core")` -> `2 cores`."""
-    return f"{number:g} {noun}" + ("" if number == 1 else "s")
+    text = f"{number}" if isinstance(number, int) else f"{number:g}"
+    return f"{text} {noun}" + ("" if number == 1 else "s")
 
 
 def _scaled(value: float, scales: tuple[tuple[float, str], ...]) -> str:

@@ -5,6 +5,7 @@ from statistics import median
 from nfold.analysis.facts import CoreUse, Facts
 from nfold.analysis.finding import Finding
 from nfold.analysis.stragglers import typical_compute_s
+from nfold.analysis.system import node_resident_bytes
 from nfold.analysis.units import count, percent, seconds, size
 
 _ALMOST_FULL = 0.9
@@ -81,7 +82,7 @@ def fixed_costs(facts: Facts) -> list[Finding]:
 
 def memory(facts: Facts) -> Finding | None:
     """Return the node that is nearly out of memory; None when there is room."""
-    used = _resident_bytes(facts)
+    used = node_resident_bytes(facts.trace)
     limits = {name: facts.cluster.node(name).memory_bytes for name in used}
     name = max(used, key=lambda name: used[name] / max(1, limits[name]), default=None)
     if name is None or used[name] <= _ALMOST_FULL * limits[name]:
@@ -101,17 +102,6 @@ def memory(facts: Facts) -> Finding | None:
         node=name,
         next_command=f"nfold train {{file}} -n {facts.plan.workers} --chunks {2 * facts.plan.chunks}",
     )
-
-
-def _resident_bytes(facts: Facts) -> dict[str, int]:
-    """Peak memory of all ranks of each node; samples and the kernel's own peak may each miss what the other sees."""
-    peaks = {(usage.node, usage.rank): usage.peak_rss_bytes for usage in facts.trace.usage}
-    for load in facts.loads.values():
-        peaks[load.node, load.rank] = max(load.peak_rss_bytes, peaks.get((load.node, load.rank), 0))
-    used: dict[str, int] = {}
-    for (node, _), peak in peaks.items():
-        used[node] = used.get(node, 0) + peak
-    return used
 
 
 def _small_batch(facts: Facts, lost_s: float) -> Finding:

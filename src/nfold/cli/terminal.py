@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from nfold.analysis.breakdown import step_duration, time_parts
+from nfold.analysis.units import count
 from nfold.core.trace import RankUsage, StepParts, Trace
 from nfold.runtime import events as ev
 from nfold.view import BesideLine, Look, Progress, ProgressLine
@@ -50,13 +51,13 @@ class TerminalObserver:
         plan = planned.plan
         self._plan, self._total, self._per_epoch = plan, planned.total_steps, planned.steps_per_epoch
         self._recent.clear()
-        servers = f" and {plan.servers} servers" if plan.servers else ""
+        servers = f" and {count(plan.servers, 'server')}" if plan.servers else ""
         where = f" -> {folder}" if folder else ""
         for note in planned.known.graph.notes:
             self._line.note(f"note: {note}")
         self._line.note(
-            f"{plan.strategy}, {plan.workers} worker{'s' if plan.workers > 1 else ''}{servers}, "
-            f"{plan.chunks} chunk{'s' if plan.chunks > 1 else ''} of a batch of {plan.batch_size}{where}"
+            f"{plan.strategy}, {count(plan.workers, 'worker')}{servers}, "
+            f"{count(plan.chunks, 'chunk')} of a batch of {plan.batch_size}{where}"
         )
 
     def stepped(self, done: ev.StepDone) -> None:

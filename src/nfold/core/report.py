@@ -103,7 +103,8 @@ class Report:
     chunks: int
     batch_size: int
     num_steps: int
-    """Steps that the figures rest on; the first ones, which warm up, are left out."""
+    """Steps that the figures rest on; the first ones, which warm up, are left out. In a long run the figures are of
+    every second, fourth .. of them."""
     step_s: Quantiles
     samples_per_s: float
     efficiency: float

@@ -159,6 +159,8 @@ class RankUsage:
     peak_rss_bytes: int
     cpu_s: float
     wall_s: float
+    shared_rss_bytes: int = 0
+    """Of it at the end: pages that other ranks of the node may hold too, those of libraries above all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,3 +176,5 @@ class Trace:
     """Of asynchronous runs: how many gradients were applied that were so many updates old."""
     ledger: dict[str, float] = field(default_factory=dict)
     """Seconds of the whole run by what they went to, start-up and evaluation included."""
+    num_steps: int | None = None
+    """Steps that were played, of which `parts` has every second, fourth .. in a long run; None: it has all."""

@@ -48,7 +48,7 @@ class Single:
 
     def accepts(self, facts: Facts) -> str | None:
         if facts.servers:
-            return f"one worker has nothing to send to {facts.servers} servers"
+            return f"one worker has nothing to send to a server: leave out --servers {facts.servers}"
         return None
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
@@ -104,7 +104,7 @@ class Weighted:
 
     def accepts(self, facts: Facts) -> str | None:
         if facts.workers == 1 and facts.servers:
-            return f"one worker keeps its gradients, so it has nothing for {facts.servers} servers. Use --strategy ps"
+            return f"one worker keeps its gradients: leave out --servers {facts.servers}, or use --strategy ps"
         return serving_objection(facts) or data_parallel_objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:

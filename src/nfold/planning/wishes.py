@@ -51,8 +51,8 @@ def check_ranks(strategy: str, workers: int, servers: int) -> None:
         raise PlanError(f"-n {workers}: a job needs at least 1 worker")
     if not 0 <= servers <= workers:
         raise PlanError(
-            f"--servers {servers} with {workers} workers: more servers than workers cannot help, since "
-            f"{workers} servers already have one link for each worker's. Use --servers 0 to {workers}."
+            f"--servers {servers} with -n {workers}: more servers than workers cannot help, since as many already have "
+            f"one link for each worker's. Use --servers 0 to {workers}."
         )
     if servers and strategy not in (AUTO, *SERVING):
         *most, last = SERVING

@@ -19,6 +19,7 @@ from nfold.runtime.system import (
     node_cpu_s,
     resident_bytes,
     sample_between,
+    shared_resident_bytes,
     thread_cpu_s,
     throttled_s,
     throttling_files,
@@ -108,6 +109,11 @@ class Kernel:
         threads = [thread for thread in threading.enumerate() if thread.name.startswith(COMMUNICATION_THREADS)]
         numbers = [thread.native_id for thread in threads if thread.native_id is not None]
         return {number: thread_cpu_s(_text(f"/proc/self/task/{number}/stat"), self._ticks_per_s) for number in numbers}
+
+
+def shared_bytes_of_this_process() -> int:
+    """Return how much of this process's memory other processes may hold too."""
+    return shared_resident_bytes(_text("/proc/self/status"))
 
 
 def interface_of(address: str) -> str:

@@ -125,6 +125,12 @@ def resident_bytes(status: str) -> int:
     return _fields(status).get("VmRSS", 0) * 1024
 
 
+def shared_resident_bytes(status: str) -> int:
+    """Return how much of that is of files, as libraries are, and of shared memory: other processes may hold it too."""
+    fields = _fields(status)
+    return (fields.get("RssFile", 0) + fields.get("RssShmem", 0)) * 1024
+
+
 def disk_bytes(io: str) -> int:
     """Return the bytes that a process caused to be read from and written to disks."""
     counters = _fields(io)

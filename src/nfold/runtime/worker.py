@@ -42,7 +42,7 @@ from nfold.runtime.loading import find_device, load_dataset, weights_checksum
 from nfold.runtime.orders import Orders
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
-from nfold.runtime.sampler import Kernel, Sampler
+from nfold.runtime.sampler import Kernel, Sampler, shared_bytes_of_this_process
 from nfold.runtime.service.replica import AsynchronousReplica
 from nfold.runtime.state import Checkpoint, plain_model, read_checkpoint
 from nfold.runtime.tools import Tools, Wiring
@@ -199,7 +199,8 @@ class Worker:
             torch.set_num_threads(plan.threads[self.rank])
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
             self._replica = self._build(order, plan, checkpoint)
-        gc.collect()
+        if self._owns_process:
+            gc.collect()
         self._built_s, self._built_cpu_s = self._clock(), time.process_time()
         self._channel.send({"is": "built"})
 
@@ -312,11 +313,14 @@ class Worker:
         return replica.join(parts, self._next_step) if parts is not None else None
 
     def _usage(self, plan: Plan) -> RankUsage:
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return RankUsage(
             rank=self.rank,
             node=plan.nodes[self.rank],
             role="worker" if self.rank < plan.workers else "server",
-            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            peak_rss_bytes=peak_bytes,
+            # Where ranks are threads, all of the process is shared.
+            shared_rss_bytes=shared_bytes_of_this_process() if self._owns_process else peak_bytes,
             cpu_s=time.process_time() - self._built_cpu_s,
             wall_s=self._clock() - self._built_s,
         )

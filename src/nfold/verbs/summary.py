@@ -17,7 +17,6 @@ MOST_PARTS = 8000
 MOST_REDUCTIONS = 20_000
 """Rows of all ranks together: about 3 MB of trace.json."""
 MOST_SAMPLES = 4000
-WARM_UP_STEPS = 5
 
 
 @dataclass(slots=True)
@@ -65,6 +64,7 @@ def summarise(
         samples=outcome.samples.rows,
         staleness=outcome.staleness,
         ledger=spent,
+        num_steps=outcome.parts.num_steps,
     )
     recent = outcome.losses[-outcome.steps_per_epoch :]
     made = report(
@@ -78,7 +78,6 @@ def summarise(
             program=script,
         ),
         question=question_of(plan, known),
-        skip=min(WARM_UP_STEPS, max(0, len(outcome.parts.steps) - 1)),
     )
     outcome.trace, outcome.report = trace, made
     return trace, made

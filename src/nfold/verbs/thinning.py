@@ -16,13 +16,14 @@ class Thinned(Generic[Row]):
     """Rows to keep."""
     steps: list[tuple[Row, ...]] = field(default_factory=list)
     every: int = 1
-    _num_steps: int = 0
+    num_steps: int = 0
+    """That were taken in."""
     _num_rows: int = 0
 
     def keep(self, rows: tuple[Row, ...]) -> None:
         """Take in the rows of the next step."""
-        self._num_steps += 1
-        if (self._num_steps - 1) % self.every:
+        self.num_steps += 1
+        if (self.num_steps - 1) % self.every:
             return
         self.steps.append(rows)
         self._num_rows += len(rows)

@@ -52,7 +52,7 @@ def failure_block(
 def _summary(report: Report) -> str:
     predicted = report.predicted
     pieces = [
-        f"{run_name(report)}: median step {seconds(report.step_s.p50)} over {report.num_steps} steps",
+        f"{run_name(report)}: median step {seconds(report.step_s.p50)} over {count(report.num_steps, 'step')}",
         f"{report.samples_per_s:.0f} samples/s",
         f"{percent(report.efficiency)} efficient",
         f"{size(report.sent_bytes_per_step)} sent a step",

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from nfold.analysis.system import node_resident_bytes
 from nfold.analysis.units import link_rate, size
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.trace import Trace
@@ -46,7 +47,7 @@ def node_meters(trace: Trace, cluster: Cluster, nodes: Sequence[str]) -> tuple[N
 
 
 def _memory(trace: Trace, cluster: Cluster, name: str) -> Meter:
-    used = sum(usage.peak_rss_bytes for usage in trace.usage if usage.node == name)
+    used = node_resident_bytes(trace).get(name, 0)
     limit = cluster.node(name).memory_bytes
     return Meter(what="memory, peak", share=used / limit if limit else 0.0, words=f"{size(used)} of {size(limit)}")
 
