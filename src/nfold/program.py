@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from nfold.errors import ProgramError, one_line
 if TYPE_CHECKING:
     import torch
     from torch import nn
+    from torch.optim.lr_scheduler import LRScheduler
     from torch.utils.data import Dataset
 
 DEFAULT_FUNCTION = "program"
@@ -44,8 +45,9 @@ class Program:
     it must build the same weights each time. Its forward takes one argument, the inputs of a batch."""
     loss: "Callable[[Any, Any], torch.Tensor]"
     """(outputs, targets) -> scalar: the mean over the samples that it is given."""
-    optimizer: "Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]"
-    """Called with a list of parameters."""
+    optimizer: "Callable[[Any], torch.optim.Optimizer]"
+    """Called with a list of parameters; if its argument is called `named_parameters`, with (name, parameter) pairs, so
+    that groups can follow names. A rank may own parts of some parameters only, so it is called with those."""
     train_data: "Callable[[], Dataset[Any]]"
     """Builds a map-style dataset of (input, target). Either may be a tensor, a number, or a tuple or dict of them, and
     is joined part by part: items ((a, b), target) reach the model as `model((a, b))`."""
@@ -56,6 +58,8 @@ class Program:
     test_data: "Callable[[], Dataset[Any]] | None" = None
     metrics: "Mapping[str, Callable[[Any, Any], Any]]" = field(default_factory=dict)
     """name -> (outputs, targets) -> mean over the samples that it is given."""
+    scheduler: "Callable[[torch.optim.Optimizer], LRScheduler] | None" = None
+    """Builds a schedule of torch.optim.lr_scheduler; it is stepped after each step of the optimizer."""
     clip_norm: float | None = None
     """Before each update the gradients of all trained parameters are scaled so that their norm, taken together, is at
     most this, as by torch.nn.utils.clip_grad_norm_."""
@@ -63,8 +67,8 @@ class Program:
     """Equal cuts of a batch. None: the planner chooses, and the choice is kept for the job."""
 
     def __post_init__(self) -> None:
-        for name in ("model", "loss", "optimizer", "train_data"):
-            if not callable(getattr(self, name)):
+        for name in ("model", "loss", "optimizer", "scheduler", "train_data"):
+            if not callable(getattr(self, name)) and (name, getattr(self, name)) != ("scheduler", None):
                 raise ProgramError(f"Program({name}=...) must be a function, got {getattr(self, name)!r}")
         for name in ("batch_size", "epochs", "chunks"):
             value = getattr(self, name)

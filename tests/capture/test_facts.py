@@ -12,6 +12,7 @@ from zoo import CLASSES, ZOO, Net, rows, words
 from nfold.capture.capture import capture
 from nfold.capture.optimizers import update_scope
 from nfold.capture.samples import sample_batches
+from nfold.capture.stepping import Stepping
 from nfold.core.graph import ModelGraph
 from nfold.errors import ProgramError
 
@@ -338,7 +339,7 @@ def decay_matrices(parameters: Any) -> torch.optim.Optimizer:
     ],
 )
 def test_update_scope(factory: Any, scope: str) -> None:
-    assert update_scope(factory, ZOO["plain"].model()) == scope
+    assert update_scope(Stepping(factory), ZOO["plain"].model()) == scope
 
 
 @pytest.mark.parametrize(
@@ -353,7 +354,7 @@ def test_update_scope(factory: Any, scope: str) -> None:
 )
 def test_optimizers_that_cannot_work(factory: Any, words: str) -> None:
     with pytest.raises(ProgramError, match=words):
-        update_scope(factory, linear())
+        update_scope(Stepping(factory), linear())
 
 
 class TwoArguments(nn.Module):

@@ -215,3 +215,16 @@ def test_a_program_is_found_without_torch(tmp_path):
     code = f"from nfold.program import ProgramSource; ProgramSource.parse({str(path)!r}).load()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
+
+
+def test_a_schedule_is_a_function_or_nothing():
+    assert Program(**FIELDS, scheduler=None).scheduler is None
+    with pytest.raises(ProgramError, match=r"Program\(scheduler=...\) must be a function, got 0.1"):
+        Program(**FIELDS, scheduler=0.1)
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, True, "1", float("nan"), float("inf")])
+def test_a_norm_to_clip_to_is_a_number_above_0(limit):
+    assert Program(**FIELDS, clip_norm=1).clip_norm == 1
+    with pytest.raises(ProgramError, match=r"^Program\(clip_norm=.*above 0.*Leave it out"):
+        Program(**FIELDS, clip_norm=limit)

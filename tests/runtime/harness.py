@@ -1,5 +1,6 @@
 """Plays programs on ranks that are threads of the test, without coordinator or processes."""
 
+import inspect
 import random
 import threading
 from collections.abc import Callable
@@ -199,7 +200,9 @@ def plain_loop(
 
     dataset = program.train_data()
     model = build_model(program, CPU)
-    optimizer = program.optimizer(list(model.parameters()))
+    takes_names = "named_parameters" in inspect.signature(program.optimizer).parameters
+    optimizer = program.optimizer(list(model.named_parameters() if takes_names else model.parameters()))
+    scheduler = program.scheduler(optimizer) if program.scheduler else None
     per_epoch = -(-len(dataset) // program.batch_size)
     for step in range(steps):
         epoch, position = divmod(step, per_epoch)
@@ -216,6 +219,8 @@ def plain_loop(
         if program.clip_norm is not None:
             nn.utils.clip_grad_norm_(model.parameters(), program.clip_norm)
         optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
     return model
 
 

@@ -137,9 +137,3 @@ def test_another_program_than_the_one_that_was_planned_is_refused(graphs):
     plan = make_plan(clipped("plain"), graphs("plain"), "single", 1, 0, CHUNKS)
     with pytest.raises(ProgramError, match="Put it back, or begin a new run"):
         play(program("plain"), graphs("plain"), plan, 1)
-
-
-@pytest.mark.parametrize("limit", [0, -1.0, True, "1", float("nan"), float("inf")])
-def test_a_limit_that_is_none_is_refused(limit):
-    with pytest.raises(ProgramError, match="above 0"):
-        clipped("plain", limit=limit)

@@ -36,6 +36,16 @@ def test_without_staleness_training_is_synchronous(graphs, net, workers, servers
     assert drifted.staleness == {"0": sum(map(bool, _slices(workers)))}
 
 
+@pytest.mark.parametrize(("workers", "servers"), [(2, 0), (3, 2)])
+def test_without_staleness_a_schedule_moves_once_a_step(graphs, workers, servers):
+    mine = replace(program("tied", sgd), scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5))
+    plan = drifting_plan(mine, graphs("tied"), workers, servers, chunks=6, bound=0)
+    through = plain_loop(mine, STEPS, 6).state_dict()
+    assert difference(drift(mine, graphs("tied"), plan, [STEPS]).state, through) <= 1e-9
+    (half,) = drift(mine, graphs("tied"), plan, [5]).checkpoints
+    assert difference(drift(mine, graphs("tied"), plan, [STEPS], checkpoint=half).state, through) <= 1e-9
+
+
 @pytest.mark.parametrize("workers", [2, 3])
 def test_without_staleness_dropout_and_losses_are_those_of_a_ring(graphs, workers):
     mine, graph = program("dropping", adamw), graphs("dropping")

@@ -24,11 +24,12 @@ from nfold.capture.facts import Facts, find_facts
 from nfold.capture.gate import pass_gate
 from nfold.capture.objections import why_unfit
 from nfold.capture.observe import observe
-from nfold.capture.optimizers import OptimizerFactory, update_scope
+from nfold.capture.optimizers import update_scope
 from nfold.capture.program_graph import Loss, Traced
 from nfold.capture.random import LOCK, RandomState
 from nfold.capture.samples import sample_batches
 from nfold.capture.states import fresh_copies
+from nfold.capture.stepping import Stepping
 from nfold.capture.tracing import TraceRefused, trace
 from nfold.capture.trial import check_model
 from nfold.core.graph import ModelGraph
@@ -44,7 +45,7 @@ def capture(
     loss: Loss,
     example: Example,
     *,
-    optimizer: OptimizerFactory | None = None,
+    stepping: Stepping | None = None,
     rebuild: Callable[[], nn.Module] | None = None,
 ) -> Captured:
     """Capture a program and check the capture. About twenty forward passes over two or three samples.
@@ -55,7 +56,7 @@ def capture(
         model: the user's module; segments will use its weights and its torch.nn modules.
         loss: (outputs, targets) -> scalar.
         example: batches of the user's data.
-        optimizer: the user's factory, to find out how far an update can be cut.
+        stepping: the user's optimizer, to find out how far an update can be cut.
         rebuild: builds the module anew, for one that cannot be copied.
 
     Raises:
@@ -67,7 +68,7 @@ def capture(
         facts = find_facts(fresh, loss, example)
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
         captured = _Attempt(model, fresh, loss, example, facts).first_good()
-        scope = "element" if optimizer is None else update_scope(optimizer, model)
+        scope = "element" if stepping is None else update_scope(stepping, model)
         return Captured(replace(captured.graph, update_scope=scope), captured.layout, model)
 
 
@@ -80,7 +81,7 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
     device = next(check_model(model).parameters()).device
     example = sample_batches(dataset, device)
     captured = capture(
-        model, program.loss, example, optimizer=program.optimizer, rebuild=lambda: build_model(program, device)
+        model, program.loss, example, stepping=Stepping.of(program), rebuild=lambda: build_model(program, device)
     )
     graph = replace(captured.graph, clips_gradients=program.clip_norm is not None)
     return Captured(graph, captured.layout, captured.model)

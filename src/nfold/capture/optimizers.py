@@ -1,6 +1,7 @@
 """Finds out how far an optimizer's update can be cut: by element, by parameter, or not at all."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -8,30 +9,35 @@ from torch import nn
 
 from nfold.capture.compare import close
 from nfold.capture.random import RandomState
+from nfold.capture.stepping import NAMED, Stepping
 from nfold.errors import ProgramError
 from nfold.program import describe
 
-OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Scope = Literal["element", "parameter", "model"]
+Values = Sequence[tuple[str, torch.Tensor]]
+"""Weights, or pieces of them, by the names of the parameters that they are of."""
 
 _SIDES = (6, 4, 3, 2, 2)
 _GRADIENTS = (1e-3, 1.0, 1e6)
 """Sizes of the gradients of the steps to try: a limit on their norm shows at one of them, whatever it is."""
+_POSITIONS = (0, 1, 3)
+"""Steps after which the settings of a schedule are compared."""
 
 
-def update_scope(factory: OptimizerFactory, model: nn.Module) -> Scope:
+def update_scope(stepping: Stepping, model: nn.Module) -> Scope:
     """Compare the optimizer on small weights as a whole, on each alone, and on slices of each. Milliseconds.
 
     Raises:
-        ProgramError: the factory fails, or its optimizer cannot step by itself.
+        ProgramError: the user's functions fail, or the optimizer cannot step by itself.
     """
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    _try(factory, [nn.Parameter(parameter.detach()) for parameter in trained])
-    kinds = dict.fromkeys((parameter.ndim, parameter.dtype) for parameter in trained)
-    values = [_small(ndim, dtype, seed) for seed, (ndim, dtype) in enumerate([*kinds, *kinds])]
+    trained = [(name, each.detach()) for name, each in model.named_parameters() if each.requires_grad]
+    _try(stepping, [(name, nn.Parameter(value)) for name, value in trained])
     before = RandomState()
     try:
-        scope = _wider(_group_scope(factory, trained), _step_scope(factory, values))
+        together = _settings(stepping, trained)
+        scope = _wider(
+            _group_scope(stepping, trained, together), _step_scope(stepping, _examples(stepping, trained, together))
+        )
     except Exception:
         # It works on the model's own weights only, so nothing is known about its pieces.
         return "model"
@@ -44,48 +50,66 @@ def _wider(one: Scope, other: Scope) -> Scope:
     return max(one, other, key=scopes.index)
 
 
-def _group_scope(factory: OptimizerFactory, trained: Sequence[nn.Parameter]) -> Scope:
-    """Compare what the factory sets for each weight when it sees all of them, one, or a part of one."""
-    weights = [parameter.detach() for parameter in trained]
-    together = _settings(factory, weights)
-    if any(_settings(factory, [weight]) != [setting] for weight, setting in zip(weights, together, strict=True)):
+def _group_scope(stepping: Stepping, trained: Values, together: Sequence[str]) -> Scope:
+    """Compare what is set for each weight when the user's functions see all of them, one, or a part of one."""
+    if any(_settings(stepping, [each]) != [setting] for each, setting in zip(trained, together, strict=True)):
         return "model"
-    for weight, setting in zip(weights, together, strict=True):
+    for (name, weight), setting in zip(trained, together, strict=True):
         # A single element and the rest: a rule about the size of a weight shows.
-        pieces = [piece for piece in weight.reshape(-1).tensor_split([1]) if piece.numel()]
-        if any(_settings(factory, [piece]) != [setting] for piece in pieces):
+        pieces = [(name, piece) for piece in weight.reshape(-1).tensor_split([1]) if piece.numel()]
+        if any(_settings(stepping, [piece]) != [setting] for piece in pieces):
             return "parameter"
     return "element"
 
 
-def _settings(factory: OptimizerFactory, weights: Sequence[torch.Tensor]) -> list[str]:
-    """Return the hyper-parameters of each weight, in words; empty if the optimizer leaves it out."""
-    parameters = [nn.Parameter(weight) for weight in weights]
-    found: dict[int, str] = {}
-    for group in factory(parameters).param_groups:
-        text = repr(sorted((key, value) for key, value in group.items() if key != "params"))
-        found.update((id(parameter), text) for parameter in group["params"])
-    return [found.get(id(parameter), "") for parameter in parameters]
+def _settings(stepping: Stepping, weights: Values) -> list[str]:
+    """Return the hyper-parameters of each weight at some steps, in words; empty if the optimizer leaves it out."""
+    parameters = [(name, nn.Parameter(weight)) for name, weight in weights]
+    stepper = stepping.build(parameters)
+    found: dict[int, str] = defaultdict(str)
+    for position in _POSITIONS if stepping.scheduler else (0,):
+        stepper.replay(position)
+        for group in stepper.optimizer.param_groups:
+            text = repr(sorted((key, value) for key, value in group.items() if key not in ("params", "param_names")))
+            for parameter in group["params"]:
+                found[id(parameter)] += text
+    return [found[id(parameter)] for _, parameter in parameters]
 
 
-def _step_scope(factory: OptimizerFactory, values: Sequence[torch.Tensor]) -> Scope:
+def _examples(stepping: Stepping, trained: Values, settings: Sequence[str]) -> Values:
+    """Return small stand-ins: two weights of every number of dimensions, type and setting; one if there is one name."""
+    kinds: dict[tuple[int, torch.dtype, str], list[str]] = defaultdict(list)
+    for (name, weight), setting in zip(trained, settings, strict=True):
+        kinds[weight.ndim, weight.dtype, setting].append(name)
+    chosen = [
+        (names[-turn], *kind[:2])
+        for turn in (0, 1)
+        for kind, names in kinds.items()
+        if not turn or len(names) > 1 or not stepping.takes_names
+    ]
+    return [(name, _small(ndim, dtype, seed)) for seed, (name, ndim, dtype) in enumerate(chosen)]
+
+
+def _step_scope(stepping: Stepping, values: Values) -> Scope:
     """Compare a few steps on all weights with those on each alone and on slices."""
-    together = _updated(factory, [values])
-    if not _equal(together, _updated(factory, [[value] for value in values])):
+    together = _updated(stepping, [values])
+    if not _equal(together, _updated(stepping, [[value] for value in values])):
         return "model"
-    sliced = _updated(factory, [[piece] for value in values for piece in _sliced(value)])
+    sliced = _updated(stepping, [[(name, piece)] for name, value in values for piece in _sliced(value)])
     pieces = [piece for value in together for piece in _sliced(value)]
     return "element" if _equal(pieces, sliced) else "parameter"
 
 
-def _try(factory: OptimizerFactory, parameters: list[nn.Parameter]) -> None:
+def _try(stepping: Stepping, weights: Sequence[tuple[str, nn.Parameter]]) -> None:
+    parameters = [parameter for _, parameter in weights]
     try:
-        optimizer = factory(parameters)
+        optimizer = stepping.optimizer(list(weights) if stepping.takes_names else parameters)
     except Exception as error:
         raise ProgramError(
             f"Program(optimizer=...) raised {describe(error)} when given the {len(parameters)} trainable parameters "
-            "of the model. It must be a function of a list of parameters, such as "
-            "lambda params: torch.optim.SGD(params, lr=0.1)."
+            f"of the model{' as (name, parameter) pairs' if stepping.takes_names else ''}. It must be a function of a "
+            "list of parameters, such as lambda params: torch.optim.SGD(params, lr=0.1); if its argument is called "
+            f"{NAMED}, it gets their names too."
         ) from error
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ProgramError(
@@ -103,6 +127,7 @@ def _try(factory: OptimizerFactory, parameters: list[nn.Parameter]) -> None:
             "LBFGS evaluates the loss several times in a step, which nfold does not do: it computes the gradients "
             "once and steps. Use SGD, Adam or another optimizer whose step() needs no closure."
         )
+    stepping.build(weights).replay(1)
 
 
 def _small(ndim: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -118,13 +143,14 @@ def _sliced(value: torch.Tensor) -> list[torch.Tensor]:
     return [flat[:half], flat[half:]] if half else [flat]
 
 
-def _updated(factory: OptimizerFactory, groups: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]:
+def _updated(stepping: Stepping, groups: Sequence[Values]) -> list[torch.Tensor]:
     """Take a few steps with one optimizer per group; return all weights after the first step, then the second .."""
     histories: list[list[torch.Tensor]] = []
     for group in groups:
-        parameters = [nn.Parameter(value.clone()) for value in group]
-        optimizer = factory(parameters)
-        steps = [_stepped(optimizer, parameters, group, step) for step in range(len(_GRADIENTS))]
+        weights = [(name, nn.Parameter(value.clone())) for name, value in group]
+        optimizer, parameters = stepping.build(weights).optimizer, [parameter for _, parameter in weights]
+        values = [value for _, value in group]
+        steps = [_stepped(optimizer, parameters, values, step) for step in range(len(_GRADIENTS))]
         histories += [list(history) for history in zip(*steps, strict=True)]
     return [history[step] for step in range(len(_GRADIENTS)) for history in histories]
 

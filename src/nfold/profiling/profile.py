@@ -11,6 +11,7 @@ from torch import nn
 from nfold.capture import Captured, capture_program, sample_batches
 from nfold.capture.building import build_model
 from nfold.capture.random import LOCK, RandomState
+from nfold.capture.stepping import Stepping
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
@@ -94,8 +95,8 @@ def _measure(
     )
     whole = time_whole(bench, chunk_sizes, budget_s * _SHARES["whole"])
     operators = time_operators(bench, whole, budget_s * _SHARES["operators"])
-    trained = [parameter for parameter in bench.model.parameters() if parameter.grad is not None]
-    optimizer = program.optimizer(trained)
+    named = [(name, each) for name, each in bench.model.named_parameters() if each.grad is not None]
+    trained, optimizer = [each for _, each in named], Stepping.of(program).build(named).optimizer
 
     def update() -> None:
         if program.clip_norm is not None:

@@ -247,6 +247,7 @@ class Cells:
             updater.step()
         updater.keep_values()
 
+        updater.advance(self._step.index + 1)
     # Messages
 
     def outgoing(self, task: Task) -> memoryview:

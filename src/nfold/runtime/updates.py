@@ -5,13 +5,14 @@ the shares that this rank serves. Planning has checked that this gives the same 
 (`ModelGraph.update_scope`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
+from nfold.capture.stepping import Stepping
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.errors import ProgramError
@@ -39,6 +40,8 @@ class _Held:
     """A piece of a parameter in the hands of one optimizer."""
 
     piece: Piece
+    name: str
+    """What the user calls the parameter."""
     tensor: nn.Parameter
     home: torch.Tensor | None = None
     """The bucket's memory, from which values are sent."""
@@ -48,9 +51,16 @@ class _Held:
 class Updater:
     """One optimizer over the pieces that one UPDATE task changes."""
 
-    def __init__(self, program: Program, held: list[_Held], extra: list[nn.Parameter]) -> None:
-        self._held, self._tensors = held, [*(each.tensor for each in held), *extra]
-        self._optimizer = program.optimizer(self._tensors)
+    def __init__(self, stepping: Stepping, held: list[_Held], extra: list[tuple[str, nn.Parameter]]) -> None:
+        weights = [*((each.name, each.tensor) for each in held), *extra]
+        self._held, self._tensors = held, [tensor for _, tensor in weights]
+        self._stepper = stepping.build(weights)
+        self._optimizer = self._stepper.optimizer
+        _check_none_lost(self._optimizer, weights)
+
+    def advance(self, step: int) -> None:
+        """Bring the schedule of the learning rate to where it is after so many steps."""
+        self._stepper.advance(step)
 
     def scale(self, factor: float) -> None:
         """Multiply the gradients."""
@@ -92,8 +102,9 @@ class Updater:
             for each in self._held
         ]
 
-    def restore(self, saved: OptimizerState, shapes: Mapping[str, torch.Size]) -> None:
-        """Take back what `collect` gathered, cut to this updater's pieces."""
+    def restore(self, saved: OptimizerState, shapes: Mapping[str, torch.Size], step: int) -> None:
+        """Take back what `collect` gathered after so many steps, cut to this updater's pieces."""
+        self._stepper.replay(step)
         for each in self._held:
             name = each.piece.name
             for group in self._optimizer.param_groups:
@@ -104,6 +115,22 @@ class Updater:
                 state[key] = _cut(tensor, each, shapes[name])
             if state:
                 self._optimizer.state[each.tensor] = state
+
+
+def _check_none_lost(optimizer: torch.optim.Optimizer, weights: Sequence[tuple[str, nn.Parameter]]) -> None:
+    """Refuse an optimizer that took one of several parts of a parameter, because they have its name, and left others.
+
+    Raises:
+        ProgramError: it would train some rows of the parameter and not the others.
+    """
+    taken = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+    found: dict[str, bool] = {}
+    for name, tensor in weights:
+        if found.setdefault(name, id(tensor) in taken) != (id(tensor) in taken):
+            raise ProgramError(
+                f"Program(optimizer=...) was given several parts of {name}, all under its name, and left some of them "
+                "out. Go over the pairs, [p for name, p in named_parameters if ..], and make no dict of them."
+            )
 
 
 def _learning_rate(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> Any:
@@ -125,6 +152,7 @@ def build_updaters(
 ) -> dict[UpdateKey, Updater]:
     """Return this rank's updaters by what their UPDATE task names."""
     sizes = {name: parameter.numel() for name, parameter in parameters.items()}
+    stepping = Stepping.of(program)
     held = {
         (reduction.name, start): _held(reduction, start, stop, graph, buffers, parameters, sizes)
         for reduction in reductions
@@ -132,10 +160,10 @@ def build_updaters(
     }
     if graph.update_scope == "model":
         everything = [each for pieces_held in held.values() for each in pieces_held]
-        return {(ALL_REDUCTIONS, 0): Updater(program, *_ordered(everything, parameters))} if everything else {}
+        return {(ALL_REDUCTIONS, 0): Updater(stepping, *_ordered(everything, parameters))} if everything else {}
     whole = len(held) == 1 and next(iter(held))[0] in {r.name for r in reductions if r.route == "local"}
     return {
-        key: Updater(program, *(_ordered(each, parameters) if whole else (each, [])))
+        key: Updater(stepping, *(_ordered(each, parameters) if whole else (each, [])))
         for key, each in held.items()
         if each
     }
@@ -148,11 +176,13 @@ def _updated_by(rank: int, reduction: Reduction) -> list[tuple[int, int]]:
     return [(0, reduction.num_elements)] if rank in reduction.members else []
 
 
-def _ordered(held: list[_Held], parameters: Mapping[str, nn.Parameter]) -> tuple[list[_Held], list[nn.Parameter]]:
+def _ordered(
+    held: list[_Held], parameters: Mapping[str, nn.Parameter]
+) -> tuple[list[_Held], list[tuple[str, nn.Parameter]]]:
     """Put whole parameters in the module's own order, and add those that no reduction holds (frozen or unused)."""
     by_name = {each.piece.name: each for each in held}
     ordered = [by_name[name] for name in parameters if name in by_name]
-    return ordered, [parameter for name, parameter in parameters.items() if name not in by_name]
+    return ordered, [(name, parameter) for name, parameter in parameters.items() if name not in by_name]
 
 
 def _held(
@@ -164,16 +194,18 @@ def _held(
     parameters: Mapping[str, nn.Parameter],
     sizes: Mapping[str, int],
 ) -> list[_Held]:
+    rows = {parameter.name: parameter.rows for parameter in graph.parameters if parameter.rows}
+    names = {name: rows[name].parameter if name in rows else name for name in reduction.parameters}
     if reduction.route != "server":
-        return [_Held(piece, parameters[piece.name]) for piece in pieces(reduction, sizes)]
+        return [_Held(piece, names[piece.name], parameters[piece.name]) for piece in pieces(reduction, sizes)]
     whole = graph.update_scope == "parameter"
     return [
-        _served(reduction, piece, buffers, parameters[piece.name].shape if whole else None)
+        _served(reduction, piece, names[piece.name], buffers, parameters[piece.name].shape if whole else None)
         for piece in pieces(reduction, sizes, start, stop)
     ]
 
 
-def _served(reduction: Reduction, piece: Piece, buffers: Buffers, shape: torch.Size | None) -> _Held:
+def _served(reduction: Reduction, piece: Piece, name: str, buffers: Buffers, shape: torch.Size | None) -> _Held:
     """A parameter over the bucket's own memory, flat unless it has a shape: updating it changes what is sent back."""
     where = (piece.offset, piece.offset + piece.stop - piece.start)
     shape = shape or torch.Size([piece.stop - piece.start])
@@ -181,7 +213,7 @@ def _served(reduction: Reduction, piece: Piece, buffers: Buffers, shape: torch.S
     gradient = buffers.flat(f"gradient/{reduction.name}", *where).view(shape)
     tensor = nn.Parameter(home)
     tensor.grad = gradient
-    return _Held(piece, tensor, home, gradient)
+    return _Held(piece, name, tensor, home, gradient)
 
 
 def collect(parts: list[tuple[Piece, dict[str, Any], dict[str, Scalar]]], sizes: Mapping[str, int]) -> OptimizerState:
@@ -205,8 +237,8 @@ def collect(parts: list[tuple[Piece, dict[str, Any], dict[str, Scalar]]], sizes:
 
 
 def _cut(tensor: torch.Tensor, held: _Held, shape: torch.Size) -> torch.Tensor:
-    """Take a piece's part of a whole state tensor; tensors of another size (a step count) are copied as they are."""
-    if tensor.numel() != shape.numel():
+    """Take a piece's part of a whole state tensor; tensors of another shape (a step count) are copied as they are."""
+    if tensor.numel() != shape.numel() or (tensor.dim() == 0 and shape):
         return tensor.clone()
     part = tensor.reshape(-1)[held.piece.start : held.piece.stop]
     return part.to(held.tensor.device).view(held.tensor.shape).clone()

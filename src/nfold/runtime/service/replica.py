@@ -188,7 +188,8 @@ class AsynchronousReplica:
         updaters = build_updaters(self.program, self._graph, served, self.rank, buffers, parameters)
         if checkpoint is not None:
             for updater in updaters.values():
-                updater.restore(checkpoint.optimizer, {name: each.shape for name, each in parameters.items()})
+            shapes = {name: each.shape for name, each in parameters.items()}
+                updater.restore(checkpoint.optimizer, shapes, checkpoint.step)
         keeps = self._groups and self.rank == self._servers[0]
         norms = Norms(self.model, self._graph, self._groups) if keeps else None
         return Store(slices(self.plan.reductions, self.rank), buffers, updaters, norms)

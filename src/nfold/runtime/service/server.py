@@ -231,6 +231,7 @@ class Server:
         for command in commands:
             if isinstance(command, Apply):
                 self._apply(command)
+        self.store.advance(self._rules.steps_done)
         self._note_steps(before)
         for command in commands:
             if isinstance(command, Answer):

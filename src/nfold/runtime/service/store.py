@@ -47,6 +47,11 @@ class Store:
             updater.step(command.rate)
             updater.keep_values()
 
+    def advance(self, steps: int) -> None:
+        """Bring the schedule of the learning rate to where it is after so many whole steps."""
+        for updater in self.updaters.values():
+            updater.advance(steps)
+
     def read(self, into: Sequence[torch.Tensor]) -> None:
         """Copy the values as they are now."""
         for target, value in zip(into, self._values, strict=True):

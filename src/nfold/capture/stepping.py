@@ -1,0 +1,119 @@
+"""Builds the user's optimizer and its schedule over any weights: those of a model, or pieces of them on some rank.
+
+Every rank that updates has optimizers of its own, so each gets a schedule of its own. Schedules are played again when a
+run goes on: what they do is a function of the step, so nothing of them has to be kept.
+"""
+
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from nfold.errors import ProgramError
+from nfold.program import Program, describe
+
+OptimizerFactory = Callable[[Any], torch.optim.Optimizer]
+SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
+Weights = Sequence[tuple[str, nn.Parameter]]
+"""The user's names and tensors."""
+
+NAMED = "named_parameters"
+"""What the argument of an optimizer function is called that wants names too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stepping:
+    """How a program steps."""
+
+    optimizer: OptimizerFactory
+    scheduler: SchedulerFactory | None = None
+
+    @classmethod
+    def of(cls, program: Program) -> "Stepping":
+        """Return how a program steps."""
+        return cls(program.optimizer, program.scheduler)
+
+    def build(self, weights: Weights) -> "Stepper":
+        """Build the optimizer, and its schedule, over some weights.
+
+        Raises:
+            ProgramError: the user's functions lost some of several weights with one name, or refused.
+        """
+        optimizer = self.optimizer(list(weights) if self.takes_names else [weight for _, weight in weights])
+        return Stepper(optimizer, None if self.scheduler is None else self._schedule(self.scheduler, optimizer))
+
+    @property
+    def takes_names(self) -> bool:
+        """Whether the optimizer function wants (name, parameter) pairs."""
+        try:
+            parameters = list(inspect.signature(self.optimizer).parameters)
+        except (TypeError, ValueError):
+            return False  # a function without a signature, such as a builtin
+        return parameters[:1] == [NAMED]
+
+    def _schedule(self, factory: SchedulerFactory, optimizer: torch.optim.Optimizer) -> LRScheduler:
+        try:
+            scheduler = factory(optimizer)
+        except Exception as error:
+            raise ProgramError(f"Program(scheduler=...) raised {describe(error)}. {_EXAMPLE}") from error
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise ProgramError(
+                "ReduceLROnPlateau follows a measured loss, and ranks would have to wait for it before each update. "
+                "Use a schedule that follows from the step alone, such as CosineAnnealingLR or LambdaLR."
+            )
+        if not isinstance(scheduler, LRScheduler):
+            raise ProgramError(
+                f"Program(scheduler=...) must return a schedule of torch.optim.lr_scheduler, it returned "
+                f"{type(scheduler).__name__}. {_EXAMPLE}"
+            )
+        if scheduler.optimizer is not optimizer:
+            raise ProgramError(
+                "Program(scheduler=...) returned a schedule of another optimizer than the one that it was given. Each "
+                f"rank has optimizers of its own. {_EXAMPLE}"
+            )
+        return scheduler
+
+
+_EXAMPLE = "Write lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)."
+
+
+class Stepper:
+    """An optimizer and its schedule."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, scheduler: LRScheduler | None) -> None:
+        self.optimizer, self._scheduler = optimizer, scheduler
+        self._position = 0
+
+    def advance(self, step: int) -> None:
+        """Bring the schedule to where it is after so many steps; it never goes back.
+
+        Raises:
+            ProgramError: the schedule does not go so far.
+        """
+        while self._scheduler is not None and self._position < step:
+            self._advance_once(self._scheduler)
+
+    def replay(self, step: int) -> None:
+        """Do the same where the optimizer has not taken these steps itself. 5 to 20 us a step.
+
+        Raises:
+            ProgramError: the schedule does not go so far.
+        """
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
+            self.advance(step)
+
+    def _advance_once(self, scheduler: LRScheduler) -> None:
+        try:
+            scheduler.step()
+        except Exception as error:
+            raise ProgramError(
+                f"Program(scheduler=...) raised {describe(error)} after step {self._position + 1}. It is called once "
+                "for each step of the optimizer, so it must last for all steps of the run."
+            ) from error
+        self._position += 1
