@@ -68,7 +68,11 @@ class RandomState:
 
 def seed_all(seed: int) -> None:
     """Seed torch, Python and numpy, as at the start of a program."""
-    torch.manual_seed(seed)
+    if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        torch.manual_seed(seed)  # devices that are initialised later included
+    else:
+        # The same, but for notes to such devices, each with a formatted stack: 5 ms, a hundred times in a capture.
+        torch.default_generator.manual_seed(seed)
     python_random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)
 

@@ -11,7 +11,7 @@ from nfold.runtime.channel import QueueChannel
 from nfold.runtime.orders import Orders
 from nfold.runtime.worker import Worker
 from nfold.transport.memory import MemoryNetwork
-from nfold.verbs.toolbox import MemoryWiring, Toolbox
+from nfold.verbs.toolbox import PACE_IN_TURN_S, MemoryWiring, Toolbox
 
 
 class ThreadRanks:
@@ -35,7 +35,7 @@ class ThreadRanks:
             Orders(channel, abandon=lambda: self._network.fail(rank)),
             lambda: self._program,
             MemoryWiring(lambda: self._network),
-            Toolbox(),
+            Toolbox(pace_s=PACE_IN_TURN_S),
             script=self._script,
             owns_process=False,
         )

@@ -21,6 +21,8 @@ PROFILE_S = 1.0
 """Spent on timing, for each number of threads."""
 PACE_S = 0.6
 """Spent on computing side by side."""
+PACE_IN_TURN_S = 0.05
+"""The same where ranks are threads, which compute one after another: longer would show nothing more."""
 PROBE_TAG = (1 << 30) + (1 << 28)
 """Above the tags of steps and gathers."""
 UNMEASURED = Channel(latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared")
@@ -29,6 +31,9 @@ UNMEASURED = Channel(latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared
 
 class Toolbox:
     """Profiles, describes and probes."""
+
+    def __init__(self, *, pace_s: float = PACE_S) -> None:
+        self._pace_s = pace_s
 
     def profile(
         self, program: Program, chunk_sizes: tuple[int, ...], thread_counts: Sequence[int]
@@ -42,7 +47,7 @@ class Toolbox:
 
     def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> Pace:
         """Time a chunk's forward and backward while other ranks compute too."""
-        return measure_pace(program, dataset, chunk_size=chunk_size, num_threads=num_threads, budget_s=PACE_S)
+        return measure_pace(program, dataset, chunk_size=chunk_size, num_threads=num_threads, budget_s=self._pace_s)
 
     def probe(self, transport: Transport, peer: int, *, measures: bool) -> ProbedPair | None:
         """Measure the way to a peer, or answer one that measures."""
