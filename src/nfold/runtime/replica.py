@@ -117,8 +117,9 @@ class Replica:
     ) -> dict[UpdateKey, Updater]:
         updaters = build_updaters(self.program, self._graph, self.plan.reductions, self.rank, self._buffers, parameters)
         if checkpoint is not None:
+            shapes = {name: each.shape for name, each in parameters.items()}
             for updater in updaters.values():
-                updater.restore(self._weights.cut(checkpoint.optimizer), shapes, checkpoint.step)
+                updater.restore(checkpoint.optimizer, shapes, checkpoint.step)
         return updaters
 
     def _build_clipping(self, parameters: dict[str, nn.Parameter]) -> Clipping | None:
@@ -145,7 +146,6 @@ class Replica:
             model=self.model,
             captured=captured,
             graph=self._graph,
-            shapes = {name: each.shape for name, each in parameters.items()}
             schedule=own,
             reductions=self.plan.reductions,
             groups=self._groups,
