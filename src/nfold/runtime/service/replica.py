@@ -187,8 +187,8 @@ class AsynchronousReplica:
         buffers = Buffers(self.rank, served, (), self.plan.chunks, parameters, self.device)
         updaters = build_updaters(self.program, self._graph, served, self.rank, buffers, parameters)
         if checkpoint is not None:
-            for updater in updaters.values():
             shapes = {name: each.shape for name, each in parameters.items()}
+            for updater in updaters.values():
                 updater.restore(checkpoint.optimizer, shapes, checkpoint.step)
         keeps = self._groups and self.rank == self._servers[0]
         norms = Norms(self.model, self._graph, self._groups) if keeps else None
