@@ -24,6 +24,7 @@ from nfold.core.schedule import (
 from nfold.planning import reductions as messages
 from nfold.planning.buckets import completion, users_of
 from nfold.planning.clipping import Sum, agree_on_norm
+from nfold.planning.collecting import without_collecting
 from nfold.planning.order import Cell, order_cells
 from nfold.planning.segments import INPUTS, Cells, cut
 from nfold.planning.statistics import statistics_groups
@@ -34,6 +35,7 @@ ALL_REDUCTIONS = "*"
 """Reduction name of an UPDATE that takes all buckets of its rank at once."""
 
 
+@without_collecting()
 def compile_schedule(
     graph: ModelGraph,
     placement: Placement,

@@ -9,6 +9,7 @@ from nfold.core.schedule import Schedule
 from nfold.core.trace import StepTrace
 from nfold.errors import PlanError
 from nfold.planning.asynchronous import ASYNCHRONOUS, NOT_COMPARED, loads_s, predict
+from nfold.planning.collecting import without_collecting
 from nfold.planning.costs import task_seconds
 from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts, Proposal
@@ -44,6 +45,7 @@ class Simulated(Candidate):
     trace: StepTrace
 
 
+@without_collecting()
 def plan(facts: Facts, strategy: str = AUTO) -> Plan:
     """Return the plan of a strategy, or the one predicted fastest.
 
@@ -82,7 +84,7 @@ class _Portfolio:
     def add(self, strategy: Strategy, most: int) -> None:
         """Simulate the most promising proposals of a strategy until so many fit the memory, or none is left."""
         proposals = list(strategy.propose(self._facts))
-        ranked = range(len(proposals)) if len(proposals) <= most else self._ranked(proposals)
+        ranked = range(len(proposals)) if len(proposals) <= most else _by_estimate(self._facts, proposals)
         fitting: dict[int, Candidate] = {}
         too_large: list[tuple[Candidate, str]] = []
         for index in ranked:
@@ -99,10 +101,6 @@ class _Portfolio:
         if simplest_first:
             self._best.append(_fastest(simplest_first))
         self._note_too_large(too_large)
-
-    def _ranked(self, proposals: Sequence[Proposal]) -> list[int]:
-        estimates = [estimate(self._facts, proposal) for proposal in proposals]
-        return sorted(range(len(proposals)), key=lambda index: (estimates[index], index))
 
     def _candidate(self, strategy: str, proposal: Proposal) -> Candidate:
         """Simulate a proposal, unless another strategy made it too."""
@@ -153,6 +151,18 @@ class _Portfolio:
             for each in (*best, *others)
         ]
         return (*found, *self.rejected)
+
+
+def most_promising(facts: Facts, proposals: Sequence[Proposal], most: int) -> list[Proposal]:
+    """Return at most so many proposals, the fastest by estimate."""
+    if len(proposals) <= most:
+        return list(proposals)
+    return [proposals[index] for index in _by_estimate(facts, proposals)[:most]]
+
+
+def _by_estimate(facts: Facts, proposals: Sequence[Proposal]) -> list[int]:
+    estimates = [estimate(facts, proposal) for proposal in proposals]
+    return sorted(range(len(proposals)), key=lambda index: (estimates[index], index))
 
 
 def _figures(candidate: Candidate) -> tuple[float, int, tuple[int, ...]]:
@@ -233,11 +243,10 @@ def _operator_seconds(facts: Facts, profile: Profile, proposal: Proposal) -> dic
 
 
 def _prediction(facts: Facts, proposal: Proposal, schedule: Schedule, trace: StepTrace, profile: Profile) -> Prediction:
-    computing = [
-        sum(span.end_s - span.start_s for span in trace.spans if span.rank == rank and span.kind in ("F", "B"))
-        for rank in range(proposal.workers)
-    ]
-    compute_s = sum(computing) / len(computing)
+    computing = (
+        span.end_s - span.start_s for span in trace.spans if span.kind in ("F", "B") and span.rank < proposal.workers
+    )
+    compute_s = sum(computing) / proposal.workers
     step_s = max(trace.step_s)
     busy = sum(span.end_s - span.start_s for span in trace.spans if span.rank == 0 and span.kind in ("LOAD", "UPDATE"))
     return Prediction(

@@ -7,6 +7,7 @@ change through common links are looked at again, once per instant: O(flows x lev
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from nfold.simulation.timeline import SETTLE, Action, Timeline
 
@@ -50,7 +51,8 @@ class Network:
     def _touch(self, links: tuple[Link, ...]) -> None:
         if not self._unsettled:
             self._timeline.at(self._timeline.now, self._settle, SETTLE)
-        self._unsettled.update(dict.fromkeys(links))
+        for link in links:
+            self._unsettled[link] = None
 
     def _settle(self) -> None:
         flows = _connected(self._unsettled)
@@ -65,7 +67,7 @@ class Network:
         flow.since_s, flow.rate_bytes_per_s = now, rate_bytes_per_s
         flow.generation += 1
         generation = flow.generation
-        self._timeline.at(now + flow.left_bytes / rate_bytes_per_s, lambda: self._finish(flow, generation))
+        self._timeline.at(now + flow.left_bytes / rate_bytes_per_s, partial(self._finish, flow, generation))
 
     def _finish(self, flow: Flow, generation: int) -> None:
         if generation != flow.generation:
@@ -108,7 +110,8 @@ def _connected(links: Iterable[Link]) -> list[Flow]:
         for flow in waiting.pop().flows:
             if flow not in found:
                 found[flow] = None
-                fresh = [link for link in flow.links if link not in seen]
-                seen.update(dict.fromkeys(fresh))
-                waiting.extend(fresh)
+                for link in flow.links:
+                    if link not in seen:
+                        seen[link] = None
+                        waiting.append(link)
     return list(found)

@@ -9,9 +9,10 @@ Latency delays the arrival and not the sender, so messages behind each other pay
 moves one message in max(latency + bytes / bandwidth, processor work).
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from nfold.core.cluster import Channel, Cluster
 from nfold.errors import ClusterError
@@ -23,8 +24,7 @@ _ENDS = 2
 """A message within a node is worked on by its sender and its receiver: at most two cores."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """Bytes from one rank to another; `gone` is played at the sender, `arrived` at the receiver."""
 
     sender: int
@@ -45,7 +45,7 @@ class Courier:
         self._node_of = tuple(cluster.node(name) for name in nodes)
         self._share = {node.name: max(node.cores, 1e-9) for node in cluster.nodes}
         self._network = Network(timeline)
-        self._queues: dict[tuple[int, int], deque[Message]] = {}
+        self._queues: defaultdict[tuple[int, int], deque[Message]] = defaultdict(deque)
         self._up: dict[str, Link] = {}
         self._down: dict[str, Link] = {}
 
@@ -55,7 +55,7 @@ class Courier:
         Raises:
             ClusterError: the ranks are on two nodes and one of them has no link to the other.
         """
-        queue = self._queues.setdefault((message.sender, message.receiver), deque())
+        queue = self._queues[message.sender, message.receiver]
         queue.append(message)
         if len(queue) == 1:
             self._start(message)
@@ -87,17 +87,26 @@ class Courier:
     def _start_remote(self, message: Message) -> None:
         source, target = self._node_of[message.sender].name, self._node_of[message.receiver].name
         uplink, downlink = self._channel(message.sender, "uplink"), self._channel(message.receiver, "downlink")
-        sent, received = self._ends(message, num_jobs=2)
+        if source not in self._up:
+            self._up[source] = Link(uplink.bandwidth_bytes_per_s)
+        if target not in self._down:
+            self._down[target] = Link(downlink.bandwidth_bytes_per_s)
+        latency_s = uplink.latency_s + downlink.latency_s
+        send_s = _processor_s(uplink, message.payload_bytes) / 2
+        receive_s = _processor_s(downlink, message.payload_bytes) / 2
+        if send_s or receive_s:
+            sent, received = self._ends(message, num_jobs=2)
+        else:
+            sent, received = partial(self._gone, message), message.arrived
 
         def left() -> None:
             sent()
-            self._timeline.at(self._timeline.now + uplink.latency_s + downlink.latency_s, received)
+            self._timeline.at(self._timeline.now + latency_s, received)
 
-        up = self._up.setdefault(source, Link(uplink.bandwidth_bytes_per_s))
-        down = self._down.setdefault(target, Link(downlink.bandwidth_bytes_per_s))
-        self._network.start(message.payload_bytes, (up, down), left)
-        self._work(source, _processor_s(uplink, message.payload_bytes) / 2, 1.0, both(sent, received))
-        self._work(target, _processor_s(downlink, message.payload_bytes) / 2, 1.0, received)
+        self._network.start(message.payload_bytes, (self._up[source], self._down[target]), left)
+        if send_s or receive_s:
+            self._work(source, send_s, 1.0, both(sent, received))
+            self._work(target, receive_s, 1.0, received)
 
     def _work(self, node: str, work_s: float, width: float, done: Action) -> None:
         if work_s > 0:

@@ -1,5 +1,6 @@
 """One rank in virtual time: which task may go next, and what each end of a task sets free."""
 
+from collections import defaultdict
 from collections.abc import Callable
 
 from nfold.core.schedule import RankSchedule, Task
@@ -19,13 +20,15 @@ class Player:
         self._lane = [task for task in schedule.tasks if task.kind in _LANE]
         self._next = 0
         self._lane_is_free = True
-        self._missing = {task.id: len(set(task.after)) for task in schedule.tasks}
+        self._missing: dict[int, int] = {}
         self._start_s: dict[int, float] = {}
         self._left = {task.id: task for task in schedule.tasks}
-        self._listeners: dict[int, list[Task]] = {}
+        self._listeners: defaultdict[int, list[Task]] = defaultdict(list)
         for task in schedule.tasks:
-            for event in dict.fromkeys(task.after):
-                self._listeners.setdefault(event, []).append(task)
+            events = task.after if len(task.after) < 2 else set(task.after)
+            self._missing[task.id] = len(events)
+            for event in events:
+                self._listeners[event].append(task)
 
     def start(self) -> None:
         """Begin all messages that wait for nothing, and the first task of the compute lane."""

@@ -5,6 +5,7 @@ see links.py for what many cost.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from nfold.core.cluster import Cluster
 from nfold.core.schedule import Schedule, Task
@@ -13,7 +14,7 @@ from nfold.errors import InternalError
 from nfold.simulation.cores import Cores
 from nfold.simulation.messages import Courier, Message
 from nfold.simulation.player import Player
-from nfold.simulation.timeline import Action, Timeline, join
+from nfold.simulation.timeline import Timeline
 from nfold.simulation.unsteadiness import slowness
 
 _SHOWN = 8
@@ -64,7 +65,10 @@ class _World:
         self._courier = Courier(self._timeline, cluster, nodes, self._cores)
         self._slower = slowness(schedule, self._nodes)
         self._players = {rank.rank: Player(rank, self._begin) for rank in schedule.ranks}
-        self._pairs: dict[tuple[int, int, int], _Pair] = {}
+        self._arrived: set[tuple[int, int, int]] = set()
+        """(sender, receiver, tag) of messages whose receive could not start yet."""
+        self._posted: dict[tuple[int, int, int], Task] = {}
+        """Receives whose message is not there yet."""
 
     def play(self) -> StepTrace:
         for player in self._players.values():
@@ -93,7 +97,7 @@ class _World:
         if task.kind == "SEND":
             self._send(rank, task)
         elif task.kind == "RECV":
-            self._pair(task.peer, rank, task.tag).post(lambda: self._received(rank, task))
+            self._post(rank, task)
         else:
             self._compute(rank, task)
 
@@ -116,38 +120,37 @@ class _World:
             raise InternalError(f"no seconds were given for {task.name} (task {task.id}) of rank {rank}") from None
 
     def _send(self, rank: int, task: Task) -> None:
-        pair = self._pair(rank, task.peer, task.tag)
         self._courier.send(
             Message(
                 sender=rank,
                 receiver=task.peer,
                 payload_bytes=task.payload_bytes,
-                gone=lambda: self._finish(rank, task),
-                arrived=pair.arrive,
+                gone=partial(self._finish, rank, task),
+                arrived=partial(self._arrive, rank, task),
             )
         )
 
+    def _arrive(self, rank: int, task: Task) -> None:
+        """The bytes of a SEND are there: its RECV completes, if it could start."""
+        key = (rank, task.peer, task.tag)
+        receive = self._posted.pop(key, None)
+        if receive is None:
+            self._arrived.add(key)
+        else:
+            self._received(task.peer, receive)
+
+    def _post(self, rank: int, task: Task) -> None:
+        """A RECV can start: it completes, if its bytes are there."""
+        key = (task.peer, rank, task.tag)
+        if key in self._arrived:
+            self._arrived.discard(key)
+            self._received(rank, task)
+        else:
+            self._posted[key] = task
+
     def _received(self, rank: int, task: Task) -> None:
         # Through the heap: a long chain of receives whose bytes are all there would recurse as deep.
-        self._timeline.at(self._timeline.now, lambda: self._finish(rank, task))
+        self._timeline.at(self._timeline.now, partial(self._finish, rank, task))
 
     def _finish(self, rank: int, task: Task) -> None:
         self._players[rank].finish(task, self._timeline.now)
-
-    def _pair(self, sender: int, receiver: int, tag: int) -> "_Pair":
-        return self._pairs.setdefault((sender, receiver, tag), _Pair())
-
-
-class _Pair:
-    """A SEND and its RECV: the receive completes when its bytes are there and it could start."""
-
-    def __init__(self) -> None:
-        self._complete: Action = lambda: None
-        self._both = join(2, lambda: self._complete())
-
-    def arrive(self) -> None:
-        self._both()
-
-    def post(self, complete: Action) -> None:
-        self._complete = complete
-        self._both()
