@@ -7,6 +7,7 @@ chunk's loss is weighted by its share of the batch, so that gradients add up to 
 import contextlib
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +72,7 @@ class Cells:
         *,
         program: Program,
         model: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
         captured: Captured | None,
         graph: ModelGraph,
         schedule: RankSchedule,
@@ -90,9 +92,9 @@ class Cells:
         self._groups = {group.name: group for group in groups}
         self._random = CellRandom(program.seed)
         self._is_random = any(operator.num_random for operator in graph.operators)
+        self._is_split = graph.is_split
         self._segments: dict[int, BoundSegment] = {}
         self._tensors = {tensor.name: tensor for tensor in graph.tensors}
-        parameters = dict(model.named_parameters())
         held = {name for each in reductions if each.route != "local" for name in each.parameters}
         self._unheld = [parameter for name, parameter in parameters.items() if name not in held]
         self._statistics = ChunkStatistics(graph, groups, buffers, recorder) if recorder else None
@@ -153,7 +155,7 @@ class Cells:
     def _runs_module(self, segment: Segment) -> bool:
         """Whether the segment is the whole model and needs no seeds between its operators."""
         whole = len(segment.operators) == len(self._graph.operators)
-        return whole and (not self._is_random or self._graph.capture == "opaque")
+        return whole and not self._is_split and (not self._is_random or self._graph.capture == "opaque")
 
     def _forward_whole(self, task: Task) -> _Live:
         inputs, targets = self._step.batches[task.chunk]

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from nfold.capture.building import build_model
 from nfold.capture.capture import recapture
 from nfold.capture.captured import Captured
 from nfold.capture.samples import sample_batches
+from nfold.capture.splitting import split
 from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
@@ -20,6 +21,7 @@ from nfold.core.schedule import RankSchedule, Schedule, StatisticsGroup
 from nfold.core.trace import ReductionParts, Span, StepParts
 from nfold.errors import ProgramError, one_line
 from nfold.planning.schedule import compile_schedule
+from nfold.planning.splitting import split_graph
 from nfold.program import Program
 from nfold.runtime.buffers import Buffers
 from nfold.runtime.cells import Cells
@@ -29,21 +31,42 @@ from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine, Played
 from nfold.runtime.state import Checkpoint, contribution, join
 from nfold.runtime.updates import UpdateKey, Updater, build_updaters
+from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
 
 Clock = Callable[[], float]
 
 
 def traced(
-    program: Program, model: nn.Module, graph: ModelGraph, dataset: Any, own: RankSchedule, device: torch.device
+    program: Program,
+    model: nn.Module,
+    graph: ModelGraph,
+    dataset: Any,
+    own: RankSchedule,
+    device: torch.device,
+    *,
+    splits: Mapping[str, int] | None = None,
+    parameters: Mapping[str, nn.Parameter] | None = None,
 ) -> Captured | None:
-    """Trace the model, unless this rank runs it whole and without seeds between its operators."""
-    cut = any(len(segment.operators) < len(graph.operators) for segment in own.segments)
+    """Trace the model, unless this rank runs it whole and without seeds between its operators.
+
+    Args:
+        program: the user's.
+        model: built by it.
+        graph: what was captured, before operators are cut into parts.
+        dataset: for an example.
+        own: what this rank plays.
+        device: where to compute.
+        splits: operator -> number of parts.
+        parameters: what the parts use.
+    """
+    cut = splits or any(len(segment.operators) < len(graph.operators) for segment in own.segments)
     random = any(operator.num_random for operator in graph.operators)
     if graph.capture == "opaque" or not own.segments or not (cut or random):
         return None
     rebuild = functools.partial(build_model, program, device)
-    return recapture(model, program.loss, sample_batches(dataset), graph, rebuild=rebuild)
+    captured = recapture(model, program.loss, sample_batches(dataset), graph, rebuild=rebuild)
+    return split(captured, splits or {}, parameters)
 
 
 def modules_of(graph: ModelGraph, groups: tuple[StatisticsGroup, ...]) -> tuple[str, ...]:
@@ -84,9 +107,9 @@ class Replica:
     ) -> None:
         self.rank, self.plan, self.device = rank, plan, device
         self.program = with_checked_loss(program, plan.chunks)
-        self._graph, self._transport, self._clock = graph, transport, clock
+        self._graph, self._transport, self._clock = split_graph(graph, plan.splits), transport, clock
         schedule = compile_schedule(
-            graph,
+            self._graph,
             plan.placement,
             plan.reductions,
             batch_size=plan.batch_size,
@@ -96,13 +119,14 @@ class Replica:
         self._all_groups = schedule.statistics
         self._groups = tuple(group for group in schedule.statistics if rank in group.members)
         self.model = self._build_model(checkpoint)
-        parameters = dict(self.model.named_parameters())
+        self._weights = Weights(self.model, self._graph)
+        parameters = self._weights.parameters
         self._buffers = Buffers(rank, plan.reductions, self._groups, plan.chunks, parameters, device)
         self._updaters = self._build_updaters(parameters, checkpoint)
         self._clipping = self._build_clipping(parameters)
         self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
         self._loader = self._build_loader(own, dataset, last_step)
-        self._cells = self._build_cells(own, traced(self.program, self.model, graph, dataset, own, device))
+        self._cells = self._build_cells(own, self._traced(graph, dataset, own))
         self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock, times_reductions=measures)
         self._previous_end_s: float | None = None
 
@@ -112,6 +136,10 @@ class Replica:
             _take(model, checkpoint)
         return model
 
+    def _traced(self, graph: ModelGraph, dataset: Any, own: RankSchedule) -> Captured | None:
+        given = (self.program, self.model, graph, dataset, own, self.device)
+        return traced(*given, splits=self.plan.splits, parameters=self._weights.parameters)
+
     def _build_updaters(
         self, parameters: dict[str, nn.Parameter], checkpoint: Checkpoint | None
     ) -> dict[UpdateKey, Updater]:
@@ -119,7 +147,7 @@ class Replica:
         if checkpoint is not None:
             shapes = {name: each.shape for name, each in parameters.items()}
             for updater in updaters.values():
-                updater.restore(checkpoint.optimizer, shapes, checkpoint.step)
+                updater.restore(self._weights.cut(checkpoint.optimizer), shapes, checkpoint.step)
         return updaters
 
     def _build_clipping(self, parameters: dict[str, nn.Parameter]) -> Clipping | None:
@@ -144,6 +172,7 @@ class Replica:
         return Cells(
             program=self.program,
             model=self.model,
+            parameters=self._weights.parameters,
             captured=captured,
             graph=self._graph,
             schedule=own,
@@ -200,18 +229,18 @@ class Replica:
         """Return what only this rank holds of the whole model's state."""
         own = [op for op in self._graph.operators if min(self.plan.placement.owners[op.name]) == self.rank]
         statistics = dict.fromkeys(module for operator in own for module in operator.statistics)
-        return contribution(self.rank, self.plan.reductions, self._updaters, self.model, statistics)
+        return contribution(self.rank, self.plan.reductions, self._updaters, self._weights, statistics)
 
     def join(self, parts: list[bytes], step: int) -> bytes:
         """Join all ranks' contributions into a checkpoint."""
-        return join(parts, self.model, step, self.plan.chunks)
+        return join(parts, self._weights, step, self.plan.chunks)
 
     @property
     def is_complete(self) -> bool:
         """Whether every worker holds the whole current model, so that each may evaluate a part of the test data."""
         workers = set(range(self.plan.workers))
         everywhere = all(workers <= set(reduction.members) for reduction in self.plan.reductions)
-        return everywhere and all(workers <= set(group.members) for group in self._all_groups)
+        return everywhere and not self.plan.splits and all(workers <= set(group.members) for group in self._all_groups)
 
     def close(self) -> None:
         """Stop loading."""

@@ -2,6 +2,7 @@
 
 import functools
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ class GradientSignals:
         graph: ModelGraph,
         schedule: RankSchedule,
         reductions: tuple[Reduction, ...],
-        parameters: dict[str, nn.Parameter],
+        parameters: Mapping[str, nn.Parameter],
     ) -> None:
         self._is_static = graph.static_gradients
         users = {parameter.name: set(parameter.users) for parameter in graph.trained}

@@ -22,6 +22,7 @@ from torch import nn
 from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError
 from nfold.runtime.updates import OptimizerState, UpdateKey, Updater, collect
+from nfold.runtime.weights import Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +39,32 @@ def contribution(
     rank: int,
     reductions: Iterable[Reduction],
     updaters: Mapping[UpdateKey, Updater],
-    model: nn.Module,
+    weights: Weights,
     statistics_modules: Iterable[str],
 ) -> bytes:
     """Return what this rank alone must give to the whole model's state: safetensors bytes."""
-    parameters = dict(model.named_parameters())
+    parameters = weights.parameters
     owned = [name for reduction in reductions if reduction.members[0] == rank for name in reduction.parameters]
     tensors = {f"model.{name}": parameters[name].detach().cpu().clone() for name in owned}
     for module in statistics_modules:
-        for name, buffer in model.get_submodule(module).named_buffers(recurse=False):
+        for name, buffer in weights.model.get_submodule(module).named_buffers(recurse=False):
             tensors[f"model.{module}.{name}"] = buffer.detach().cpu().clone()
-    return _pack(tensors, _own_state(rank, reductions, updaters, parameters), {})
+    return _pack(tensors, weights.join(_own_state(rank, reductions, updaters, parameters)), {})
 
 
-def join(parts: Iterable[bytes], model: nn.Module, step: int, chunks: int) -> bytes:
+def join(parts: Iterable[bytes], weights: Weights, step: int, chunks: int) -> bytes:
     """Join all contributions into a checkpoint; what nobody contributed is as this rank's module has it."""
+    model = weights.model
     tensors = {f"model.{name}": tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
     aliases = _aliases(model)
     optimizer = OptimizerState()
     for part in parts:
         loaded, state, _ = _unpack(part)
         for name, tensor in loaded.items():
-            for alias in aliases.get(name, (name,)):
-                tensors[alias] = tensor.clone()
+            own = name.removeprefix("model.")
+            whole = f"model.{weights.whole_name(own)}"
+            for alias in aliases.get(whole, (whole,)):
+                weights.put(tensors, alias, own, tensor)
         _merge(optimizer, state)
     return _pack(tensors, optimizer, {"step": step, "chunks": chunks})
 
@@ -105,7 +109,7 @@ def _own_state(
     state = collect(parts, sizes)
     for name, tensors in state.tensors.items():
         for key, tensor in tensors.items():
-            if tensor.numel() == sizes[name]:
+            if tensor.dim() and tensor.numel() == sizes[name]:
                 tensors[key] = tensor.view(parameters[name].shape)
     return state
 

@@ -38,6 +38,7 @@ from nfold.runtime.service.tickets import Tickets
 from nfold.runtime.service.wire import Tags
 from nfold.runtime.state import Checkpoint, contribution, join
 from nfold.runtime.updates import build_updaters
+from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
 from nfold.transport.memory import MemoryNetwork
 
@@ -89,6 +90,7 @@ class AsynchronousReplica:
         self.model = build_model(program, device)
         if checkpoint is not None:
             self.model.load_state_dict(checkpoint.model)
+        self._weights = Weights(self.model, graph)
         self._groups = statistics_groups(graph, plan.placement)
         self._servers = serving_ranks(plan.reductions)
         self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
@@ -97,8 +99,7 @@ class AsynchronousReplica:
         store = self._build_store(checkpoint) if rank in self._servers else None
         works = rank < plan.workers
         held, groups = (plan.reductions, self._groups) if works else ((), ())
-        parameters = dict(self.model.named_parameters())
-        self._buffers = Buffers(rank, held, groups, plan.chunks, parameters, device)
+        self._buffers = Buffers(rank, held, groups, plan.chunks, self._weights.parameters, device)
         local = self._build_local() if works else None
         self._server = self._build_server(store, local) if store else None
         self._computing: _Slices | None = None
@@ -155,11 +156,11 @@ class AsynchronousReplica:
         kept = [module for operator in self._graph.operators for module in operator.statistics]
         updaters = self._server.store.updaters if self._server is not None else {}
         modules = dict.fromkeys(kept) if self.rank == keeper else ()
-        return contribution(self.rank, self.plan.reductions, updaters, self.model, modules)
+        return contribution(self.rank, self.plan.reductions, updaters, self._weights, modules)
 
     def join(self, parts: list[bytes], step: int) -> bytes:
         """Join all ranks' contributions into a checkpoint."""
-        return join(parts, self.model, step, self.plan.chunks)
+        return join(parts, self._weights, step, self.plan.chunks)
 
     def end(self) -> None:
         """Part from the other ranks while nothing is under way, so that no message is waited for any more."""
@@ -183,7 +184,7 @@ class AsynchronousReplica:
     def _build_store(self, checkpoint: Checkpoint | None) -> Store:
         """Give the shard memory of its own: the worker of this rank computes with older values."""
         served = tuple(replace(reduction, members=()) for reduction in self.plan.reductions)
-        parameters = dict(self.model.named_parameters())
+        parameters = self._weights.parameters
         buffers = Buffers(self.rank, served, (), self.plan.chunks, parameters, self.device)
         updaters = build_updaters(self.program, self._graph, served, self.rank, buffers, parameters)
         if checkpoint is not None:
@@ -261,6 +262,7 @@ class AsynchronousReplica:
         cells = Cells(
             program=self.program,
             model=self.model,
+            parameters=self._weights.parameters,
             captured=traced(self.program, self.model, graph, dataset, own, self.device),
             graph=graph,
             schedule=own,
