@@ -25,6 +25,7 @@ from nfold.planning.splitting import split_graph
 from nfold.program import Program
 from nfold.runtime.buffers import Buffers
 from nfold.runtime.cells import Cells
+from nfold.runtime.changed_buffers import ChangedBuffers
 from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.clipping import Clipping
 from nfold.runtime.data import ChunkLoader, Sampler
@@ -128,6 +129,8 @@ class Replica:
         self._loader = self._build_loader(own, dataset, last_step)
         self._cells = self._build_cells(own, self._traced(graph, dataset, own))
         self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock, times_reductions=measures)
+        norms = {statistic.module for statistic in graph.statistics}
+        self._changed_buffers = ChangedBuffers(self.model, but=norms)
         self._previous_end_s: float | None = None
 
     def _build_model(self, checkpoint: Checkpoint | None) -> nn.Module:
@@ -228,8 +231,9 @@ class Replica:
     def contribution(self) -> bytes:
         """Return what only this rank holds of the whole model's state."""
         own = [op for op in self._graph.operators if min(self.plan.placement.owners[op.name]) == self.rank]
-        statistics = dict.fromkeys(module for operator in own for module in operator.statistics)
-        return contribution(self.rank, self.plan.reductions, self._updaters, self._weights, statistics)
+        modules = dict.fromkeys(module for operator in own for module in operator.statistics)
+        modules |= dict.fromkeys(self._changed_buffers.modules())
+        return contribution(self.rank, self.plan.reductions, self._updaters, self._weights, modules)
 
     def join(self, parts: list[bytes], step: int) -> bytes:
         """Join all ranks' contributions into a checkpoint."""

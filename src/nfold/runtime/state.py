@@ -9,7 +9,7 @@ ranks under any plan can take it back. A checkpoint is a safetensors file:
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,16 +40,21 @@ def contribution(
     reductions: Iterable[Reduction],
     updaters: Mapping[UpdateKey, Updater],
     weights: Weights,
-    statistics_modules: Iterable[str],
+    buffer_modules: Iterable[str],
 ) -> bytes:
     """Return what this rank alone must give to the whole model's state: safetensors bytes."""
     parameters = weights.parameters
     owned = [name for reduction in reductions if reduction.members[0] == rank for name in reduction.parameters]
     tensors = {f"model.{name}": parameters[name].detach().cpu().clone() for name in owned}
-    for module in statistics_modules:
-        for name, buffer in weights.model.get_submodule(module).named_buffers(recurse=False):
-            tensors[f"model.{module}.{name}"] = buffer.detach().cpu().clone()
+    for module in buffer_modules:
+        for name, buffer in _saved_buffers(weights.model.get_submodule(module)):
+            tensors[".".join(part for part in ("model", module, name) if part)] = buffer.detach().cpu().clone()
     return _pack(tensors, weights.join(_own_state(rank, reductions, updaters, parameters)), {})
+
+
+def _saved_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    left_out = module._non_persistent_buffers_set
+    return ((name, buffer) for name, buffer in module.named_buffers(recurse=False) if name not in left_out)
 
 
 def join(parts: Iterable[bytes], weights: Weights, step: int, chunks: int) -> bytes:
