@@ -1,7 +1,7 @@
 """What a strategy may know when it proposes placements."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
@@ -44,8 +44,12 @@ class Proposal:
     reductions: tuple[Reduction, ...]
     workers: int
     servers: int
+    splits: Mapping[str, int] = field(default_factory=dict)
+    """Operators that the placement has in so many parts; see `planning/splitting.py`."""
     asynchrony: Asynchrony | None = None
     """None: steps are synchronous."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of how it was found."""
 
 
 def fair_threads(cores: float, num_ranks: int, profiles: Mapping[int, Profile]) -> int:

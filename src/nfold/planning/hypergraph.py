@@ -10,7 +10,7 @@ costs what one more rank among them must be sent:
 
 A net that lies on r ranks costs r - 1 times its bytes, whatever the layout is: data parallelism, a pipeline or any
 mixture (the connectivity metric of Catalyurek and Aykanat 1999, over samples as well as operators). Nets over the
-same cells are one net.
+same cells are one net. The few bytes in which ranks agree on the norm of a gradient are no net.
 """
 
 from collections import defaultdict

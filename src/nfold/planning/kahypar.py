@@ -7,6 +7,7 @@ does.
 """
 
 import functools
+import math
 import random
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -63,7 +64,8 @@ class _Question:
         package.set_seed(0)
         context = _initializer().context_from_preset(getattr(package.PresetType, preset))
         context.set_partitioning_parameters(self._limits.num_blocks, self._limits.epsilon, package.Objective.KM1)
-        context.set_individual_target_block_weights([int(most) for most in self._limits.seconds(sum(self._weights))])
+        most = self._limits.seconds(sum(self._weights))
+        context.set_individual_target_block_weights([math.ceil(each) for each in most])
         return context
 
     def graph(self, context: Any) -> Any:

@@ -76,7 +76,7 @@ class Memory:
         return max(0.0, self.used(block) - self._limits.memory_bytes[block])
 
     def admits(self, vertices: Sequence[int], block: int) -> bool:
-        """Return whether a block has room for vertices of another one."""
+        """Return whether a block has room for vertices of another one, or grows no further above its limit."""
         if not self.binds:
             return True
         saved = self._saved[block].copy()
@@ -87,7 +87,8 @@ class Memory:
             saved[chunk] += self._hypergraph.saved_bytes[vertex]
         new = {index for group in groups for index in self._states_of[group] if not self._cells[block][index]}
         resident = self._resident[block] + sum(self._hypergraph.states[index].num_bytes for index in new)
-        return resident + _in_flight(saved, self._whole) <= self._limits.memory_bytes[block]
+        most = max(self._limits.memory_bytes[block], self.used(block))
+        return resident + _in_flight(saved, self._whole) <= most
 
     def _most(self) -> int:
         return sum(state.num_bytes for state in self._hypergraph.states) + sum(self._whole)

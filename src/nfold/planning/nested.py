@@ -22,10 +22,12 @@ def nested_layouts(hypergraph: Hypergraph, limits: Limits) -> Iterator[list[int]
     """Yield blocks of every vertex for some families of such layouts. O(groups x ranks^2 + pins)."""
     seen = set[tuple[int, ...]]()
     fast_first = sorted(range(limits.num_blocks), key=lambda block: (-limits.shares[block], block))
-    for order in (fast_first, fast_first[::-1]):
-        for is_mirrored in (False, True):
+    for is_mirrored in (False, True):
+        sizes = row_bytes(hypergraph, mirrored=is_mirrored)
+        for order in (fast_first, fast_first[::-1]):
+            program = _Program(hypergraph, limits, order, sizes, is_mirrored)
             for counts in _families(limits.num_blocks):
-                ranks = _Program(hypergraph, limits, order, is_mirrored).ranks_per_group(counts)
+                ranks = program.ranks_per_group(counts)
                 layout = _lay(hypergraph, limits, order, ranks)
                 if tuple(layout) not in seen:
                     seen.add(tuple(layout))
@@ -43,10 +45,17 @@ def _families(num_blocks: int) -> list[tuple[int, ...]]:
 class _Program:
     """Finds how many ranks each group should lie on, fewer and fewer from the first group to the last."""
 
-    def __init__(self, hypergraph: Hypergraph, limits: Limits, order: Sequence[int], is_mirrored: bool) -> None:
+    def __init__(
+        self,
+        hypergraph: Hypergraph,
+        limits: Limits,
+        order: Sequence[int],
+        sizes: tuple[list[int], list[int]],
+        is_mirrored: bool,
+    ) -> None:
         self._num_groups, chunks = len(hypergraph.groups), hypergraph.num_chunks
         self._is_mirrored = is_mirrored
-        self._row_bytes, self._crossing = row_bytes(hypergraph, mirrored=is_mirrored)
+        self._row_bytes, self._crossing = sizes
         rows_s = [sum(hypergraph.seconds[row * chunks : (row + 1) * chunks]) for row in range(self._num_groups)]
         self._left_s = _suffix_sums(rows_s[::-1] if is_mirrored else rows_s)
         total_s = sum(rows_s)

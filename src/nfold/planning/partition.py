@@ -19,26 +19,34 @@ from nfold.planning.nested import nested_layouts
 from nfold.planning.repair import SLACK, repair
 from nfold.planning.teams import team_layouts
 
-NUM_CYCLES = 3
-"""Of the repaired starts, how many are improved."""
 LOOSER = 2.0
 """From nothing it also helps to ask for less balance than is wanted, and to repair the balance afterwards."""
+WORK = 30_000
+"""Pins times blocks that are searched well in a few tenths of a second."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
     """How long to search."""
 
-    num_seeds: int
-    """Numberings of the vertices from which Mt-KaHyPar begins from nothing, each at two tolerances."""
     num_starts: int
     """Layouts that are repaired, the best by their traffic."""
+    num_seeds: int
+    """Numberings of the vertices from which Mt-KaHyPar begins from nothing, each at two tolerances."""
+    num_cycles: int
+    """Of what was found so far, the best that go through a V-cycle."""
 
     @classmethod
-    def of(cls, hypergraph: Hypergraph) -> "Effort":
-        """Return what takes some tenths of a second: work is about proportional to pins."""
-        pins = sum(len(net.pins) for net in hypergraph.nets)
-        return cls(num_seeds=max(1, min(3, 2000 // max(1, pins))), num_starts=max(2, min(8, 20_000 // max(1, pins))))
+    def of(cls, hypergraph: Hypergraph, num_blocks: int) -> "Effort":
+        """Return what a plan can wait for."""
+        work = num_blocks * sum(len(net.pins) for net in hypergraph.nets)
+        if work > WORK:
+            return cls(num_starts=2, num_seeds=0, num_cycles=1)
+        return cls(num_starts=6, num_seeds=max(1, min(3, WORK // (4 * work or 1))), num_cycles=3)
+
+    def from_layouts(self) -> "Effort":
+        """Return what is enough where good starts are known: the same hypergraph under other limits."""
+        return replace(self, num_starts=min(4, self.num_starts), num_seeds=0, num_cycles=min(2, self.num_cycles))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,14 +74,14 @@ def partitions(
         layouts: further starts: blocks of every vertex.
         effort: how long to search; None: as long as its size allows.
     """
-    effort = effort or Effort.of(hypergraph)
+    effort = effort or Effort.of(hypergraph, limits.num_blocks)
     starts = {tuple(layout): None for layout in (*layouts, *team_layouts(hypergraph, limits))}
     starts.update((tuple(layout), None) for layout in nested_layouts(hypergraph, limits))
     cheap = sorted(starts, key=lambda layout: _promise(hypergraph, limits, layout))[: effort.num_starts]
     found = [measure(hypergraph, limits, repair(hypergraph, limits, layout)) for layout in cheap]
     if kahypar.is_available():
         found += _from_nothing(hypergraph, limits, effort)
-        found += [_cycled(hypergraph, limits, each) for each in _best(found)[:NUM_CYCLES]]
+        found += [_cycled(hypergraph, limits, each) for each in _best(found)[: effort.num_cycles]]
     return _best(found)
 
 

@@ -15,8 +15,14 @@ def reductions_of(facts: Facts, placement: Placement) -> tuple[Reduction, ...]:
     return buckets_of(facts.graph, placement, "ring", bucket_bytes(facts))
 
 
-def placed(facts: Facts, owners: dict[str, tuple[int, ...]]) -> Proposal:
+def placed(facts: Facts, owners: dict[str, tuple[int, ...]], notes: tuple[str, ...] = ()) -> Proposal:
     """Return the proposal of a table operator -> rank of each chunk, on all workers and no dedicated server."""
     num_chunks = len(next(iter(owners.values())))
     placement = Placement(num_chunks=num_chunks, world_size=facts.workers, owners=owners)
-    return Proposal(placement=placement, reductions=reductions_of(facts, placement), workers=facts.workers, servers=0)
+    return Proposal(
+        placement=placement,
+        reductions=reductions_of(facts, placement),
+        workers=facts.workers,
+        servers=0,
+        notes=notes,
+    )

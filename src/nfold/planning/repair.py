@@ -49,7 +49,7 @@ class _Search:
         self.board = Board(hypergraph, blocks, limits.num_blocks)
         self._memory = Memory(hypergraph, limits, blocks)
         self._seconds, self._chunks = hypergraph.seconds, hypergraph.num_chunks
-        self._most_s = limits.seconds(sum(hypergraph.seconds))
+        self._top_s = [most * (1 + SLACK) for most in limits.seconds(sum(hypergraph.seconds))]
         self._free = [vertex for vertex in range(hypergraph.num_cells) if vertex not in hypergraph.fixed]
         self._blocks = range(limits.num_blocks)
 
@@ -114,18 +114,18 @@ class _Search:
 
     def _runs_out(self, moved: set[int]) -> Iterator[tuple[float, tuple[int, ...], int]]:
         """Yield (traffic per second, run, target) of what may leave the block that is furthest above its limit."""
-        loads, most = self.board.loads, self._most_s
-        source = max(self._blocks, key=lambda block: loads[block] - most[block])
-        excess_s = loads[source] - most[source]
-        if excess_s <= SLACK * most[source]:
+        loads, top_s = self.board.loads, self._top_s
+        source = max(self._blocks, key=lambda block: loads[block] - top_s[block])
+        excess_s = loads[source] - top_s[source]
+        if excess_s <= 0:
             return
-        roomy = sorted((block for block in self._blocks if block != source), key=lambda b: loads[b] - most[b])
+        roomy = sorted((block for block in self._blocks if block != source), key=lambda b: loads[b] - top_s[b])
         for run, neighbours in self._runs(source, moved):
             for target in sorted({*neighbours, *roomy[:NUM_ROOMY]}):
                 seconds = 0.0
                 for length, saved in enumerate(self.board.gains_together(run, target), 1):
                     seconds += self._seconds[run[length - 1]]
-                    if loads[target] + seconds > most[target] * (1 + SLACK):
+                    if loads[target] + seconds > top_s[target]:
                         break
                     if seconds > 0 and self._memory.admits(run[:length], target):
                         yield -saved / min(seconds, excess_s), run[:length], target
@@ -146,10 +146,6 @@ class _Search:
                     if len(run) > 1:
                         yield tuple(run[::-1]), beside
                     run = []
-
-    def _has_room(self, vertex: int, target: int) -> bool:
-        fits = self.board.loads[target] + self._seconds[vertex] <= self._most_s[target] * (1 + SLACK)
-        return fits and self._memory.admits((vertex,), target)
 
     # 3. Traffic
 
@@ -184,13 +180,11 @@ class _Search:
 
     def _entry(self, vertex: int) -> list[tuple[int, int, int]]:
         """Return the best allowed move of a vertex to where it has neighbours, if there is one, for a heap."""
-        pull, own = self.board.pull[vertex], self.board.blocks[vertex]
-        allowed = [
-            (-value, block)
-            for block, value in enumerate(pull)
-            if value and block != own and self._has_room(vertex, block)
-        ]
-        if not allowed:
-            return []
-        value, block = min(allowed)
-        return [(value + pull[own], vertex, block)]
+        pull, own, loads, top_s = self.board.pull[vertex], self.board.blocks[vertex], self.board.loads, self._top_s
+        seconds, best, best_value = self._seconds[vertex], -1, 0
+        for block, value in enumerate(pull):
+            if value > best_value and block != own and loads[block] + seconds <= top_s[block]:
+                if self._memory.binds and not self._memory.admits((vertex,), block):
+                    continue
+                best, best_value = block, value
+        return [(pull[own] - best_value, vertex, best)] if best >= 0 else []

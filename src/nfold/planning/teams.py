@@ -19,8 +19,9 @@ def team_layouts(hypergraph: Hypergraph, limits: Limits) -> Iterator[list[int]]:
     """Yield blocks of every vertex for teams of any size, and of small ones. O(ranks^2 x groups + pins)."""
     seen = set[tuple[int, ...]]()
     fast_first = sorted(range(limits.num_blocks), key=lambda block: (-limits.shares[block], block))
+    sizes = row_bytes(hypergraph)
     for order in (fast_first, fast_first[::-1]):
-        program = _Program(hypergraph, limits, order)
+        program = _Program(hypergraph, limits, order, sizes)
         for largest in dict.fromkeys((limits.num_blocks - 1, limits.num_blocks // 2, 1)):
             if largest > 0:
                 layout = _lay(hypergraph, program, order, program.ends(largest))
@@ -32,13 +33,15 @@ def team_layouts(hypergraph: Hypergraph, limits: Limits) -> Iterator[list[int]]:
 class _Program:
     """Finds the teams that move the fewest bytes."""
 
-    def __init__(self, hypergraph: Hypergraph, limits: Limits, order: Sequence[int]) -> None:
+    def __init__(
+        self, hypergraph: Hypergraph, limits: Limits, order: Sequence[int], sizes: tuple[list[int], list[int]]
+    ) -> None:
         chunks = hypergraph.num_chunks
         rows_s = [sum(hypergraph.seconds[row * chunks : (row + 1) * chunks]) for row in range(len(hypergraph.groups))]
         self.row_ends_s = list(accumulate(rows_s))
         total_s = self.row_ends_s[-1]
         self.share_ends_s = [0.0, *accumulate(limits.shares[block] * total_s for block in order)]
-        self._row_bytes, self._crossing = row_bytes(hypergraph)
+        self._row_bytes, self._crossing = sizes
 
     def ends(self, largest: int) -> list[int]:
         """Return after how many ranks each team ends, for teams of at most `largest`."""

@@ -1,0 +1,183 @@
+"""Strategy `hypergraph`: any cell on any rank, so that little is sent and everybody has work by his speed."""
+
+from collections.abc import Iterator
+
+from nfold.core.placement import chunk_sizes
+from nfold.planning import kahypar
+from nfold.planning.chunking import chunk_counts, deal
+from nfold.planning.coarsening import coarsen
+from nfold.planning.facts import Facts, Proposal
+from nfold.planning.hypergraph import Costs, Hypergraph, build, owners_of
+from nfold.planning.limits import Limits
+from nfold.planning.machines import Machine, machines_of
+from nfold.planning.partition import Effort, Partition, partitions
+from nfold.planning.placed import placed
+from nfold.planning.structured import uncut, unshared
+
+EPSILONS = (0.25, 0.15, 0.05)
+"""How far a rank's work may be above its share: less balance saves bytes, and what is worth it the simulator decides.
+How far a rank's work may be above its share: less balance saves bytes, and what is worth it the simulator decides."""
+NUM_KEPT = 2
+"""Partitions of each tolerance that are proposed."""
+MOST_CELLS = 4096
+"""Vertices of a hypergraph: more operators ride together where there are many chunks."""
+ROOM = 0.9
+"""Share of a rank's memory that states and activations may take; the rest is for messages."""
+WITHOUT = (
+    "mtkahypar is not installed, so the partitions of strategy hypergraph come from nfold's own, simpler search. "
+    "Run: pip install mtkahypar"
+)
+
+
+class ByHypergraph:
+    """Divides the cells as a hypergraph whose cut is the traffic of a step; see `planning/hypergraph.py`."""
+
+    name = "hypergraph"
+
+    def accepts(self, facts: Facts) -> str | None:
+        return unshared(facts) or uncut(facts) or _too_few_cells(facts) or _too_large(facts)
+
+    def propose(self, facts: Facts) -> Iterator[Proposal]:
+        machines = machines_of(facts)
+        hypergraph = hypergraph_of(facts, chunk_counts(facts)[-1])
+        notes = () if kahypar.is_available() else (WITHOUT,)
+        seen = set[tuple[tuple[int, ...], ...]]()
+        for partition in _partitions(facts, hypergraph, machines):
+            owners = _interleaved(facts, hypergraph, _relabelled(facts, hypergraph, machines, partition.blocks))
+            key = tuple(owners.values())
+            if key not in seen:
+                seen.add(key)
+                yield placed(facts, owners, notes)
+
+
+def hypergraph_of(facts: Facts, num_chunks: int) -> Hypergraph:
+    """Return the cells of a question, weighted by the seconds of the first rank's profile."""
+    sizes = chunk_sizes(facts.batch_size, num_chunks)
+    profile = facts.profiles[facts.threads(facts.workers)[0]]
+    seconds = {size: profile.operators_s(size) for size in set(sizes) if size}
+    weights = {name: sum(pair) for name, pair in seconds[max(sizes)].items()}
+    groups = coarsen(facts.graph, weights, max(facts.workers, MOST_CELLS // num_chunks))
+    costs = Costs(
+        seconds=seconds,
+        saved_bytes_per_sample=profile.saved_bytes(),
+        state_factor=2 + profile.optimizer_bytes / max(1, facts.graph.parameter_bytes),
+    )
+    return build(facts.graph, groups, sizes, costs, _homes(facts, num_chunks))
+
+
+def limits_of(facts: Facts, machines: tuple[Machine, ...], epsilon: float) -> Limits:
+    """Return what each rank may hold: work by its speed, bytes by its share of its node's memory."""
+    chunk_size = facts.batch_size / chunk_counts(facts)[-1]
+    rates = [1 / (sum(facts.profiles[each.threads].whole_s(chunk_size)) * each.pace) for each in machines]
+    profile = facts.profiles[machines[0].threads]
+    return Limits(
+        shares=tuple(rate / sum(rates) for rate in rates),
+        epsilon=epsilon,
+        memory_bytes=tuple(ROOM * (each.memory_bytes - profile.base_bytes) for each in machines),
+    )
+
+
+def _partitions(facts: Facts, hypergraph: Hypergraph, machines: tuple[Machine, ...]) -> Iterator[Partition]:
+    """Yield the best of each tolerance; what was found for one is where the search for the next begins."""
+    known: list[Partition] = []
+    effort = Effort.of(hypergraph, len(machines))
+    for epsilon in EPSILONS:
+        limits = limits_of(facts, machines, epsilon)
+        starts = [partition.blocks for partition in known[:NUM_KEPT]]
+        known = partitions(hypergraph, limits, starts, effort.from_layouts() if starts else effort)
+        yield from known[:NUM_KEPT]
+
+
+def _homes(facts: Facts, num_chunks: int) -> tuple[int, ...]:
+    """Return for each chunk a rank where its samples live, by how many live there; nothing if all nodes have all."""
+    nodes = facts.nodes[: facts.workers]
+    numbers = [facts.cluster.node(name).num_samples for name in nodes]
+    total = sum(number or 0 for number in numbers)
+    if all(number is None for number in numbers) or total == 0:
+        return ()
+    first = [rank for rank, name in enumerate(nodes) if name not in nodes[:rank] and numbers[rank]]
+    borders = [sum(numbers[rank] or 0 for rank in first[: index + 1]) for index in range(len(first))]
+    return tuple(
+        next(
+            rank
+            for rank, border in zip(first, borders, strict=True)
+            if (chunk + 0.5) / num_chunks * borders[-1] < border
+        )
+        for chunk in range(num_chunks)
+    )
+
+
+# What cannot be done
+
+
+def _too_few_cells(facts: Facts) -> str | None:
+    chunks, operators = chunk_counts(facts)[-1], len(facts.graph.operators)
+    if chunks * operators >= facts.workers:
+        return None
+    return (
+        f"{operators} operators and {chunks} chunks are {chunks * operators} cells, too few for {facts.workers} workers"
+    )
+
+
+def _too_large(facts: Facts) -> str | None:
+    """Say so if no division fits: each parameter must be somewhere, with its gradient and optimizer's state."""
+    hypergraph, machines = hypergraph_of(facts, 1), machines_of(facts)
+    rooms = [limit / ROOM for limit in limits_of(facts, machines, 0.0).memory_bytes]
+    needed = sum(state.num_bytes for state in hypergraph.states)
+    each = ", ".join(f"{facts.nodes[rank]} {max(0.0, room) / 2**30:.2f}" for rank, room in enumerate(rooms))
+    if needed > sum(max(0.0, room) for room in rooms):
+        return (
+            f"parameters, gradients and optimizer state need {needed / 2**30:.2f} GiB, and the ranks have room for "
+            f"(GiB): {each}. Add nodes, or use an optimizer that keeps less."
+        )
+    largest = max(hypergraph.states, key=lambda state: state.num_bytes, default=None)
+    if largest and largest.num_bytes > max(rooms):
+        name = hypergraph.groups[largest.groups[0]][0]
+        return (
+            f"{name} needs {largest.num_bytes / 2**30:.2f} GiB for its parameters, gradients and optimizer state, and "
+            f"the ranks have room for (GiB): {each}. Use a node with more memory."
+        )
+    return None
+
+
+# The names of blocks and the order of chunks, which change no byte
+
+
+def _relabelled(
+    facts: Facts, hypergraph: Hypergraph, machines: tuple[Machine, ...], blocks: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Number the blocks of interchangeable ranks by where they begin, so that equal layouts are seen to be equal."""
+    if hypergraph.fixed:
+        return blocks
+    nodes = facts.nodes[: facts.workers]
+    waiting: dict[object, list[int]] = {}
+    for machine in machines:
+        alone = nodes.count(nodes[machine.rank]) == 1 or len(set(nodes)) == 1
+        waiting.setdefault(machine.kind if alone else machine.rank, []).append(machine.rank)
+    of = {rank: ranks for ranks in waiting.values() for rank in ranks}
+    names: dict[int, int] = {}
+    for block in (*blocks, *range(len(machines))):
+        if block not in names:
+            names[block] = of[block].pop(0)
+    return tuple(names[block] for block in blocks)
+
+
+def _interleaved(facts: Facts, hypergraph: Hypergraph, blocks: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Return the table with equal columns spread evenly over the step, so that ranks that share work run side by side.
+
+    Only columns of equally many samples change places.
+    """
+    owners = owners_of(hypergraph, blocks)
+    if hypergraph.fixed:
+        return owners
+    sizes = chunk_sizes(facts.batch_size, hypergraph.num_chunks)
+    columns = list(zip(*owners.values(), strict=True))
+    order: list[int] = []
+    for size in sorted(set(sizes), reverse=True):
+        kinds: dict[tuple[int, ...], list[int]] = {}
+        for chunk, column in enumerate(columns):
+            if sizes[chunk] == size:
+                kinds.setdefault(column, []).append(chunk)
+        alike = [kinds[column] for column in sorted(kinds)]
+        order.extend(alike[position].pop(0) for position in deal(tuple(map(len, alike))))
+    return {name: tuple(ranks[chunk] for chunk in order) for name, ranks in owners.items()}

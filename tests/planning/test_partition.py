@@ -1,0 +1,217 @@
+"""Divisions of a hypergraph: against every possible one where those are few, within limits, and equal for equal
+questions."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from grids import chain, graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_hypergraph import hypergraph
+
+from nfold.planning import kahypar
+from nfold.planning.board import MESSAGE_BYTES, Board
+from nfold.planning.hypergraph import Hypergraph, Net, State, loads_s, traffic
+from nfold.planning.limits import Limits, Memory
+from nfold.planning.nested import nested_layouts
+from nfold.planning.partition import Effort, measure, partitions
+from nfold.planning.repair import repair
+from nfold.planning.teams import team_layouts
+
+CASES = settings(max_examples=25, deadline=None)
+PLENTY = 1e18
+
+
+def limits(*shares: float, epsilon: float = 0.05, memory: Sequence[float] = ()) -> Limits:
+    total = sum(shares)
+    return Limits(
+        shares=tuple(share / total for share in shares),
+        epsilon=epsilon,
+        memory_bytes=tuple(memory) or (PLENTY,) * len(shares),
+    )
+
+
+@st.composite
+def hypergraphs(draw: st.DrawFn, most_cells: int = 40) -> Hypergraph:
+    """Any nets over the cells of a few groups and chunks."""
+    chunks = draw(st.integers(1, 4))
+    num_groups = draw(st.integers(1, max(1, most_cells // chunks // 2)))
+    cells = num_groups * chunks
+    pins = st.lists(st.integers(0, cells - 1), min_size=2, max_size=5, unique=True)
+    nets = draw(st.lists(st.tuples(st.integers(1, 5000), pins), max_size=30)) if cells > 1 else []
+    return Hypergraph(
+        groups=tuple((f"O{index}",) for index in range(num_groups)),
+        num_chunks=chunks,
+        seconds=tuple(float(draw(st.integers(0, 9))) for _ in range(cells)),
+        saved_bytes=tuple(draw(st.integers(0, 50)) for _ in range(cells)),
+        nets=tuple(Net(num_bytes=size, pins=tuple(sorted(of))) for size, of in nets if len(of) <= cells),
+        states=tuple(State(num_bytes=draw(st.integers(0, 100)), groups=(index,)) for index in range(num_groups)),
+        fixed={},
+    )
+
+
+def cost_again(cells: Hypergraph, blocks: Sequence[int]) -> int:
+    """Connectivity, the slow and obvious way, with what a message counts for."""
+    total = 0
+    for net in cells.nets:
+        for block in set(blocks):
+            total += (net.num_bytes + MESSAGE_BYTES) * any(blocks[pin] == block for pin in net.pins)
+        total -= net.num_bytes + MESSAGE_BYTES
+    return total
+
+
+# What is kept up to date
+
+
+@CASES
+@given(st.data(), hypergraphs())
+def test_gains_are_what_moves_save(data, cells):
+    blocks = [data.draw(st.integers(0, 2)) for _ in cells.seconds]
+    board = Board(cells, blocks, 3)
+    for _ in range(6):
+        vertex, target = data.draw(st.integers(0, len(blocks) - 1)), data.draw(st.integers(0, 2))
+        if board.blocks[vertex] == target:
+            continue
+        before, gain = cost_again(cells, board.blocks), board.gain(vertex, target)
+        list(board.move(vertex, target))
+        assert board.cost == cost_again(cells, board.blocks) == before - gain
+        assert board.loads == pytest.approx(loads_s(cells, board.blocks, 3))
+    assert board.pull == Board(cells, board.blocks, 3).pull
+
+
+@CASES
+@given(st.data(), hypergraphs())
+def test_gains_of_many_at_once_are_what_moving_them_saves(data, cells):
+    blocks = [data.draw(st.integers(0, 2)) for _ in cells.seconds]
+    own = [vertex for vertex, block in enumerate(blocks) if block == blocks[0]]
+    target = (blocks[0] + 1) % 3
+    board = Board(cells, blocks, 3)
+    for length, saved in enumerate(list(board.gains_together(own, target)), 1):
+        moved = [target if vertex in own[:length] else block for vertex, block in enumerate(blocks)]
+        assert cost_again(cells, blocks) - cost_again(cells, moved) == saved
+
+
+@CASES
+@given(st.data(), hypergraphs())
+def test_memory_under_change_is_memory_from_the_start(data, cells):
+    some = limits(1, 1, 1)
+    blocks = [data.draw(st.integers(0, 2)) for _ in cells.seconds]
+    memory = Memory(cells, some, blocks)
+    for _ in range(5):
+        vertex, target = data.draw(st.integers(0, len(blocks) - 1)), data.draw(st.integers(0, 2))
+        memory.leave(vertex, blocks[vertex])
+        memory.enter(vertex, target)
+        blocks[vertex] = target
+    again = Memory(cells, some, blocks)
+    assert [memory.used(block) for block in range(3)] == [again.used(block) for block in range(3)]
+
+
+# What is found
+
+
+@CASES
+@given(hypergraphs(), st.integers(2, 3))
+def test_repair_never_costs_traffic_within_the_limits_and_keeps_them(cells, count):
+    some = limits(*[1.0] * count, epsilon=0.5)
+    start = [vertex % count for vertex in range(cells.num_vertices)]
+    before = measure(cells, some, start)
+    after = measure(cells, some, repair(cells, some, start))
+    if before.excess == 0:
+        assert after.excess == 0
+        assert cost_again(cells, after.blocks) <= cost_again(cells, before.blocks)
+
+
+@settings(max_examples=15, deadline=None)
+@given(hypergraphs(most_cells=16), st.sampled_from([(1.0, 1.0), (2.0, 1.0)]))
+def test_nothing_is_better_than_the_best_of_all_possible_divisions(cells, shares):
+    some = limits(*shares, epsilon=0.3)
+    every = (measure(cells, some, blocks) for blocks in itertools.product((0, 1), repeat=cells.num_vertices))
+    possible = [each for each in every if each.excess == 0]
+    best = partitions(cells, some)[0]
+    assert best.traffic_bytes == traffic(cells, best.blocks)
+    if possible:
+        least = min(each.traffic_bytes for each in possible)
+        assert best.excess > 0 or best.traffic_bytes >= least
+    else:
+        assert best.excess > 0, "what cannot be is said"
+
+
+def test_the_best_division_of_a_small_model_is_found():
+    """Two layers of which the second is all weights: one rank takes it, with fewer chunks of the first."""
+    cells = hypergraph(chain(10, 100_000), 16, 4, A=4.0, B=0.5, Loss=0.0)
+    some = limits(1, 1, epsilon=0.15)
+    every = itertools.product((0, 1), repeat=cells.num_vertices)
+    least = min(each.traffic_bytes for each in (measure(cells, some, blocks) for blocks in every) if each.excess == 0)
+    best = partitions(cells, some)[0]
+    assert (best.excess, best.traffic_bytes) == (0, least)
+    assert len(set(best.blocks[4:])) == 1
+
+
+@pytest.mark.parametrize("shares", [(1.0, 1.0, 1.0, 1.0), (2.0, 1.0, 0.5, 0.5)])
+def test_loads_follow_the_shares(shares):
+    cells = hypergraph(chain(*[1000] * 12), 32, 16)
+    some = limits(*shares)
+    best = partitions(cells, some)[0]
+    assert best.excess == 0
+    for load, most in zip(best.loads_s, some.seconds(sum(best.loads_s)), strict=True):
+        assert load <= most * (1 + 1e-6)
+
+
+def test_equal_questions_get_equal_answers():
+    cells = hypergraph(chain(5000, 10, 3000, 20, 4000), 24, 8)
+    assert partitions(cells, limits(1, 1, 1)) == partitions(cells, limits(1, 1, 1))
+
+
+def test_memory_is_kept_where_data_parallelism_has_none():
+    """Each rank has room for half of the state."""
+    cells = hypergraph(chain(*[1000] * 8), 16, 4)
+    states = sum(state.num_bytes for state in cells.states)
+    some = limits(1, 1, epsilon=0.3, memory=(0.6 * states,) * 2)
+    data_parallel = [vertex % 2 for vertex in range(cells.num_vertices)]
+    assert measure(cells, some, data_parallel).excess > 0
+    repaired = measure(cells, some, repair(cells, some, data_parallel))
+    assert max(repaired.memory_bytes) <= 0.6 * states
+    assert partitions(cells, some)[0].excess == 0
+
+
+def test_what_fits_nowhere_is_not_said_to_fit():
+    cells = hypergraph(chain(1000, 1000), 8, 2)
+    states = sum(state.num_bytes for state in cells.states)
+    best = partitions(cells, limits(1, 1, memory=(0.1 * states,) * 2))[0]
+    assert best.excess > 0
+    assert max(best.memory_bytes) > 0.1 * states
+
+
+def test_samples_stay_where_they_live():
+    cells = hypergraph(chain(1, 1), 8, 4, homes=(0, 0, 1, 1))
+    best = partitions(cells, limits(1, 1))[0]
+    assert best.blocks[-4:] == (0, 0, 1, 1)
+    assert best.blocks[:4] == (0, 0, 1, 1), "to send samples costs more than to reduce one weight"
+
+
+@CASES
+@given(graphs(), st.integers(1, 6), st.integers(1, 5))
+def test_starts_place_every_cell(graph, chunks, count):
+    cells = hypergraph(graph, 24, chunks)
+    some = limits(*range(1, count + 1))
+    for layout in (*nested_layouts(cells, some), *team_layouts(cells, some)):
+        assert len(layout) == cells.num_vertices
+        assert set(layout) <= set(range(count))
+
+
+# Without the package
+
+
+def test_without_the_package_our_own_search_still_divides(monkeypatch):
+    monkeypatch.setattr(kahypar, "is_available", lambda: False)
+    monkeypatch.setattr(kahypar, "_package", lambda: pytest.fail("it was asked"))
+    cells = hypergraph(chain(10, 100_000), 16, 4, A=4.0, B=0.5, Loss=0.0)
+    best = partitions(cells, limits(1, 1, epsilon=0.15))[0]
+    assert best.excess == 0
+    assert best.traffic_bytes < traffic(cells, [0, 0, 1, 1] * 2)
+
+
+def test_larger_questions_are_searched_less():
+    small, large = hypergraph(chain(1, 1), 8, 2), hypergraph(chain(*[1] * 60), 64, 32)
+    assert Effort.of(small, 2).num_seeds > Effort.of(large, 64).num_seeds
