@@ -51,14 +51,10 @@ def peak_memory_bytes(
 
 
 def foreign_parameters(graph: ModelGraph, placement: Placement) -> tuple[frozenset[str], ...]:
-    """Return for each rank the parameters of the user's module that only others need. What nobody uses, all keep."""
-    everyone = frozenset(range(placement.world_size))
-    needed: dict[str, frozenset[int]] = {}
-    for parameter in graph.parameters:
-        name = parameter.rows.parameter if parameter.rows else parameter.name
-        owners = frozenset(placement.ranks_of(parameter.users)) if parameter.users else everyone
-        needed[name] = needed.get(name, frozenset()) | owners
-    return tuple(frozenset(name for name, owners in needed.items() if rank not in owners) for rank in sorted(everyone))
+    """Return for each rank the parameters that only others need. What nobody uses, all keep."""
+    everyone = tuple(range(placement.world_size))
+    needed = {each.name: placement.ranks_of(each.users) if each.users else everyone for each in graph.parameters}
+    return tuple(frozenset(name for name, owners in needed.items() if rank not in owners) for rank in everyone)
 
 
 def kept_bytes(rank: RankSchedule, saved: Mapping[str, float], sizes: tuple[int, ...]) -> float:

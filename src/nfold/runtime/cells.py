@@ -6,7 +6,8 @@ chunk's loss is weighted by its share of the batch, so that gradients add up to 
 
 import contextlib
 import math
-from collections import defaultdict
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,8 +61,8 @@ class _Step:
     losses: dict[int, float] = field(default_factory=dict)
     arrived: dict[int, torch.Tensor] = field(default_factory=dict)
     """Host memory of RECV tasks by id."""
-    sent: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Keeps what SEND tasks read alive."""
+    uses: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Uses of tensors and chunks that are still to come; after the last one they are let go."""
 
 
 class Cells:
@@ -99,13 +100,14 @@ class Cells:
         self._unheld = [parameter for name, parameter in parameters.items() if name not in held]
         self._statistics = ChunkStatistics(graph, groups, buffers, recorder) if recorder else None
         self._signals = GradientSignals(graph, schedule, reductions, parameters)
+        self._uses, self._lock = _uses(schedule), threading.Lock()
         self._step = _Step()
 
     # Steps
 
     def begin(self, step: int, sizes: tuple[int, ...]) -> None:
         """Get ready for a step."""
-        self._step = _Step(index=step, sizes=sizes)
+        self._step = _Step(index=step, sizes=sizes, uses=Counter(self._uses))
         self._loader.begin(step)
         self._buffers.zero_gradients()
         if self._clipping is not None:
@@ -145,7 +147,8 @@ class Cells:
             live = self._forward_whole(task) if self._runs_module(segment) else self._forward_segment(task, segment)
         self._step.live[task.segment, task.chunk] = live
         for name, value in live.outputs.items():
-            self._step.values[name, task.chunk] = value.detach()
+            if self._step.uses[name, task.chunk]:
+                self._step.values[name, task.chunk] = value.detach()
         loss = live.outputs.get(self._graph.loss)
         if loss is not None:
             self._note_loss(task.chunk, loss)
@@ -158,7 +161,7 @@ class Cells:
         return whole and not self._is_split and (not self._is_random or self._graph.capture == "opaque")
 
     def _forward_whole(self, task: Task) -> _Live:
-        inputs, targets = self._step.batches[task.chunk]
+        inputs, targets = self._step.batches.pop(task.chunk)
         with self._drawing():
             if self._is_random:
                 self._random.seed_everything(0)
@@ -168,6 +171,8 @@ class Cells:
     def _forward_segment(self, task: Task, segment: Segment) -> _Live:
         module = self._segment_module(task.segment, segment)
         inputs = {name: self._input(name, task.chunk) for name in segment.inputs}
+        for name in segment.inputs:
+            self._note_use(name, task.chunk)
         outputs = module(*inputs.values())
         return _Live(inputs, dict(zip(segment.outputs, outputs, strict=True)))
 
@@ -184,6 +189,16 @@ class Cells:
             return self._step.batches[chunk][INPUTS.index(name)]
         value = self._step.values[name, chunk].detach()
         return value.requires_grad_() if self._tensors[name].requires_grad else value
+
+    def _note_use(self, name: str, chunk: int) -> None:
+        """Let go of a tensor after its last use; messages are sent by other threads."""
+        with self._lock:
+            self._step.uses[name, chunk] -= 1
+            if self._step.uses[name, chunk]:
+                return
+        self._step.values.pop((name, chunk), None)
+        if name in INPUTS and not any(self._step.uses[each, chunk] for each in INPUTS):
+            self._step.batches.pop(chunk, None)
 
     def _note_loss(self, chunk: int, loss: torch.Tensor) -> None:
         value = float(loss.detach())
@@ -223,7 +238,7 @@ class Cells:
 
     def _summed_gradient(self, name: str, chunk: int) -> torch.Tensor:
         """Add the contributions in one order, whatever order they came in: own segments, last first, then ranks."""
-        contributions = self._step.gradients[name, chunk]
+        contributions = self._step.gradients.pop((name, chunk))
         keys = sorted(contributions)
         total = contributions[keys[0]]
         for key in keys[1:]:
@@ -247,9 +262,9 @@ class Cells:
                 updater.step()
         else:
             updater.step()
+        updater.advance(self._step.index + 1)
         updater.keep_values()
 
-        updater.advance(self._step.index + 1)
     # Messages
 
     def outgoing(self, task: Task) -> memoryview:
@@ -259,10 +274,10 @@ class Cells:
         name = task.buffer.partition("/")[2]
         if task.purpose == "activation":
             value = self._step.values[name, task.chunk]
+            self._note_use(name, task.chunk)
         else:
             value = self._summed_gradient(name, task.chunk)
         host = self._spec(name).pack(value.detach()).cpu()
-        self._step.sent[task.id] = host
         return as_bytes(host)
 
     def incoming(self, task: Task) -> memoryview:
@@ -288,3 +303,14 @@ class Cells:
             self._step.values[name, task.chunk] = value
         else:
             self._step.gradients[name, task.chunk][task.peer] = value
+
+
+def _uses(schedule: RankSchedule) -> Counter[tuple[str, int]]:
+    """How often a step uses each tensor of a chunk on this rank: as an input, or to send it."""
+    uses: Counter[tuple[str, int]] = Counter()
+    for task in schedule.tasks:
+        if task.kind == "F":
+            uses.update((name, task.chunk) for name in schedule.segments[task.segment].inputs)
+        elif task.kind == "SEND" and task.purpose == "activation":
+            uses[task.buffer.partition("/")[2], task.chunk] += 1
+    return uses
