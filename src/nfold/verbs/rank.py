@@ -1,13 +1,14 @@
 """The process of one rank: `python -m nfold.verbs.rank`, started by a launcher, never by hand."""
 
 import argparse
+import gc
 import os
 import signal
 import sys
 from pathlib import Path
 
 from nfold.launch.local import TOKEN_VARIABLE
-from nfold.program import ProgramSource
+from nfold.program import Program, ProgramSource
 from nfold.runtime.channel import ChannelClosed, connect
 from nfold.runtime.compiler import leave_compiler_out
 from nfold.runtime.heartbeat import keep_beating
@@ -28,6 +29,7 @@ def main() -> int:
     keep_beating(channel)
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
     leave_compiler_out()
+    gc.disable()  # what is imported stays: to look through it for garbage, again and again, takes half a second
     from nfold.runtime.worker import Worker
     from nfold.verbs.toolbox import Toolbox, wiring
 
@@ -36,7 +38,7 @@ def main() -> int:
         arguments.rank,
         channel,
         orders,
-        source.load,
+        lambda: _load(source),
         wiring(arguments.transport, arguments.rank, arguments.host or channel.local_host, token, _delays_s(arguments)),
         Toolbox(),
         script=source.path,
@@ -47,6 +49,15 @@ def main() -> int:
     sys.stderr.flush()
     # Threads of the user's libraries must not keep a finished rank alive.
     os._exit(code)
+
+
+def _load(source: ProgramSource) -> Program:
+    """Load the program; what is there by now is never garbage, and what comes is looked through as usual."""
+    try:
+        return source.load()
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _end_at_once() -> None:
