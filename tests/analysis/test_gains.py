@@ -18,8 +18,18 @@ def test_a_slow_link_is_explained_with_what_would_win():
     assert found["`--strategy weighted`"] == pytest.approx(1.5, rel=0.1)
     assert found["leaving n2 out"] > 3
     assert verdict.text.startswith("Network, n2's uplink: 50 Mbit/s, 100 % busy for 9")
-    assert "`--strategy weighted` would be 1." in verdict.text
-    assert report.next_command == "nfold train my.py -n 4 --strategy weighted"
+    assert found["`--strategy pipeline`"] > 10, "its activations are next to nothing"
+    assert ", `--strategy pipeline` " in verdict.text
+    assert report.next_command == "nfold train my.py -n 4 --strategy pipeline"
+
+
+def test_more_chunks_keep_a_pipeline_fuller():
+    report, found = gains(Injected(strategy="pipeline", workers=5, chunks=5, batch_size=64, mbit=5000))
+    assert report.verdict.kind == "bubble"
+    empty, fuller = (5 + 4) / 5, (10 + 4) / 10
+    assert found["`--chunks 10`"] == pytest.approx(empty / fuller, rel=0.05)
+    (gain,) = [each for each in report.verdict.gains if each.change == "`--chunks 10`"]
+    assert gain.command == "nfold train my.py -n 5 --strategy pipeline --chunks 10"
     assert verdict.value == pytest.approx(50 * MBIT, rel=0.1)
 
 
@@ -50,7 +60,7 @@ def test_computing_gains_from_one_more_node_until_it_does_not():
     assert report.verdict.useful_workers is None
     small, _ = gains(Injected(workers=2, mbit=20, batch_size=24))
     assert small.verdict.useful_workers == 1
-    assert "more than 1 worker will not help" in small.verdict.text
+    assert "will not help" not in small.verdict.text, "a pipeline on both would"
 
 
 def test_nothing_below_two_per_cent_is_promised():

@@ -92,6 +92,16 @@ OTHERS = [
     case("small batch, two", "small batch", "every worker", workers=2, seconds_per_sample=1e-5, megabytes=0.1,
          update_s=0.02),
 ]  # fmt: skip
+PIPELINES = [
+    case("five equal operators on two", "peer wait", "rank", "uneven stages", strategy="pipeline", workers=2,
+         chunks=16, batch_size=64),
+    case("a pipeline that runs empty", "bubble", "all workers", strategy="pipeline", workers=5, chunks=5),
+    case("a stage on a slow processor", "peer wait", "rank 3 on n3", "slower processor", strategy="pipeline",
+         workers=5, chunks=32, batch_size=64, speeds={"n3": 0.3}),
+    case("quota, pipeline", "peer wait", "rank 1 on n1", "quota", strategy="pipeline", workers=5, chunks=32,
+         batch_size=64, speeds={"n1": 0.3}, samples={"n1": QUOTA}),
+    case("latency, pipeline", "latency", strategy="pipeline", workers=5, chunks=10, latency_s=0.05),
+]  # fmt: skip
 BOTH = [
     case("a slow link and a somewhat slow node", "link", "n2 uplink", speed=40, links={"n2 uplink": 40},
          speeds={"n1": 0.6}),
@@ -113,7 +123,7 @@ def fast(param):
 
 @pytest.mark.parametrize(
     ("injected", "kind", "place", "sub_cause", "speed"),
-    [*LINKS, *WITH_SERVERS, *map(fast, STRAGGLERS), *map(fast, OTHERS), *BOTH],
+    [*LINKS, *WITH_SERVERS, *map(fast, STRAGGLERS), *map(fast, OTHERS), *map(fast, PIPELINES), *BOTH],
 )
 def test_the_verdict_finds_what_was_injected(injected, kind, place, sub_cause, speed):
     found = injected.verdict()

@@ -7,8 +7,11 @@ from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.plan import Plan
 from nfold.planning.asynchronous import ASYNCHRONOUS
 from nfold.planning.facts import Facts as Question
-from nfold.planning.search import simulate_proposal
-from nfold.planning.strategies import STRATEGIES, Strategy, named
+from nfold.planning.search import most_promising, simulate_proposal
+from nfold.planning.strategies import SEARCHED, STRATEGIES, Strategy, named
+
+MOST_TRIED = 4
+"""Proposals of a strategy that are simulated, the best by estimate."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,12 +37,18 @@ def proposed_s(question: Question, strategy: Strategy, only: int | None = None) 
     if strategy.accepts(question):
         return None
     proposals = list(strategy.propose(question))
-    tried = proposals[only : only + 1] if only is not None and only < len(proposals) else proposals
+    known = only is not None and only < len(proposals)
+    tried = proposals[only : only + 1] if known else most_promising(question, proposals, MOST_TRIED)
     return min(simulate_proposal(question, strategy.name, each).predicted.step_s for each in tried)
 
 
 def number_of_proposal(case: Case) -> int | None:
-    """Return which proposal of its strategy the run's plan is; None where it is none of them any more."""
+    """Return which proposal of its strategy the run's plan is; None where it is none of them any more.
+
+    A placement that was searched for is made for its number of workers; another number has others.
+    """
+    if case.plan.strategy in SEARCHED:
+        return None
     question = replace(case.question, chunks=case.plan.chunks)
     strategy = named(case.plan.strategy)
     if strategy.accepts(question):

@@ -1,5 +1,6 @@
 """Which part of the network holds a run back. The rules are asked in this order, and the first that applies speaks.
 
+    bubble      the model is cut, and most of the wait is for other stages, however fast the network is
     latency     it is most of what communication costs (simulated again without it), or messages x fixed cost > half
     transport   the threads that move bytes keep their core, or what their node's share leaves them, busy for >= 0.8 of
                 the time in which the network is in use; on a dedicated server: server, summing
@@ -22,6 +23,7 @@ from statistics import median
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import Finding
 from nfold.analysis.network import ChannelUse
+from nfold.analysis.pipelines import bubble
 from nfold.analysis.senders import busy_senders, compare_architectures, processor_s, throttled_senders, unexplained
 from nfold.analysis.units import count, link_rate, percent, rate, seconds, size
 from nfold.analysis.what_if import AS_PLANNED, LATENCY, NETWORK
@@ -45,7 +47,7 @@ def communication(facts: Facts) -> Finding | None:
     """Return what exposed communication is due to; None when there is none."""
     if facts.plan.world_size == 1 or facts.parts.exposed_communication_s <= 0:
         return None
-    rules = (_latency, busy_senders, _incast, _full_link, _summing, throttled_senders, _slow_link, unexplained)
+    rules = (bubble, _latency, busy_senders, _incast, _full_link, _summing, throttled_senders, _slow_link, unexplained)
     return next(found for found in (rule(facts) for rule in rules) if found is not None)
 
 

@@ -21,6 +21,7 @@ from nfold.analysis.changes import (
     without_node,
 )
 from nfold.analysis.finding import Finding
+from nfold.analysis.pipelines import UNEVEN_STAGES
 from nfold.analysis.playback import play_back
 from nfold.analysis.units import count, link_rate
 from nfold.core.cluster import Channel, Node
@@ -37,13 +38,14 @@ MOST_TASKS = 60_000
 MORE_WORKERS = 4
 
 ChangeKind = Literal[
-    "strategy", "servers", "bytes", "link", "latency", "node", "input", "workers", "fewer workers", "batch"
+    "strategy", "servers", "chunks", "bytes", "link", "latency", "node", "input", "workers", "fewer workers", "batch"
 ]
 _TOUCHED: dict[str, tuple[ChangeKind, ...]] = {
     "link": ("strategy", "servers", "bytes", "link", "latency", "fewer workers", "batch"),
     "server": ("strategy", "servers", "bytes", "link", "latency", "batch"),
     "transport": ("strategy", "servers", "bytes", "batch"),
     "latency": ("strategy", "servers", "latency", "batch"),
+    "bubble": ("chunks", "strategy", "batch"),
     "peer wait": ("node", "fewer workers"),
     "compute": ("workers",),
     "input": ("input", "workers"),
@@ -148,7 +150,7 @@ def _evened(case: Case, main: Finding) -> Iterator[Gain]:
     """Give a slow node the mean speed of the other workers' nodes."""
     cluster, placed = case.question.cluster, dict.fromkeys(case.plan.nodes[: case.plan.workers])
     speeds = [cluster.node(name).speed for name in placed if name != main.node]
-    if main.kind == "peer wait" and speeds:
+    if main.kind == "peer wait" and main.sub_cause != UNEVEN_STAGES and speeds:
         mean = sum(speeds) / len(speeds)
         even = with_nodes(case.question, lambda node: replace(node, speed=mean) if node.name == main.node else node)
         yield _gain(case, f"making {main.node} as fast as the others", even)
@@ -157,6 +159,19 @@ def _evened(case: Case, main: Finding) -> Iterator[Gain]:
 def _ready_input(case: Case, main: Finding) -> Iterator[Gain]:
     profiles = {threads: replace(each, load_s_per_sample=0.0) for threads, each in case.question.profiles.items()}
     yield _gain(case, "input that is ready in time", replace(case.question, profiles=profiles))
+
+
+def _more_chunks(case: Case, main: Finding) -> Iterator[Gain]:
+    """Cut every chunk in two and leave both where it is: only a pipeline is kept fuller by that."""
+    plan = case.plan
+    count, owners = 2 * plan.chunks, plan.placement.owners
+    if main.kind == "bubble" and 2 * count <= plan.batch_size:
+        halved = {name: tuple(rank for rank in ranks for _ in range(2)) for name, ranks in owners.items()}
+        placement = replace(plan.placement, num_chunks=count, owners=halved)
+        finer = replace(case, plan=replace(plan, chunks=count, placement=placement))
+        gain = _gain(finer, f"`--chunks {count}`", case.question)
+        command = f"nfold train {{file}} -n {plan.workers} --strategy {plan.strategy} --chunks {count}"
+        yield replace(gain, command=command)
 
 
 def _twice_the_batch(case: Case, main: Finding) -> Iterator[Gain]:
@@ -210,6 +225,7 @@ def _fewer_workers(case: Case, main: Finding) -> Iterator[Gain]:
 
 _Rule = Callable[[Case, Finding], Iterator[Gain]]
 _OF_THE_PLAN: Mapping[ChangeKind, _Rule] = {
+    "chunks": _more_chunks,
     "bytes": _halved_bytes,
     "link": _faster_link,
     "latency": _no_latency,

@@ -4,6 +4,7 @@ In a synchronous step everybody waits for the last worker. What it works longer 
 loses to it; the rest of its work every worker has too. The reason is looked for where its excess is, and in what its
 node did meanwhile; the first that applies speaks:
 
+    uneven stages       the plan gives it operators that take longer
     changing            it is no slower than the others over all steps: each time another one is last
     input               most of the excess is waiting for data
     more samples        it has > 1.1 times the samples of a typical worker, and is no slower a sample
@@ -19,6 +20,7 @@ from statistics import median
 from nfold.analysis.breakdown import WorkerStep, peer_waits
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import Finding
+from nfold.analysis.pipelines import uneven_stages
 from nfold.analysis.system import THROTTLED
 from nfold.analysis.units import percent, seconds
 from nfold.core.trace import StepParts
@@ -119,6 +121,9 @@ def _busy_s(facts: Facts, rank: int) -> float:
 
 def _why(facts: Facts, straggler: Straggler) -> tuple[str, str, str]:
     """Return the sub-cause, what to do about it, and the numbers behind it."""
+    uneven = uneven_stages(facts, straggler.rank, straggler.busy_s - straggler.typical_s)
+    if uneven is not None:
+        return uneven
     for rule in (_changing, _own_input, _more_samples, _quota, _steal, _neighbours):
         found = rule(facts, straggler)
         if found is not None:

@@ -18,6 +18,7 @@ _CURES: dict[VerdictClass, tuple[ChangeKind, ...]] = {
     "server": ("strategy", "servers", "bytes", "link"),
     "transport": ("strategy", "servers", "bytes", "batch"),
     "latency": ("strategy", "servers", "latency", "batch"),
+    "bubble": ("chunks", "strategy", "batch", "fewer workers"),
     "peer wait": ("node", "fewer workers", "strategy", "input"),
     "compute": ("workers", "strategy"),
     "input": ("input",),
@@ -26,12 +27,14 @@ _CURES: dict[VerdictClass, tuple[ChangeKind, ...]] = {
 }
 """Which changes have to do with a cause; the others are listed, but are no advice."""
 
+_NEEDLESS: tuple[VerdictClass, ...] = ("peer wait", "bubble")
+
 
 def main_finding(findings: Sequence[Finding]) -> Finding:
     """Return the finding that is the verdict: memory that is nearly full, else what would win most.
 
     Memory comes first because it ends a run, where the others only slow it. Where computing costs most but is uneven,
-    the verdict is the worker that the others wait for: it is the part of computing that need not be.
+    the verdict is the worker that the others wait for, or the bubble: they are what need not be.
 
     Raises:
         InternalError: none of them can be a verdict.
@@ -39,9 +42,8 @@ def main_finding(findings: Sequence[Finding]) -> Finding:
     candidates = sorted((each for each in findings if each.verdict), key=lambda each: -each.weight_s)
     if not candidates:
         raise InternalError("no finding can be the verdict: compute always should")
-    by_kind = {finding.verdict: finding for finding in reversed(candidates)}
-    top = by_kind.get("memory", candidates[0])
-    waited = by_kind.get("peer wait")
+    top = next((each for each in candidates if each.verdict == "memory"), candidates[0])
+    waited = next((each for each in candidates if each.verdict in _NEEDLESS), None)
     if top.verdict == "compute" and waited is not None and waited.weight_s >= UNEVEN * top.weight_s:
         return waited
     return top
@@ -116,7 +118,8 @@ def _sentence(gains: Sequence[Gain], useful: int | None) -> str:
     """`A would be 1.4x faster, B 1.8x, C 2.3x; more than 5 workers will not help.`"""
     parts = [f"{gain.change} {'' if index else 'would be '}{_times(gain.speedup)}" for index, gain in enumerate(gains)]
     first = ", ".join(part + (" faster" if not index else "") for index, part in enumerate(parts))
-    limit = f"more than {count(useful, 'worker')} will not help" if useful else ""
+    elsewhere = any(gain.change.startswith("`--strategy") for gain in gains)  # the limit is of the run's own strategy
+    limit = f"more than {count(useful, 'worker')} will not help" if useful and not elsewhere else ""
     sentence = "; ".join(piece for piece in (first, limit) if piece)
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 

@@ -29,6 +29,12 @@ class Placement:
             if any(not 0 <= rank < self.world_size for rank in ranks):
                 raise InternalError(f"{operator} is placed on {ranks}, the job has ranks 0 to {self.world_size - 1}")
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether some rank computes some of the operators and not all: no two of those have equal work."""
+        owned = [set(ranks) for ranks in self.owners.values()]
+        return any(ranks != owned[0] for ranks in owned)
+
     def ranks_of(self, operators: tuple[str, ...]) -> tuple[int, ...]:
         """Return the ranks that own a cell of any of these operators, ascending."""
         return tuple(sorted({rank for operator in operators for rank in self.owners[operator]}))

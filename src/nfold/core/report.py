@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 VerdictClass = Literal[
-    "compute", "link", "transport", "latency", "peer wait", "server", "input", "memory", "small batch"
+    "compute", "link", "transport", "latency", "bubble", "peer wait", "server", "input", "memory", "small batch"
 ]
 
 
@@ -129,5 +129,8 @@ class Report:
     ledger: dict[str, float] = field(default_factory=dict)
     """Seconds of the whole run by what they went to; they sum to its wall time."""
     next_command: str = ""
+    since_step: int = 0
+    """Where links changed in the middle of the run: the first step after the last change. All figures but the ledger
+    are of the steps from there on, and the prediction is for the links as they are since. 0: they never changed."""
     staleness: dict[str, int] = field(default_factory=dict)
     """Of asynchronous runs: how many gradients were applied that were so many updates old."""

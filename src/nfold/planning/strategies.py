@@ -132,6 +132,8 @@ SERVING = (ParameterServer.name, Weighted.name, *ASYNCHRONOUS)
 """Those that can use dedicated servers."""
 CUTTING = (Pipeline.name,)
 """Those that can share a model among workers without cutting the batch."""
+SEARCHED = (Pipeline.name, Hybrid.name)
+"""Those whose placements follow from what operators take and links carry."""
 AUTO = "auto"
 STRATEGY_NAMES = (*(strategy.name for strategy in STRATEGIES), AUTO)
 

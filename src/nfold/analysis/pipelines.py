@@ -1,0 +1,79 @@
+"""What holds back a model whose operators lie on several ranks: stages that are unequal, and pipelines that run empty.
+
+stage 0   F0 F1 F2 .  .  .  B0 .  B1 .  B2      . is the bubble: the first chunk has to come through,
+stage 1   .  F0 F1 F2 .  B0 .  B1 .  B2 .       the last gradient has to come back
+stage 2   .  .  F0 B0 F1 B1 F2 B2 .  .  .
+"""
+
+from nfold.analysis.facts import Facts
+from nfold.analysis.finding import Finding
+from nfold.analysis.units import count, percent, seconds
+from nfold.analysis.what_if import AS_PLANNED, NETWORK
+
+HALF = 0.5
+UNEVEN_STAGES = "uneven stages"
+NOTABLY = 1.1
+"""Operators cannot be divided finer; a tenth is within what their times are known to."""
+
+
+def bubble(facts: Facts) -> Finding | None:
+    """Return the wait for other stages, where it is most of what looks like communication.
+
+    The same step is simulated with a network that takes no time; what its busiest rank still waits is the bubble.
+    """
+    variants, exposed_s = facts.what_ifs, facts.parts.exposed_communication_s
+    if not facts.plan.placement.is_cut or not variants.get(AS_PLANNED) or NETWORK not in variants:
+        return None
+    without_network_s = variants[NETWORK] * facts.step_s / variants[AS_PLANNED]
+    lost_s = min(exposed_s, without_network_s - _busiest_s(facts))
+    if lost_s <= HALF * exposed_s:
+        return None
+    chunks, workers = facts.plan.chunks, facts.plan.workers
+    evidence = (
+        f"with {count(chunks, 'chunk')} of a batch under way on {count(workers, 'worker')}, the busiest one waits "
+        f"{seconds(lost_s)} of each step for the first to arrive and the last to come back, on any network"
+    )
+    return Finding(
+        kind="bubble",
+        verdict="bubble",
+        place="all workers",
+        lost_s=exposed_s,
+        value=lost_s * 1e3,
+        evidence=evidence,
+        head=f"Bubble, {percent(lost_s / facts.step_s)} of each step: {evidence}.",
+        remedy=f"More chunks keep the workers busier: --chunks {2 * chunks}.",
+        next_command=f"nfold train {{file}} -n {workers} --strategy {facts.plan.strategy} --chunks {2 * chunks}",
+    )
+
+
+def uneven_stages(facts: Facts, rank: int, excess_s: float) -> tuple[str, str, str] | None:
+    """Say that a rank is last since the plan gives it more work; None where that is not the reason.
+
+    Args:
+        facts: of the run.
+        rank: that comes last.
+        excess_s: what it works longer than a typical other one.
+    """
+    if not facts.plan.placement.is_cut:
+        return None
+    planned = [_planned_s(facts, worker) for worker in range(facts.plan.workers)]
+    others = sorted(planned[:rank] + planned[rank + 1 :])
+    typical_s = others[(len(others) - 1) // 2]
+    if planned[rank] - typical_s < HALF * excess_s or planned[rank] < NOTABLY * typical_s:
+        return None
+    times = f"{planned[rank] / typical_s:.1f}x as long as" if typical_s > 0 else "longer than"
+    return (
+        UNEVEN_STAGES,
+        "Let --strategy auto look for a more even division, or use fewer workers.",
+        f"its operators take {times} a typical worker's, since none can be divided further",
+    )
+
+
+def _planned_s(facts: Facts, rank: int) -> float:
+    """Seconds that the plan gives a rank on its node."""
+    return facts.plan.loads_s[rank] / facts.cluster.node(facts.plan.nodes[rank]).speed
+
+
+def _busiest_s(facts: Facts) -> float:
+    workers = range(facts.plan.workers)
+    return max(facts.mean_s(rank, "step_s") - facts.mean_s(rank, "communication_s") for rank in workers)
