@@ -104,6 +104,7 @@ class _Portfolio:
 
     def _candidate(self, strategy: str, proposal: Proposal) -> Candidate:
         """Simulate a proposal, unless another strategy made it too."""
+        splits = tuple(proposal.splits.items())
         key = (tuple(proposal.placement.owners.values()), proposal.reductions, proposal.asynchrony)
         if key not in self._known:
             self._known[key] = _candidate(self._facts, strategy, proposal)

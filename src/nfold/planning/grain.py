@@ -1,0 +1,60 @@
+"""Proposes which operators to cut into parts: those too heavy, or too large, to be one cell of a balanced grid."""
+
+from collections.abc import Iterator
+from math import ceil
+
+from nfold.core.graph import ModelGraph, Operator
+from nfold.planning.facts import Facts
+from nfold.planning.parts import why_whole
+
+HEAVY = 0.5
+"""Share of an equal rank's work in a step above which an operator is cut, into parts that are below it."""
+LARGE = 0.5
+"""The same of the least memory of a rank, for parameters with their gradients and optimizer state."""
+MOST_PARTS = 16
+
+
+def propose_splits(facts: Facts) -> dict[str, int]:
+    """Return into how many parts the heaviest and largest operators should be cut; empty if all are fine. O(operators).
+
+    Work counts as if an operator's chunks lay together: that is where weights are not copied. It is no more than a
+    proposal: what is in parts costs messages, so the same question is also planned without them.
+    """
+    works, states = _works(facts), _states(facts)
+    work = sum(works.values()) / facts.workers * HEAVY
+    memory = min(_memory_bytes(facts)) * LARGE
+    if min(work, memory) <= 0:
+        return {}
+    found: dict[str, int] = {}
+    for operator in facts.graph.operators:
+        if operator.channels is None or why_whole(facts.graph, operator):
+            continue
+        wanted = max(ceil(works[operator.name] / work), ceil(states[operator.name] / memory))
+        parts = min(wanted, operator.channels.units, MOST_PARTS)
+        if parts > 1:
+            found[operator.name] = parts
+    return found
+
+
+def _works(facts: Facts) -> dict[str, float]:
+    """Seconds of each operator in a step on the first rank."""
+    profile = facts.profiles[facts.threads(facts.workers)[0]]
+    seconds = profile.operators_s(facts.batch_size / (facts.chunks or facts.workers))
+    return {operator.name: sum(seconds.get(operator.name, (0.0, 0.0))) for operator in facts.graph.operators}
+
+
+def _states(facts: Facts) -> dict[str, float]:
+    """Bytes that an operator's owner keeps for its parameters, their gradients and the optimizer."""
+    profile = facts.profiles[facts.threads(facts.workers)[0]]
+    factor = 2 + profile.optimizer_bytes / max(1, facts.graph.parameter_bytes)
+    return {operator.name: factor * sum(_bytes(facts.graph, operator)) for operator in facts.graph.operators}
+
+
+def _bytes(graph: ModelGraph, operator: Operator) -> Iterator[int]:
+    return (each.num_bytes for each in graph.trained if each.name in operator.parameters)
+
+
+def _memory_bytes(facts: Facts) -> list[float]:
+    """What each worker's node has for it."""
+    nodes = facts.nodes[: facts.workers]
+    return [facts.cluster.node(name).memory_bytes / nodes.count(name) for name in nodes]

@@ -1,0 +1,96 @@
+"""What is too heavy or too large for one rank is cut; everything else stays whole."""
+
+from dataclasses import replace
+
+import grids
+import pytest
+from towers import towers
+
+from nfold.core import codec
+from nfold.core.plan import Plan
+from nfold.core.profile import ChunkTiming, OperatorProfile, Timing
+from nfold.planning.facts import Facts
+from nfold.planning.grain import propose_splits
+from nfold.planning.placed import placed
+from nfold.planning.search import simulate_proposal
+from nfold.planning.splitting import split_facts, split_graph
+
+
+def timing(seconds: float) -> Timing:
+    return Timing(median_s=seconds, spread_s=0.0, repeats=1)
+
+
+def asked(heavy: dict[str, float], workers: int = 2, **fields: object) -> Facts:
+    """Operators that take a second each way, but for some."""
+    graph = towers()
+    base = grids.profile(graph)
+    seconds = {operator.name: heavy.get(operator.name, 1.0) for operator in graph.operators}
+
+    def timings(each: float) -> tuple[ChunkTiming, ...]:
+        return (ChunkTiming(chunk_size=16, forward=timing(each), backward=timing(each)),)
+
+    operators = tuple(replace(each, timings=timings(seconds[each.operator])) for each in base.operators)
+    assert all(isinstance(each, OperatorProfile) for each in operators)
+    profile = replace(base, operators=operators, whole=timings(sum(seconds.values())))
+    return grids.facts(graph, workers, profiles={1: profile}, **fields)
+
+
+def test_nothing_is_cut_where_all_are_alike_and_ranks_few():
+    assert propose_splits(asked({})) == {}
+
+
+def test_a_heavy_operator_is_cut_into_parts_below_half_a_rank():
+    # 16 s of 20 on two ranks of 10 s: four parts of 4 s are below 5 s.
+    assert propose_splits(asked({"A": 16.0})) == {"A": 4}
+
+
+def test_groups_bound_the_parts():
+    assert propose_splits(asked({"G": 100.0}, workers=8)) == {"G": 2}
+
+
+def test_a_layer_larger_than_a_ranks_memory_is_cut():
+    graph = towers()
+    small = grids.facts(graph).cluster.nodes[0]
+    weight = max(each.num_bytes for each in graph.parameters)
+    cluster = replace(grids.facts(graph).cluster, nodes=(replace(small, memory_bytes=4 * weight),))
+    found = propose_splits(asked({}, cluster=cluster))
+    assert found["G"] == 2
+    assert "Loss" not in found
+
+
+@pytest.mark.parametrize("scope", ["parameter", "model"])
+def test_nothing_is_cut_that_must_stay_whole(scope):
+    facts = asked({"A": 100.0})
+    assert propose_splits(replace(facts, graph=replace(facts.graph, update_scope=scope))) == {}
+
+
+def test_a_heavy_operator_in_parts_takes_half_the_time():
+    facts = asked({"A": 50.0}, chunks=1)
+    whole = placed(facts, {"A": (0,), "R": (1,), "G": (1,), "F": (1,), "Loss": (1,)})
+    splits = {"A": 2}
+    owners = {each.name: (int("1/2" in each.name),) for each in split_graph(facts.graph, splits).operators}
+    parts = replace(placed(split_facts(facts, splits), owners), splits=splits)
+    before, after = (simulate_proposal(facts, "any", each).predicted.step_s for each in (whole, parts))
+    assert after < 0.55 * before
+
+
+def test_a_plan_says_its_parts():
+    facts = asked({})
+    predicted = simulate_proposal(
+        facts, "any", placed(facts, dict.fromkeys([o.name for o in facts.graph.operators], (0, 1)))
+    )
+    plan = Plan(
+        strategy="any",
+        chunks=2,
+        batch_size=32,
+        workers=2,
+        servers=0,
+        nodes=("box",) * 2,
+        threads=(1, 1),
+        placement=predicted.proposal.placement,
+        reductions=predicted.proposal.reductions,
+        loads_s=predicted.loads_s,
+        predicted=predicted.predicted,
+        splits={"A": 2},
+    )
+    assert codec.loads(Plan, codec.dumps(plan)) == plan

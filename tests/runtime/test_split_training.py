@@ -1,0 +1,142 @@
+"""Operators in parts on any ranks train as one device does, and leave whole parameters behind."""
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from harness import difference, graph_of, placed_plan, plain_loop, play
+from nets import CLASSES, adamw, double, program, sgd
+from torch import nn
+from torch.nn import functional as F
+
+from nfold.core.graph import ModelGraph
+from nfold.core.placement import Placement
+from nfold.core.plan import Plan
+from nfold.planning.buckets import buckets_of, cut_shares
+from nfold.planning.schedule import compile_schedule
+from nfold.planning.splitting import split_graph
+from nfold.program import Program
+from nfold.runtime.state import read_checkpoint
+
+STEPS, CHUNKS = 5, 4
+
+
+class Towers(nn.Module):
+    """Grouped convolutions and pooling, then features, all of which can be cut, and a frozen layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 6, 3, padding=1)
+        self.grouped = nn.Conv2d(6, 8, 3, groups=2, bias=False)
+        self.depthwise = nn.Conv2d(8, 8, 2, groups=8)
+        self.frozen = nn.Linear(32, 10).requires_grad_(False)
+        self.head = nn.Linear(10, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.grouped(F.max_pool2d(F.relu(self.stem(x)), 2)), inplace=True)
+        return self.head(torch.tanh(self.frozen(torch.flatten(F.pad(self.depthwise(x), (0, 1, 0, 1)), 1))))
+
+
+CASES = {
+    "plain": {"conv": 2, "deeper": 3, "fc": 2},
+    "residual": {"stem": 5, "one.a": 2, "two.b": 3, "fc": 4},
+    "dropping": {"body.1": 3, "head": 2},
+    "unused": {"fc": 4, "frozen": 3},
+    "towers": {"stem": 2, "grouped": 2, "depthwise": 3, "frozen": 2, "head": 4},
+}
+
+
+def program_of(net: str, optimizer=sgd) -> Program:
+    if net != "towers":
+        return program(net, optimizer)
+    return replace(program("plain", optimizer), model=double(Towers))
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    made = {}
+    return lambda net: made.setdefault(net, graph_of(program_of(net)))
+
+
+def random_plan(mine: Program, graph: ModelGraph, splits: dict[str, int], world: int, seed: int, route="ring") -> Plan:
+    """Each part's chunks on random ranks: every chunk by itself, or all of them together."""
+    chosen = random.Random(seed)
+    parts = split_graph(graph, splits)
+    owners = {}
+    for operator in parts.operators:
+        together = chosen.random() < 0.5
+        ranks = [chosen.randrange(world) for _ in range(CHUNKS)]
+        owners[operator.name] = (ranks[0],) * CHUNKS if together else tuple(ranks)
+    for operator in parts.operators:
+        if operator.statistics:  # they are folded where the whole module is
+            owners[operator.name] = (chosen.randrange(world),) * CHUNKS
+    placement = Placement(num_chunks=CHUNKS, world_size=world, owners=owners)
+    reductions = buckets_of(parts, placement, route, 4096)
+    if route == "server":
+        weights = dict.fromkeys(range(world), 1.0)
+        served = [each for each in reductions if each.route == "server"]
+        shares = {each.name: cut_shares(each, weights) for each in served}
+        reductions = tuple(replace(each, shares=shares.get(each.name, ())) for each in reductions)
+    return replace(placed_plan(mine, owners, world, reductions), splits=splits)
+
+
+@pytest.mark.parametrize("optimizer", [sgd, adamw])
+@pytest.mark.parametrize("net", CASES)
+@pytest.mark.parametrize(("world", "seed"), [(2, 0), (3, 1), (3, 2)])
+def test_parts_anywhere_train_as_one_device_does(graphs, net, world, seed, optimizer):
+    mine, graph = program_of(net, optimizer), graphs(net)
+    played = play(mine, graph, random_plan(mine, graph, CASES[net], world, seed), STEPS)
+    if net == "dropping":
+        whole = random_plan(mine, graph, {}, 2, seed)
+        expected = play(mine, graph, whole, STEPS).state
+    else:
+        expected = plain_loop(mine, STEPS, CHUNKS).state_dict()
+    assert difference(played.state, expected) <= 1e-9
+
+
+@pytest.mark.parametrize("net", ["plain", "towers"])
+def test_one_rank_computes_parts_one_after_another(graphs, net):
+    mine, graph = program_of(net), graphs(net)
+    played = play(mine, graph, random_plan(mine, graph, CASES[net], 1, 0), STEPS)
+    assert difference(played.state, plain_loop(mine, STEPS, CHUNKS).state_dict()) <= 1e-12
+
+
+def test_parameter_servers_serve_rows(graphs):
+    mine, graph = program_of("towers"), graphs("towers")
+    played = play(mine, graph, random_plan(mine, graph, CASES["towers"], 3, 4, "server"), STEPS)
+    assert difference(played.state, plain_loop(mine, STEPS, CHUNKS).state_dict()) <= 1e-9
+
+
+@pytest.mark.parametrize("net", ["plain", "residual", "towers"])
+def test_the_bytes_of_parts_are_predicted(graphs, net):
+    mine, graph = program_of(net), graphs(net)
+    plan = random_plan(mine, graph, CASES[net], 3, 5)
+    parts = split_graph(graph, plan.splits)
+    schedule = compile_schedule(parts, plan.placement, plan.reductions, batch_size=mine.batch_size)
+    assert sum(play(mine, graph, plan, 1).sent_bytes) == schedule.sent_bytes > 0
+
+
+@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True), (True, True)])
+def test_a_run_goes_on_with_other_parts_or_none(graphs, before, after):
+    mine, graph = program_of("towers", adamw), graphs("towers")
+    first = random_plan(mine, graph, CASES["towers"] if before else {}, 3, 6)
+    second = random_plan(mine, graph, {"grouped": 2, "head": 2} if after else {}, 2, 7)
+    stopped = play(mine, graph, first, 3)
+    resumed = play(mine, graph, second, STEPS, checkpoint=stopped.checkpoint)
+    assert difference(resumed.state, plain_loop(mine, STEPS, CHUNKS).state_dict()) <= 1e-9
+
+
+def test_a_checkpoint_of_parts_is_the_whole_models(graphs):
+    mine, graph = program_of("towers", adamw), graphs("towers")
+    parts, whole = (
+        read_checkpoint(play(mine, graph, random_plan(mine, graph, splits, 2, 8), 2).checkpoint)
+        for splits in (CASES["towers"], {})
+    )
+    assert parts.model.keys() == whole.model.keys()
+    assert parts.optimizer.scalars == whole.optimizer.scalars
+    assert parts.optimizer.groups.keys() == whole.optimizer.groups.keys()
+    for name, tensors in whole.optimizer.tensors.items():
+        found = parts.optimizer.tensors[name]
+        assert difference(found, tensors) <= 1e-9
+        assert {key: each.shape for key, each in found.items()} == {key: each.shape for key, each in tensors.items()}
