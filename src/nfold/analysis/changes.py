@@ -37,8 +37,10 @@ def proposed_s(question: Question, strategy: Strategy, only: int | None = None) 
     if strategy.accepts(question):
         return None
     proposals = list(strategy.propose(question))
-    known = only is not None and only < len(proposals)
-    tried = proposals[only : only + 1] if known else most_promising(question, proposals, MOST_TRIED)
+    if only is not None and only < len(proposals):
+        tried = proposals[only : only + 1]
+    else:
+        tried = most_promising(question, proposals, MOST_TRIED)
     return min(simulate_proposal(question, strategy.name, each).predicted.step_s for each in tried)
 
 
