@@ -20,6 +20,7 @@ from nfold.core.plan import Plan
 from nfold.core.schedule import RankSchedule, Schedule, StatisticsGroup
 from nfold.core.trace import ReductionParts, Span, StepParts
 from nfold.errors import ProgramError, one_line
+from nfold.planning.memory import foreign_parameters
 from nfold.planning.schedule import compile_schedule
 from nfold.planning.splitting import split_graph
 from nfold.program import Program
@@ -30,6 +31,7 @@ from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.clipping import Clipping
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine, Played
+from nfold.runtime.letting_go import let_go
 from nfold.runtime.state import Checkpoint, contribution, join
 from nfold.runtime.updates import UpdateKey, Updater, build_updaters
 from nfold.runtime.weights import Weights
@@ -131,6 +133,8 @@ class Replica:
         self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock, times_reductions=measures)
         norms = {statistic.module for statistic in graph.statistics}
         self._changed_buffers = ChangedBuffers(self.model, but=norms)
+        self._foreign = foreign_parameters(self._graph, plan.placement)
+        let_go(self.model, self._graph, parameters, self._foreign[rank])
         self._previous_end_s: float | None = None
 
     def _build_model(self, checkpoint: Checkpoint | None) -> nn.Module:
@@ -233,7 +237,14 @@ class Replica:
         own = [op for op in self._graph.operators if min(self.plan.placement.owners[op.name]) == self.rank]
         modules = dict.fromkeys(module for operator in own for module in operator.statistics)
         modules |= dict.fromkeys(self._changed_buffers.modules())
-        return contribution(self.rank, self.plan.reductions, self._updaters, self._weights, modules)
+        untrained = self._untrained() if self.rank else ()
+        return contribution(self.rank, self.plan.reductions, self._updaters, self._weights, modules, untrained)
+
+    def _untrained(self) -> tuple[str, ...]:
+        """Parameters that no reduction holds, and of whose users this rank is the first owner."""
+        reduced = {name for reduction in self.plan.reductions for name in reduction.parameters}
+        left = (each for each in self._graph.parameters if each.users and each.name not in reduced)
+        return tuple(each.name for each in left if self.plan.placement.ranks_of(each.users)[0] == self.rank)
 
     def join(self, parts: list[bytes], step: int) -> bytes:
         """Join all ranks' contributions into a checkpoint."""
@@ -243,8 +254,10 @@ class Replica:
     def is_complete(self) -> bool:
         """Whether every worker holds the whole current model, so that each may evaluate a part of the test data."""
         workers = set(range(self.plan.workers))
+        if self.plan.splits or any(self._foreign[: self.plan.workers]):
+            return False
         everywhere = all(workers <= set(reduction.members) for reduction in self.plan.reductions)
-        return everywhere and not self.plan.splits and all(workers <= set(group.members) for group in self._all_groups)
+        return everywhere and all(workers <= set(group.members) for group in self._all_groups)
 
     def close(self) -> None:
         """Stop loading."""

@@ -41,10 +41,21 @@ def contribution(
     updaters: Mapping[UpdateKey, Updater],
     weights: Weights,
     buffer_modules: Iterable[str],
+    untrained: Iterable[str] = (),
 ) -> bytes:
-    """Return what this rank alone must give to the whole model's state: safetensors bytes."""
+    """Return what this rank alone must give to the whole model's state: safetensors bytes.
+
+    Args:
+        rank: this one.
+        reductions: all.
+        updaters: its own.
+        weights: its own.
+        buffer_modules: whose buffers it gives.
+        untrained: parameters of no reduction that it gives, since rank 0 has let them go.
+    """
     parameters = weights.parameters
     owned = [name for reduction in reductions if reduction.members[0] == rank for name in reduction.parameters]
+    owned += untrained
     tensors = {f"model.{name}": parameters[name].detach().cpu().clone() for name in owned}
     for module in buffer_modules:
         for name, buffer in _saved_buffers(weights.model.get_submodule(module)):
