@@ -35,6 +35,7 @@ MBIT = 1e6 / 8
 KERNEL_BYTES = 128 << 10
 """What a socket's buffer takes of a message that has not left."""
 NUM_STEPS, NUM_SIMULATED = 12, 2
+SHIFT_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,20 @@ class Injected:
         planned = self._plan(question)
         facts = gather(planned, self._trace(planned), question.cluster, 2)
         return verdict(main_finding(findings(look_back(facts, question).facts)), None, "my.py")
+
+    def turned_into(self, later: "Injected", *, is_noticed: bool = True) -> Report:
+        """The report of a run whose cluster became another one half-way; noticed: its links were probed again."""
+        planned = self._plan(self._question(self._cluster(self.links, {}, self.probe_error)))
+        first, second = self._trace(planned), shifted(later._trace(planned), NUM_STEPS, SHIFT_S)
+        joined = {
+            name: getattr(first, name) + getattr(second, name) for name in ("parts", "steps", "reductions", "samples")
+        }
+        trace = replace(first, **joined, num_steps=2 * NUM_STEPS, ledger={"steps": 10.0})
+        known = later if is_noticed else self
+        if is_noticed:
+            trace = replace(trace, since_step=NUM_STEPS, since_s=SHIFT_S)
+        question = self._question(known._cluster(known.links, {}, known.probe_error))
+        return report(planned, trace, question.cluster, Result(program="my.py"), question=question, skip=2)
 
     @property
     def world_size(self) -> int:
@@ -274,3 +289,14 @@ def _reductions(steps: tuple[StepTrace, ...]) -> list[ReductionParts]:
                 )
             )
     return found
+
+
+def shifted(trace: Trace, steps: int, seconds: float) -> Trace:
+    """The same, but later."""
+    return replace(
+        trace,
+        parts=tuple(replace(each, step=each.step + steps) for each in trace.parts),
+        steps=tuple(replace(each, step=each.step + steps) for each in trace.steps),
+        reductions=tuple(replace(each, step=each.step + steps) for each in trace.reductions),
+        samples=tuple(replace(each, at_s=each.at_s + seconds) for each in trace.samples),
+    )

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nfold.analysis.facts import gather
+from nfold.analysis.breakdown import worker_steps
 from nfold.analysis.ledger import ledger
 
 PHASES = {"start-up": 2.0, "building": 1.0, "steps": 10.0, "evaluation": 0.5}
 
 
 def spent(run, phases=PHASES):
-    return ledger(gather(run.plan(), run.trace(), run.cluster(), 0), phases, "n2 uplink")
+    return ledger(worker_steps(run.trace(), 0), phases, "n2 uplink")
 
 
 def test_a_step_is_its_last_workers_and_what_it_is_waited_for(run):

@@ -50,3 +50,13 @@ def test_the_fullest_channel_comes_first(two_nodes):
     spans = (span(0, "SEND", 0.0, 0.5, 1, 450_000), span(1, "RECV", 0.0, 0.5, 0, 450_000))
     uses = channel_uses(plan, Trace(parts=(), steps=(step(*spans),), usage=()), cluster)
     assert [(use.place, round(use.utilisation, 3)) for use in uses] == [("b downlink", 1.0), ("a uplink", 0.9)]
+
+
+def test_messages_that_the_kernel_takes_at_once_say_nothing_of_an_uplink(two_nodes):
+    plan, cluster = two_nodes
+    # Two sends that end as soon as they began; what they brought has come after a second.
+    sends = (span(0, "SEND", 0.0, 1e-4, 1, 50_000), span(0, "SEND", 0.5, 0.5001, 1, 50_000))
+    answers = (span(0, "RECV", 0.0, 0.5, 1, 0), span(0, "RECV", 0.5, 1.0, 1, 0))
+    uses = channel_uses(plan, Trace(parts=(), steps=(step(*sends, *answers),), usage=()), cluster)
+    (uplink,) = [use for use in uses if use.place == "a uplink"]
+    assert uplink.speed_bytes_per_s == pytest.approx(100_000), "a second in use, not a fifth of a millisecond"

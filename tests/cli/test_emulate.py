@@ -242,6 +242,23 @@ def test_what_to_type_next_names_the_cluster_that_was_emulated(shell, cluster, e
 
 
 @pytest.mark.processes
+def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emulation):
+    ring = ("wide.py", "--emulate", cluster(3), "--strategy", "ring", "--steps", "80", "--checkpoint-every", "0")
+    result = shell.run("train", *ring, "--fault", "uplink n-1 5Mbit@300ms")
+    assert result.code == 0, result.err
+    assert "probed again: n-1's uplink moves " in result.err
+    folder = shell.folder / "runs/wide-1"
+    report, known = (json.loads((folder / name).read_text()) for name in ("report.json", "cluster.json"))
+    assert (report["verdict"]["class"], report["verdict"]["place"]) == ("link", "n-1 uplink")
+    assert report["verdict"]["value"] == pytest.approx(5e6 / 8, rel=0.15)
+    assert report["since_step"] >= 20
+    assert abs(report["predicted"]["step_error"]) < 0.5, "for the link as it is now: for the old one it is 0.9 off"
+    (link,) = [node["uplink"] for node in known["nodes"] if node["name"] == "n-1"]
+    assert link["bandwidth_bytes_per_s"] < 0.7e6
+    assert json.loads((folder / "trace.json").read_text())["parts"][0]["step"] == 0, "what was before is kept"
+
+
+@pytest.mark.processes
 def test_a_fault_while_training_names_the_node(shell, cluster, emulation):
     result = shell.run("train", "steady.py", "--emulate", cluster(), "--strategy", "ring", "--fault", "kill n-1@0s")
     result.check_explained("rank 1 (on n-1, pid ", "was killed by signal 9 (SIGKILL)")

@@ -37,7 +37,7 @@ def reply(reprobing: Reprobing, order: ev.Order, there: float, back: float) -> l
         latency_s=0.002, there_bytes_per_s=there, back_bytes_per_s=back, cpu_s_per_byte=0.0, cpu_s_per_message=0.0
     )
     said = codec.encode(found) if order.message["measures"] else None
-    return reprobing.take(ev.Received(order.ranks[0], {"is": "probed", "found": said}))
+    return reprobing.take(ev.Received(order.ranks[0], {"is": "probed", "found": said}), 77)
 
 
 def test_a_slow_reduction_has_every_pair_of_nodes_probed() -> None:
@@ -60,11 +60,16 @@ def test_what_changed_is_told_and_nothing_is_probed_twice() -> None:
         speed = {0: 10e6, 1: 10e6, 2: 2.5e6}
         told = reply(reprobing, order, speed[order.ranks[0]], speed[order.message["peer"]])
     assert not reprobing.is_open
-    (noted,) = told
+    noted, changed, traces = told
     assert isinstance(noted, ev.Noted)
     assert noted.text == (
         "the reduction of b0 takes 300.0 ms instead of 100.0 ms; probed again: n2's uplink moves 2.5 MB/s instead of 10"
     )
+    assert isinstance(changed, ev.LinksChanged)
+    assert changed.next_step == 77
+    links = [(node.uplink.bandwidth_bytes_per_s, node.downlink.bandwidth_bytes_per_s) for node in changed.cluster.nodes]
+    assert links == [(10e6, 10e6), (10e6, 10e6), (2.5e6, 10e6)]
+    assert traces == ev.Order((0, 1, 2), {"do": "trace"}), "what is judged from here on needs steps task by task"
     assert all(reprobing.look(step(number, 0.3)) == [] for number in range(3 * NUM_STEPS))
 
 
@@ -79,7 +84,7 @@ def test_links_as_they_were_are_called_so() -> None:
 def test_other_messages_are_left_alone(kind: str) -> None:
     reprobing = Reprobing(("n0", "n1", "n2"), THREE, {"b0": 0.1})
     begin(reprobing)
-    assert reprobing.take(ev.Received(0, {"is": kind})) == []
+    assert reprobing.take(ev.Received(0, {"is": kind}), 77) == []
     assert reprobing.is_open
 
 

@@ -61,6 +61,32 @@ def test_links_that_stay_slow_are_probed_once_and_again_when_they_get_slower() -
     assert slower[-1].expected_s == 0.4
 
 
+def feed(slowness: Slowness, seconds: float, steps: int = NUM_STEPS) -> list[Any]:
+    return [slowness.take(step(b0=(seconds,))) for _ in range(steps)]
+
+
+def test_links_that_are_fast_again_are_probed_but_never_those_that_are_only_faster_than_predicted() -> None:
+    slowness = Slowness({"b0": 0.1})
+    assert feed(slowness, 0.02, 3 * NUM_STEPS) == [None] * 3 * NUM_STEPS
+    assert any(feed(slowness, 0.4))
+    slowness.accept()
+    again = feed(slowness, 0.1)
+    assert again[:-1] == [None] * (NUM_STEPS - 1)
+    assert (again[-1].expected_s, again[-1].measured_s) == (0.4, 0.1)
+    slowness.accept()
+    assert feed(slowness, 0.02, 9 * NUM_STEPS) == [None] * 9 * NUM_STEPS
+
+
+def test_links_that_come_and_go_are_probed_ever_more_seldom() -> None:
+    slowness, probes, now = Slowness({"b0": 0.1}), [], 0.4
+    for index in range(100 * NUM_STEPS):
+        if slowness.take(step(b0=(now,))) is not None:
+            slowness.accept()
+            probes.append((index + 1) // NUM_STEPS)
+            now = 0.5 - now
+    assert probes == [1, 2, 4, 8, 16, 32, 64]
+
+
 def test_buckets_without_a_prediction_are_not_watched() -> None:
     assert all(Slowness({}).take(step(b0=(9.0,))) is None for _ in range(2 * NUM_STEPS))
 

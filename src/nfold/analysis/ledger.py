@@ -8,29 +8,28 @@ steps went; what it worked longer than a typical other worker is time in which t
             + network, PLACE                               its exposed communication
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import fsum
 from statistics import median
 
 from nfold.analysis.breakdown import WorkerStep, peer_waits
-from nfold.analysis.facts import Facts
 
 STEPS = "steps"
 """The phase that is taken apart."""
 _PARTS = {"compute_s": "compute", "input_s": "input", "update_s": "update", "other_s": "between tasks"}
 
 
-def ledger(facts: Facts, phases: Mapping[str, float], network: str) -> dict[str, float]:
+def ledger(steps: Sequence[WorkerStep], phases: Mapping[str, float], network: str) -> dict[str, float]:
     """Return seconds of the whole run by what they went to; they sum to the phases' sum.
 
     Args:
-        facts: of the run.
+        steps: of the whole run.
         phases: its wall time, with the steps as one entry.
         network: place that holds communication up; empty: it is not known.
     """
     if STEPS not in phases:
         return dict(phases)
-    parts = _parts_of_steps(facts, f"network, {network}" if network else "network")
+    parts = _parts_of_steps(steps, f"network, {network}" if network else "network")
     whole_s = fsum(parts.values()) or 1.0
     spent = {name: value / whole_s * phases[STEPS] for name, value in parts.items() if value > 0}
     spent["between tasks"] = spent.get("between tasks", 0.0) + phases[STEPS] - fsum(spent.values())
@@ -38,9 +37,9 @@ def ledger(facts: Facts, phases: Mapping[str, float], network: str) -> dict[str,
     return {**before, **spent}
 
 
-def _parts_of_steps(facts: Facts, network: str) -> dict[str, float]:
+def _parts_of_steps(steps: Sequence[WorkerStep], network: str) -> dict[str, float]:
     total: dict[str, float] = {}
-    for step in facts.steps:
+    for step in steps:
         for name, value in _parts(step, network).items():
             total[name] = total.get(name, 0.0) + value
     return total

@@ -188,7 +188,8 @@ class _Step:
         num_bytes = sum(map(self._bytes, ways))
         in_use_s = max(self._in_use_s[way[own]] for way in ways)
         floor = num_bytes / in_use_s if in_use_s > 0 else 0.0
-        speed = self._uplink_speed(ways, num_bytes) if side == "uplink" else self._downlink_speed(ways)
+        known = channel.bandwidth_bytes_per_s
+        speed = self._uplink_speed(ways, num_bytes, known) if side == "uplink" else self._downlink_speed(ways)
         return ChannelUse(
             node=node,
             side=side,
@@ -200,15 +201,20 @@ class _Step:
             queued_s=fmean(union_s(_intervals(self._sends[way])) for way in ways),
         )
 
-    def _uplink_speed(self, ways: list[tuple[int, int]], num_bytes: float) -> float | None:
-        """What its receivers got together, but never more than while anything was being sent."""
+    def _uplink_speed(self, ways: list[tuple[int, int]], num_bytes: float, known: float) -> float | None:
+        """What its receivers got together, but never more than while anything was being sent.
+
+        Where too little came to tell, only that bound is left; it says nothing of what the kernel took at once.
+        """
         spans = [span for way in ways for span in self._sends[way]]
         sending_s = union_s([self._on_node_clock(span) for span in spans])
         most = num_bytes / sending_s if sending_s > 0 else float("inf")
         receivers = {way[1] for way in ways}
         rates = [arrival_rate(self._arrivals([way for way in ways if way[1] == rank])) for rank in receivers]
-        known = [rate for rate in rates if rate is not None]
-        return min(most, sum(known)) if len(known) == len(rates) else most
+        seen = [rate for rate in rates if rate is not None]
+        if len(seen) == len(rates):
+            return min(most, sum(seen))
+        return most if most <= known else None
 
     def _downlink_speed(self, ways: list[tuple[int, int]]) -> float | None:
         return arrival_rate(self._arrivals(ways))

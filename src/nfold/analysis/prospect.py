@@ -28,6 +28,8 @@ class Prospect:
     facts: Facts
     outlook: Outlook | None = None
     predicted_time: TimeParts | None = None
+    predicted_step_s: float | None = None
+    """By the plan, on the links of the question."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +67,7 @@ def look_ahead(facts: Facts, question: Question) -> Prospect:
     return Prospect(
         facts=again.facts,
         outlook=outlook(case, found, main_finding(found), again.as_it_was.num_tasks),
+        predicted_step_s=again.planned.step_s,
         predicted_time=simulated_time(again.planned.trace, facts.plan.workers),
     )
 

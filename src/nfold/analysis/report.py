@@ -1,20 +1,21 @@
 """Plan + Trace + Cluster -> Report: how fast, what held it back, what would help, how far the prediction was off."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from nfold.analysis.breakdown import samples_per_s, sent_bytes_per_step, step_quantiles
+from nfold.analysis.breakdown import WorkerStep, samples_per_s, sent_bytes_per_step, step_quantiles, worker_steps
 from nfold.analysis.causes import NETWORK_KINDS, findings, ranked_causes
 from nfold.analysis.facts import Facts, gather
 from nfold.analysis.finding import Finding
 from nfold.analysis.ledger import ledger
 from nfold.analysis.network import bus_bandwidth_bytes_per_s
 from nfold.analysis.prospect import Prospect, look_ahead
+from nfold.analysis.regime import since_change
 from nfold.analysis.verdict import main_finding, next_command, verdict
 from nfold.core.cluster import Cluster
 from nfold.core.plan import Plan
-from nfold.core.report import PredictedStep, Report, TimeParts
+from nfold.core.report import PredictedStep, Report, Verdict
 from nfold.core.trace import Trace
 from nfold.planning.facts import Facts as Question
 
@@ -46,12 +47,12 @@ def report(
     question: Question | None = None,
     skip: int = WARM_UP_STEPS,
 ) -> Report:
-    """Return the report of a run.
+    """Return the report of a run; where links changed on the way, of the time since then.
 
     Args:
         plan: what was meant to happen.
         trace: what happened.
-        cluster: where.
+        cluster: where, with the links as they were in the end.
         result: what came of it.
         question: what was planned from, to simulate again; without it nothing is said of what would help.
         skip: steps left out as warm-up.
@@ -59,12 +60,12 @@ def report(
     Raises:
         InternalError: the trace holds no step.
     """
-    facts = gather(plan, trace, cluster, skip)
+    facts = gather(plan, since_change(trace), cluster, skip)
     prospect = look_ahead(facts, question) if question is not None else Prospect(facts=facts)
-    return _report(prospect, result, skip)
+    return _report(prospect, result, skip, worker_steps(trace, skip))
 
 
-def _report(prospect: Prospect, result: Result, skip: int) -> Report:
+def _report(prospect: Prospect, result: Result, skip: int, whole: Sequence[WorkerStep]) -> Report:
     facts, plan, trace = prospect.facts, prospect.facts.plan, prospect.facts.trace
     step_s, throughput = step_quantiles(trace, skip), samples_per_s(trace, skip)
     found = findings(facts)
@@ -89,10 +90,11 @@ def _report(prospect: Prospect, result: Result, skip: int) -> Report:
         cpu_cores=_cpu_cores(trace),
         final_loss=result.final_loss,
         metrics=dict(result.metrics),
-        verdict=verdict(main, prospect.outlook, result.program),
+        verdict=_dated(verdict(main, prospect.outlook, result.program), trace.since_step),
         causes=ranked_causes(facts),
-        predicted=_predicted(plan, step_s.p50, prospect.predicted_time),
-        ledger=ledger(facts, trace.ledger, _network_place(found)),
+        predicted=_predicted(prospect, step_s.p50),
+        since_step=trace.since_step,
+        ledger=ledger(whole, trace.ledger, _network_place(found)),
         next_command=next_command(main, prospect.outlook, plan, result.program),
         staleness=dict(trace.staleness),
     )
@@ -119,13 +121,23 @@ def _efficiency(facts: Facts, throughput: float, alone_samples_per_s: float | No
     return fmean(useful) / facts.step_s if facts.step_s > 0 else 1.0
 
 
-def _predicted(plan: Plan, measured_s: float, time: TimeParts | None) -> PredictedStep:
-    predicted = plan.predicted
+def _dated(found: Verdict, since_step: int) -> Verdict:
+    """Say from when on a verdict holds."""
+    if not since_step:
+        return found
+    return replace(found, text=f"{found.text} (Of the steps from {since_step + 1} on: the links changed before.)")
+
+
+def _predicted(prospect: Prospect, measured_s: float) -> PredictedStep:
+    """Return what the plan promised; where links changed since, what it would promise on those."""
+    facts, step_s = prospect.facts, prospect.facts.plan.predicted.step_s
+    if facts.trace.since_step and prospect.predicted_step_s is not None:
+        step_s = prospect.predicted_step_s
     return PredictedStep(
-        step_s=predicted.step_s,
-        sent_bytes_per_step=predicted.sent_bytes_per_step,
-        step_error=(predicted.step_s - measured_s) / measured_s if measured_s > 0 else 0.0,
-        time=time,
+        step_s=step_s,
+        sent_bytes_per_step=facts.plan.predicted.sent_bytes_per_step,
+        step_error=(step_s - measured_s) / measured_s if measured_s > 0 else 0.0,
+        time=prospect.predicted_time,
     )
 
 

@@ -178,3 +178,7 @@ class Trace:
     """Seconds of the whole run by what they went to, start-up and evaluation included."""
     num_steps: int | None = None
     """Steps that were played, of which `parts` has every second, fourth .. in a long run; None: it has all."""
+    since_step: int = 0
+    """First step over the links as they are in the cluster; before it, they were others. 0: they never changed."""
+    since_s: float = 0.0
+    """When that was, on the clock of the samples."""

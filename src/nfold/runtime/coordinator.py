@@ -199,7 +199,7 @@ class Coordinator:
                 commands += [ev.Noted(STOPPING)] if event.by_key else []
                 self._interrupted = True
             elif isinstance(event, ev.Received):
-                news = [*progress.take(event), *reprobing.take(event)]
+                news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news
                 for done in news:
                     if isinstance(done, ev.StepDone) and granted < total and not self._interrupted:

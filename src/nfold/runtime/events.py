@@ -201,6 +201,15 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
+class LinksChanged:
+    """The links were probed again and are not what they were."""
+
+    cluster: Cluster
+    next_step: int
+    """The first one over the new links; counts from 0."""
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluated:
     """Test loss and metrics after a number of steps."""
 
@@ -277,6 +286,7 @@ Command = (
     | Planned
     | StepDone
     | Sampled
+    | LinksChanged
     | Evaluated
     | KeepCheckpoint
     | SetLinks

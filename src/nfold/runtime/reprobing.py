@@ -2,6 +2,8 @@
 
     step done ──slow?──> no further steps are granted ──> probes, a tournament as at the start ──> a note, steps go on
 
+Where links have changed, what is said of the run from then on rests on the new ones, so some steps are traced again.
+
 Ranks do their orders one after another, so they probe after the last step that was granted, and nothing else travels.
 """
 
@@ -11,7 +13,7 @@ from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.runtime import events as ev
 from nfold.runtime.measuring import Probe, tournament, with_links
-from nfold.runtime.slowness import Slowness, SlowReduction
+from nfold.runtime.slowness import Slowness, Surprise
 from nfold.transport.probe import ProbedPair
 
 NOTABLE = 1.2
@@ -31,7 +33,7 @@ class Reprobing:
         """
         self._nodes, self._cluster = nodes, cluster
         self._slowness = Slowness(expected_s)
-        self._slow: SlowReduction | None = None
+        self._surprise: Surprise | None = None
         self._awaited: list[tuple[int, Probe]] = []
         """Who has not said yet what a probe found. The replies of a rank come in the order of its orders."""
         self._found: dict[Probe, ProbedPair] = {}
@@ -43,33 +45,43 @@ class Reprobing:
 
     def look(self, done: ev.StepDone) -> list[ev.Command]:
         """Take in a step and return the orders to probe, if it is time."""
-        slow = self._slowness.take(done.reductions)
-        if slow is None or self.is_open:
+        surprise = self._slowness.take(done.reductions)
+        if surprise is None or self.is_open:
             return []
-        self._slow, self._found = slow, {}
+        self._surprise, self._found = surprise, {}
         probes = [probe for pairs in tournament(self._nodes) for probe in pairs]
         self._awaited = [(rank, probe) for probe in probes for rank in (probe.measures, probe.echoes)]
         return [ev.Order((rank,), _order(rank, probe)) for rank, probe in self._awaited]
 
-    def take(self, event: ev.Received) -> list[ev.Command]:
-        """Take in a reply, and say what was found when it was the last."""
+    def take(self, event: ev.Received, next_step: int) -> list[ev.Command]:
+        """Take in a reply, and say what was found when it was the last.
+
+        Args:
+            event: what a rank said.
+            next_step: the first one that was not granted yet.
+        """
         if event.message["is"] != "probed" or not self.is_open:
             return []
         own = next(each for each in self._awaited if each[0] == event.rank)
         self._awaited.remove(own)
         if event.rank == own[1].measures:
             self._found[own[1]] = codec.decode(ProbedPair, event.message["found"])
-        return [] if self.is_open else [ev.Noted(self._close())]
+        return [] if self.is_open else self._close(next_step)
 
-    def _close(self) -> str:
+    def _close(self, next_step: int) -> list[ev.Command]:
         before, self._cluster = self._cluster, with_links(self._cluster, self._nodes, self._found)
         self._slowness.accept()
-        assert self._slow is not None, "something was slow, or nobody would have probed"
+        assert self._surprise is not None, "something was not as expected, or nobody would have probed"
         changes = [text for node in before.nodes for text in _changes(node, self._cluster.node(node.name))]
-        return (
-            f"the reduction of {self._slow.reduction} takes {self._slow.measured_s * 1e3:.1f} ms instead of "
-            f"{self._slow.expected_s * 1e3:.1f} ms; probed again: {', '.join(changes) or 'the links are as they were'}"
+        measured_ms, expected_ms = self._surprise.measured_s * 1e3, self._surprise.expected_s * 1e3
+        noted = ev.Noted(
+            f"the reduction of {self._surprise.reduction} takes {measured_ms:.1f} ms instead of {expected_ms:.1f} ms; "
+            f"probed again: {', '.join(changes) or 'the links are as they were'}"
         )
+        if not changes:
+            return [noted]
+        everyone = tuple(range(len(self._nodes)))
+        return [noted, ev.LinksChanged(self._cluster, next_step), ev.Order(everyone, {"do": "trace"})]
 
 
 def _order(rank: int, probe: Probe) -> dict[str, object]:

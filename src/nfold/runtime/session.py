@@ -32,6 +32,7 @@ Step = (
     | ev.TrainingBegins
     | ev.StepDone
     | ev.Sampled
+    | ev.LinksChanged
     | ev.Evaluated
     | ev.KeepCheckpoint
     | ev.SetLinks

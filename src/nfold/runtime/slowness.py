@@ -1,9 +1,11 @@
-"""Decides when links are worth probing again: a reduction has been slower than predicted for a while. Pure.
+"""Decides when links are worth probing again: a reduction has been slower than expected for a while. Pure.
 
     transfer of a bucket in a step   the least of its durations over the ranks: who came last waited for nobody
     slow                             its median over 20 steps is more than 1.5 times what was predicted, and 5 ms more
 
-What was slow once is what is expected from then on, so links that stay slow are not probed again and again.
+What was slow once is what is expected from then on, so links that stay slow are not probed again and again; but when it
+is as fast again as it was, that is worth a probe, too. After each probe the next one is further away, so that links
+which come and go do not keep a run from training.
 """
 
 from collections import deque
@@ -22,8 +24,8 @@ _FIRST = frozenset({"reduce", "push"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SlowReduction:
-    """A bucket that takes longer than it should."""
+class Surprise:
+    """A bucket that takes another time than expected."""
 
     reduction: str
     expected_s: float
@@ -39,32 +41,48 @@ class Slowness:
         Args:
             expected_s: the transfer of each bucket; others are not watched.
         """
-        self._expected_s = dict(expected_s)
+        self._predicted_s, self._expected_s = dict(expected_s), dict(expected_s)
+        self._num_probes = self._rest = 0
         self._recent_s: dict[str, deque[float]] = {name: deque(maxlen=NUM_STEPS) for name in expected_s}
 
-    def take(self, parts: Iterable[ReductionParts]) -> SlowReduction | None:
-        """Take in a step, of all ranks, and return what is slow, the worst first; None: nothing is."""
+    def take(self, parts: Iterable[ReductionParts]) -> Surprise | None:
+        """Take in a step, of all ranks, and return what surprises most; None: nothing does."""
+        if self._rest:
+            self._rest -= 1
+            return None
         for name, seconds in transfers_s(parts).items():
             if name in self._recent_s:
                 self._recent_s[name].append(seconds)
-        slow = [found for name in self._expected_s if (found := self._look(name)) is not None]
-        return max(slow, key=lambda each: each.measured_s / max(each.expected_s, 1e-9), default=None)
+        found = [surprise for name in self._expected_s if (surprise := self._look(name)) is not None]
+        return max(found, key=_size, default=None)
 
     def accept(self) -> None:
         """Expect from now on what was measured of late; called when the links have been probed."""
         for name, seconds in self._recent_s.items():
             if seconds:
-                self._expected_s[name] = max(self._expected_s[name], median(seconds))
+                self._expected_s[name] = max(self._predicted_s[name], median(seconds))
                 seconds.clear()
+        self._rest = NUM_STEPS * (2**self._num_probes - 1)
+        self._num_probes += 1
 
-    def _look(self, name: str) -> SlowReduction | None:
+    def _look(self, name: str) -> Surprise | None:
         recent_s, expected_s = self._recent_s[name], self._expected_s[name]
         if len(recent_s) < NUM_STEPS:
             return None
         measured_s = median(recent_s)
-        if measured_s <= max(FACTOR * expected_s, expected_s + LEAST_EXCESS_S):
+        was_slow = expected_s > self._predicted_s[name]
+        if not (_is_longer(measured_s, expected_s) or (was_slow and _is_longer(expected_s, measured_s))):
             return None
-        return SlowReduction(reduction=name, expected_s=expected_s, measured_s=measured_s)
+        return Surprise(reduction=name, expected_s=expected_s, measured_s=measured_s)
+
+
+def _is_longer(one_s: float, other_s: float) -> bool:
+    return one_s > max(FACTOR * other_s, other_s + LEAST_EXCESS_S)
+
+
+def _size(surprise: Surprise) -> float:
+    one_s, other_s = sorted((max(surprise.expected_s, 1e-9), max(surprise.measured_s, 1e-9)))
+    return other_s / one_s
 
 
 def transfers_s(parts: Iterable[ReductionParts]) -> dict[str, float]:

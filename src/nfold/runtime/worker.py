@@ -124,6 +124,8 @@ class Worker:
                 self._do_build(order, blob)
             case "until":
                 self._do_until(order)
+            case "trace":
+                self._kept_from = self._next_step
             case "evaluate":
                 self._do_evaluate(order)
             case "checkpoint":

@@ -151,10 +151,14 @@ class RunFolder:
         """Write what a run rests on."""
         self._save(known.graph, "graph.json")
         self._save(known.profiles[plan.threads[0]], "profile.json")
-        self._save(known.cluster, "cluster.json")
+        self.save_cluster(known.cluster)
         self._save(plan, "plan.json")
         if record is not None:
             self._save(record, "job.json")
+
+    def save_cluster(self, cluster: Cluster) -> None:
+        """Write the machines as they are known by now."""
+        self._save(cluster, "cluster.json")
 
     def save_outcome(self, trace: Trace, report: Report) -> None:
         """Write what became of it."""

@@ -101,7 +101,7 @@ class Job:
         self._usage: tuple[RankUsage, ...] = ()
         self._unwritten: list[dict[str, Any]] = []
         self._trains_since_s: float | None = None
-        self._written_s = 0.0
+        self._written_s = self._earlier_s = 0.0
         self._total = 0
         self._log_matters = False
         self._unsaved: ev.Planned | None = None
@@ -235,6 +235,8 @@ class Job:
             return self._take_step(happening)
         elif isinstance(happening, ev.Sampled):
             self.outcome.samples.keep(happening.samples)
+        elif isinstance(happening, ev.LinksChanged):
+            self.outcome.change, self.outcome.changed_s = happening, self._trained_s - self._earlier_s
         elif isinstance(happening, ev.Evaluated):
             self._take_evaluation(happening)
         elif isinstance(happening, ev.Noted):
@@ -297,8 +299,8 @@ class Job:
         outcome = self.outcome
         step_s = step_duration(done.parts)
         if self._trains_since_s is None:
-            earlier_s = outcome.history[-1].get("at_s", 0.0) if outcome.history else 0.0
-            self._trains_since_s = self._clock() - step_s - earlier_s
+            self._earlier_s = outcome.history[-1].get("at_s", 0.0) if outcome.history else 0.0
+            self._trains_since_s = self._clock() - step_s - self._earlier_s
         outcome.last_step = done.step + 1
         outcome.parts.keep(done.parts)
         outcome.reductions.keep(done.reductions)
@@ -325,12 +327,15 @@ class Job:
 
     def _remember(self, entry: dict[str, Any]) -> None:
         """Keep a line of history, and when it was: seconds since training began, those of earlier sessions included."""
-        since_s = self._trains_since_s
-        entry["at_s"] = 0.0 if since_s is None else round(self._clock() - since_s, 4)
+        entry["at_s"] = round(self._trained_s, 4)
         self.outcome.history.append(entry)
         self._unwritten.append(entry)
         if self._clock() - self._written_s >= HISTORY_S:
             self._write_history()
+
+    @property
+    def _trained_s(self) -> float:
+        return 0.0 if self._trains_since_s is None else self._clock() - self._trains_since_s
 
     def _write_history(self) -> None:
         if self.folder is not None and self._unwritten:
@@ -383,6 +388,8 @@ class Job:
             return
         trace, made = summarise(outcome, self._usage, phases.close(), self._typed, self._alone)
         if self.folder is not None:
+            if trace.since_step:
+                self.folder.save_cluster(outcome.known.cluster)
             self.folder.save_outcome(trace, made)
             write_pages(self.folder, outcome)
 

@@ -1,7 +1,7 @@
 """Sums a run up: what it kept, where its seconds went, and its report."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nfold.analysis.report import Result, report
@@ -10,13 +10,15 @@ from nfold.core.report import Report
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Trace
 from nfold.errors import InternalError
 from nfold.planning.facts import Facts
-from nfold.runtime.events import Known
+from nfold.runtime.events import Known, LinksChanged
 from nfold.verbs.thinning import Samples, Thinned
 
 MOST_PARTS = 8000
 MOST_REDUCTIONS = 20_000
 """Rows of all ranks together: about 3 MB of trace.json."""
 MOST_SAMPLES = 4000
+LEAST_JUDGED_STEPS = 10
+"""Fewer steps over changed links say too little; then the whole run is judged, by the links that it began with."""
 
 
 @dataclass(slots=True)
@@ -38,6 +40,10 @@ class Outcome:
     report: Report | None = None
     model: bytes = b""
     interrupted: bool = False
+    change: LinksChanged | None = None
+    """The last one."""
+    changed_s: float = 0.0
+    """When, since training began or went on."""
     staleness: dict[str, int] = field(default_factory=dict)
 
 
@@ -53,9 +59,11 @@ def summarise(
         script: for the next command.
         alone: samples per second of a plain single-device run; None: as profiled.
     """
-    plan, known = outcome.plan, outcome.known
+    plan, known, change = outcome.plan, outcome.known, judged_change(outcome)
     if plan is None or known is None:
         raise InternalError("a run without a plan cannot be summed up")
+    if change is not None:
+        known = outcome.known = replace(known, cluster=change.cluster)
     trace = Trace(
         parts=outcome.parts.rows,
         steps=tuple(outcome.traces),
@@ -65,6 +73,8 @@ def summarise(
         staleness=outcome.staleness,
         ledger=spent,
         num_steps=outcome.parts.num_steps,
+        since_step=change.next_step if change else 0,
+        since_s=outcome.changed_s if change else 0.0,
     )
     recent = outcome.losses[-outcome.steps_per_epoch :]
     made = report(
@@ -81,6 +91,12 @@ def summarise(
     )
     outcome.trace, outcome.report = trace, made
     return trace, made
+
+
+def judged_change(outcome: Outcome) -> LinksChanged | None:
+    """Return the last change of the links if there was enough time after it to judge the run by it."""
+    change = outcome.change
+    return change if change is not None and outcome.last_step - change.next_step >= LEAST_JUDGED_STEPS else None
 
 
 def alone_samples_per_s(known: Known, batch_size: int) -> float:

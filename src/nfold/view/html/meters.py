@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from nfold.analysis.regime import since_change
 from nfold.analysis.system import node_resident_bytes
 from nfold.analysis.units import link_rate, size
 from nfold.core.cluster import Channel, Cluster
@@ -36,6 +37,7 @@ def node_meters(trace: Trace, cluster: Cluster, nodes: Sequence[str]) -> tuple[N
         cluster: limits and links.
         nodes: node of each rank.
     """
+    trace = since_change(trace)  # the links' limits are those of the end
     return tuple(
         NodeMeters(
             node=name,
