@@ -8,6 +8,7 @@ from nfold.core.trace import StepTrace
 from nfold.planning.costs import task_seconds
 from nfold.planning.facts import Facts as Question
 from nfold.planning.schedule import compile_schedule
+from nfold.planning.splitting import split_facts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +31,7 @@ class Playback:
 
 def play_back(plan: Plan, question: Question) -> Playback:
     """Simulate a synchronous plan as it is, threads included."""
+    question = split_facts(question, plan.splits)
     least = min(question.profiles)
     profiles = tuple(question.profiles.get(threads, question.profiles[least]) for threads in plan.threads)
     operator_seconds = profiles[0].operators_s(plan.batch_size / plan.chunks)

@@ -15,6 +15,7 @@ from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.memory import peak_memory_bytes
 from nfold.planning.schedule import compile_schedule
+from nfold.planning.splitting import split_facts
 from nfold.planning.strategies import AUTO, STRATEGIES, Strategy, named
 from nfold.planning.verdicts import TIE, comparison, memory_objection, undominated
 from nfold.planning.wishes import check
@@ -105,7 +106,7 @@ class _Portfolio:
     def _candidate(self, strategy: str, proposal: Proposal) -> Candidate:
         """Simulate a proposal, unless another strategy made it too."""
         splits = tuple(proposal.splits.items())
-        key = (tuple(proposal.placement.owners.values()), proposal.reductions, proposal.asynchrony)
+        key = (tuple(proposal.placement.owners.values()), proposal.reductions, proposal.asynchrony, splits)
         if key not in self._known:
             self._known[key] = _candidate(self._facts, strategy, proposal)
         return replace(self._known[key], strategy=strategy)
@@ -162,7 +163,7 @@ def most_promising(facts: Facts, proposals: Sequence[Proposal], most: int) -> li
 
 
 def _by_estimate(facts: Facts, proposals: Sequence[Proposal]) -> list[int]:
-    estimates = [estimate(facts, proposal) for proposal in proposals]
+    estimates = [estimate(split_facts(facts, proposal.splits), proposal) for proposal in proposals]
     return sorted(range(len(proposals)), key=lambda index: (estimates[index], index))
 
 
@@ -204,7 +205,14 @@ def _candidate(facts: Facts, strategy: str, proposal: Proposal) -> Candidate:
 
 
 def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Simulated:
-    """Compile a synchronous proposal and play it in virtual time."""
+    """Compile a synchronous proposal and play it in virtual time.
+
+    Args:
+        facts: about whole operators.
+        strategy: that made the proposal.
+        proposal: which may have operators in parts.
+    """
+    facts = split_facts(facts, proposal.splits)
     threads = facts.threads(proposal.placement.world_size)
     profiles = tuple(facts.profiles[count] for count in threads)
     operator_seconds = _operator_seconds(facts, profiles[0], proposal)
@@ -279,6 +287,7 @@ def _to_plan(facts: Facts, candidate: Candidate, is_undominated: bool, rejected:
         reductions=proposal.reductions,
         loads_s=candidate.loads_s,
         predicted=candidate.predicted,
+        splits=dict(proposal.splits),
         is_undominated=is_undominated,
         rejected=rejected,
         asynchrony=proposal.asynchrony,

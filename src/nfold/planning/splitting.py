@@ -57,9 +57,10 @@ def split_profile(profile: Profile, graph: ModelGraph, splits: Mapping[str, int]
         graph: the whole operators.
         splits: operator -> number of parts.
     """
-    parts, known = cut_into_parts(graph, splits), {each.operator: each for each in profile.operators}
-    if not known:
+    known = {each.operator: each for each in profile.operators}
+    if not splits or not known:
         return profile
+    parts = cut_into_parts(graph, splits)
     operators: list[OperatorProfile] = []
     for operator in graph.operators:
         mine, whole = parts.of.get(operator.name), known[operator.name]

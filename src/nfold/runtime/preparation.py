@@ -12,6 +12,7 @@ from nfold.errors import PlanError, ProgramError
 from nfold.planning.chunking import worthwhile_counts
 from nfold.planning.facts import Facts, Proposal, fair_threads
 from nfold.planning.search import plan, simulate_proposal
+from nfold.planning.splitting import split_graph, split_profile
 from nfold.planning.wishes import check, check_batch
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
@@ -128,7 +129,11 @@ class Preparation:
             return {}
         facts = self._facts(known.graph, known.profiles, known.cluster, ready)
         proposal = Proposal(
-            placement=chosen.placement, reductions=chosen.reductions, workers=chosen.workers, servers=chosen.servers
+            placement=chosen.placement,
+            reductions=chosen.reductions,
+            workers=chosen.workers,
+            servers=chosen.servers,
+            splits=chosen.splits,
         )
         return expected_transfers_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
 
@@ -218,8 +223,9 @@ class Preparation:
 
 def build_order(known: ev.Known, chosen: Plan, total_steps: int) -> dict[str, Any]:
     """Return the order that makes every rank of a plan build its part."""
-    seconds = known.profiles[chosen.threads[0]].operators_s(chosen.batch_size / chosen.chunks)
-    complete = all(operator.name in seconds for operator in known.graph.operators)
+    profile = split_profile(known.profiles[chosen.threads[0]], known.graph, chosen.splits)
+    seconds = profile.operators_s(chosen.batch_size / chosen.chunks)
+    complete = all(operator.name in seconds for operator in split_graph(known.graph, chosen.splits).operators)
     return {
         "do": "build",
         "graph": codec.encode(known.graph),

@@ -15,6 +15,7 @@ from nfold.core.environment import Environment
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.errors import InternalError, RunError
+from nfold.planning.splitting import split_graph
 from nfold.runtime.events import Known
 from nfold.verbs.folder import RunFolder
 from nfold.verbs.prospects import predicted_points
@@ -70,7 +71,7 @@ def folder_facts(folder: RunFolder) -> RunFacts:
         report=ended,
         plan=known.plan,
         cluster=known.cluster,
-        graph=known.graph,
+        graph=split_graph(known.graph, known.plan.splits),
         trace=folder.trace(),
         history=folder.history(),
         environment=folder.environment(),
@@ -94,7 +95,7 @@ def write_pages(folder: RunFolder, outcome: Outcome) -> None:
         report=outcome.report,
         plan=outcome.plan,
         cluster=outcome.known.cluster,
-        graph=outcome.known.graph,
+        graph=split_graph(outcome.known.graph, outcome.plan.splits),
         trace=outcome.trace,
         history=outcome.history,
         environment=environment,
