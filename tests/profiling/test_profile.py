@@ -35,7 +35,7 @@ def program(**changes: Any) -> Program:
 
 
 def profiled(**changes: Any) -> tuple[ModelGraph, Profile]:
-    graph, profiles = profile_program(program(**changes), chunk_sizes=(8, 2), thread_counts=(1,), budget_s=0.2)
+    graph, profiles = profile_program(program(**changes), chunk_sizes=(8, 2), thread_counts=(1,), budget_s=5.0)
     return graph, profiles[1]
 
 

@@ -1,5 +1,7 @@
 """Whatever the strategy, training gives one device's parameters."""
 
+from functools import cache
+
 import pytest
 from harness import difference, graph_of, make_plan, plain_loop, play
 from nets import NETS, adamw, program, sgd
@@ -19,32 +21,43 @@ STEPS = 20
 
 @pytest.fixture(scope="module")
 def graphs():
-    made = {}
-    return lambda net: made.setdefault(net, graph_of(program(net)))
+    return cache(lambda net: graph_of(program(net)))
+
+
+@pytest.fixture(scope="module")
+def plain_states():
+    """What the plain loop ends with: the same for every way of spreading a program."""
+    return cache(lambda net, optimizer, steps: plain_loop(program(net, optimizer), steps, 6).state_dict())
 
 
 @pytest.mark.parametrize("net", [net for net in NETS if net != "dropping"])
 @pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
-def test_equals_a_plain_loop_over_the_same_chunks(graphs, net, strategy, workers, servers):
+def test_equals_a_plain_loop_over_the_same_chunks(graphs, plain_states, net, strategy, workers, servers):
     mine = program(net)
     played = play(mine, graphs(net), make_plan(mine, graphs(net), strategy, workers, servers, chunks=6), STEPS)
-    assert difference(played.state, plain_loop(mine, STEPS, 6).state_dict()) <= 1e-9
+    assert difference(played.state, plain_states(net, sgd, STEPS)) <= 1e-9
+
+
+@pytest.fixture(scope="module")
+def alone(graphs):
+    """Dropout on one rank."""
+    mine, graph = program("dropping"), graphs("dropping")
+    return play(mine, graph, make_plan(mine, graph, "single", 1, 0, chunks=6), STEPS)
 
 
 @pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS[1:])
-def test_dropout_is_the_same_under_every_strategy(graphs, strategy, workers, servers):
+def test_dropout_is_the_same_under_every_strategy(graphs, alone, strategy, workers, servers):
     mine, graph = program("dropping"), graphs("dropping")
-    alone = play(mine, graph, make_plan(mine, graph, "single", 1, 0, chunks=6), STEPS)
     spread = play(mine, graph, make_plan(mine, graph, strategy, workers, servers, chunks=6), STEPS)
     assert difference(spread.state, alone.state) <= 1e-9
     assert spread.losses == pytest.approx(alone.losses, rel=1e-9)
 
 
 @pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
-def test_equals_a_plain_loop_with_another_optimizer(graphs, strategy, workers, servers):
+def test_equals_a_plain_loop_with_another_optimizer(graphs, plain_states, strategy, workers, servers):
     mine = program("unused", optimizer=adamw)
     played = play(mine, graphs("unused"), make_plan(mine, graphs("unused"), strategy, workers, servers, chunks=6), 10)
-    assert difference(played.state, plain_loop(mine, 10, 6).state_dict()) <= 1e-9
+    assert difference(played.state, plain_states("unused", adamw, 10)) <= 1e-9
 
 
 @pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
