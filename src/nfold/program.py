@@ -63,6 +63,8 @@ class Program:
     clip_norm: float | None = None
     """Before each update the gradients of all trained parameters are scaled so that their norm, taken together, is at
     most this, as by torch.nn.utils.clip_grad_norm_."""
+    autocast: str | None = None
+    """Type in which forward and loss compute where torch.autocast finds it safe: "bfloat16". Weights keep their own."""
     chunks: int | None = None
     """Equal cuts of a batch. None: the planner chooses, and the choice is kept for the job."""
 
@@ -76,6 +78,11 @@ class Program:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ProgramError(f"Program({name}={value!r}): it must be a whole number of at least 1")
+        if self.autocast not in (None, "bfloat16"):
+            raise ProgramError(
+                f"Program(autocast={self.autocast!r}): it must be 'bfloat16', or left out. "
+                "float16 would need its gradients scaled, which nfold does not do."
+            )
         if self.clip_norm is not None and not _is_positive(self.clip_norm):
             raise ProgramError(
                 f"Program(clip_norm={self.clip_norm!r}): it must be a number above 0, the largest norm that the "

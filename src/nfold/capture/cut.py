@@ -4,7 +4,8 @@
     in-place      producer of a storage .. its last writer    a copy on another rank would miss the write
     no message    a value that is no plain tensor, or whose   only tensors of a known size can be sent
                   size follows no rule: with all its users
-    region        one no_grad or autocast block               it is entered and left as a whole
+    region        one no_grad or autocast block               it is entered and left as a whole; autocast without a
+                                                              cache of casts keeps nothing, and may be cut
     no cycle      groups that wait for each other             operators need an order
 
 Some nodes belong to no operator, because every operator can have them for itself: the parts of a batch, parameters,
@@ -206,5 +207,6 @@ def _join_unsendable(result: Cut, nodes: list[fx.Node], groups: _Groups) -> None
 def _join_regions(traced: Traced, nodes: list[fx.Node], groups: _Groups) -> None:
     usual = next(iter(traced.graph.nodes)).meta["region"]
     for node, following in itertools.pairwise(nodes):
-        if node.meta["region"] == following.meta["region"] != usual:
+        region = node.meta["region"]
+        if region == following.meta["region"] != usual and not region.is_severable:
             groups.join([node, following])

@@ -17,6 +17,8 @@ class Region:
     inference: bool
     autocast: tuple[tuple[str, bool, torch.dtype], ...]
     """(device type, enabled, dtype)."""
+    keeps_casts: bool = True
+    """Whether autocast keeps what it made of a weight for the weight's next use."""
 
     @classmethod
     def current(cls) -> "Region":
@@ -28,6 +30,7 @@ class Region:
                 (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
                 for device in _AUTOCAST_DEVICES
             ),
+            keeps_casts=torch.is_autocast_cache_enabled(),
         )
 
     @contextlib.contextmanager
@@ -39,8 +42,19 @@ class Region:
             stack.enter_context(torch.set_grad_enabled(self.grad))
             for device, enabled, dtype in self.autocast:
                 if enabled or torch.is_autocast_enabled(device):
-                    stack.enter_context(torch.autocast(device, enabled=enabled, dtype=dtype))
+                    kept = self.keeps_casts
+                    stack.enter_context(torch.autocast(device, enabled=enabled, dtype=dtype, cache_enabled=kept))
             yield
+
+    @property
+    def is_autocast(self) -> bool:
+        """Whether operators choose their types."""
+        return any(enabled for _, enabled, _ in self.autocast)
+
+    @property
+    def is_severable(self) -> bool:
+        """Whether it may be left and entered again between any two operators: nothing is kept in it."""
+        return self.grad and not self.inference and self.is_autocast and not self.keeps_casts
 
     @property
     def lowest_precision(self) -> float:

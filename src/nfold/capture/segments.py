@@ -73,6 +73,8 @@ def compile_nodes(
     writer.known |= set(inputs)
     if anchor is not None:
         writer.write_size(anchor)
+    if any(node.meta["region"].is_autocast and node.meta["region"].keeps_casts for node in nodes):
+        writer.write_aliases(inputs)
     last_use = _last_uses(nodes, outputs, cut)
     for region, members in itertools.groupby(nodes, key=lambda node: node.meta["region"]):
         with writer.block(region):
@@ -122,6 +124,11 @@ class _Writer:
         keys = "".join(f"[{self.constant(key)}]" for key in anchor.path)
         number = f"{self.name(anchor.node)}{keys}.shape[{anchor.dimension}]"
         self._add(f"{_SIZE} = ({number} - {anchor.line.fixed}) // {anchor.line.slope}")
+
+    def write_aliases(self, inputs: Sequence[fx.Node]) -> None:
+        """Give inputs a history: autocast keeps the casts of tensors without one, which it takes for weights."""
+        for node in inputs:
+            self._add(f"{self.name(node)} = {self.constant(_with_history)}({self.name(node)})")
 
     def write(self, node: fx.Node) -> None:
         """Compute one node, with its seed."""
@@ -203,6 +210,10 @@ class _Writer:
         if isinstance(rule, tuple):
             return f"Size(({' '.join(f'{self._number(part)},' for part in rule)}))"
         return self.constant(rule)
+
+
+def _with_history(value: Any) -> Any:
+    return value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
 
 
 def _last_uses(nodes: Sequence[fx.Node], outputs: Sequence[fx.Node], cut: Cut) -> dict[fx.Node, list[fx.Node]]:

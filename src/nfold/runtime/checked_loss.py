@@ -12,6 +12,7 @@ import torch
 
 from nfold.capture.compare import close
 from nfold.capture.divisible import not_a_mean, split
+from nfold.capture.precision import PrecisionWatch
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import LOCK, RandomState
 from nfold.capture.tree import map_tensors, paths_of
@@ -69,7 +70,7 @@ class CheckedLoss:
             return
         sizes = (size - size // 3, size // 3) if size > 2 else (1, 1)
         # Ranks may be threads: what this draws must not be missing elsewhere.
-        with LOCK, torch.no_grad():
+        with LOCK, torch.no_grad(), PrecisionWatch() as watch:
             before = RandomState()
             try:
                 (whole,) = self._computed(outputs, targets, (size,))
@@ -80,7 +81,7 @@ class CheckedLoss:
                 drew = before.torch_moved() or before.others_moved()
                 before.restore()
         mean = sum((part * (count / size) for part, count in zip(parts, sizes, strict=True)), torch.zeros_like(whole))
-        if not drew and not close(whole, mean, _PRECISION):
+        if not drew and not close(whole, mean, max(_PRECISION, watch.coarsest)):
             raise ProgramError(f"{not_a_mean(whole, mean, size)}. Use -n 1, --chunks 1.")
 
     def _computed(self, outputs: Any, targets: Any, sizes: tuple[int, ...]) -> list[torch.Tensor]:

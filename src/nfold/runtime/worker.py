@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from nfold.capture.autocast import under_autocast
 from nfold.capture.building import build_model
 from nfold.capture.random import LOCK
 from nfold.core import codec
@@ -144,7 +145,7 @@ class Worker:
             torch.set_num_threads(order["threads"])
         self._measures = order["measure"]
         self._device = find_device(order["device"], order["local_rank"])
-        program = self._load_program()
+        program = under_autocast(self._load_program())
         self._program = replace(program, **{key: value for key, value in order["overrides"].items()})
         self._datasets = {"train": load_dataset(program.train_data, "train_data")}
         if program.test_data is not None:
