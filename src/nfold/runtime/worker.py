@@ -14,9 +14,7 @@
 Orders are read by a thread and done in sequence, so the coordinator may send the next one before the last is done.
 """
 
-import gc
 import os
-import resource
 import socket
 import time
 import traceback
@@ -43,6 +41,7 @@ from nfold.runtime.loading import find_device, load_dataset, weights_checksum
 from nfold.runtime.orders import Orders
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
+from nfold.runtime.resident import peak_bytes, settle
 from nfold.runtime.sampler import Kernel, Sampler, shared_bytes_of_this_process
 from nfold.runtime.service.replica import AsynchronousReplica
 from nfold.runtime.state import Checkpoint, plain_model, read_checkpoint
@@ -200,10 +199,11 @@ class Worker:
         plan = codec.decode(Plan, order["plan"])
         if self._owns_process:
             torch.set_num_threads(plan.threads[self.rank])
+            settle()
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
             self._replica = self._build(order, plan, checkpoint)
         if self._owns_process:
-            gc.collect()
+            settle()
         self._built_s, self._built_cpu_s = self._clock(), time.process_time()
         self._channel.send({"is": "built"})
 
@@ -271,9 +271,9 @@ class Worker:
         usage = None
         model = b""
         if self._replica is not None:
+            usage = codec.encode(self._usage(self._replica.plan))
             whole = self._gather(order["tag"])
             model = plain_model(whole) if whole is not None else b""
-            usage = codec.encode(self._usage(self._replica.plan))
         self._channel.send({"is": "finished", "usage": usage, "staleness": self._staleness}, model)
 
     def _do_drop(self) -> None:
@@ -316,14 +316,14 @@ class Worker:
         return replica.join(parts, self._next_step) if parts is not None else None
 
     def _usage(self, plan: Plan) -> RankUsage:
-        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = peak_bytes()
         return RankUsage(
             rank=self.rank,
             node=plan.nodes[self.rank],
             role="worker" if self.rank < plan.workers else "server",
-            peak_rss_bytes=peak_bytes,
+            peak_rss_bytes=peak,
             # Where ranks are threads, all of the process is shared.
-            shared_rss_bytes=shared_bytes_of_this_process() if self._owns_process else peak_bytes,
+            shared_rss_bytes=shared_bytes_of_this_process() if self._owns_process else peak,
             cpu_s=time.process_time() - self._built_cpu_s,
             wall_s=self._clock() - self._built_s,
         )
