@@ -69,6 +69,7 @@ class Injected:
     rss_bytes: int = 100 << 20
     memory_bytes: int = 1 << 30
     probe_error: float = 0.03
+    is_emulated: bool = False
     seed: int = 0
 
     def report(self) -> Report:
@@ -115,6 +116,7 @@ class Injected:
             )
 
         return Cluster(
+            is_emulated=self.is_emulated,
             nodes=tuple(
                 Node(
                     name=name,
@@ -126,7 +128,7 @@ class Injected:
                     downlink=channel(f"{name} downlink"),
                 )
                 for name in self._nodes
-            )
+            ),
         )
 
     @property

@@ -104,3 +104,9 @@ def test_quantiles_are_linear():
 def test_an_empty_trace_is_said():
     with pytest.raises(InternalError, match="no step of any worker"):
         time_parts(trace_of(), 0)
+
+
+def test_in_an_asynchronous_run_nobody_waits_for_a_peer():
+    trace = trace_of(parts(rank=0, communication=0.01), parts(rank=1, communication=0.03))
+    found = time_parts(replace(trace, is_asynchronous=True), 0)
+    assert (found.peer_wait_s, found.exposed_communication_s) == (0.0, pytest.approx(0.02))

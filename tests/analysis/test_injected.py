@@ -132,3 +132,10 @@ def test_the_verdict_finds_what_was_injected(injected, kind, place, sub_cause, s
     if speed is not None:
         assert found.unit == "bytes/s"
         assert found.value == pytest.approx(speed * MBIT, rel=0.1)
+
+
+@pytest.mark.parametrize("disturbed", [NEIGHBOURS, STEAL])
+def test_what_disturbs_a_whole_machine_is_no_emulated_nodes_reason(disturbed):
+    made = Injected(mbit=FAST, speeds={"n3": 0.5}, samples={"n3": disturbed}, is_emulated=True).verdict()
+    assert (made.kind, made.place, made.sub_cause) == ("peer wait", "rank 3 on n3", "slower processor")
+    assert "who else used this machine is not known of a node" in made.text

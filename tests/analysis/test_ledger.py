@@ -40,6 +40,12 @@ def test_input_update_and_the_rest_have_their_own_entries(run):
     )
 
 
+def test_an_asynchronous_step_is_that_of_a_mean_worker(run):
+    steps = worker_steps(run(workers=2, compute_s=(0.01, 0.05), communication_s=(0.05, 0.01)).trace(), 0)
+    found = ledger(steps, {"steps": 10.0}, "", is_asynchronous=True)
+    assert found == pytest.approx({"compute": 5.0, "network": 5.0, "between tasks": 0.0})
+
+
 def test_phases_without_steps_stay_as_they_are(run):
     assert spent(run(), {"start-up": 1.0}) == {"start-up": 1.0}
 

@@ -38,13 +38,13 @@ def worker_steps(trace: Trace, skip: int) -> tuple[WorkerStep, ...]:
 
 def time_parts(trace: Trace, skip: int) -> TimeParts:
     """Return mean seconds of a step; the parts add up to the workers' mean step."""
-    return mean_parts(worker_steps(trace, skip))
+    return mean_parts(worker_steps(trace, skip), is_asynchronous=trace.is_asynchronous)
 
 
-def mean_parts(steps: Sequence[WorkerStep]) -> TimeParts:
+def mean_parts(steps: Sequence[WorkerStep], *, is_asynchronous: bool = False) -> TimeParts:
     """Return mean seconds over steps and workers."""
     every = [parts for step in steps for parts in step]
-    waits = [wait for step in steps for wait in peer_waits(step)]
+    waits = [wait for step in steps for wait in peer_waits(step, is_asynchronous=is_asynchronous)]
     communication_s = fmean(parts.communication_s for parts in every)
     return TimeParts(
         compute_s=fmean(parts.compute_s for parts in every),
@@ -56,8 +56,14 @@ def mean_parts(steps: Sequence[WorkerStep]) -> TimeParts:
     )
 
 
-def peer_waits(step: WorkerStep) -> tuple[float, ...]:
-    """Return the seconds that each worker waited for a slower peer in one step."""
+def peer_waits(step: WorkerStep, *, is_asynchronous: bool = False) -> tuple[float, ...]:
+    """Return the seconds that each worker waited for a slower peer in one step.
+
+    In an asynchronous run workers wait for servers, each as long as its own tickets take: nothing follows from the
+    least of them.
+    """
+    if is_asynchronous:
+        return (0.0,) * len(step)
     transfer_s = min((parts.communication_s for parts in step if _communicates(parts)), default=0.0)
     return tuple(max(0.0, parts.communication_s - transfer_s) if _communicates(parts) else 0.0 for parts in step)
 

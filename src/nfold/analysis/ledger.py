@@ -10,7 +10,7 @@ steps went; what it worked longer than a typical other worker is time in which t
 
 from collections.abc import Mapping, Sequence
 from math import fsum
-from statistics import median
+from statistics import fmean, median
 
 from nfold.analysis.breakdown import WorkerStep, peer_waits
 
@@ -19,17 +19,21 @@ STEPS = "steps"
 _PARTS = {"compute_s": "compute", "input_s": "input", "update_s": "update", "other_s": "between tasks"}
 
 
-def ledger(steps: Sequence[WorkerStep], phases: Mapping[str, float], network: str) -> dict[str, float]:
+def ledger(
+    steps: Sequence[WorkerStep], phases: Mapping[str, float], network: str, *, is_asynchronous: bool = False
+) -> dict[str, float]:
     """Return seconds of the whole run by what they went to; they sum to the phases' sum.
 
     Args:
         steps: of the whole run.
         phases: its wall time, with the steps as one entry.
         network: place that holds communication up; empty: it is not known.
+        is_asynchronous: a step then is that of a mean worker.
     """
     if STEPS not in phases:
         return dict(phases)
-    parts = _parts_of_steps(steps, f"network, {network}" if network else "network")
+    place = f"network, {network}" if network else "network"
+    parts = _total([_mean_worker(step, place) if is_asynchronous else _last_worker(step, place) for step in steps])
     whole_s = fsum(parts.values()) or 1.0
     spent = {name: value / whole_s * phases[STEPS] for name, value in parts.items() if value > 0}
     spent["between tasks"] = spent.get("between tasks", 0.0) + phases[STEPS] - fsum(spent.values())
@@ -37,15 +41,20 @@ def ledger(steps: Sequence[WorkerStep], phases: Mapping[str, float], network: st
     return {**before, **spent}
 
 
-def _parts_of_steps(steps: Sequence[WorkerStep], network: str) -> dict[str, float]:
+def _total(each: Sequence[Mapping[str, float]]) -> dict[str, float]:
     total: dict[str, float] = {}
-    for step in steps:
-        for name, value in _parts(step, network).items():
+    for parts in each:
+        for name, value in parts.items():
             total[name] = total.get(name, 0.0) + value
     return total
 
 
-def _parts(step: WorkerStep, network: str) -> dict[str, float]:
+def _mean_worker(step: WorkerStep, network: str) -> dict[str, float]:
+    found = {name: fmean(max(0.0, getattr(parts, field)) for parts in step) for field, name in _PARTS.items()}
+    return {network: fmean(parts.communication_s for parts in step), **found}
+
+
+def _last_worker(step: WorkerStep, network: str) -> dict[str, float]:
     waits = peer_waits(step)
     last = step[waits.index(min(waits))]
     others = [parts for parts in step if parts.rank != last.rank]

@@ -12,6 +12,8 @@ node did meanwhile; the first that applies speaks:
     steal               the hypervisor took > 0.1 of a core
     neighbours          other programs took > 0.25 of a core more than on the others' nodes
     slower processor    nothing else: it had its processors for itself and took longer
+
+Steal and neighbours are those of a whole machine; where nodes are emulated on one, they say nothing of any node.
 """
 
 from dataclasses import dataclass
@@ -48,9 +50,9 @@ class Straggler:
 
 
 def peer_wait(facts: Facts) -> Finding | None:
-    """Return the rank that the others wait for; None when nobody waits."""
+    """Return the rank that the others wait for; None when nobody waits, as in an asynchronous run."""
     straggler = find_straggler(facts)
-    if straggler is None or straggler.excess_s <= 0:
+    if straggler is None or facts.plan.asynchrony is not None or straggler.excess_s <= 0:
         return None
     rank, lost_s = straggler.rank, straggler.excess_s
     node = facts.plan.nodes[rank]
@@ -130,6 +132,8 @@ def _why(facts: Facts, straggler: Straggler) -> tuple[str, str, str]:
             return found
     watched = straggler.rank in facts.loads
     known = "nothing else took its processors" if watched else "its processors were not watched"
+    if watched and facts.cluster.is_emulated:
+        known = "its limit did not hold it back, who else used this machine is not known of a node"
     node = facts.plan.nodes[straggler.rank]
     return "slower processor", f"Give {node} fewer chunks, or leave it out.", f"{known}, and they took longer"
 
@@ -177,7 +181,7 @@ def _quota(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
 
 def _steal(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
     load = facts.loads.get(straggler.rank)
-    if load is None or load.steal_cores <= _STOLEN_CORES:
+    if load is None or facts.cluster.is_emulated or load.steal_cores <= _STOLEN_CORES:
         return None
     numbers = f"the hypervisor takes {load.steal_cores:.1f} cores from {load.node}"
     return "steal", f"Move {load.node} to a host that is not shared, or leave it out.", numbers
@@ -185,7 +189,7 @@ def _steal(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
 
 def _neighbours(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
     load = facts.loads.get(straggler.rank)
-    if load is None:
+    if load is None or facts.cluster.is_emulated:
         return None
     others = [other.neighbour_cores for other in facts.loads.values() if other.node != load.node]
     if load.neighbour_cores - (median(others) if others else 0.0) <= _NEIGHBOUR_CORES:

@@ -140,4 +140,9 @@ class TerminalObserver:
             )
             for rank in range(self._plan.world_size)
         )
-        return Trace(parts=tuple(part for step in self._recent for part in step), steps=(), usage=usage)
+        return Trace(
+            parts=tuple(part for step in self._recent for part in step),
+            steps=(),
+            usage=usage,
+            is_asynchronous=self._plan.asynchrony is not None,
+        )

@@ -73,6 +73,8 @@ class Cluster:
     """All nodes. A rank lives on one of them; `Plan.nodes` says which."""
 
     nodes: tuple[Node, ...]
+    is_emulated: bool = False
+    """Its nodes are parts of one machine: what the hypervisor or other programs take from that is no node's."""
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]

@@ -176,6 +176,8 @@ class Trace:
     """Of asynchronous runs: how many gradients were applied that were so many updates old."""
     ledger: dict[str, float] = field(default_factory=dict)
     """Seconds of the whole run by what they went to, start-up and evaluation included."""
+    is_asynchronous: bool = False
+    """Workers waited for servers and never for each other, so that no wait can be told from a transfer by comparing."""
     num_steps: int | None = None
     """Steps that were played, of which `parts` has every second, fourth .. in a long run; None: it has all."""
     since_step: int = 0

@@ -53,7 +53,8 @@ def with_links(cluster: Cluster, nodes: Sequence[str], probed: Mapping[Probe, Pr
         else:
             found.setdefault(here, []).append((pair.there_bytes_per_s, pair.back_bytes_per_s, pair))
             found.setdefault(there, []).append((pair.back_bytes_per_s, pair.there_bytes_per_s, pair))
-    return Cluster(nodes=tuple(_with_channels(node, found.get(node.name, []), local) for node in cluster.nodes))
+    probed_nodes = tuple(_with_channels(node, found.get(node.name, []), local) for node in cluster.nodes)
+    return replace(cluster, nodes=probed_nodes)
 
 
 def with_paces(
@@ -83,13 +84,14 @@ def with_paces(
         expected_s = alone_s * node.slowdown(busy) / node.slowdown(threads[rank])
         speeds.setdefault(node.name, []).append(expected_s / pace.mean_s)
         swings.setdefault(node.name, []).append(pace.deviation_s / pace.mean_s)
-    return Cluster(
+    return replace(
+        cluster,
         nodes=tuple(
             replace(node, speed=round(fmean(speeds[node.name]), 4), unsteadiness=round(fmean(swings[node.name]), 4))
             if node.name in speeds
             else node
             for node in cluster.nodes
-        )
+        ),
     )
 
 

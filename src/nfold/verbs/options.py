@@ -1,7 +1,7 @@
 """What a user may ask of a run, whether by flags or by arguments: the same names and the same checks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypedDict
 
@@ -106,6 +106,8 @@ class Options:
         if isinstance(self.emulate, str | Path):
             object.__setattr__(self, "cluster_file", str(self.emulate))
             object.__setattr__(self, "emulate", read_cluster(self.emulate))
+        if isinstance(self.emulate, Cluster):
+            object.__setattr__(self, "emulate", replace(self.emulate, is_emulated=True))
         if self.workers is None:
             nodes = len(self.emulated.nodes) if self.emulated else 1
             object.__setattr__(self, "workers", max(1, nodes - self.servers))

@@ -72,6 +72,7 @@ def summarise(
         samples=outcome.samples.rows,
         staleness=outcome.staleness,
         ledger=spent,
+        is_asynchronous=plan.asynchrony is not None,
         num_steps=outcome.parts.num_steps,
         since_step=change.next_step if change else 0,
         since_s=outcome.changed_s if change else 0.0,

@@ -67,7 +67,7 @@ def node_parts(trace: Trace, nodes: Sequence[str]) -> dict[str, dict[str, float]
     """Return mean seconds of a step by node and part, dedicated servers left out."""
     collected: dict[str, list[dict[str, float]]] = defaultdict(list)
     for step in worker_steps(trace, _WARM_UP_STEPS):
-        for parts, wait_s in zip(step, peer_waits(step), strict=True):
+        for parts, wait_s in zip(step, peer_waits(step, is_asynchronous=trace.is_asynchronous), strict=True):
             collected[nodes[parts.rank]].append(
                 {
                     "compute": parts.compute_s,
