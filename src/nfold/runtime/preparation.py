@@ -6,6 +6,7 @@ from typing import Any
 from nfold.core import codec
 from nfold.core.cluster import Cluster, Node
 from nfold.core.graph import ModelGraph
+from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan
 from nfold.core.profile import Pace, Profile
 from nfold.errors import PlanError, ProgramError
@@ -173,7 +174,7 @@ class Preparation:
         workers = {self._settings.workers, *(trial.workers for trial in self._settings.trials)}
         tried = {count for each in workers for count in (each, worthwhile_counts(each, batch)[-1])}
         counts = {1, 2, *({ready["chunks"]} if ready["chunks"] else tried)}
-        return sorted({-(-batch // count) for count in counts if count <= batch})
+        return sorted({max(chunk_sizes(batch, count)) for count in counts if count <= batch})
 
     def _probe(
         self, cluster: Cluster, before: list[ev.Command]

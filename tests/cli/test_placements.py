@@ -1,0 +1,71 @@
+"""Models cut among ranks, from the command line: trained, evaluated, stopped and gone on with under other plans."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import nfold as library
+
+STEPS = 20
+
+
+@pytest.fixture
+def script(nfold, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path / "steady.py"
+
+
+@pytest.fixture
+def alone(script):
+    return library.train(script, workers=1, strategy="single", steps=STEPS, debug=True, out="alone")
+
+
+def check_equal(run, alone):
+    """Losses, last metrics and parameters are the same but for the last bits of float32."""
+    mine, others = ([line for line in each.history if not line["metrics"]] for each in (run, alone))
+    assert [line["step"] for line in mine] == list(range(1, STEPS + 1))
+    assert [line["loss"] for line in mine] == pytest.approx([line["loss"] for line in others], rel=1e-4)
+    assert run.history[-1]["metrics"] == pytest.approx(alone.history[-1]["metrics"], rel=1e-3)
+    state = run.state_dict()
+    for name, tensor in alone.state_dict().items():
+        torch.testing.assert_close(state[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize(("strategy", "workers"), [("pipeline", 2), ("hybrid", 3), ("hypergraph", 2)])
+def test_a_cut_model_learns_the_same(script, alone, strategy, workers):
+    run = library.train(script, workers=workers, strategy=strategy, steps=STEPS, debug=True, out=strategy)
+    assert run.plan.strategy == strategy
+    assert {rank for ranks in run.plan.placement.owners.values() for rank in ranks} == set(range(workers))
+    check_equal(run, alone)
+    assert run.report.sent_bytes_per_step == run.plan.predicted.sent_bytes_per_step
+    assert (run.folder / "report.html").exists()
+
+
+def test_state_moves_from_plan_to_plan(script, alone):
+    """Momentum, running statistics and a tied weight go from a ring over cut models to one rank, and back."""
+    run = library.train(script, workers=2, strategy="ring", steps=4, debug=True, out="moved")
+    for steps, workers, strategy in (
+        (8, 2, "pipeline"),
+        (12, 3, "hypergraph"),
+        (16, 1, "single"),
+        (STEPS, 3, "hybrid"),
+    ):
+        run = library.resume("moved", workers=workers, strategy=strategy, steps=steps, debug=True)
+        assert (run.plan.strategy, run.plan.workers) == (strategy, workers)
+    check_equal(run, alone)
+
+
+@pytest.mark.processes
+def test_ranks_that_are_processes_do_the_same(shell, script, alone):
+    result = shell.run("train", "steady.py", "-n", "2", "--strategy", "pipeline", "--steps", str(STEPS), "--out", "cut")
+    assert result.code == 0, result.err
+    found = load_file(shell.folder / "cut" / "model.safetensors")
+    for name, tensor in alone.state_dict().items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_more_workers_than_operators_are_refused_with_the_numbers(nfold):
+    result = nfold("train", "steady.py", "-n", "10", "--chunks", "10", "--strategy", "pipeline", "--debug")
+    assert result.code == 2
+    assert result.message.startswith("nfold: --strategy pipeline: 10 workers need a stage each, and only ")
+    assert "operators take time. Use -n" in result.message
