@@ -11,6 +11,7 @@ from nfold.core.plan import Plan
 from nfold.core.profile import ChunkTiming, OperatorProfile, Timing
 from nfold.planning.facts import Facts
 from nfold.planning.grain import propose_splits
+from nfold.planning.hypergraph_strategy import ByHypergraph
 from nfold.planning.placed import placed
 from nfold.planning.search import simulate_proposal
 from nfold.planning.splitting import split_facts, split_graph
@@ -32,7 +33,7 @@ def asked(heavy: dict[str, float], workers: int = 2, **fields: object) -> Facts:
     operators = tuple(replace(each, timings=timings(seconds[each.operator])) for each in base.operators)
     assert all(isinstance(each, OperatorProfile) for each in operators)
     profile = replace(base, operators=operators, whole=timings(sum(seconds.values())))
-    return grids.facts(graph, workers, profiles={1: profile}, **fields)
+    return grids.facts(graph, workers, profiles={1: profile}, **{"chunks": 1, **fields})
 
 
 def test_nothing_is_cut_where_all_are_alike_and_ranks_few():
@@ -42,6 +43,10 @@ def test_nothing_is_cut_where_all_are_alike_and_ranks_few():
 def test_a_heavy_operator_is_cut_into_parts_below_half_a_rank():
     # 16 s of 20 on two ranks of 10 s: four parts of 4 s are below 5 s.
     assert propose_splits(asked({"A": 16.0})) == {"A": 4}
+
+
+def test_chunks_make_cells_light_enough():
+    assert propose_splits(asked({"A": 16.0}, chunks=8)) == {}
 
 
 def test_groups_bound_the_parts():
@@ -65,7 +70,7 @@ def test_nothing_is_cut_that_must_stay_whole(scope):
 
 
 def test_a_heavy_operator_in_parts_takes_half_the_time():
-    facts = asked({"A": 50.0}, chunks=1)
+    facts = asked({"A": 50.0})
     whole = placed(facts, {"A": (0,), "R": (1,), "G": (1,), "F": (1,), "Loss": (1,)})
     splits = {"A": 2}
     owners = {each.name: (int("1/2" in each.name),) for each in split_graph(facts.graph, splits).operators}
@@ -94,3 +99,31 @@ def test_a_plan_says_its_parts():
         splits={"A": 2},
     )
     assert codec.loads(Plan, codec.dumps(plan)) == plan
+
+
+def test_the_hypergraph_is_divided_whole_and_in_parts_and_the_simulator_chooses():
+    facts = asked({"A": 50.0})
+    proposals = list(ByHypergraph().propose(facts))
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for each in proposals:
+        seconds[bool(each.splits)].append(simulate_proposal(facts, "hypergraph", each).predicted.step_s)
+    assert min(seconds[True]) < 0.6 * min(seconds[False])
+
+
+def test_a_layer_larger_than_any_ranks_memory_is_placed_in_parts():
+    graph = towers()
+    state = 2 * max(each.num_bytes for each in graph.parameters)
+    box = replace(grids.facts(graph).cluster.nodes[0], memory_bytes=int(4 * 0.8 * state))
+    facts = asked({}, workers=4, cluster=replace(grids.facts(graph).cluster, nodes=(box,)))
+    assert ByHypergraph().accepts(facts) is None
+    proposals = list(ByHypergraph().propose(facts))
+    assert proposals
+    assert all(each.splits.get("G") == 2 for each in proposals)
+
+
+def test_a_layer_that_cannot_be_cut_must_fit_somewhere():
+    graph = towers(update_scope="parameter")
+    state = 2 * max(each.num_bytes for each in graph.parameters)
+    box = replace(grids.facts(graph).cluster.nodes[0], memory_bytes=int(4 * 0.8 * state))
+    facts = asked({}, workers=4, cluster=replace(grids.facts(graph).cluster, nodes=(box,)))
+    assert "G needs" in (ByHypergraph().accepts(replace(facts, graph=graph)) or "")

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from math import ceil
 
 from nfold.core.graph import ModelGraph, Operator
+from nfold.planning.chunking import chunk_counts
 from nfold.planning.facts import Facts
 from nfold.planning.parts import why_whole
 
 HEAVY = 0.5
-"""Share of an equal rank's work in a step above which an operator is cut, into parts that are below it."""
+"""Share of an equal rank's work in a step above which a cell is too heavy: its operator is cut."""
 LARGE = 0.5
 """The same of the least memory of a rank, for parameters with their gradients and optimizer state."""
 MOST_PARTS = 16
@@ -17,11 +18,10 @@ MOST_PARTS = 16
 def propose_splits(facts: Facts) -> dict[str, int]:
     """Return into how many parts the heaviest and largest operators should be cut; empty if all are fine. O(operators).
 
-    Work counts as if an operator's chunks lay together: that is where weights are not copied. It is no more than a
-    proposal: what is in parts costs messages, so the same question is also planned without them.
+    It is no more than a proposal: what is in parts costs messages, so the same question is also planned without them.
     """
     works, states = _works(facts), _states(facts)
-    work = sum(works.values()) / facts.workers * HEAVY
+    work = sum(works.values()) * chunk_counts(facts)[-1] / facts.workers * HEAVY
     memory = min(_memory_bytes(facts)) * LARGE
     if min(work, memory) <= 0:
         return {}
@@ -37,9 +37,9 @@ def propose_splits(facts: Facts) -> dict[str, int]:
 
 
 def _works(facts: Facts) -> dict[str, float]:
-    """Seconds of each operator in a step on the first rank."""
+    """Seconds of a cell of each operator on the first rank."""
     profile = facts.profiles[facts.threads(facts.workers)[0]]
-    seconds = profile.operators_s(facts.batch_size / (facts.chunks or facts.workers))
+    seconds = profile.operators_s(facts.batch_size / chunk_counts(facts)[-1])
     return {operator.name: sum(seconds.get(operator.name, (0.0, 0.0))) for operator in facts.graph.operators}
 
 

@@ -1,17 +1,20 @@
 """Strategy `hypergraph`: any cell on any rank, so that little is sent and everybody has work by his speed."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from nfold.core.placement import chunk_sizes
 from nfold.planning import kahypar
 from nfold.planning.chunking import chunk_counts, deal
 from nfold.planning.coarsening import coarsen
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.grain import propose_splits
 from nfold.planning.hypergraph import Costs, Hypergraph, build, owners_of
 from nfold.planning.limits import Limits
 from nfold.planning.machines import Machine, machines_of
 from nfold.planning.partition import Effort, Partition, partitions
 from nfold.planning.placed import placed
+from nfold.planning.splitting import split_facts
 from nfold.planning.structured import uncut, unshared
 
 EPSILONS = (0.25, 0.15, 0.05)
@@ -35,9 +38,18 @@ class ByHypergraph:
     name = "hypergraph"
 
     def accepts(self, facts: Facts) -> str | None:
-        return unshared(facts) or uncut(facts) or _too_few_cells(facts) or _too_large(facts)
+        objection = unshared(facts) or uncut(facts) or _too_few_cells(facts)
+        return objection or _too_large(split_facts(facts, propose_splits(facts)))
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
+        splits = propose_splits(facts)
+        if not splits or not _too_large(facts):
+            yield from self._proposals(facts)
+        if splits:
+            for proposal in self._proposals(split_facts(facts, splits)):
+                yield replace(proposal, splits=splits)
+
+    def _proposals(self, facts: Facts) -> Iterator[Proposal]:
         machines = machines_of(facts)
         hypergraph = hypergraph_of(facts, chunk_counts(facts)[-1])
         notes = () if kahypar.is_available() else (WITHOUT,)
