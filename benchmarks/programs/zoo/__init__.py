@@ -40,6 +40,7 @@ ZOO = {
     "weight-norm": Style(model=structures.WeightNormed),
     "highway": Style(model=structures.Highway, optimizer=style.adamw),
     "experts": Style(model=structures.Experts, optimizer=style.adam),
+    "scaled": Style(model=structures.Scaled, optimizer=style.adam),
     "integers": Style(
         model=structures.Integers,
         data=style.whole_numbers,

@@ -179,6 +179,21 @@ class Unused(nn.Module):
         return self.head(x * scale)
 
 
+class Scaled(nn.Module):
+    """A weight that learns in one place, is only looked at in others, and is cast in a third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(128, 12, bias=False), nn.Linear(12, CLASSES)
+        self.gain = nn.Parameter(torch.ones(12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.linear(x.flatten(1), self.body.weight / self.body.weight.detach().norm())
+        with torch.no_grad():
+            level = self.gain.abs().mean()
+        return self.head(torch.tanh(x * (1.0 + self.gain.float()).to(x.dtype)) / (1.0 + level))
+
+
 class Integers(nn.Module):
     """A chain of linear maps over whole numbers that halves nothing: any wrong or doubled term shows."""
 

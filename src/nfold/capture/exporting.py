@@ -76,6 +76,9 @@ class _Translation:
                 self._known[node] = next(parts)
             elif node.op == "get_attr":
                 self._known[node] = self._tensor(str(node.target))
+            elif node.target is torch.ops.aten._assert_tensor_metadata.default:
+                # It makes nothing, and would be an operator that has to be sent its tensor.
+                continue
             elif node.op == "output":
                 outputs = fx.map_arg(node.args[0], self._known.__getitem__)
                 self._graph.output(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.core.graph import ModelGraph
+from nfold.core.graph import ModelGraph, Parameter
 from nfold.core.placement import Reduction
 from nfold.core.schedule import RankSchedule, Task
 from nfold.errors import ProgramError
@@ -26,7 +26,7 @@ class GradientSignals:
         parameters: Mapping[str, nn.Parameter],
     ) -> None:
         self._is_static = graph.static_gradients
-        users = {parameter.name: set(parameter.users) for parameter in graph.trained}
+        users = {parameter.name: _learning(parameter, graph) for parameter in graph.trained}
         bucket_of = {name: reduction.name for reduction in reductions for name in reduction.parameters}
         self._expected: list[dict[str, int]] = []
         for segment in schedule.segments:
@@ -89,3 +89,9 @@ class GradientSignals:
         self._left[bucket] -= 1
         if self._left[bucket] == 0 and bucket in self._events:
             self._emit(self._events.pop(bucket))
+
+
+def _learning(parameter: Parameter, graph: ModelGraph) -> set[str]:
+    """Return the operators that use a parameter and can give it a gradient: not those that only look at its value."""
+    reached = {tensor.producer for tensor in graph.tensors if tensor.requires_grad or tensor.name == graph.loss}
+    return reached & set(parameter.users)
