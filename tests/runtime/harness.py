@@ -230,5 +230,6 @@ def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
     worst = 0.0
     for name, tensor in one.items():
         a, b = tensor.double(), other[name].double()
+        assert torch.isfinite(a).all(), f"{name} holds what is no number"
         worst = max(worst, float((a - b).norm() / max(float(b.norm()), 1e-6)))
     return worst

@@ -24,6 +24,7 @@ from nfold.planning.memory import foreign_parameters
 from nfold.planning.schedule import compile_schedule
 from nfold.planning.splitting import split_graph
 from nfold.program import Program
+from nfold.runtime.agreement import check_agreement, fingerprints
 from nfold.runtime.buffers import Buffers
 from nfold.runtime.cells import Cells
 from nfold.runtime.changed_buffers import ChangedBuffers
@@ -32,7 +33,7 @@ from nfold.runtime.clipping import Clipping
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine, Played
 from nfold.runtime.letting_go import let_go
-from nfold.runtime.state import Checkpoint, contribution, join
+from nfold.runtime.state import Checkpoint, contribution, fingerprints_of, join
 from nfold.runtime.updates import UpdateKey, Updater, build_updaters
 from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
@@ -237,8 +238,12 @@ class Replica:
         own = [op for op in self._graph.operators if min(self.plan.placement.owners[op.name]) == self.rank]
         modules = dict.fromkeys(module for operator in own for module in operator.statistics)
         modules |= dict.fromkeys(self._changed_buffers.modules())
-        untrained = self._untrained() if self.rank else ()
-        return contribution(self.rank, self.plan.reductions, self._updaters, self._weights, modules, untrained)
+        # Rank 0 has its own in its module, unless they are rows of one that it has let go.
+        untrained = self._untrained() if self.rank or self.plan.splits else ()
+        marks = fingerprints(self.rank, self.plan.reductions, self._weights.parameters)
+        return contribution(
+            self.rank, self.plan.reductions, self._updaters, self._weights, modules, untrained, fingerprints=marks
+        )
 
     def _untrained(self) -> tuple[str, ...]:
         """Parameters that no reduction holds, and of whose users this rank is the first owner."""
@@ -247,7 +252,12 @@ class Replica:
         return tuple(each.name for each in left if self.plan.placement.ranks_of(each.users)[0] == self.rank)
 
     def join(self, parts: list[bytes], step: int) -> bytes:
-        """Join all ranks' contributions into a checkpoint."""
+        """Join all ranks' contributions into a checkpoint.
+
+        Raises:
+            ProgramError: ranks hold different values of the same parameter.
+        """
+        check_agreement([fingerprints_of(part) for part in parts], self._graph, step)
         return join(parts, self._weights, step, self.plan.chunks)
 
     @property
