@@ -17,7 +17,9 @@ WAYS = {
     "ring x2": ("-n", "2", "--strategy", "ring"),
     "ps x2": ("-n", "2", "--strategy", "ps"),
     "ps x2 + 1 server": ("-n", "2", "--strategy", "ps", "--servers", "1"),
+    "clipped, scheduled, autocast": ("-n", "2", "--strategy", "ps"),
 }
+SCRIPTS = {"clipped, scheduled, autocast": "steady.py:elaborate"}
 RESUMED_AS_THREADS = ("single", "ps x2")
 """Saves seconds; the bits are the same."""
 EPOCHS, STEPS_PER_EPOCH = 20, 5
@@ -27,10 +29,11 @@ EPOCHS, STEPS_PER_EPOCH = 20, 5
 @pytest.mark.parametrize("way", WAYS)
 def test_a_killed_job_goes_on_bit_for_bit(shell, nfold, wait_for_end, monkeypatch, way):
     monkeypatch.setenv("EPOCHS", str(EPOCHS))
-    whole = nfold("train", "steady.py", *WAYS[way], "--debug", "--json", "--out", "whole")
+    script = SCRIPTS.get(way, "steady.py")
+    whole = nfold("train", script, *WAYS[way], "--debug", "--json", "--out", "whole")
     assert whole.code == 0, whole.err
 
-    _kill_at_random(shell, wait_for_end, way, "killed")
+    _kill_at_random(shell, wait_for_end, way, script, "killed")
     expected = load_file(shell.folder / "whole" / "model.safetensors")
     if way == "ring x2":
         _check_that_other_ranks_can_go_on(shutil.copytree(shell.folder / "killed", shell.folder / "copy"), expected)
@@ -44,10 +47,10 @@ def test_a_killed_job_goes_on_bit_for_bit(shell, nfold, wait_for_end, monkeypatc
     assert _lines(shell.folder / "killed") == _lines(shell.folder / "whole"), "each step once, with the same loss"
 
 
-def _kill_at_random(shell, wait_for_end, way, out):
+def _kill_at_random(shell, wait_for_end, way, script, out):
     """Kill the coordinator, and for one of the ways its ranks as well, in the middle of a random epoch."""
     epoch = random.Random(way).randrange(2, EPOCHS // 2)
-    job = shell.start("train", "steady.py", *WAYS[way], "--checkpoint-every", "3", "--out", out)
+    job = shell.start("train", script, *WAYS[way], "--checkpoint-every", "3", "--out", out)
     assert next(line for line in job.stderr if line.startswith(f"epoch {epoch}/"))
     ranks = [pid for pid in shell.processes() if pid != job.pid]
     for pid in (job.pid, *(ranks if way == "ps x2" else ())):

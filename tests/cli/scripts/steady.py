@@ -1,8 +1,11 @@
 """A program with batch norm, dropout, momentum and tied weights, a module beside it, and something to say."""
 
+from dataclasses import replace
+
 import numbers_of_this_program as numbers
 import torch
 from torch import nn
+from torch.optim import lr_scheduler
 from torch.utils.data import TensorDataset
 
 import nfold
@@ -49,4 +52,21 @@ def program():
         batch_size=numbers.BATCH_SIZE,
         chunks=4,
         epochs=numbers.EPOCHS,
+    )
+
+
+def no_decay_on_biases(named_parameters):
+    pairs = list(named_parameters)
+    decayed = [parameter for name, parameter in pairs if not name.endswith("bias")]
+    free = [parameter for name, parameter in pairs if name.endswith("bias")]
+    return torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": free}], lr=0.002)
+
+
+def elaborate():
+    return replace(
+        program(),
+        optimizer=no_decay_on_biases,
+        scheduler=lambda optimizer: lr_scheduler.OneCycleLR(optimizer, max_lr=0.01, total_steps=5 * numbers.EPOCHS),
+        clip_norm=0.5,
+        autocast="bfloat16",
     )
