@@ -1,5 +1,7 @@
 """Cells may lie anywhere: random placements give one device's parameters too."""
 
+from functools import cache
+
 import pytest
 from harness import difference, graph_of, placed_plan, plain_loop, play, random_owners
 from nets import NETS, program
@@ -12,8 +14,7 @@ STEPS, CHUNKS = 5, 4
 
 @pytest.fixture(scope="module")
 def graphs():
-    made = {}
-    return lambda net: made.setdefault(net, graph_of(program(net)))
+    return cache(lambda net: graph_of(program(net)))
 
 
 @pytest.mark.parametrize("net", NETS)

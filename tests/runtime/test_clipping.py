@@ -1,6 +1,7 @@
 """Gradients clipped by their norm over all parameters: one device's parameters, whoever holds which part of them."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -24,8 +25,7 @@ def clipped(net: str, optimizer=sgd, limit: float = TIGHT) -> Program:
 
 @pytest.fixture(scope="module")
 def graphs():
-    made = {}
-    return lambda net: made.setdefault(net, graph_of(clipped(net)))
+    return cache(lambda net: graph_of(clipped(net)))
 
 
 @pytest.mark.parametrize("net", ["plain", "residual", "tied", "unused"])

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -18,8 +19,7 @@ STEPS = 8
 
 @pytest.fixture(scope="module")
 def graphs():
-    made = {}
-    return lambda net: made.setdefault(net, graph_of(program(net)))
+    return cache(lambda net: graph_of(program(net)))
 
 
 def plain_sgd(parameters):

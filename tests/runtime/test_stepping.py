@@ -1,6 +1,7 @@
 """Schedules and groups by name: one device's parameters, however many optimizers a rank has."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -54,8 +55,7 @@ PROGRAMS = {
 
 @pytest.fixture(scope="module")
 def graphs():
-    made = {}
-    return lambda name: made.setdefault(name, graph_of(PROGRAMS[name]))
+    return cache(lambda name: graph_of(PROGRAMS[name]))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
