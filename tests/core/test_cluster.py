@@ -25,6 +25,12 @@ def test_a_channel_that_cannot_be_is_refused(latency_s, bandwidth):
         Channel(latency_s=latency_s, bandwidth_bytes_per_s=bandwidth, origin="declared")
 
 
+@pytest.mark.parametrize("speed", [0.0, -1.0, float("nan")])
+def test_a_node_that_computes_nothing_is_refused(speed):
+    with pytest.raises(ClusterError, match=r"node a has a speed of .*, so nothing that runs there would ever end"):
+        node(speed=speed)
+
+
 def test_node_names_must_differ():
     with pytest.raises(ClusterError, match="two nodes are called 'b': node names must differ"):
         Cluster(nodes=(node("a"), node("b"), node("b")))

@@ -61,6 +61,13 @@ class Node:
     crowding: tuple[float, ...] = (1.0,)
     """How much slower one core computes while k = 1, 2, .. cores are busy: shared caches, memory and hyper-threads."""
 
+    def __post_init__(self) -> None:
+        if not self.speed > 0:
+            raise ClusterError(
+                f"node {self.name} has a speed of {self.speed:g}, so nothing that runs there would ever end. "
+                "Give it its speed relative to the node that is profiled, or leave it out."
+            )
+
     def slowdown(self, busy: float) -> float:
         """Return how much longer a one-core task takes while `busy` ranks compute on this node."""
         cores = max(self.cores, 1e-9)
