@@ -15,7 +15,7 @@ import pytest
 from nfold.errors import WorkerLost
 from nfold.program import ProgramSource
 from nfold.runtime.vigil import Patience
-from nfold.verbs.folder import RunFolder
+from nfold.verbs.folder import CHECKPOINT, RunFolder, checkpoint_step
 from nfold.verbs.job import Job
 from nfold.verbs.options import Options
 from nfold.verbs.train import Silent
@@ -154,7 +154,8 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_run_can_go_on(shell, nfold):
 def test_a_second_ctrl_c_does_not_wait_for_the_step_under_way(shell):
     shell.environment["FAULT"] = "hang"
     job = shell.start("train", "faulty.py", *RING, "--checkpoint-every", "10")
-    while not (shell.folder / "fault-time").exists():
+    run = shell.folder / "runs" / "faulty-1"
+    while not ((shell.folder / "fault-time").exists() and _kept_step(run) == 20):
         assert job.poll() is None
     job.send_signal(signal.SIGINT)
     assert next(line for line in job.stderr if line.startswith("stopping after the step under way"))
@@ -257,6 +258,12 @@ def test_a_history_that_cannot_be_written(nfold, tmp_path):
     result = nfold("train", "steady.py", "--debug", "--json", "--out", "full")
 
     result.check_explained("cannot write the history to full: Is a directory", "Make room, or use another --out")
+
+
+def _kept_step(run: Path) -> int:
+    """The step of a run's checkpoint, which is written a moment after the ranks have gone on."""
+    checkpoint = run / CHECKPOINT
+    return checkpoint_step(checkpoint.read_bytes()) if checkpoint.exists() else 0
 
 
 def _wait_for_ranks(shell, count: int) -> None:
