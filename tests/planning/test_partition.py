@@ -212,6 +212,8 @@ def test_without_the_package_our_own_search_still_divides(monkeypatch):
     assert best.traffic_bytes < traffic(cells, [0, 0, 1, 1] * 2)
 
 
-def test_larger_questions_are_searched_less():
-    small, large = hypergraph(chain(1, 1), 8, 2), hypergraph(chain(*[1] * 60), 64, 32)
-    assert Effort.of(small, 2).num_seeds > Effort.of(large, 64).num_seeds
+def test_questions_are_searched_by_their_size():
+    small, middle, large = (
+        hypergraph(chain(*[1] * count), 32, chunks) for count, chunks in ((1, 2), (8, 16), (60, 32))
+    )
+    assert Effort.of(middle, 2).num_seeds > Effort.of(small, 2).num_seeds > Effort.of(large, 64).num_seeds

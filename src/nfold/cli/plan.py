@@ -14,7 +14,9 @@ def add_parser(commands: Any) -> None:
     add_program(parser)
     parser.add_argument("-n", "--workers", type=int, metavar="N", help="worker ranks; 1 unless given")
     parser.add_argument(
-        "--strategy", metavar="S", help="single, ring, ps, weighted, pipeline, hybrid or auto (unless given)"
+        "--strategy",
+        metavar="S",
+        help="single, ring, ps, weighted, pipeline, hybrid, hypergraph or auto (unless given)",
     )
     parser.add_argument(
         "--cluster", metavar="FILE.toml", help="plan for the machines that it declares; a worker per node unless -n"

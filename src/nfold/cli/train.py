@@ -16,7 +16,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--strategy",
         metavar="S",
-        help="single, ring, ps, weighted, pipeline, hybrid, ps-async, ssp or auto (unless given)",
+        help="single, ring, ps, weighted, pipeline, hybrid, hypergraph, ps-async, ssp or auto (unless given)",
     )
     add_run_flags(parser)
     parser.add_argument("--resume", metavar="RUN", help="go on with a run from its last checkpoint")

@@ -55,7 +55,9 @@ class ByHypergraph:
         notes = () if kahypar.is_available() else (WITHOUT,)
         seen = set[tuple[tuple[int, ...], ...]]()
         for partition in _partitions(facts, hypergraph, machines):
-            owners = _interleaved(facts, hypergraph, _relabelled(facts, hypergraph, machines, partition.blocks))
+            owners = _interleaved(facts, hypergraph, partition.blocks)
+            if not hypergraph.fixed:
+                owners = _relabelled(facts, machines, owners)
             key = tuple(owners.values())
             if key not in seen:
                 seen.add(key)
@@ -80,7 +82,8 @@ def hypergraph_of(facts: Facts, num_chunks: int) -> Hypergraph:
 def limits_of(facts: Facts, machines: tuple[Machine, ...], epsilon: float) -> Limits:
     """Return what each rank may hold: work by its speed, bytes by its share of its node's memory."""
     chunk_size = facts.batch_size / chunk_counts(facts)[-1]
-    rates = [1 / (sum(facts.profiles[each.threads].whole_s(chunk_size)) * each.pace) for each in machines]
+    seconds = {each.threads: sum(facts.profiles[each.threads].whole_s(chunk_size)) or 1.0 for each in machines}
+    rates = [1 / (seconds[each.threads] * each.pace) for each in machines]
     profile = facts.profiles[machines[0].threads]
     return Limits(
         shares=tuple(rate / sum(rates) for rate in rates),
@@ -156,22 +159,17 @@ def _too_large(facts: Facts) -> str | None:
 
 
 def _relabelled(
-    facts: Facts, hypergraph: Hypergraph, machines: tuple[Machine, ...], blocks: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Number the blocks of interchangeable ranks by where they begin, so that equal layouts are seen to be equal."""
-    if hypergraph.fixed:
-        return blocks
+    facts: Facts, machines: tuple[Machine, ...], owners: dict[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Number interchangeable ranks by where they begin, so that equal layouts are seen to be equal."""
     nodes = facts.nodes[: facts.workers]
     waiting: dict[object, list[int]] = {}
     for machine in machines:
         alone = nodes.count(nodes[machine.rank]) == 1 or len(set(nodes)) == 1
         waiting.setdefault(machine.kind if alone else machine.rank, []).append(machine.rank)
-    of = {rank: ranks for ranks in waiting.values() for rank in ranks}
-    names: dict[int, int] = {}
-    for block in (*blocks, *range(len(machines))):
-        if block not in names:
-            names[block] = of[block].pop(0)
-    return tuple(names[block] for block in blocks)
+    alike = {rank: ranks for ranks in waiting.values() for rank in ranks}
+    names = {rank: alike[rank].pop(0) for rank in dict.fromkeys(rank for row in owners.values() for rank in row)}
+    return {name: tuple(names[rank] for rank in row) for name, row in owners.items()}
 
 
 def _interleaved(facts: Facts, hypergraph: Hypergraph, blocks: tuple[int, ...]) -> dict[str, tuple[int, ...]]:

@@ -23,6 +23,8 @@ LOOSER = 2.0
 """From nothing it also helps to ask for less balance than is wanted, and to repair the balance afterwards."""
 WORK = 30_000
 """Pins times blocks that are searched well in a few tenths of a second."""
+SMALL_WORK = 300
+"""So few that all searches find the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +44,8 @@ class Effort:
         work = num_blocks * sum(len(net.pins) for net in hypergraph.nets)
         if work > WORK:
             return cls(num_starts=2, num_seeds=0, num_cycles=1)
+        if work < SMALL_WORK:
+            return cls(num_starts=4, num_seeds=1, num_cycles=1)
         return cls(num_starts=6, num_seeds=max(1, min(3, WORK // (4 * work or 1))), num_cycles=3)
 
     def from_layouts(self) -> "Effort":

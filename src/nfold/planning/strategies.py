@@ -16,6 +16,7 @@ from nfold.planning.data_parallel import (
     serving_objection,
 )
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.hypergraph_strategy import ByHypergraph
 from nfold.planning.structured import Hybrid, Pipeline
 from nfold.planning.weights import best_weights, link_rates
 
@@ -125,6 +126,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     Weighted(),
     Pipeline(),
     Hybrid(),
+    ByHypergraph(),
     AsynchronousParameterServer(),
     StaleSynchronous(),
 )
@@ -132,7 +134,7 @@ SERVING = (ParameterServer.name, Weighted.name, *ASYNCHRONOUS)
 """Those that can use dedicated servers."""
 CUTTING = (Pipeline.name,)
 """Those that can share a model among workers without cutting the batch."""
-SEARCHED = (Pipeline.name, Hybrid.name)
+SEARCHED = (Pipeline.name, Hybrid.name, ByHypergraph.name)
 """Those whose placements follow from what operators take and links carry."""
 AUTO = "auto"
 STRATEGY_NAMES = (*(strategy.name for strategy in STRATEGIES), AUTO)

@@ -1,0 +1,139 @@
+"""Strategy `hypergraph`: what it proposes, and each sentence in which it declines."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from grids import chain, channel, facts, profile
+
+from nfold.core.cluster import Cluster, Node
+from nfold.planning import kahypar
+from nfold.planning.facts import Facts, Proposal
+from nfold.planning.hypergraph import blocks_of, loads_s
+from nfold.planning.hypergraph_strategy import WITHOUT, ByHypergraph, hypergraph_of, limits_of
+from nfold.planning.machines import machines_of
+from nfold.planning.schedule import compile_schedule
+
+GRAPH = chain(10, 20, 200_000, 30)
+
+
+def question(
+    *speeds: float, graph=GRAPH, memory: int = 1 << 40, samples: tuple[int | None, ...] = (), **fields
+) -> Facts:
+    """One node for each rank."""
+    links = {"local": channel(), "uplink": channel(), "downlink": channel()}
+    living = samples or (None,) * len(speeds)
+    nodes = tuple(
+        Node(name=f"n{index}", cores=1.0, memory_bytes=memory, speed=speed, num_samples=number, **links)
+        for index, (speed, number) in enumerate(zip(speeds, living, strict=True))
+    )
+    names = tuple(node.name for node in nodes)
+    return facts(graph, len(speeds), cluster=Cluster(nodes=nodes), nodes=names, **fields)
+
+
+def proposals(asked: Facts) -> list[Proposal]:
+    assert ByHypergraph().accepts(asked) is None
+    return list(ByHypergraph().propose(asked))
+
+
+def sent_bytes(asked: Facts, proposal: Proposal) -> int:
+    return compile_schedule(
+        asked.graph, proposal.placement, proposal.reductions, batch_size=asked.batch_size
+    ).sent_bytes
+
+
+def test_proposals_are_few_different_and_whole():
+    asked = question(1.0, 1.0, 1.0)
+    found = proposals(asked)
+    tables = [tuple(each.placement.owners.items()) for each in found]
+    assert 1 <= len(found) <= 6
+    assert len(set(tables)) == len(tables)
+    for each in found:
+        assert set(each.placement.owners) == {op.name for op in asked.graph.operators}
+        names = [name for reduction in each.reductions for name in reduction.parameters]
+        assert sorted(names) == sorted(parameter.name for parameter in asked.graph.trained)
+        assert each.notes == ()
+
+
+def test_a_layer_that_is_all_weights_is_not_reduced():
+    asked = question(1.0, 1.0)
+    ring = 2 * asked.graph.parameter_bytes
+    assert all(sent_bytes(asked, each) < 0.05 * ring for each in proposals(asked))
+
+
+def test_faster_ranks_compute_more():
+    asked = question(3.0, 1.0, batch_size=64, chunks=16)
+    cells = hypergraph_of(asked, 16)
+    shares = limits_of(asked, machines_of(asked), 0.25).shares
+    assert shares == pytest.approx((0.75, 0.25))
+    seconds = asked.profiles[1].operators_s(4)
+    for each in proposals(asked):
+        first, second = loads_s(cells, blocks_of(cells, each.placement, seconds), 2)
+        assert first <= 0.75 * 1.25 * (first + second) * (1 + 1e-6)
+        assert second <= 0.25 * 1.25 * (first + second) * (1 + 1e-6)
+
+
+def test_the_users_chunks_are_used():
+    assert {each.placement.num_chunks for each in proposals(question(1.0, 1.0, chunks=6))} == {6}
+
+
+def test_equal_questions_get_equal_proposals():
+    assert proposals(question(1.0, 2.0, 1.0)) == proposals(question(1.0, 2.0, 1.0))
+
+
+def test_samples_that_live_on_nodes_draw_their_cells_there():
+    asked = question(1.0, 1.0, graph=chain(2, 2), samples=(300, 100), chunks=4, batch_size=4096)
+    cells = hypergraph_of(asked, 4)
+    assert cells.fixed == {cells.num_cells + chunk: int(chunk == 3) for chunk in range(4)}
+    assert hypergraph_of(question(1.0, 1.0), 4).fixed == {}
+
+
+def test_memory_that_no_rank_has_for_the_whole_model_is_kept():
+    graph = chain(*[1 << 20] * 6)
+    state = 3 * graph.parameter_bytes
+    heavy = {1: replace(profile(graph), optimizer_bytes=graph.parameter_bytes)}
+    asked = question(1.0, 1.0, graph=graph, profiles=heavy, memory=round(0.8 * state), batch_size=16)
+    for each in proposals(asked):
+        for rank in range(2):
+            owned = sum(p.num_bytes for p in graph.parameters if rank in each.placement.ranks_of(p.users))
+            assert 3 * owned <= 0.8 * state
+
+
+def test_without_the_package_it_proposes_and_says_so(monkeypatch):
+    monkeypatch.setattr(kahypar, "is_available", lambda: False)
+    found = proposals(question(1.0, 1.0))
+    assert found
+    assert all(each.notes == (WITHOUT,) for each in found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (facts(GRAPH, 1), r"one worker has nobody to share the model with"),
+        (facts(GRAPH, 2, 1), r"its workers need no servers: leave out --servers 1"),
+        (question(1.0, 1.0, graph=chain(3, update_scope="model")), r"the optimizer must see all parameters at once"),
+        (
+            question(*[1.0] * 4, graph=chain(3, indivisible="the loss is no mean over samples")),
+            r"2 operators and 1 chunks are 2 cells, too few for 4 workers",
+        ),
+        (
+            question(1.0, 1.0, graph=chain(1 << 22, 1 << 22), memory=20 << 20),
+            r"parameters, gradients and optimizer state need 0.06 GiB, and the ranks have room for \(GiB\): n0 0.02, "
+            r"n1 0.02. Add nodes, or",
+        ),
+        (
+            question(1.0, 1.0, graph=chain(1 << 22, 10), memory=20 << 20),
+            r"A needs 0.03 GiB for its parameters, gradients and optimizer state, and the ranks have room for \(GiB\): "
+            r"n0 0.02, n1 0.02. Use a node with more memory.",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_said_with_the_numbers(asked, why):
+
+    assert re.search(why, ByHypergraph().accepts(asked) or "")
+
+
+def test_interchangeable_ranks_are_numbered_by_where_they_begin():
+    for each in proposals(question(1.0, 1.0, 1.0)):
+        ranks = [rank for row in each.placement.owners.values() for rank in row]
+        assert list(dict.fromkeys(ranks)) == sorted(set(ranks))
