@@ -66,13 +66,20 @@ class StageCosts:
         self.grid, self.machines = grid, machines
         self._limited = limited
         self._known: dict[object, Array] = {}
+        self._of_machines: dict[tuple[int, int], Array] = {}
 
     def seconds(self, first: int, last: int) -> Array:
         """Return what each span costs on machines [first, last); infinite where it cannot be."""
+        if (first, last) not in self._of_machines:
+            self._of_machines[first, last] = self._seconds(first, last)
+        return self._of_machines[first, last]
+
+    def _seconds(self, first: int, last: int) -> Array:
+        """Equal machines cost the same wherever they are, so few stages are worked out."""
         members = self.machines[first:last]
         shares = self.grid.shares(members)
         behind = len(self.machines) - first
-        in_flight = tuple(min(share, behind) for share in shares) if self._limited else ()
+        in_flight = tuple(min(share, behind) if self._limited else 0 for share in shares)
         key = (tuple(machine.kind for machine in members), in_flight)
         if key not in self._known:
             self._known[key] = self._stage_s(members, shares, in_flight)
@@ -93,15 +100,19 @@ class StageCosts:
         trained = spans.first_bytes + spans.tied_bytes
         ring_bytes = turns / len(members) * trained
         ring_s = ring_bytes / slowest + turns * members[0].latency_s * (trained > 0)
-        for index, (machine, share) in enumerate(zip(members, shares, strict=True)):
+        unlike = {
+            (machine.kind, share, flight): machine
+            for machine, share, flight in zip(members, shares, in_flight, strict=True)
+        }
+        for (_, share, flight), machine in unlike.items():
             part = share / self.grid.num_chunks
             received = part * (spans.arriving_bytes + spans.awaited_bytes) + ring_bytes
             sent = part * (spans.leaving_bytes + spans.returned_bytes) + ring_bytes
             computing = share * machine.pace * self.grid.seconds(machine.threads)
             moving = np.maximum(received, sent) / machine.bandwidth_bytes_per_s
             cost = np.maximum(cost, np.maximum(computing + ring_s, moving))
-            if in_flight:
-                cost = np.where(self._needs_bytes(len(members), in_flight[index]) <= machine.memory_bytes, cost, np.inf)
+            if self._limited:
+                cost = np.where(self._needs_bytes(len(members), flight) <= machine.memory_bytes, cost, np.inf)
         possible = np.triu(np.ones_like(cost, dtype=bool), 1) & (min(shares) > 0)
         return np.where(possible, cost, np.inf)
 
