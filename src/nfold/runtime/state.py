@@ -21,8 +21,11 @@ from torch import nn
 
 from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError
+from nfold.runtime.agreement import Fingerprints
 from nfold.runtime.updates import OptimizerState, UpdateKey, Updater, collect
 from nfold.runtime.weights import Weights
+
+_FINGERPRINTS = "fingerprints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ def contribution(
     weights: Weights,
     buffer_modules: Iterable[str],
     untrained: Iterable[str] = (),
+    fingerprints: Fingerprints | None = None,
 ) -> bytes:
     """Return what this rank alone must give to the whole model's state: safetensors bytes.
 
@@ -52,6 +56,7 @@ def contribution(
         weights: its own.
         buffer_modules: whose buffers it gives.
         untrained: parameters of no reduction that it gives, since rank 0 has let them go.
+        fingerprints: of what other ranks hold as well.
     """
     parameters = weights.parameters
     owned = [name for reduction in reductions if reduction.members[0] == rank for name in reduction.parameters]
@@ -60,7 +65,15 @@ def contribution(
     for module in buffer_modules:
         for name, buffer in _saved_buffers(weights.model.get_submodule(module)):
             tensors[".".join(part for part in ("model", module, name) if part)] = buffer.detach().cpu().clone()
-    return _pack(tensors, weights.join(_own_state(rank, reductions, updaters, parameters)), {})
+    return _pack(
+        tensors, weights.join(_own_state(rank, reductions, updaters, parameters)), {_FINGERPRINTS: fingerprints or {}}
+    )
+
+
+def fingerprints_of(part: bytes) -> Fingerprints:
+    """Return the fingerprints in a contribution."""
+    found: Fingerprints = _facts(part)[_FINGERPRINTS]
+    return found
 
 
 def _saved_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -162,12 +175,17 @@ def _pack(tensors: dict[str, torch.Tensor], optimizer: OptimizerState, facts: di
 
 
 def _unpack(data: bytes) -> tuple[dict[str, torch.Tensor], OptimizerState, dict[str, Any]]:
-    header_bytes = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + header_bytes])
-    facts = json.loads(header["__metadata__"]["nfold"])
+    facts = _facts(data)
     tensors = load_tensors(data)
     optimizer = OptimizerState(scalars=facts.pop("scalars"), groups=facts.pop("groups"))
     for name in [name for name in tensors if name.startswith("optimizer.")]:
         parameter, _, key = name.removeprefix("optimizer.").rpartition(".")
         optimizer.tensors.setdefault(parameter, {})[key] = tensors.pop(name)
     return tensors, optimizer, facts
+
+
+def _facts(data: bytes) -> dict[str, Any]:
+    header_bytes = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + header_bytes])
+    facts: dict[str, Any] = json.loads(header["__metadata__"]["nfold"])
+    return facts
