@@ -127,8 +127,8 @@ def test_nothing_happens_after_the_end_and_what_did_not_is_told_once():
     assert nodes.done.empty()
     assert not [thread for thread in threading.enumerate() if thread.name == "nfold-faults"]
     assert told == [
-        f"fault: {text}: never happened: it was due after {due} s, and all was over after 12.3 s. Name an earlier time, "
-        "or let it run for longer."
+        f"fault: {text}: never happened: it was due after {due} s, and all was over after 12.3 s. Name an earlier "
+        "time, or let it run for longer."
         for text, due in (("kill n-1@30s", 30), ("slow n-2 0.5@40s for 1s", 40))
     ]
 

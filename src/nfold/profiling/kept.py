@@ -3,7 +3,6 @@
 Both are slopes between two small batches, so that what does not grow with the batch is left out.
 """
 
-
 from nfold.capture import CellRandom
 from nfold.profiling.bench import Bench
 from nfold.profiling.memory import Keeper

@@ -238,7 +238,8 @@ class Replica:
         own = [op for op in self._graph.operators if min(self.plan.placement.owners[op.name]) == self.rank]
         modules = dict.fromkeys(module for operator in own for module in operator.statistics)
         modules |= dict.fromkeys(self._changed_buffers.modules())
-        untrained = self._untrained() if self.rank else ()
+        # Rank 0 has its own in its module, unless they are rows of one that it has let go.
+        untrained = self._untrained() if self.rank or self.plan.splits else ()
         marks = fingerprints(self.rank, self.plan.reductions, self._weights.parameters)
         return contribution(
             self.rank, self.plan.reductions, self._updaters, self._weights, modules, untrained, fingerprints=marks
