@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfold.core import codec
-from nfold.core.cluster import Channel, Cluster
+from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement
 from nfold.core.plan import Plan, Rejected
@@ -50,7 +50,8 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(arguments)
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
-        return st.builds(hint, **{each.name: anything(hints[each.name]) for each in dataclasses.fields(hint)})
+        names = {each.name: anything(hints[each.name]) for each in dataclasses.fields(hint)}
+        return st.builds(hint, **{**names, **({"speed": POSITIVE} if hint is Node else {})})
     if origin is tuple and arguments[1:] == (Ellipsis,):
         return st.lists(anything(arguments[0]), max_size=2).map(tuple)
     if origin is tuple:

@@ -5,6 +5,7 @@ from itertools import pairwise
 from grids import chain, grids, model, parameter, place
 from hypothesis import given, settings
 
+from nfold.core.graph import ModelGraph
 from nfold.core.schedule import Segment
 from nfold.planning.segments import cut
 
@@ -52,7 +53,7 @@ def test_a_tensor_used_here_and_elsewhere_is_still_an_output():
 
 @settings(max_examples=20, deadline=None)
 @given(grids())
-def test_segments_are_maximal_runs_that_cover_what_a_rank_owns(grid):
+def test_segments_are_runs_that_cover_what_a_rank_owns(grid):
     graph, placement, _ = grid
     order = {operator.name: index for index, operator in enumerate(graph.operators)}
     for rank, cells in enumerate(cut(graph, placement)):
@@ -62,4 +63,31 @@ def test_segments_are_maximal_runs_that_cover_what_a_rank_owns(grid):
             assert [name for run in runs for name in run] == owned
             for run in runs:
                 assert [order[name] for name in run] == list(range(order[run[0]], order[run[0]] + len(run)))
-            assert all(order[right[0]] > order[left[-1]] + 1 for left, right in pairwise(runs))
+            for left, right in pairwise(runs):
+                if order[right[0]] == order[left[-1]] + 1:
+                    both = (*left, right[0])
+                    assert waits_of(graph, both, right[0]) != waits_of(graph, both, left[0])
+
+
+def waits_of(graph: ModelGraph, run: tuple[str, ...], name: str) -> set[str]:
+    """Which operators outside a run, of those that any of the run takes from, an operator needs."""
+    producers = {tensor.name: tensor.producer for tensor in graph.tensors}
+    makers = {each.name: {producers[used] for used in each.inputs} - {""} for each in graph.operators}
+
+    def needed(operator: str) -> set[str]:
+        return makers[operator].union(*(needed(maker) for maker in makers[operator]))
+
+    outside = set().union(*(makers[each] for each in run)) - set(run)
+    return outside & needed(name)
+
+
+def test_branches_side_by_side_do_not_wait_for_each_other():
+    graph = model({"A": ("input",), "B": ("a",), "C": ("input",), "D": ("c",), "Loss": ("b", "d", "target")}, ())
+    alone, _ = cut(graph, place({"A": (0,), "B": (1,), "C": (1,), "D": (1,), "Loss": (1,)}, 2))[::-1]
+    assert [segment.operators for segment in alone.segments] == [("B",), ("C", "D"), ("Loss",)]
+
+
+def test_a_skip_from_before_a_run_does_not_end_it():
+    graph = model({"A": ("input",), "B": ("a",), "C": ("b",), "Loss": ("a", "c", "target")}, ())
+    _, last = cut(graph, place({"A": (0,), "B": (0,), "C": (1,), "Loss": (1,)}, 2))
+    assert [segment.operators for segment in last.segments] == [("C", "Loss")]

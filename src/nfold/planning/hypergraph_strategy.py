@@ -18,8 +18,7 @@ from nfold.planning.splitting import split_facts
 from nfold.planning.structured import uncut, unshared
 
 EPSILONS = (0.25, 0.15, 0.05)
-"""How far a rank's work may be above its share: less balance saves bytes, and what is worth it the simulator decides.
-How far a rank's work may be above its share: less balance saves bytes, and what is worth it the simulator decides."""
+"""How far a rank's work may be above its share: less balance saves bytes; what is worth it the simulator decides."""
 NUM_KEPT = 2
 """Partitions of each tolerance that are proposed."""
 MOST_CELLS = 4096

@@ -1,10 +1,12 @@
-"""Cuts each rank's cells into segments: maximal runs of its operators in the one global topological order.
+"""Cuts each rank's cells into segments: runs of its operators in the one global topological order.
 
 Runs of one order make an acyclic segment graph whatever the placement is, so playing tasks by their dependencies
-cannot deadlock.
+cannot deadlock. A run ends where another rank goes on, and where its next operator waits for other operators outside
+the run than those before it: two branches side by side shall not wait for each other's inputs.
 """
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nfold.core.graph import ModelGraph, Operator, Tensor
@@ -31,9 +33,10 @@ def cut(graph: ModelGraph, placement: Placement) -> tuple[Cells, ...]:
     index: list[dict[Run, int]] = [{} for _ in range(placement.world_size)]
     by_chunk: list[dict[int, tuple[int, ...]]] = [{} for _ in range(placement.world_size)]
     names = [operator.name for operator in graph.operators]
+    before = _Before(graph)
     for chunk, column in enumerate(zip(*(placement.owners[name] for name in names), strict=True)):
         if column not in columns:
-            columns[column] = _runs(names, column)
+            columns[column] = _runs(names, column, before)
         for rank, runs in columns[column].items():
             by_chunk[rank][chunk] = tuple(index[rank].setdefault(run, len(index[rank])) for run in runs)
     book = _Book(graph)
@@ -42,12 +45,44 @@ def cut(graph: ModelGraph, placement: Placement) -> tuple[Cells, ...]:
     )
 
 
-def _runs(names: list[str], column: tuple[int, ...]) -> dict[int, list[Run]]:
+class _Before:
+    """What comes before each operator, by its place in the order."""
+
+    def __init__(self, graph: ModelGraph) -> None:
+        places = {operator.name: place for place, operator in enumerate(graph.operators)}
+        made_by = {tensor.name: places[tensor.producer] for tensor in graph.tensors if tensor.producer}
+        self.makers = [{made_by[name] for name in operator.inputs if name in made_by} for operator in graph.operators]
+        self.all: list[int] = []
+        """Sets of places as the bits of a number."""
+        for makers in self.makers:
+            found = 0
+            for maker in makers:
+                found |= self.all[maker] | 1 << maker
+            self.all.append(found)
+
+
+def _runs(names: list[str], column: tuple[int, ...], before: _Before) -> dict[int, list[Run]]:
     """Return the runs of every rank in one chunk, in topological order."""
     found: dict[int, list[Run]] = {}
-    for rank, run in itertools.groupby(zip(names, column, strict=True), key=lambda pair: pair[1]):
-        found.setdefault(rank, []).append(tuple(name for name, _ in run))
+    for rank, places in itertools.groupby(range(len(names)), key=column.__getitem__):
+        for run in _with_equal_waits(list(places), before):
+            found.setdefault(rank, []).append(tuple(names[place] for place in run))
     return found
+
+
+def _with_equal_waits(places: list[int], before: _Before) -> Iterator[list[int]]:
+    """Cut a run before each operator that waits for more, or for less, than the run's first operators wait for."""
+    run: list[int] = []
+    waits = 0
+    for place in places:
+        made = sum(1 << maker for maker in before.makers[place] if not run or maker < run[0])
+        if run and (made & ~before.all[run[0]] or waits & ~before.all[place]):
+            yield run
+            run, waits = [], 0
+            made = sum(1 << maker for maker in before.makers[place])
+        run.append(place)
+        waits |= made
+    yield run
 
 
 class _Book:
