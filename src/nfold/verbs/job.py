@@ -135,8 +135,9 @@ class Job:
     def _play(self) -> Iterator[StepInfo]:
         phases, stops = Phases(self._clock), queue.SimpleQueue[None]()
         with contextlib.ExitStack() as ending:
-            # Outside of the session, which hears for itself: what is half built, or half removed, is not left so.
-            ending.enter_context(hearing(lambda: stops.put(None)))
+            if self._options.emulated:
+                # Outside of the session, which hears for itself: what is half built, or half removed, is not left so.
+                ending.enter_context(hearing(lambda: stops.put(None)))
             ending.enter_context(self._cores())
             self._boxed = ending.enter_context(boxed_ranks(self._options, self._note))
             session = ending.enter_context(self._session())
