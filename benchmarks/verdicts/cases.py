@@ -27,8 +27,9 @@ class Case:
     """Verdict classes that are right; several where two causes were injected."""
     strategy: str = "ring"
     servers: int = 0
-    place: str = ""
-    """Must be part of the verdict's place."""
+    places: tuple[str, ...] = ()
+    """One of them must be part of the verdict's place, if there are any."""
+    steps: int = 40
     bytes_per_s: float | None = None
     """Payload speed of the link that is named, within 10 %."""
     faults: tuple[str, ...] = field(default=())
@@ -49,6 +50,17 @@ PAYLOAD = 1448 / 1514
 
 def _rate(mbit: float) -> float:
     return mbit * 1e6 / 8 * PAYLOAD
+
+
+SLOW_STEPS = 14
+"""Where a step takes seconds."""
+
+
+def _ends(node: int, side: str, count: int) -> tuple[str, ...]:
+    """What may be named: between two nodes nobody can tell one's uplink from the other's downlink."""
+    if count > 2:
+        return (f"n{node} {side}",)
+    return (f"n{node} {side}", f"n{1 - node} {'downlink' if side == 'uplink' else 'uplink'}")
 
 
 def links() -> Iterator[Case]:
@@ -73,8 +85,9 @@ def links() -> Iterator[Case]:
             machines=_but(_even(count), node, **{side: f"{mbit} Mbit/s"}),
             strategy=strategy,
             expected=("link",),
-            place=f"n{node} {side}",
+            places=_ends(node, side, count),
             bytes_per_s=_rate(mbit),
+            steps=SLOW_STEPS,
         )
     for strategy, count, mbit in (("ring", 2, 30), ("ring", 4, 50), ("ps", 4, 30)):
         yield Case(
@@ -84,6 +97,7 @@ def links() -> Iterator[Case]:
             strategy=strategy,
             expected=("link",),
             bytes_per_s=_rate(mbit),
+            steps=SLOW_STEPS,
         )
 
 
@@ -104,7 +118,7 @@ def stragglers() -> Iterator[Case]:
             machines=_but(_even(count), node, cores=share),
             strategy=strategy,
             expected=("peer wait",),
-            place=f"n{node}",
+            places=(f"n{node}",),
         )
     for strategy, count, node in (("ring", 4, 1), ("ps", 3, 2)):
         yield Case(
@@ -113,7 +127,7 @@ def stragglers() -> Iterator[Case]:
             machines=_even(count),
             strategy=strategy,
             expected=("peer wait",),
-            place=f"n{node}",
+            places=(f"n{node}",),
             faults=(f"slow n{node} 0.33@1s",),
         )
 
@@ -128,7 +142,8 @@ def servers() -> Iterator[Case]:
             strategy="ps",
             servers=1,
             expected=("server",),
-            place=f"n{count}",
+            places=(f"n{count}",),
+            steps=SLOW_STEPS,
         )
     for count, share in ((3, 0.02), (4, 0.02)):
         yield Case(
@@ -138,7 +153,8 @@ def servers() -> Iterator[Case]:
             strategy="ps",
             servers=1,
             expected=("server",),
-            place=f"n{count}",
+            places=(f"n{count}",),
+            steps=SLOW_STEPS,
         )
 
 
@@ -186,15 +202,16 @@ def both() -> Iterator[Case]:
         program="heavy.py",
         machines=_but(machines, 2, cores=0.2),
         expected=("link",),
-        place="n1 uplink",
+        places=("n1 uplink",),
         bytes_per_s=_rate(20),
+        steps=SLOW_STEPS,
     )
     yield Case(
         name="slow n2 and links of 300 Mbit/s, ring x4",
         program="resnet.py",
         machines=_but(_even(4, uplink="300 Mbit/s", downlink="300 Mbit/s"), 2, cores=0.1),
         expected=("peer wait",),
-        place="n2",
+        places=("n2",),
     )
     yield Case(
         name="slow downlink of n0 and slow n3, ps x4",
@@ -202,8 +219,9 @@ def both() -> Iterator[Case]:
         machines=_but(_but(_even(4), 0, downlink="15 Mbit/s"), 3, cores=0.2),
         strategy="ps",
         expected=("link",),
-        place="n0 downlink",
+        places=("n0 downlink",),
         bytes_per_s=_rate(15),
+        steps=SLOW_STEPS,
     )
 
 

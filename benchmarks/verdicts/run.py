@@ -17,7 +17,6 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 from cases import CASES, Case, Machine  # noqa: E402  a script's siblings are found only after this
 from environment import write  # noqa: E402
 
-STEPS = 40
 WITHIN = 0.1
 """Of the link's true speed."""
 
@@ -43,7 +42,7 @@ def run(case: Case) -> Report:
             strategy=case.strategy,
             workers=len(case.machines) - case.servers,
             servers=case.servers,
-            steps=STEPS,
+            steps=case.steps,
             evaluate=False,
             checkpoint_every=0,
             out=Path(folder) / "run",
@@ -60,7 +59,7 @@ def judge(case: Case, report: Report) -> dict[str, Any]:
     return {
         "case": case.name,
         "expected": case.expected,
-        "expected_place": case.place,
+        "expected_places": case.places,
         "verdict": verdict.kind,
         "place": verdict.place,
         "sub_cause": verdict.sub_cause,
@@ -68,7 +67,7 @@ def judge(case: Case, report: Report) -> dict[str, Any]:
         "unit": verdict.unit,
         "text": verdict.text,
         "right_class": right,
-        "right_place": right and case.place in verdict.place,
+        "right_place": right and any(place in verdict.place for place in case.places),
         "speed_off": off,
         "step_s": report.step_s.p50,
         "predicted_step_s": report.predicted.step_s,
@@ -78,7 +77,7 @@ def judge(case: Case, report: Report) -> dict[str, Any]:
 
 def shares(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """How often class, place and speed were right."""
-    placed = [row for row in rows if row["expected_place"]]
+    placed = [row for row in rows if row["expected_places"]]
     speeds = [abs(row["speed_off"]) for row in rows if row["speed_off"] is not None]
     return {
         "cases": len(rows),
@@ -94,22 +93,23 @@ def main() -> None:
     """Run every case, print and write result.json."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--only", default="", help="cases whose name has this in it")
+    options.add_argument("--every", type=int, default=1, help="each so many-th case only, for a sample of all kinds")
     chosen = options.parse_args()
-    rows = []
-    for case in CASES:
+    rows: list[dict[str, Any]] = []
+    for case in CASES[:: chosen.every]:
         if chosen.only in case.name:
             rows.append(judge(case, run(case)))
             print(_line(rows[-1]), flush=True)
-    result = {**shares(rows), "rows": rows}
+            result = {**shares(rows), "rows": rows}
+            if not chosen.only:
+                write(result, __file__)
     print({key: value for key, value in result.items() if key != "rows"})
-    if not chosen.only:
-        write(result, __file__)
 
 
 def _line(row: dict[str, Any]) -> str:
-    sign = "ok   " if row["right_class"] and (row["right_place"] or not row["expected_place"]) else "WRONG"
+    sign = "ok   " if row["right_class"] and (row["right_place"] or not row["expected_places"]) else "WRONG"
     off = f" {row['speed_off'] * 100:+.0f} %" if row["speed_off"] is not None else ""
-    wanted = f"{'/'.join(row['expected'])} {row['expected_place']}".strip()
+    wanted = f"{'/'.join(row['expected'])} {' or '.join(row['expected_places'])}".strip()
     return f"{sign} {row['case']:50} wanted {wanted:22} got {row['verdict']} {row['place']}{off}"
 
 
