@@ -5,7 +5,6 @@ import os
 import queue
 import secrets
 import shlex
-import sys
 import threading
 import time
 import traceback
@@ -16,14 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nfold.analysis.breakdown import step_duration
 from nfold.errors import CUT, NfoldError
-from nfold.launch.base import Launcher
-from nfold.launch.local import LocalLauncher
 from nfold.launch.stopping import hearing
-from nfold.launch.threads import ThreadLauncher
 from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
 from nfold.runtime.coordinator import Coordinator
-from nfold.runtime.door import Door, SocketDoor, ThreadDoor
 from nfold.runtime.session import Session
 from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
@@ -32,13 +27,11 @@ from nfold.verbs.options import Options
 from nfold.verbs.pages import write_pages
 from nfold.verbs.phases import Phases
 from nfold.verbs.summary import Outcome, summarise
+from nfold.verbs.ways import find_ways, own_cores
 
 if TYPE_CHECKING:
     from nfold.core.trace import RankUsage
 
-HOST = "127.0.0.1"
-EXIT_WAIT_S = 1.0
-"""How long to wait for a process to be gone after its connection is, to say how it ended."""
 HISTORY_S = 0.2
 """History is written in batches, at most this old, and before every checkpoint."""
 
@@ -138,7 +131,7 @@ class Job:
             if self._options.emulated:
                 # Outside of the session, which hears for itself: what is half built, or half removed, is not left so.
                 ending.enter_context(hearing(lambda: stops.put(None)))
-            ending.enter_context(self._cores())
+            ending.enter_context(own_cores(self._source, self._options, self._settings.world_size))
             self._boxed = ending.enter_context(boxed_ranks(self._options, self._note))
             session = ending.enter_context(self._session())
             if not stops.empty():
@@ -180,7 +173,15 @@ class Job:
             first_step=checkpoint_step(resumed.checkpoint) if resumed and resumed.checkpoint else 0,
             patience=self._patience,
         )
-        launcher, door = self._ways(token, events)
+        launcher, door = find_ways(
+            self._source,
+            self._options,
+            self._settings.world_size,
+            boxed=self._boxed,
+            log=self.folder.log if self.folder else None,
+            token=token,
+            events=events,
+        )
         return Session(
             coordinator,
             launcher,
@@ -190,36 +191,6 @@ class Job:
             token=token,
             log=self._log,
         )
-
-    def _ways(self, token: str, events: "queue.SimpleQueue[ev.Event]") -> tuple[Launcher, Door]:
-        """How ranks start and how they reach us: as processes over TCP, or as threads over queues."""
-        world = self._settings.world_size
-        if self._options.debug or isinstance(self._source, Program):
-            return self._threads(world, events)
-        log = self.folder.log if self.folder else None
-        command = [*_rank_command(self._source), "--transport", self._options.transport]
-        boxed = self._boxed
-        launcher = LocalLauncher(command, log, place=boxed.place) if boxed else LocalLauncher(command, log)
-        host = boxed.door if boxed else HOST
-        door = SocketDoor(
-            host, self._options.port, token, world, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S)
-        )
-        return launcher, door
-
-    def _cores(self) -> contextlib.AbstractContextManager[None]:
-        if not self._options.debug and not isinstance(self._source, Program):
-            return contextlib.nullcontext()
-        from nfold.verbs.threads import shared_cores
-
-        return shared_cores(self._settings.world_size)
-
-    def _threads(self, world: int, events: "queue.SimpleQueue[ev.Event]") -> tuple[Launcher, Door]:
-        from nfold.verbs.threads import ThreadRanks
-
-        ranks = ThreadRanks(self._source, world)
-        launcher = ThreadLauncher(lambda rank: ranks.run(rank, door.far_ends[rank]), finish=ranks.close)
-        door = ThreadDoor(world, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S))
-        return launcher, door
 
     # What happens
 
@@ -413,9 +384,3 @@ class Resumed:
     begun: ev.Begun
     checkpoint: bytes
     history: list[dict[str, Any]]
-
-
-def _rank_command(source: ProgramSource) -> list[str]:
-    """What starts a rank, but for its number and our address."""
-    module = [sys.executable, "-P", "-m", "nfold.verbs.rank"]
-    return [*module, "--script", str(source.path), "--function", source.function]

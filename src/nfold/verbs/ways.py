@@ -1,0 +1,76 @@
+"""How a job's ranks start and how they reach it: as processes over TCP, or as threads over queues."""
+
+import contextlib
+import queue
+import sys
+from pathlib import Path
+
+from nfold.launch.base import Launcher
+from nfold.launch.local import LocalLauncher
+from nfold.launch.threads import ThreadLauncher
+from nfold.program import Program, ProgramSource
+from nfold.runtime import events as ev
+from nfold.runtime.door import Door, SocketDoor, ThreadDoor
+from nfold.verbs.boxed import BoxedRanks
+from nfold.verbs.options import Options
+
+HOST = "127.0.0.1"
+EXIT_WAIT_S = 1.0
+"""How long to wait for a process to be gone after its connection is, to say how it ended."""
+
+Source = ProgramSource | Program
+Events = queue.SimpleQueue[ev.Event]
+
+
+def own_cores(source: Source, options: Options, world_size: int) -> contextlib.AbstractContextManager[None]:
+    """Share the cores among ranks that are threads of this process."""
+    if not options.debug and not isinstance(source, Program):
+        return contextlib.nullcontext()
+    from nfold.verbs.threads import shared_cores
+
+    return shared_cores(world_size)
+
+
+def find_ways(
+    source: Source,
+    options: Options,
+    world_size: int,
+    *,
+    boxed: BoxedRanks | None,
+    log: Path | None,
+    token: str,
+    events: Events,
+) -> tuple[Launcher, Door]:
+    """Return what starts ranks and where they arrive.
+
+    Args:
+        source: a program without a script can only be run by threads.
+        options: of the run.
+        world_size: ranks, dedicated servers included.
+        boxed: where ranks live in an emulated cluster.
+        log: takes what ranks print.
+        token: they prove that they know it.
+        events: what they say is put there.
+    """
+    if options.debug or isinstance(source, Program):
+        return _threads(source, world_size, events)
+    command = [*_rank_command(source), "--transport", options.transport]
+    launcher = LocalLauncher(command, log, place=boxed.place) if boxed else LocalLauncher(command, log)
+    host = boxed.door if boxed else HOST
+    door = SocketDoor(host, options.port, token, world_size, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S))
+    return launcher, door
+
+
+def _threads(source: Source, world_size: int, events: Events) -> tuple[Launcher, Door]:
+    from nfold.verbs.threads import ThreadRanks
+
+    ranks = ThreadRanks(source, world_size)
+    launcher = ThreadLauncher(lambda rank: ranks.run(rank, door.far_ends[rank]), finish=ranks.close)
+    door = ThreadDoor(world_size, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S))
+    return launcher, door
+
+
+def _rank_command(source: ProgramSource) -> list[str]:
+    """What starts a rank, but for its number and our address."""
+    module = [sys.executable, "-P", "-m", "nfold.verbs.rank"]
+    return [*module, "--script", str(source.path), "--function", source.function]
