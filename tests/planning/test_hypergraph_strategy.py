@@ -13,6 +13,7 @@ from nfold.planning.hypergraph import blocks_of, loads_s
 from nfold.planning.hypergraph_strategy import WITHOUT, ByHypergraph, hypergraph_of, limits_of
 from nfold.planning.machines import machines_of
 from nfold.planning.schedule import compile_schedule
+from nfold.planning.search import plan
 
 GRAPH = chain(10, 20, 200_000, 30)
 
@@ -101,9 +102,11 @@ def test_memory_that_no_rank_has_for_the_whole_model_is_kept():
 
 def test_without_the_package_it_proposes_and_says_so(monkeypatch):
     monkeypatch.setattr(kahypar, "is_available", lambda: False)
-    found = proposals(question(1.0, 1.0))
+    asked = question(1.0, 1.0)
+    found = proposals(asked)
     assert found
     assert all(each.notes == (WITHOUT,) for each in found)
+    assert plan(asked, "hypergraph").notes == (WITHOUT,)
 
 
 @pytest.mark.parametrize(

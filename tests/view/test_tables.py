@@ -1,5 +1,7 @@
 """Tables against golden texts."""
 
+from dataclasses import replace
+
 import pytest
 
 from nfold.view import Look, compare_table, plan_table
@@ -28,6 +30,11 @@ def test_columns_can_be_named(single, server):
 
 def test_plan(plan, golden):
     assert plan_table(plan) == golden("plan")
+
+
+def test_a_plan_tells_what_a_user_should_know_of_it(plan):
+    assert "note: found without" in plan_table(replace(plan, notes=("found without",)))
+    assert "note:" not in plan_table(plan)
 
 
 @pytest.mark.parametrize("color", [False, True])

@@ -69,6 +69,8 @@ class Plan:
     """Operators that are cut into so many parts, each a row of the grid of its own; see `planning/splitting.py`."""
     asynchrony: Asynchrony | None = None
     """None: every step waits for all gradients, and a schedule says what is done when."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of how it was found."""
 
     @property
     def world_size(self) -> int:

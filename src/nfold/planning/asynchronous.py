@@ -30,12 +30,7 @@ class AsynchronousParameterServer:
     name = "ps-async"
 
     def accepts(self, facts: Facts) -> str | None:
-        return (
-            _clipping_objection(facts)
-            or serving_objection(facts)
-            or data_parallel_objection(facts)
-            or _too_many_servers(facts)
-        )
+        return _objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         yield _served(facts, Asynchrony(bound=None, staleness_aware=facts.staleness_aware))
@@ -47,12 +42,7 @@ class StaleSynchronous:
     name = "ssp"
 
     def accepts(self, facts: Facts) -> str | None:
-        return (
-            _clipping_objection(facts)
-            or serving_objection(facts)
-            or data_parallel_objection(facts)
-            or _too_many_servers(facts)
-        )
+        return _objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         bound = DEFAULT_BOUND if facts.staleness is None else facts.staleness
@@ -165,6 +155,15 @@ def _shared(facts: Facts) -> tuple[Reduction, ...]:
     return tuple(
         replace(bucket, shares=cut_shares(bucket, weights, borders=bounds(bucket, facts.graph) if whole else ()))
         for bucket in buckets
+    )
+
+
+def _objection(facts: Facts) -> str | None:
+    return (
+        _clipping_objection(facts)
+        or serving_objection(facts)
+        or data_parallel_objection(facts)
+        or _too_many_servers(facts)
     )
 
 

@@ -71,10 +71,20 @@ class Hypergraph:
         """Vertices that are placed."""
         return len(self.groups) * self.num_chunks
 
+    @property
+    def row_seconds(self) -> list[float]:
+        """Of each group, over all its chunks. O(cells)."""
+        chunks = self.num_chunks
+        return [sum(self.seconds[row * chunks : (row + 1) * chunks]) for row in range(len(self.groups))]
+
+    def with_samples(self, cells: Sequence[int]) -> list[int]:
+        """Return the blocks of all vertices from those of the cells: samples are where they live."""
+        return [*cells, *(self.fixed[vertex] for vertex in range(self.num_cells, self.num_vertices))]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-    """What the cells of a model cost; see `planning/weighing.py`."""
+    """What the cells of a model cost."""
 
     seconds: Mapping[int, Seconds]
     """For each size of a chunk."""
@@ -139,8 +149,7 @@ def blocks_of(hypergraph: Hypergraph, placement: Placement, seconds: Seconds) ->
     for group in hypergraph.groups:
         heaviest = max(group, key=lambda name: sum(seconds[name]))
         blocks.extend(placement.owners[heaviest])
-    blocks.extend(hypergraph.fixed[vertex] for vertex in range(len(blocks), hypergraph.num_vertices))
-    return blocks
+    return hypergraph.with_samples(blocks)
 
 
 class _Nets:

@@ -53,10 +53,10 @@ class _Program:
         sizes: tuple[list[int], list[int]],
         is_mirrored: bool,
     ) -> None:
-        self._num_groups, chunks = len(hypergraph.groups), hypergraph.num_chunks
+        self._num_groups = len(hypergraph.groups)
         self._is_mirrored = is_mirrored
         self._row_bytes, self._crossing = sizes
-        rows_s = [sum(hypergraph.seconds[row * chunks : (row + 1) * chunks]) for row in range(self._num_groups)]
+        rows_s = hypergraph.row_seconds
         self._left_s = _suffix_sums(rows_s[::-1] if is_mirrored else rows_s)
         total_s = sum(rows_s)
         self._share_s = {
@@ -100,21 +100,19 @@ def _suffix_sums(values: list[float]) -> list[float]:
 
 def _lay(hypergraph: Hypergraph, limits: Limits, order: Sequence[int], ranks: list[int]) -> list[int]:
     """Give the rows on the fewest ranks out first; a rank takes as many chunks of a row as it still has room for."""
-    chunks, total_s = hypergraph.num_chunks, sum(hypergraph.seconds)
+    chunks, rows_s, total_s = hypergraph.num_chunks, hypergraph.row_seconds, sum(hypergraph.seconds)
     left_s = {block: share * total_s for block, share in enumerate(limits.shares)}
     row_of: dict[int, list[int]] = {}
     before: list[int] | None = None
     for count in sorted(set(ranks)):
-        work_s = sum(
-            sum(hypergraph.seconds[row * chunks : (row + 1) * chunks]) for row, own in enumerate(ranks) if own == count
-        )
+        work_s = sum(row_s for row_s, own in zip(rows_s, ranks, strict=True) if own == count)
         sharing = order[:count]
         parts = _portions([max(left_s[block], 0.0) for block in sharing], chunks)
         before = row_of[count] = _columns(dict(zip(sharing, parts, strict=True)), before, chunks)
         for block in before:
             left_s[block] -= work_s / chunks
     blocks = [block for count in ranks for block in row_of[count]]
-    return [*blocks, *(hypergraph.fixed[vertex] for vertex in range(len(blocks), hypergraph.num_vertices))]
+    return hypergraph.with_samples(blocks)
 
 
 def _portions(weights: list[float], chunks: int) -> list[int]:

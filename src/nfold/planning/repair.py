@@ -131,8 +131,7 @@ class _Search:
                         yield -saved / min(seconds, excess_s), run[:length], target
 
     def _runs(self, block: int, moved: set[int]) -> Iterator[tuple[tuple[int, ...], set[int]]]:
-        """Yield the cells of a block that follow each other in a chunk, from either end, and the blocks next to them.
-        Yield the cells of a block that follow each other in a chunk, from either end, and the blocks next to them."""
+        """Yield the cells of a block that follow each other in a chunk, from either end, with the blocks beside."""
         blocks, chunks = self.board.blocks, self._chunks
         for chunk in range(chunks):
             run: list[int] = []

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from nfold.core.graph import ModelGraph, Parameter, Tensor
 from nfold.core.placement import chunk_sizes
 from nfold.planning.buckets import ITEM_BYTES
+from nfold.planning.coarsening import LIGHT
 
-WEIGHTLESS = 1e-3
-"""An operator that takes less of the model's time than this rides with a neighbour."""
 Array = NDArray[np.float64]
 Runs = tuple[tuple[str, ...], ...]
 
@@ -71,7 +70,7 @@ def join_runs(graph: ModelGraph, seconds: Mapping[str, float], most: int) -> Run
     position = {operator.name: index for index, operator in enumerate(graph.operators)}
     crossing = _crossing_bytes(graph, position)
     times = [seconds[operator.name] for operator in graph.operators]
-    heavy = [index for index, time_s in enumerate(times) if time_s > WEIGHTLESS * sum(times)]
+    heavy = [index for index, time_s in enumerate(times) if time_s > LIGHT * sum(times)]
     cuts = []
     for before, after in itertools.pairwise(heavy):
         places = [place for place in range(before + 1, after + 1) if crossing[place] is not None]

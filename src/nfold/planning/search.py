@@ -291,4 +291,5 @@ def _to_plan(facts: Facts, candidate: Candidate, is_undominated: bool, rejected:
         is_undominated=is_undominated,
         rejected=rejected,
         asynchrony=proposal.asynchrony,
+        notes=proposal.notes,
     )

@@ -36,9 +36,7 @@ class _Program:
     def __init__(
         self, hypergraph: Hypergraph, limits: Limits, order: Sequence[int], sizes: tuple[list[int], list[int]]
     ) -> None:
-        chunks = hypergraph.num_chunks
-        rows_s = [sum(hypergraph.seconds[row * chunks : (row + 1) * chunks]) for row in range(len(hypergraph.groups))]
-        self.row_ends_s = list(accumulate(rows_s))
+        self.row_ends_s = list(accumulate(hypergraph.row_seconds))
         total_s = self.row_ends_s[-1]
         self.share_ends_s = [0.0, *accumulate(limits.shares[block] * total_s for block in order)]
         self._row_bytes, self._crossing = sizes
@@ -103,7 +101,7 @@ def _lay(hypergraph: Hypergraph, program: _Program, order: Sequence[int], ends: 
             )
             blocks.append(_member(program.share_ends_s, order, ends, team, (chunk + 0.5) / chunks))
         begin_s = end_s
-    return [*blocks, *(hypergraph.fixed[vertex] for vertex in range(len(blocks), hypergraph.num_vertices))]
+    return hypergraph.with_samples(blocks)
 
 
 def _member(share_ends_s: list[float], order: Sequence[int], ends: list[int], team: int, place: float) -> int:

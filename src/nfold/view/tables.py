@@ -62,8 +62,9 @@ def plan_table(plan: Plan, *, look: Look = PLAIN) -> str:
         f"batch {plan.batch_size} in {plan.chunks} chunks; predicted:"
     )
     table = render(head, [chosen, *lost], look, numeric=False)
+    notes = "".join(f"\nnote: {note}" for note in plan.notes)
     grid = grid_picture(plan.placement, look=look)
-    return f"{title}\n{table}{_UNDOMINATED}\n\nWho computes what (ranks):\n{grid}"
+    return f"{title}\n{table}{_UNDOMINATED}{notes}\n\nWho computes what (ranks):\n{grid}"
 
 
 def _marked(candidate: Plan | Rejected) -> str:
