@@ -28,6 +28,7 @@ from nfold.planning.strategies import STRATEGIES  # noqa: E402
 from nfold.program import Program  # noqa: E402
 
 State = dict[str, torch.Tensor]
+PATIENCE_S = 900.0
 BUCKET_BYTES = 4096
 """Small, so that small nets have several."""
 SYNCHRONOUS = tuple(each.name for each in STRATEGIES if each.name not in (*ASYNCHRONOUS, "single"))
@@ -112,7 +113,7 @@ def _row(subject: Subject, layout: Layout, tolerance: float, num_steps: int) -> 
     except PlanError as refusal:
         return row | {"refused": str(refusal)}
     schedule = compile_schedule(subject.graph, plan.placement, plan.reductions, batch_size=plan.batch_size)
-    played = play(subject.program, subject.graph, plan, num_steps)
+    played = play(subject.program, subject.graph, plan, num_steps, patience_s=PATIENCE_S)
     error, sent = difference(played.state, subject.reference), sum(played.sent_bytes)
     if subject.loss is not None:
         error = max(error, abs(played.losses[-1] - subject.loss) / abs(subject.loss))

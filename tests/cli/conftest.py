@@ -118,6 +118,12 @@ def make_shell(folder: Path) -> Shell:
     return Shell(folder)
 
 
+@pytest.fixture(autouse=True)
+def _little_is_measured(monkeypatch):
+    """What is planned here would be planned whatever operators take: commands in this process need not know it well."""
+    monkeypatch.setattr("nfold.verbs.toolbox.PROFILE_S", 0.1)
+
+
 @pytest.fixture
 def nfold(tmp_path, monkeypatch, capsys):
     """Run a command in this process, in a folder with the scripts; ranks are threads if it says --debug."""

@@ -15,12 +15,11 @@ import nfold as library
 WAYS = {
     "single": ("-n", "1", "--strategy", "single"),
     "ring x2": ("-n", "2", "--strategy", "ring"),
-    "ps x2": ("-n", "2", "--strategy", "ps"),
     "ps x2 + 1 server": ("-n", "2", "--strategy", "ps", "--servers", "1"),
     "clipped, scheduled, autocast": ("-n", "2", "--strategy", "ps"),
 }
 SCRIPTS = {"clipped, scheduled, autocast": "steady.py:elaborate"}
-RESUMED_AS_THREADS = ("single", "ps x2")
+RESUMED_AS_THREADS = ("single", "clipped, scheduled, autocast")
 """Saves seconds; the bits are the same."""
 EPOCHS, STEPS_PER_EPOCH = 20, 5
 
@@ -53,7 +52,7 @@ def _kill_at_random(shell, wait_for_end, way, script, out):
     job = shell.start("train", script, *WAYS[way], "--checkpoint-every", "3", "--out", out)
     assert next(line for line in job.stderr if line.startswith(f"epoch {epoch}/"))
     ranks = [pid for pid in shell.processes() if pid != job.pid]
-    for pid in (job.pid, *(ranks if way == "ps x2" else ())):
+    for pid in (job.pid, *(ranks if way == "ps x2 + 1 server" else ())):
         os.kill(pid, signal.SIGKILL)
     job.communicate()
 

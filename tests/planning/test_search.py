@@ -175,7 +175,7 @@ def test_auto_is_never_predicted_slower_than_another(workers, bandwidth, latency
     chosen = plan(question, "auto")
     names = ["ring", "ps", "pipeline", "hybrid"] if workers > 1 else ["ring", "ps", "single"]
     able = [name for name in names if named(name).accepts(question) is None]
-    forced = [plan(question, name) for name in able]
+    forced = [plan(question, name, among=(named(name),)) for name in able]
     assert all(chosen.predicted.step_s <= other.predicted.step_s for other in forced)
     assert all(chosen.predicted.step_s <= loser.predicted.step_s for loser in chosen.rejected if loser.predicted)
 

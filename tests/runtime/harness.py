@@ -20,6 +20,7 @@ from nfold.core.plan import Plan, Prediction
 from nfold.core.profile import ChunkTiming, OperatorProfile, Profile, Timing
 from nfold.planning.facts import Facts
 from nfold.planning.search import plan
+from nfold.planning.strategies import named
 from nfold.program import Program
 from nfold.runtime.data import sample_order
 from nfold.runtime.replica import Replica
@@ -73,7 +74,7 @@ def make_plan(program: Program, graph: ModelGraph, strategy: str, workers: int, 
         batch_size=program.batch_size,
         chunks=chunks,
     )
-    return plan(facts, strategy)
+    return plan(facts, strategy, among=(named(strategy),))
 
 
 def random_owners(graph: ModelGraph, chunks: int, world: int, seed: int) -> dict[str, tuple[int, ...]]:
@@ -136,8 +137,9 @@ def play(
     *,
     checkpoint: bytes = b"",
     each_step: Callable[[int, int], None] | None = None,
+    patience_s: float = 60.0,
 ) -> Played:
-    """Play steps on threads over the in-memory transport and gather the state."""
+    """Play steps on threads over the in-memory transport and gather the state; a rank that takes longer hangs."""
     network = MemoryNetwork(plan.world_size)
     played, parts = Played(plan.world_size), [b""] * plan.world_size
     errors: list[BaseException] = []
@@ -178,7 +180,7 @@ def play(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(patience_s)
         assert not thread.is_alive(), f"a rank hangs; errors so far: {errors}"
     for replica in replicas:
         replica.close()

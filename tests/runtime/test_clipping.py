@@ -16,7 +16,7 @@ from nfold.program import Program
 from nfold.runtime.clipping import clip_factor
 
 STEPS, CHUNKS, TIGHT = 6, 6, 0.3
-WAYS = [("single", 1, 0), ("ring", 2, 0), ("ring", 3, 0), ("ps", 3, 0), ("ps", 3, 2), ("weighted", 3, 1)]
+WAYS = [("single", 1, 0), ("ring", 3, 0), ("ps", 3, 2), ("weighted", 3, 1)]
 
 
 def clipped(net: str, optimizer=sgd, limit: float = TIGHT) -> Program:
@@ -28,15 +28,19 @@ def graphs():
     return cache(lambda net: graph_of(clipped(net)))
 
 
+@pytest.fixture(scope="module")
+def plain_states():
+    return cache(lambda make, net: plain_loop(make(net), STEPS, CHUNKS).state_dict())
+
+
 @pytest.mark.parametrize("net", ["plain", "residual", "tied", "unused"])
 @pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
-def test_every_strategy_equals_a_plain_loop_that_clips(graphs, net, strategy, workers, servers):
+def test_every_strategy_equals_a_plain_loop_that_clips(graphs, plain_states, net, strategy, workers, servers):
     mine, graph = clipped(net), graphs(net)
     plan = make_plan(mine, graph, strategy, workers, servers, CHUNKS)
     played = play(mine, graph, plan, STEPS)
-    expected = plain_loop(mine, STEPS, CHUNKS).state_dict()
-    assert difference(played.state, expected) <= 1e-9
-    assert difference(played.state, plain_loop(program(net), STEPS, CHUNKS).state_dict()) > 1e-3, "the limit was met"
+    assert difference(played.state, plain_states(clipped, net)) <= 1e-9
+    assert difference(played.state, plain_states(program, net)) > 1e-3, "the limit was met"
     assert sum(played.sent_bytes) == plan.predicted.sent_bytes_per_step
 
 

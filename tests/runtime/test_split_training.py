@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -55,8 +56,7 @@ def program_of(net: str, optimizer=sgd) -> Program:
 
 @pytest.fixture(scope="module")
 def graphs():
-    made = {}
-    return lambda net: made.setdefault(net, graph_of(program_of(net)))
+    return cache(lambda net: graph_of(program_of(net)))
 
 
 def random_plan(mine: Program, graph: ModelGraph, splits: dict[str, int], world: int, seed: int, route="ring") -> Plan:

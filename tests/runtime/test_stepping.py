@@ -13,8 +13,8 @@ from nfold.core.placement import Placement
 from nfold.errors import ProgramError
 from nfold.planning.buckets import buckets_of
 
-STEPS, CHUNKS = 8, 6
-WAYS = [("single", 1, 0), ("ring", 3, 0), ("ps", 3, 0), ("ps", 3, 2), ("weighted", 3, 1)]
+STEPS, CHUNKS = 6, 6
+WAYS = [("single", 1, 0), ("ring", 3, 0), ("ps", 3, 2), ("weighted", 3, 1)]
 
 
 def warm_up_then_cosine(optimizer):
@@ -58,21 +58,26 @@ def graphs():
     return cache(lambda name: graph_of(PROGRAMS[name]))
 
 
+@pytest.fixture(scope="module")
+def plain_states():
+    return cache(lambda name: plain_loop(PROGRAMS[name], STEPS, CHUNKS).state_dict())
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
-def test_every_strategy_equals_a_plain_loop(graphs, name, strategy, workers, servers):
+def test_every_strategy_equals_a_plain_loop(graphs, plain_states, name, strategy, workers, servers):
     mine, graph = PROGRAMS[name], graphs(name)
     played = play(mine, graph, make_plan(mine, graph, strategy, workers, servers, CHUNKS), STEPS)
-    assert difference(played.state, plain_loop(mine, STEPS, CHUNKS).state_dict()) <= 1e-9
+    assert difference(played.state, plain_states(name)) <= 1e-9
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_random_placements_equal_a_plain_loop(graphs, name):
+def test_random_placements_equal_a_plain_loop(graphs, plain_states, name):
     mine, graph = PROGRAMS[name], graphs(name)
     owners = random_owners(graph, CHUNKS, 3, 1)
     placement = Placement(num_chunks=CHUNKS, world_size=3, owners=owners)
     plan = placed_plan(mine, owners, 3, buckets_of(graph, placement, "ring", 2048))
-    assert difference(play(mine, graph, plan, STEPS).state, plain_loop(mine, STEPS, CHUNKS).state_dict()) <= 1e-9
+    assert difference(play(mine, graph, plan, STEPS).state, plain_states(name)) <= 1e-9
 
 
 def test_the_plain_loop_minds_each_of_these():
@@ -88,7 +93,7 @@ def test_a_run_goes_on_bit_for_bit_also_under_other_plans(graphs, name):
     mine, graph = PROGRAMS[name], graphs(name)
     plans = [make_plan(mine, graph, *way, CHUNKS) for way in (("ps", 3, 2), ("ring", 3, 0))]
     through = play(mine, graph, plans[0], STEPS).state
-    half = play(mine, graph, plans[0], 5).checkpoint
+    half = play(mine, graph, plans[0], 4).checkpoint
     resumed = play(mine, graph, plans[0], STEPS, checkpoint=half).state
     assert all(torch.equal(resumed[key], tensor) for key, tensor in through.items())
     assert difference(play(mine, graph, plans[1], STEPS, checkpoint=half).state, through) <= 1e-9

@@ -16,7 +16,7 @@ WAYS = [
     ("ps", 3, 2),
     ("weighted", 3, 1),
 ]
-STEPS = 20
+STEPS = 8
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,10 @@ def test_dropout_is_the_same_under_every_strategy(graphs, alone, strategy, worke
 @pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
 def test_equals_a_plain_loop_with_another_optimizer(graphs, plain_states, strategy, workers, servers):
     mine = program("unused", optimizer=adamw)
-    played = play(mine, graphs("unused"), make_plan(mine, graphs("unused"), strategy, workers, servers, chunks=6), 10)
-    assert difference(played.state, plain_states("unused", adamw, 10)) <= 1e-9
+    played = play(
+        mine, graphs("unused"), make_plan(mine, graphs("unused"), strategy, workers, servers, chunks=6), STEPS
+    )
+    assert difference(played.state, plain_states("unused", adamw, STEPS)) <= 1e-9
 
 
 @pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)

@@ -47,12 +47,13 @@ class Simulated(Candidate):
 
 
 @without_collecting()
-def plan(facts: Facts, strategy: str = AUTO) -> Plan:
+def plan(facts: Facts, strategy: str = AUTO, *, among: Sequence[Strategy] = STRATEGIES) -> Plan:
     """Return the plan of a strategy, or the one predicted fastest.
 
     Args:
         facts: program, machines and wishes.
         strategy: a name of STRATEGY_NAMES; `auto` never predicts slower than any that it could have taken.
+        among: what is looked at; the plan says why it is better than the others of them.
 
     Raises:
         PlanError: the strategy is unknown, cannot be used here, or fits no node's memory.
@@ -60,7 +61,7 @@ def plan(facts: Facts, strategy: str = AUTO) -> Plan:
     check(facts, strategy)
     chosen = None if strategy == AUTO else named(strategy)
     portfolio = _Portfolio(facts)
-    for each in STRATEGIES:
+    for each in among:
         objection = _objection(each, facts, wanted=each is chosen)
         if objection:
             portfolio.rejected.append(Rejected(strategy=each.name, predicted=None, why=objection))
