@@ -12,8 +12,9 @@ from nfold.errors import ClusterError
 from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts
 from nfold.planning.placed import placed
-from nfold.planning.search import simulate_proposal
+from nfold.planning.search import MANY_RANKS, estimate_proposal, plan, simulate_proposal
 from nfold.planning.strategies import named
+from nfold.simulation import simulate
 
 NAMES = tuple("ABCDEFGH")
 CHAIN = model(
@@ -43,7 +44,7 @@ def question(graph, workers, bandwidth_bytes_per_s=12.5e6, speeds=(1.0,), **fiel
 
 def error(asked, proposal) -> float:
     exact = simulate_proposal(asked, "any", proposal).predicted.step_s
-    return estimate(asked, proposal) / exact - 1
+    return estimate(asked, proposal).step_s / exact - 1
 
 
 def heavy(graph):
@@ -81,7 +82,7 @@ def test_ranks_of_one_node_crowd_it():
     asked = facts(CHAIN, 2, cluster=Cluster(nodes=(node,)))
     proposal = next(iter(named("ring").propose(asked)))
     assert abs(error(asked, proposal)) < 0.05
-    assert estimate(asked, proposal) > 32e-3 * 3
+    assert estimate(asked, proposal).step_s > 32e-3 * 3
 
 
 @settings(max_examples=30, deadline=None)
@@ -92,6 +93,35 @@ def test_any_placement_has_an_estimate_of_the_right_size(graph, data):
     ranks = st.lists(st.integers(0, workers - 1), min_size=chunks, max_size=chunks).map(tuple)
     proposal = placed(asked, place({op.name: data.draw(ranks) for op in graph.operators}, workers).owners)
     assert 0.5 < 1 + error(asked, proposal) < 2
+    exact, found = (each(asked, "any", proposal) for each in (simulate_proposal, estimate_proposal))
+    assert found.predicted.sent_bytes_per_step == exact.predicted.sent_bytes_per_step
+    assert found.loads_s == pytest.approx(exact.loads_s)
+
+
+@pytest.mark.parametrize("strategy", ["ring", "ps", "pipeline", "hybrid"])
+@pytest.mark.parametrize("clips", [False, True])
+def test_bytes_and_memory_are_those_of_the_schedule(strategy, clips):
+    asked = question(replace(heavy(CHAIN), clips_gradients=clips), 4, profiles={1: profile(CHAIN, 1e-2)})
+    for proposal in named(strategy).propose(asked):
+        exact, found = (each(asked, strategy, proposal) for each in (simulate_proposal, estimate_proposal))
+        assert found.predicted.sent_bytes_per_step == exact.predicted.sent_bytes_per_step
+        assert found.predicted.peak_memory_bytes == pytest.approx(exact.predicted.peak_memory_bytes, rel=0.05)
+
+
+def test_many_ranks_are_planned_by_estimate(monkeypatch):
+    asked = question(CHAIN, MANY_RANKS, batch_size=64)
+    simulated = []
+
+    def noting(*given, nodes, **others):
+        simulated.append(nodes)
+        return simulate(*given, nodes=nodes, **others)
+
+    monkeypatch.setattr("nfold.planning.search.simulate", noting)
+    chosen = plan(asked, "auto")
+    assert {len(nodes) for nodes in simulated} == {1}
+    rivals = [each.predicted.step_s for each in chosen.rejected if each.predicted]
+    assert rivals
+    assert chosen.predicted.step_s <= 1.01 * min(rivals)
 
 
 def test_a_node_without_a_link_is_named():

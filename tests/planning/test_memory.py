@@ -7,7 +7,7 @@ from grids import facts, grids, model, parameter, place, profile
 from hypothesis import given
 
 from nfold.core.placement import chunk_sizes
-from nfold.planning.memory import foreign_parameters, kept_bytes, peak_memory_bytes
+from nfold.planning.memory import foreign_parameters, kept_bytes, peak_memory_bytes, working_bytes
 from nfold.planning.placed import placed
 from nfold.planning.schedule import compile_schedule
 
@@ -55,7 +55,7 @@ def test_a_stage_needs_its_weights_its_chunks_its_messages_and_its_data():
     asked = facts(GRAPH, 2, batch_size=32, profiles={1: costly})
     proposal = placed(asked, stages(4, world_size=2))
     schedule = compile_schedule(GRAPH, proposal.placement, proposal.reductions, batch_size=32)
-    first, second = peak_memory_bytes(asked, proposal, costly, schedule)
+    first, second = peak_memory_bytes(asked, proposal, costly, working_bytes(schedule, costly, chunk_sizes(32, 4)))
     unused, tied = 4 * 8000, 4 * 2000
     # Weights, gradients and two moments; of the tied weight half of the gradient is received to be added.
     own = 4 * 3000
@@ -67,7 +67,8 @@ def test_an_empty_chunk_keeps_nothing():
     asked = facts(GRAPH, 4, batch_size=4, profiles={1: profile(GRAPH, activation_bytes_per_sample=1e6)})
     proposal = placed(asked, dict.fromkeys("ABCD", (0, 1, 2, 3)))
     schedule = compile_schedule(GRAPH, proposal.placement, proposal.reductions, batch_size=4)
-    peaks = peak_memory_bytes(asked, proposal, asked.profiles[1], schedule)
+    working = working_bytes(schedule, asked.profiles[1], chunk_sizes(4, 4))
+    peaks = peak_memory_bytes(asked, proposal, asked.profiles[1], working)
     assert peaks[0] - peaks[2] == pytest.approx(2e6, rel=0.01)
 
 

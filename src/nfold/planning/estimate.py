@@ -1,4 +1,4 @@
-"""Estimates a proposal's step time in a hundredth of what compiling and simulating it costs, to rank many.
+"""Estimates what a proposal costs in a hundredth of the time that compiling and simulating it takes.
 
 Cells are played in virtual time with one message for each pair of cell and rank; a link serves its messages one after
 another. Reductions are played bucket by bucket afterwards (`simulation/coarse.py`), and no link can be faster than all
@@ -16,9 +16,11 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction, chunk_sizes
 from nfold.core.profile import Profile
 from nfold.errors import ClusterError
+from nfold.planning import clipping
 from nfold.planning.buckets import completion, users_of
 from nfold.planning.costs import OPTIMIZER_CALL_S
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.memory import most_kept
 from nfold.planning.order import Cell, play_cells
 from nfold.planning.segments import INPUTS, cut
 from nfold.planning.statistics import statistics_groups
@@ -27,13 +29,30 @@ from nfold.planning.windows import busy_windows
 from nfold.simulation.coarse import CoarseBucket, CoarseRank, coarse_step_s
 
 
-def estimate(facts: Facts, proposal: Proposal) -> float:
-    """Return about how many seconds a step of a synchronous proposal takes. O((cells + messages) log cells).
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """What a step costs: its time about, its bytes as they would be counted."""
+
+    step_s: float
+    sent_bytes: int
+    """Payload of all ranks together."""
+    loads_s: tuple[float, ...]
+    """Compute seconds of each rank."""
+    working_bytes: tuple[int, ...]
+    """Activations and messages of each rank at its peak."""
+
+
+def estimate(facts: Facts, proposal: Proposal) -> Estimate:
+    """Return about what a step of a synchronous proposal costs. O((cells + messages) log cells).
+
+    Args:
+        facts: about the operators that the proposal places: parts, if it splits some.
+        proposal: to estimate.
 
     Raises:
         ClusterError: two ranks that talk have no link between them.
     """
-    return _Estimate(facts, proposal).step_s()
+    return _Estimating(facts, proposal).estimate()
 
 
 @dataclass(slots=True)
@@ -54,7 +73,7 @@ class _Port:
         return self.up.latency_s + self.down.latency_s
 
 
-class _Estimate:
+class _Estimating:
     def __init__(self, facts: Facts, proposal: Proposal) -> None:
         self._facts, self._placement, self._reductions = facts, proposal.placement, proposal.reductions
         self._nodes = [facts.cluster.node(name) for name in facts.nodes[: proposal.placement.world_size]]
@@ -70,8 +89,10 @@ class _Estimate:
         }
         self._slowness = _slowness(self._nodes, self._threads)
         self._payloads = self._messages()
+        self._sent_bytes = self._norm_bytes()
+        """Of gradients, values and all else that is no tensor between operators; counted on the way."""
 
-    def step_s(self) -> float:
+    def estimate(self) -> Estimate:
         after = self._waiting.after()
         seconds = {cell: self._cell_s(cell) for cell in after}
         played = play_cells(after, seconds, busy_windows(self._facts.graph, self._placement), self._deliver)
@@ -82,16 +103,44 @@ class _Estimate:
         self._count_reductions()
         ranks = tuple(self._rank(rank, ends_s[rank]) for rank in range(self._placement.world_size))
         busy_s = max(max(port.sent_s, port.received_s) for port in self._ports)
-        return max(busy_s, coarse_step_s(ranks, tuple(self._buckets(played.ends_s, seconds))))
+        loads_s: dict[int, float] = defaultdict(float)
+        for cell in seconds:
+            loads_s[cell.rank] += self._compute_s(cell)
+        return Estimate(
+            step_s=max(busy_s, coarse_step_s(ranks, tuple(self._buckets(played.ends_s, seconds)))),
+            sent_bytes=sum(self._payloads.values()) + round(self._sent_bytes),
+            loads_s=tuple(loads_s[rank] for rank in range(self._placement.world_size)),
+            working_bytes=self._working_bytes(played.order),
+        )
+
+    def _working_bytes(self, order: Mapping[int, Sequence[Cell]]) -> tuple[int, ...]:
+        received: Counter[int] = Counter()
+        for (_, rank), payload in self._payloads.items():
+            received[rank] += payload
+        kept = (
+            most_kept(
+                ((cell.backward, cell.segment, cell.chunk) for cell in order.get(rank, ())),
+                self._cells[rank].segments,
+                self._profile(rank).saved_bytes(),
+                self._sizes,
+            )
+            for rank in range(self._placement.world_size)
+        )
+        return tuple(round(most) + received[rank] for rank, most in enumerate(kept))
 
     # Cells
 
     def _cell_s(self, cell: Cell) -> float:
+        """Seconds that a cell keeps its rank busy: it computes, and reads its samples if it is the first."""
         segment, size = self._waiting.segment(cell), self._sizes[cell.chunk]
-        each = self._seconds[self._threads[cell.rank], size]
-        found = sum(each[name][cell.backward] for name in segment.operators)
-        if not cell.backward and size and not set(INPUTS).isdisjoint(segment.inputs):
-            found += self._profile(cell.rank).load_s_per_sample * size
+        if cell.backward or not size or set(INPUTS).isdisjoint(segment.inputs):
+            return self._compute_s(cell)
+        load_s = self._profile(cell.rank).load_s_per_sample * size
+        return self._compute_s(cell) + load_s * self._slowness[cell.rank]
+
+    def _compute_s(self, cell: Cell) -> float:
+        each = self._seconds[self._threads[cell.rank], self._sizes[cell.chunk]]
+        found = sum(each[name][cell.backward] for name in self._waiting.segment(cell).operators)
         return found * self._slowness[cell.rank]
 
     def _messages(self) -> Counter[tuple[Cell, int]]:
@@ -157,11 +206,19 @@ class _Estimate:
             found[rank] = max((ends_s[cell] - rest[cell.segment] * seconds[cell] for cell in feeders), default=0.0)
         return found
 
+    def _norm_bytes(self) -> float:
+        """What it takes to agree on the norm of all gradients; see `planning/clipping.py`."""
+        if not self._facts.graph.clips_gradients:
+            return 0.0
+        updating = {rank for each in self._reductions for rank in ([s.rank for s in each.shares] or each.members)}
+        return 2.0 * clipping.ITEM_BYTES * max(0, len(updating) - 1)
+
     def _count_reductions(self) -> None:
         """Add what gradients and values keep the links busy."""
         for reduction in self._reductions:
             for rank, (sent, received) in _traffic(reduction).items():
                 port = self._ports[rank]
+                self._sent_bytes += sent
                 port.sent_s += _wire_s(port.up, sent, 0)
                 port.received_s += _wire_s(port.down, received, 0)
 
@@ -172,6 +229,7 @@ class _Estimate:
             own = Counter(self._placement.owners[group.operators[0]])
             for rank in group.members:
                 port, rows = self._ports[rank], own[rank]
+                self._sent_bytes += rows * others * row
                 port.sent_s += _wire_s(port.up, rows * others * row, rows * others)
                 received = self._placement.num_chunks - rows
                 port.received_s += _wire_s(port.down, received * row, received)

@@ -9,12 +9,12 @@ data              the batches of this step and the next
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction, chunk_sizes
 from nfold.core.profile import Profile
-from nfold.core.schedule import RankSchedule, Schedule
+from nfold.core.schedule import RankSchedule, Schedule, Segment
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.segments import INPUTS
 
@@ -23,7 +23,7 @@ _STEPS_LOADED = 2
 
 
 def peak_memory_bytes(
-    facts: Facts, proposal: Proposal, profile: Profile, schedule: Schedule | None = None
+    facts: Facts, proposal: Proposal, profile: Profile, working: Sequence[int] | None = None
 ) -> tuple[int, ...]:
     """Return the predicted peak memory of each rank.
 
@@ -31,9 +31,10 @@ def peak_memory_bytes(
         facts: the question.
         proposal: an answer.
         profile: says what operators keep.
-        schedule: of the proposal; None for an asynchronous one, whose workers compute whole chunks one at a time.
+        working: bytes of activations and messages of each rank; None for an asynchronous proposal, whose workers
+            compute whole chunks one at a time.
     """
-    saved, placement = profile.saved_bytes(), proposal.placement
+    placement = proposal.placement
     nothing = (frozenset[str](),) * placement.world_size
     foreign = nothing if proposal.asynchrony else foreign_parameters(facts.graph, placement)
     sizes = chunk_sizes(facts.batch_size, placement.num_chunks)
@@ -41,11 +42,7 @@ def peak_memory_bytes(
         profile.base_bytes
         + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
         + _batch_bytes(facts.graph, placement, sizes, rank)
-        + (
-            _working_bytes(schedule.ranks[rank], saved, sizes)
-            if schedule
-            else _whole_chunk_bytes(proposal, profile, sizes, rank)
-        )
+        + (_whole_chunk_bytes(proposal, profile, sizes, rank) if working is None else working[rank])
         for rank in range(placement.world_size)
     )
 
@@ -57,22 +54,35 @@ def foreign_parameters(graph: ModelGraph, placement: Placement) -> tuple[frozens
     return tuple(frozenset(name for name, owners in needed.items() if rank not in owners) for rank in everyone)
 
 
-def kept_bytes(rank: RankSchedule, saved: Mapping[str, float], sizes: tuple[int, ...]) -> float:
+def kept_bytes(rank: RankSchedule, saved: Mapping[str, float], sizes: Sequence[int]) -> float:
     """Return the most that a rank keeps at once from forward to backward, in the order in which it computes."""
-    each = [sum(saved.get(name, 0.0) for name in segment.operators) for segment in rank.segments]
+    passes = ((task.kind == "B", task.segment, task.chunk) for task in rank.tasks if task.kind in ("F", "B"))
+    return most_kept(passes, rank.segments, saved, sizes)
+
+
+def most_kept(
+    passes: Iterable[tuple[bool, int, int]],
+    segments: Sequence[Segment],
+    saved: Mapping[str, float],
+    sizes: Sequence[int],
+) -> float:
+    """Return the most bytes that are kept at once over passes: (whether backward, index of the segment, chunk)."""
+    each = [sum(saved.get(name, 0.0) for name in segment.operators) for segment in segments]
     now = most = 0.0
-    for task in rank.tasks:
-        if task.kind == "F":
-            now += each[task.segment] * sizes[task.chunk]
-            most = max(most, now)
-        elif task.kind == "B":
-            now -= each[task.segment] * sizes[task.chunk]
+    for is_backward, segment, chunk in passes:
+        now += (-1 if is_backward else 1) * each[segment] * sizes[chunk]
+        most = max(most, now)
     return most
 
 
-def _working_bytes(rank: RankSchedule, saved: Mapping[str, float], sizes: tuple[int, ...]) -> int:
-    received = sum(task.payload_bytes for task in rank.tasks if task.kind == "RECV" and task.purpose in _MESSAGES)
-    return round(kept_bytes(rank, saved, sizes)) + received
+def working_bytes(schedule: Schedule, profile: Profile, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return what activations and messages of a schedule take on each rank at its peak."""
+    saved = profile.saved_bytes()
+    return tuple(round(kept_bytes(rank, saved, sizes)) + _received_bytes(rank) for rank in schedule.ranks)
+
+
+def _received_bytes(rank: RankSchedule) -> int:
+    return sum(task.payload_bytes for task in rank.tasks if task.kind == "RECV" and task.purpose in _MESSAGES)
 
 
 def _whole_chunk_bytes(proposal: Proposal, profile: Profile, sizes: tuple[int, ...], rank: int) -> int:

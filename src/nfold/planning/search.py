@@ -1,8 +1,12 @@
-"""Simulates what the strategies propose, keeps the fastest that fits, and why the others lost."""
+"""Simulates what the strategies propose, keeps the fastest that fits, and why the others lost.
+
+On many ranks the messages of a step are too many to be simulated, and what is proposed is estimated.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan, Prediction, Rejected
 from nfold.core.profile import Profile
 from nfold.core.schedule import Schedule
@@ -13,7 +17,7 @@ from nfold.planning.collecting import without_collecting
 from nfold.planning.costs import task_seconds
 from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts, Proposal
-from nfold.planning.memory import peak_memory_bytes
+from nfold.planning.memory import peak_memory_bytes, working_bytes
 from nfold.planning.schedule import compile_schedule
 from nfold.planning.splitting import split_facts
 from nfold.planning.strategies import AUTO, STRATEGIES, Strategy, named
@@ -21,6 +25,8 @@ from nfold.planning.verdicts import TIE, comparison, memory_objection, undominat
 from nfold.planning.wishes import check
 from nfold.simulation import simulate
 
+MANY_RANKS = 16
+"""From so many on, proposals are estimated: the simulator takes a minute for the messages of 64 servers."""
 MOST_SIMULATED = 4
 """Proposals of a strategy that are simulated, the best by estimate; of those that were not asked for, one."""
 
@@ -164,7 +170,7 @@ def most_promising(facts: Facts, proposals: Sequence[Proposal], most: int) -> li
 
 
 def _by_estimate(facts: Facts, proposals: Sequence[Proposal]) -> list[int]:
-    estimates = [estimate(split_facts(facts, proposal.splits), proposal) for proposal in proposals]
+    estimates = [estimate(split_facts(facts, proposal.splits), proposal).step_s for proposal in proposals]
     return sorted(range(len(proposals)), key=lambda index: (estimates[index], index))
 
 
@@ -194,7 +200,8 @@ def _objection(strategy: Strategy, facts: Facts, *, wanted: bool) -> str | None:
 
 def _candidate(facts: Facts, strategy: str, proposal: Proposal) -> Candidate:
     if proposal.asynchrony is None:
-        return simulate_proposal(facts, strategy, proposal)
+        is_small = proposal.placement.world_size < MANY_RANKS
+        return (simulate_proposal if is_small else estimate_proposal)(facts, strategy, proposal)
     threads = facts.threads(proposal.placement.world_size)
     return Candidate(
         strategy=strategy,
@@ -203,6 +210,28 @@ def _candidate(facts: Facts, strategy: str, proposal: Proposal) -> Candidate:
         loads_s=loads_s(facts, proposal, threads),
         predicted=predict(facts, proposal, proposal.asynchrony, threads),
     )
+
+
+def estimate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Candidate:
+    """Estimate what a synchronous proposal would cost.
+
+    Args:
+        facts: about whole operators.
+        strategy: that made the proposal.
+        proposal: which may have operators in parts.
+    """
+    facts = split_facts(facts, proposal.splits)
+    threads = facts.threads(proposal.placement.world_size)
+    profile, found = facts.profiles[threads[0]], estimate(facts, proposal)
+    compute_s = sum(found.loads_s[: proposal.workers]) / proposal.workers
+    predicted = Prediction(
+        step_s=found.step_s,
+        sent_bytes_per_step=found.sent_bytes,
+        peak_memory_bytes=peak_memory_bytes(facts, proposal, profile, found.working_bytes),
+        compute_s=compute_s,
+        exposed_communication_s=max(0.0, found.step_s - compute_s - profile.update.median_s),
+    )
+    return Candidate(strategy=strategy, proposal=proposal, threads=threads, loads_s=found.loads_s, predicted=predicted)
 
 
 def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Simulated:
@@ -259,10 +288,11 @@ def _prediction(facts: Facts, proposal: Proposal, schedule: Schedule, trace: Ste
     compute_s = sum(computing) / proposal.workers
     step_s = max(trace.step_s)
     busy = sum(span.end_s - span.start_s for span in trace.spans if span.rank == 0 and span.kind in ("LOAD", "UPDATE"))
+    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
     return Prediction(
         step_s=step_s,
         sent_bytes_per_step=schedule.sent_bytes,
-        peak_memory_bytes=peak_memory_bytes(facts, proposal, profile, schedule),
+        peak_memory_bytes=peak_memory_bytes(facts, proposal, profile, working_bytes(schedule, profile, sizes)),
         compute_s=compute_s,
         exposed_communication_s=max(0.0, step_s - compute_s - busy),
     )
