@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from nfold.core import codec
-from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement
-from nfold.core.profile import ChunkTiming, OperatorProfile, Profile, Timing
 from nfold.planning.data_parallel import even_owners
 from nfold.planning.facts import Facts
 from nfold.planning.hypergraph import Hypergraph, owners_of, traffic
@@ -31,8 +29,8 @@ from nfold.planning.structured import Hybrid
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "programs"))
 from environment import write
+from programs.counted import GRAPHS, question
 
-HERE = Path(__file__).parent
 QUESTIONS = (("alexnet", 128), ("vgg16", 64), ("resnet50", 128))
 RANKS = (2, 4, 8)
 GOALS = {
@@ -46,7 +44,6 @@ CHUNKS = 16
 LONG = Effort(num_starts=12, num_seeds=24, num_cycles=8)
 LONG_CHUNKS = (16, 24, 32)
 NODE_PARTS = 16
-OPERATIONS_PER_S = 1e10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,62 +56,6 @@ class Result:
     """Heaviest rank over the mean."""
     chunks: int
     plan_s: float | None = None
-
-
-def question(graph: ModelGraph, batch_size: int, workers: int, chunks: int) -> Facts:
-    """Return equal nodes with links of 100 Mbit/s, and work by operations."""
-    link = Channel(latency_s=1e-4, bandwidth_bytes_per_s=12.5e6, origin="declared")
-    nodes = tuple(
-        Node(name=f"n{index}", cores=1.0, memory_bytes=1 << 40, local=link, uplink=link, downlink=link)
-        for index in range(workers)
-    )
-    return Facts(
-        graph=graph,
-        profiles={1: profile(graph)},
-        cluster=Cluster(nodes=nodes),
-        nodes=tuple(node.name for node in nodes),
-        workers=workers,
-        servers=0,
-        batch_size=batch_size,
-        chunks=chunks,
-    )
-
-
-def profile(graph: ModelGraph) -> Profile:
-    """Return seconds in proportion to operations: backward twice forward, once where no gradient goes further back."""
-    flows = {tensor.name: tensor.requires_grad for tensor in graph.tensors}
-    seconds = {}
-    for operator in graph.operators:
-        forward = operator.flops_per_sample / OPERATIONS_PER_S
-        seconds[operator.name] = (forward, forward * (1 + any(flows[name] for name in operator.inputs)))
-    whole = tuple(sum(pair[side] for pair in seconds.values()) for side in (0, 1))
-    return Profile(
-        device_kind="counted",
-        num_threads=1,
-        operators=tuple(
-            OperatorProfile(operator=name, timings=_timings(*pair), saved_bytes_per_sample=0.0)
-            for name, pair in seconds.items()
-        ),
-        whole=_timings(whole[0], whole[1]),
-        update=_timing(0.0),
-        load_s_per_sample=0.0,
-        parameter_bytes=graph.parameter_bytes,
-        optimizer_bytes=0,
-        activation_bytes_per_sample=0.0,
-        base_bytes=0,
-        peak_bytes=0,
-    )
-
-
-def _timing(seconds: float) -> Timing:
-    return Timing(median_s=seconds, spread_s=0.0, repeats=1)
-
-
-def _timings(forward_s: float, backward_s: float) -> tuple[ChunkTiming, ...]:
-    return tuple(
-        ChunkTiming(chunk_size=size, forward=_timing(size * forward_s), backward=_timing(size * backward_s))
-        for size in (1, 128)
-    )
 
 
 def measured(way: str, facts: Facts, owners: dict[str, tuple[int, ...]], plan_s: float | None = None) -> Result:
@@ -261,7 +202,7 @@ def captured(name: str) -> ModelGraph:
 
     program = getattr(photographs, name)()
     graph = capture_program(program.model(), program, program.train_data()).graph
-    codec.save(graph, HERE / "graphs" / f"{name}.json")
+    codec.save(graph, GRAPHS / f"{name}.json")
     return graph
 
 
@@ -275,7 +216,7 @@ def main() -> None:
     rows = []
     for name, batch_size in QUESTIONS:
         if name in arguments.networks.split(","):
-            kept = HERE / "graphs" / f"{name}.json"
+            kept = GRAPHS / f"{name}.json"
             graph = captured(name) if arguments.capture else codec.load(ModelGraph, kept)
             rows += [report(name, batch_size, ranks, graph, search_long=not arguments.quick) for ranks in RANKS]
     write({"results": rows}, __file__)

@@ -159,8 +159,9 @@ def test_a_process_sees_the_cores_and_the_memory_of_its_node():
 def test_each_direction_of_a_link_has_its_own_rate():
     with box_of(uplink="40 Mbit/s", downlink="8 Mbit/s") as box:
         box.set_downlink("n-0", 1e9)
-        sent, received = rate(box, "n-1", "n-0", 2_000_000), rate(box, "n-0", "n-1", 500_000)
-    # 95 % of the wire is payload; less only where this machine is too busy to play it.
+        sent = max(rate(box, "n-1", "n-0", 2_000_000) for _ in range(3))
+        received = max(rate(box, "n-0", "n-1", 500_000) for _ in range(3))
+    # 95 % of the wire is payload; less only where this machine is too busy to play it, three times.
     assert 0.7 * 5e6 < sent < 0.975 * 5e6 + 64e3
     assert 0.7 * 1e6 < received < 0.975 * 1e6 + 64e3
 
