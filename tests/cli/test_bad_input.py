@@ -61,6 +61,31 @@ def test_what_is_refused_before_any_rank_starts(nfold, tmp_path, arguments, frag
     assert not list(tmp_path.glob("runs/*"))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (["train", "faulty.py", "-n", "3"], ["3 ranks need about 1.0 GiB"]),
+        (["train", "faulty.py", "-n", "3", "--servers", "1", "--strategy", "ps"], ["4 ranks need about 1.3 GiB"]),
+        (["plan", "faulty.py", "-n", "3"], ["3 ranks need about 1.0 GiB"]),
+        (["compare", "faulty.py", "-n", "1,2,4"], ["4 ranks need about 1.3 GiB"]),
+    ],
+    ids=" ".join,
+)
+def test_more_ranks_than_memory_holds_are_refused_before_any_starts(nfold, tmp_path, monkeypatch, arguments, fragments):
+    monkeypatch.setattr("nfold.launch.memory.available_bytes", lambda text: 10**9)
+    monkeypatch.setattr("nfold.launch.local.LocalLauncher.start", lambda *_: pytest.fail("a rank was started"))
+
+    nfold(*arguments).check_explained(*fragments, "to start (350 MB each)", "0.9 GiB free", "At most 2 would fit")
+
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_ranks_that_are_threads_need_no_room_of_their_own(nfold, monkeypatch):
+    monkeypatch.setattr("nfold.launch.memory.available_bytes", lambda text: 10**8)
+    planned = nfold("plan", "steady.py", "-n", "2", "--debug", "--json")
+    assert planned.code == 0, planned.err
+
+
 def test_a_port_in_use(nfold, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -190,17 +215,30 @@ def test_a_run_goes_on_only_with_the_program_that_it_was_begun_with(nfold, tmp_p
         (tmp_path / "steady.py").write_text(script.replace(old, new))
         return nfold("train", "--resume", "mine", "--steps", "4", "--debug", "--json", *ranks)
 
-    resume("numbers.BATCH_SIZE", "19").check_explained("begun with a batch size of 16, and the program has 19 now")
+    resume("numbers.BATCH_SIZE", "19").check_explained(
+        "begun with a batch size of 16, and the program has a batch size of 19 now"
+    )
     resume("load(SAMPLES", "load(90").check_explained(
-        "begun with 5 steps an epoch, and it would be 6 now", "has 90 samples"
+        "begun with 76 samples in train_data(), and the program has 90 samples in train_data() now"
     )
     resume("numbers.HIDDEN", "17").check_explained(
         "model() does not build the module of which the checkpoint of step 2 was taken",
         "size mismatch for inward.weight",
     )
+    resume("SGD(params, lr=0.005, momentum=0.9)", "Adam(params)").check_explained(
+        "begun with the optimizer SGD, and the program has Adam now. Put it back, or begin a new run"
+    )
+    for new, now in (
+        ("clip_norm=0.5, chunks=4", "clip_norm=0.5"),
+        ("autocast='bfloat16', chunks=4", "autocast='bfloat16'"),
+        ("scheduler=lambda own: lr_scheduler.ConstantLR(own), chunks=4", "a scheduler"),
+    ):
+        resume("chunks=4", new).check_explained(f"and the program has {now} now. Put it back")
 
     assert before == {path: path.read_bytes() for path in (tmp_path / "mine").iterdir() if path.name != "log.txt"}
-    assert resume("", "").code == 0
+    went_on = resume("lr=0.005", "lr=0.5")
+    assert went_on.code == 0
+    assert "note: the optimizer goes on with the checkpoint's lr 0.005 (not 0.5), whatever the" in went_on.err
 
 
 def test_damaged_documents_are_named(nfold, tmp_path):

@@ -28,7 +28,10 @@ FOUND = ProbedPair(
     latency_s=0.25, there_bytes_per_s=1e6, back_bytes_per_s=1e6, cpu_s_per_byte=0.0, cpu_s_per_message=0.0
 )
 LINK = Channel(latency_s=0.25, bandwidth_bytes_per_s=1e6, origin="measured")
-READY = {"num_samples": 100, "has_test": False, "batch_size": 25, "epochs": 2, "chunks": None, "weights": 7}
+READY = {
+    **{"num_samples": 100, "has_test": False, "batch_size": 25, "epochs": 2, "chunks": None, "weights": 7},
+    **{"autocast": None, "has_scheduler": False, "clip_norm": None},
+}
 """Four steps an epoch, eight in all."""
 
 
@@ -160,7 +163,7 @@ class Job:
         """Play the start; return the first orders to train."""
         self.until_planned()
         self.workers = range(self.planned.plan.world_size)
-        return self.all_say("built", self.workers)
+        return self.all_say("built", self.workers, kept={})
 
     @property
     def planned(self) -> ev.Planned:
@@ -206,7 +209,7 @@ def test_a_job_of_two_ranks_from_start_to_end():
     assert job.say(1, "paced", pace=PACE) == []
     assert orders(job.say(0, "paced", pace=PACE)) == ["Planned", "01 build"]
     job.workers = range(2)
-    assert orders(job.all_say("built")) == ["01 until 4", "01 checkpoint"]
+    assert orders(job.all_say("built", kept={})) == ["01 until 4", "01 checkpoint"]
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]
     assert orders(job.all_step(2, 3)) == ["StepDone", "StepDone", "01 until 6"]
     assert job.say(1, "checkpoint") == []
@@ -281,7 +284,7 @@ def test_ranks_that_the_plan_does_not_need_leave_before_the_others_build():
     assert orders(job.say(1, "finished", usage=None)) == ["Planned", "0 build"]
     assert job.handle(ev.Left(1, "exited with code 0")) == []
     job.workers = range(1)
-    assert orders(job.say(0, "built")) == ["0 until 4", "0 checkpoint"]
+    assert orders(job.say(0, "built", kept={})) == ["0 until 4", "0 checkpoint"]
 
 
 # What is refused
@@ -526,7 +529,7 @@ def test_a_job_that_goes_on_wires_its_ranks_and_measures_nothing_again():
     assert codec.decode(Plan, build.message["plan"]) == known().plan
     assert job.planned.first_step == 5
     job.workers = range(2)
-    assert orders(job.all_say("built")) == ["01 until 8", "01 checkpoint"]
+    assert orders(job.all_say("built", kept={})) == ["01 until 8", "01 checkpoint"]
     (done, *_) = job.all_step(5)
     assert (done.step, done.epoch) == (5, 1)
 
@@ -537,19 +540,56 @@ def test_a_job_that_goes_on_with_another_batch_size_is_refused(same_ranks):
     job.start()
     error = failure(job.all_say("ready", **READY | {"batch_size": 20}))
     assert isinstance(error, ProgramError)
-    assert "batch size of 25, and the program has 20 now" in str(error)
+    assert "batch size of 25, and the program has a batch size of 20 now" in str(error)
 
 
-def test_a_job_that_goes_on_with_other_data_is_refused():
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"num_samples": 99}, "begun with 100 samples in train_data(), and the program has 99 samples in train_data()"),
+        ({"autocast": "bfloat16"}, "begun with autocast=None, and the program has autocast='bfloat16' now"),
+        ({"has_scheduler": True}, "begun with no scheduler, and the program has a scheduler now"),
+        ({"clip_norm": 0.5}, "begun with no clip_norm, and the program has clip_norm=0.5 now"),
+    ],
+)
+def test_a_job_that_goes_on_with_another_recipe_is_refused(change, text):
+    recipe = ev.Recipe(num_samples=100, autocast=None, has_scheduler=False, clip_norm=None)
+    job = Job(settings_begun(recipe), known=known(), first_step=5)
+    job.start()
+    error = failure(job.all_say("ready", **READY | change))
+    assert isinstance(error, ProgramError)
+    assert text in str(error)
+
+
+def test_a_job_of_an_older_version_that_goes_on_with_other_data_is_refused():
     job = Job(settings_begun(), first_step=5)
     job.start()
     error = failure(job.all_say("ready", **READY | {"num_samples": 101}))
     assert isinstance(error, ProgramError)
-    assert "begun with 4 steps an epoch, and it would be 5 now, since train_data() has 101 samples" in str(error)
+    assert "begun with 4 steps an epoch, and the program has 5 steps an epoch now" in str(error)
 
 
-def settings_begun() -> ev.JobSettings:
-    return ev.JobSettings(workers=2, strategy="ring", begun=ev.Begun(batch_size=25, steps_per_epoch=4))
+def test_a_job_of_an_older_version_goes_on_with_what_it_did_not_write_down():
+    job = Job(settings_begun(), known=known(), first_step=5)
+    job.start()
+    assert orders(job.all_say("ready", **READY | {"num_samples": 99, "clip_norm": 0.5})) == ["01 listen"]
+
+
+@pytest.mark.parametrize(("scheduled", "until"), [(False, "now. "), (True, "now, until the schedule sets them. ")])
+def test_hyper_parameters_of_the_checkpoint_that_the_program_has_otherwise_are_told(scheduled, until):
+    job = Job(known=known(), first_step=5, ready=READY | {"has_scheduler": scheduled})
+    job.until_planned()
+    job.say(0, "built", kept={"lr": (0.05, 0.5)})
+    commands = job.say(1, "built", kept={"betas": ((0.9, 0.99), (0.8, 0.99))})
+    assert orders(commands)[0] == "Noted"
+    assert commands[0].text == (
+        "note: the optimizer goes on with the checkpoint's betas (0.9, 0.99) (not (0.8, 0.99)), lr 0.05 (not 0.5), "
+        f"whatever the program says {until}Begin a new run to change them."
+    )
+
+
+def settings_begun(recipe: ev.Recipe | None = None) -> ev.JobSettings:
+    return ev.JobSettings(workers=2, strategy="ring", begun=ev.Begun(batch_size=25, steps_per_epoch=4, recipe=recipe))
 
 
 def test_a_job_that_is_complete_only_finishes():

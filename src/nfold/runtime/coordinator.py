@@ -15,13 +15,14 @@ from typing import Any
 from nfold.core import codec
 from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage
-from nfold.errors import NfoldError, ProgramError
+from nfold.errors import NfoldError
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.postmortem import Postmortem
 from nfold.runtime.preparation import Preparation, build_order
 from nfold.runtime.progress import Progress
 from nfold.runtime.reprobing import Reprobing
+from nfold.runtime.same_program import check_same_program, recipe_of, tell_kept
 from nfold.runtime.trials import try_all
 from nfold.runtime.vigil import PATIENCE, Patience, Vigil
 
@@ -118,7 +119,9 @@ class Coordinator:
         everyone = tuple(range(self._settings.world_size))
         ready = yield from self._asking.ask(everyone, self._preparation.load_order(), "ready")
         facts = self._preparation.check_ready(ready)
-        self._check_same_batch(facts)
+        recipe = recipe_of(facts)
+        if self._settings.begun is not None:
+            check_same_program(self._settings.begun, facts["batch_size"], recipe)
         if self._settings.trials:
             return (yield from try_all(self._settings, self._cores, self._asking, facts))
         if self._known is None:
@@ -129,7 +132,7 @@ class Coordinator:
         chosen = known.plan or self._preparation.plan(known, facts)
         known = replace(known, plan=chosen)
         total, per_epoch = self._count_steps(facts)
-        planned = ev.Planned(known, chosen, total, per_epoch, self._first_step)
+        planned = ev.Planned(known, chosen, total, per_epoch, self._first_step, recipe)
         if self._settings.plan_only:
             yield from self._asking.ask(everyone, {"do": "finish", "tag": 0}, "finished", before=[planned])
             return [ev.Finished()]
@@ -137,31 +140,11 @@ class Coordinator:
         if idle:
             yield from self._asking.ask(idle, {"do": "finish", "tag": 0}, "finished")
         ranks = everyone[: chosen.world_size]
-        yield from self._asking.ask(ranks, build_order(known, chosen, total), "built", self._checkpoint, [planned])
+        order = build_order(known, chosen, total)
+        built = yield from self._asking.ask(ranks, order, "built", self._checkpoint, [planned])
         expected_s = self._preparation.expected_transfers_s(known, chosen, facts) if self._settings.measure else {}
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-        return (yield from self._train(ranks, chosen, facts, total, per_epoch, reprobing))
-
-    def _check_same_batch(self, facts: dict[str, Any]) -> None:
-        """Refuse to go on with a program whose steps are others now.
-
-        Raises:
-            ProgramError: the batch size or the number of samples is another one.
-        """
-        begun = self._settings.begun
-        if begun is None:
-            return
-        if begun.batch_size != facts["batch_size"]:
-            raise ProgramError(
-                f"the run was begun with a batch size of {begun.batch_size}, and the program has "
-                f"{facts['batch_size']} now. Put it back, or begin a new run."
-            )
-        _, per_epoch = self._count_steps(facts)
-        if begun.steps_per_epoch != per_epoch:
-            raise ProgramError(
-                f"the run was begun with {begun.steps_per_epoch} steps an epoch, and it would be {per_epoch} now, "
-                f"since train_data() has {facts['num_samples']} samples. Put them back, or begin a new run."
-            )
+        return (yield from self._train(ranks, chosen, facts, reprobing, tell_kept(built.values(), recipe)))
 
     def _count_steps(self, facts: dict[str, Any]) -> tuple[int, int]:
         per_epoch = -(-facts["num_samples"] // facts["batch_size"])
@@ -174,12 +157,11 @@ class Coordinator:
         ranks: tuple[int, ...],
         chosen: Plan,
         facts: dict[str, Any],
-        total: int,
-        per_epoch: int,
         reprobing: Reprobing,
+        commands: list[ev.Command],
     ) -> Flow:
+        total, per_epoch = self._count_steps(facts)
         progress = Progress(ranks, chosen, self._first_step, per_epoch)
-        commands: list[ev.Command] = []
         has_test = bool(facts["has_test"]) and self._settings.evaluate
         self._postmortem.ordered("until")
         granted = self._first_step

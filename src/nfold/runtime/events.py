@@ -63,6 +63,19 @@ class Begun:
 
     batch_size: int
     steps_per_epoch: int
+    recipe: "Recipe | None" = None
+    """None: an older version did not write it down."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """What a program says of a step beside its functions, as far as another one would train something else."""
+
+    num_samples: int
+    """Of train_data(): the order of an epoch follows from it."""
+    autocast: str | None
+    has_scheduler: bool
+    clip_norm: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,6 +191,7 @@ class Planned:
     total_steps: int
     steps_per_epoch: int
     first_step: int
+    recipe: Recipe
 
 
 @dataclass(frozen=True, slots=True)

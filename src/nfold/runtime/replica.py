@@ -34,7 +34,7 @@ from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine, Played
 from nfold.runtime.letting_go import let_go
 from nfold.runtime.state import Checkpoint, contribution, fingerprints_of, join
-from nfold.runtime.updates import UpdateKey, Updater, build_updaters
+from nfold.runtime.updates import Kept, UpdateKey, Updater, build_updaters, kept_by
 from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
 
@@ -141,7 +141,7 @@ class Replica:
     def _build_model(self, checkpoint: Checkpoint | None) -> nn.Module:
         model = build_model(self.program, self.device)
         if checkpoint is not None:
-            _take(model, checkpoint)
+            take_model(model, checkpoint)
         return model
 
     def _traced(self, graph: ModelGraph, dataset: Any, own: RankSchedule) -> Captured | None:
@@ -194,6 +194,11 @@ class Replica:
             recorder=recorder,
             device=self.device,
         )
+
+    @property
+    def kept(self) -> Kept:
+        """Hyper-parameters of a checkpoint that are used although the program has others."""
+        return kept_by(self._updaters.values())
 
     # Training
 
@@ -279,7 +284,7 @@ def num_tags(schedule: Schedule) -> int:
     return 1 + max((task.tag for rank in schedule.ranks for task in rank.tasks), default=-1)
 
 
-def _take(model: nn.Module, checkpoint: Checkpoint) -> None:
+def take_model(model: nn.Module, checkpoint: Checkpoint) -> None:
     """Give a module the parameters of a checkpoint.
 
     Raises:

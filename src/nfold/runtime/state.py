@@ -5,7 +5,7 @@ ranks under any plan can take it back. A checkpoint is a safetensors file:
 
     model.NAME             the plain module's state dict
     optimizer.NAME.KEY     whatever the optimizer keeps for that parameter
-    metadata "nfold"       step, chunks and plain values, as JSON
+    metadata "nfold"       step, chunks, the optimizer's class and plain values, as JSON
 """
 
 import json
@@ -22,7 +22,7 @@ from torch import nn
 from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError
 from nfold.runtime.agreement import Fingerprints
-from nfold.runtime.updates import OptimizerState, UpdateKey, Updater, collect
+from nfold.runtime.updates import OptimizerState, Plain, UpdateKey, Updater, collect
 from nfold.runtime.weights import Weights
 
 _FINGERPRINTS = "fingerprints"
@@ -136,6 +136,7 @@ def _own_state(
     }
     parts = [part for updater in updaters.values() for part in updater.state() if part[0].name in own]
     state = collect(parts, sizes)
+    state.kind = next((updater.kind for updater in updaters.values()), "")
     for name, tensors in state.tensors.items():
         for key, tensor in tensors.items():
             if tensor.dim() and tensor.numel() == sizes[name]:
@@ -152,6 +153,7 @@ def _merge(into: OptimizerState, part: OptimizerState) -> None:
             have[key] = have[key] + tensor if is_share else tensor
     into.scalars.update(part.scalars)
     into.groups.update(part.groups)
+    into.kind = into.kind or part.kind
 
 
 def _aliases(model: nn.Module) -> dict[str, tuple[str, ...]]:
@@ -169,7 +171,7 @@ def _pack(tensors: dict[str, torch.Tensor], optimizer: OptimizerState, facts: di
     for name, state in optimizer.tensors.items():
         for key, tensor in state.items():
             everything[f"optimizer.{name}.{key}"] = tensor.detach().cpu().contiguous()
-    plain = {**facts, "scalars": optimizer.scalars, "groups": optimizer.groups}
+    plain = {**facts, "optimizer": optimizer.kind, "scalars": optimizer.scalars, "groups": optimizer.groups}
     contiguous = {name: tensor.contiguous() for name, tensor in everything.items()}
     return save_tensors(contiguous, metadata={"nfold": json.dumps(plain)})
 
@@ -177,11 +179,17 @@ def _pack(tensors: dict[str, torch.Tensor], optimizer: OptimizerState, facts: di
 def _unpack(data: bytes) -> tuple[dict[str, torch.Tensor], OptimizerState, dict[str, Any]]:
     facts = _facts(data)
     tensors = load_tensors(data)
-    optimizer = OptimizerState(scalars=facts.pop("scalars"), groups=facts.pop("groups"))
+    groups = {name: _with_tuples(group) for name, group in facts.pop("groups").items()}
+    optimizer = OptimizerState(scalars=facts.pop("scalars"), groups=groups, kind=facts.pop("optimizer", ""))
     for name in [name for name in tensors if name.startswith("optimizer.")]:
         parameter, _, key = name.removeprefix("optimizer.").rpartition(".")
         optimizer.tensors.setdefault(parameter, {})[key] = tensors.pop(name)
     return tensors, optimizer, facts
+
+
+def _with_tuples(group: dict[str, Any]) -> dict[str, Plain]:
+    """Return hyper-parameters as the optimizer had them, since JSON has no tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
 
 
 def _facts(data: bytes) -> dict[str, Any]:

@@ -5,7 +5,7 @@ the shares that this rank serves. Planning has checked that this gives the same 
 (`ModelGraph.update_scope`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,10 @@ from nfold.program import Program
 from nfold.runtime.buffers import Buffers, Piece, pieces
 
 Scalar = bool | int | float | str | None
+Plain = Scalar | tuple[Scalar, ...]
+"""What is kept of hyper-parameters; `betas` is a pair."""
+Kept = dict[str, tuple[Plain, Plain]]
+"""By hyper-parameter: the checkpoint's, which is used, and that of the program, where they differ."""
 UpdateKey = tuple[str, int]
 """Reduction and first element of an UPDATE task."""
 
@@ -31,8 +35,10 @@ class OptimizerState:
 
     tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     scalars: dict[str, dict[str, Scalar]] = field(default_factory=dict)
-    groups: dict[str, dict[str, Scalar]] = field(default_factory=dict)
+    groups: dict[str, dict[str, Plain]] = field(default_factory=dict)
     """Hyper-parameters of each parameter's group, as far as they are plain values."""
+    kind: str = ""
+    """The optimizer's class; empty where nothing is held, or an older version did not write it down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,8 @@ class Updater:
         self._held, self._tensors = held, [tensor for _, tensor in weights]
         self._stepper = stepping.build(weights)
         self._optimizer = self._stepper.optimizer
+        self.kind = type(self._optimizer).__qualname__
+        self.kept: Kept = {}
         _check_none_lost(self._optimizer, weights)
 
     def advance(self, step: int) -> None:
@@ -94,7 +102,7 @@ class Updater:
             if each.gradient is not None:
                 each.tensor.grad = each.gradient
 
-    def state(self) -> list[tuple[Piece, dict[str, Any], dict[str, Scalar]]]:
+    def state(self) -> list[tuple[Piece, dict[str, Any], dict[str, Plain]]]:
         """Return what the optimizer keeps for each piece, and its group's plain hyper-parameters."""
         groups = {id(tensor): group for group in self._optimizer.param_groups for tensor in group["params"]}
         return [
@@ -103,18 +111,33 @@ class Updater:
         ]
 
     def restore(self, saved: OptimizerState, shapes: Mapping[str, torch.Size], step: int) -> None:
-        """Take back what `collect` gathered after so many steps, cut to this updater's pieces."""
+        """Take back what `collect` gathered after so many steps, cut to this updater's pieces.
+
+        Raises:
+            ProgramError: it is another optimizer's.
+        """
+        if saved.kind and saved.kind != self.kind:
+            raise ProgramError(
+                f"the run was begun with the optimizer {saved.kind}, and the program has {self.kind} now. "
+                "Put it back, or begin a new run."
+            )
         self._stepper.replay(step)
         for each in self._held:
             name = each.piece.name
             for group in self._optimizer.param_groups:
                 if any(tensor is each.tensor for tensor in group["params"]):
-                    group.update(saved.groups.get(name, {}))
+                    self._take_group(group, saved.groups.get(name, {}))
             state: dict[str, Any] = dict(saved.scalars.get(name, {}))
             for key, tensor in saved.tensors.get(name, {}).items():
                 state[key] = _cut(tensor, each, shapes[name])
             if state:
                 self._optimizer.state[each.tensor] = state
+
+    def _take_group(self, group: dict[str, Any], saved: Mapping[str, Plain]) -> None:
+        """Go on with the checkpoint's hyper-parameters, and note where the program has others by now."""
+        own = _plain(group)
+        self.kept |= {key: (value, own[key]) for key, value in saved.items() if key in own and value != own[key]}
+        group.update(saved)
 
 
 def _check_none_lost(optimizer: torch.optim.Optimizer, weights: Sequence[tuple[str, nn.Parameter]]) -> None:
@@ -140,6 +163,11 @@ def _learning_rate(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -
             "weigh one worker's gradient. Use --strategy ps, or ssp with --staleness 0."
         )
     return group["lr"]
+
+
+def kept_by(updaters: Iterable[Updater]) -> Kept:
+    """Return what any of them took from a checkpoint although the program says something else."""
+    return {key: pair for updater in updaters for key, pair in updater.kept.items()}
 
 
 def build_updaters(
@@ -216,7 +244,7 @@ def _served(reduction: Reduction, piece: Piece, name: str, buffers: Buffers, sha
     return _Held(piece, name, tensor, home, gradient)
 
 
-def collect(parts: list[tuple[Piece, dict[str, Any], dict[str, Scalar]]], sizes: Mapping[str, int]) -> OptimizerState:
+def collect(parts: list[tuple[Piece, dict[str, Any], dict[str, Plain]]], sizes: Mapping[str, int]) -> OptimizerState:
     """Join the state of pieces into the state of whole parameters (flat; `restore` gives the shape back)."""
     joined = OptimizerState()
     for piece, state, group in parts:
@@ -244,9 +272,11 @@ def _cut(tensor: torch.Tensor, held: _Held, shape: torch.Size) -> torch.Tensor:
     return part.to(held.tensor.device).view(held.tensor.shape).clone()
 
 
-def _plain(group: Mapping[str, Any]) -> dict[str, Scalar]:
-    return {
-        key: value
-        for key, value in group.items()
-        if key != "params" and (value is None or isinstance(value, (bool, int, float, str)))
-    }
+def _plain(group: Mapping[str, Any]) -> dict[str, Plain]:
+    return {key: value for key, value in group.items() if key != "params" and _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(not isinstance(each, tuple) and _is_plain(each) for each in value)
+    return value is None or isinstance(value, (bool, int, float, str))

@@ -47,7 +47,7 @@ class Weights:
 
     def cut(self, state: OptimizerState) -> OptimizerState:
         """Return an optimizer's state by the names of the graph, from one by those of the module."""
-        cut = OptimizerState(dict(state.tensors), dict(state.scalars), dict(state.groups))
+        cut = OptimizerState(dict(state.tensors), dict(state.scalars), dict(state.groups), state.kind)
         for name, rows in self.rows.items():
             whole = rows.parameter
             if whole in state.tensors:
@@ -60,7 +60,7 @@ class Weights:
 
     def join(self, state: OptimizerState) -> OptimizerState:
         """Return an optimizer's state by the names of the module; rows that this rank does not hold are zero."""
-        joined = OptimizerState()
+        joined = OptimizerState(kind=state.kind)
         for name, tensors in state.tensors.items():
             into = joined.tensors.setdefault(self.whole_name(name), {})
             for key, value in tensors.items():

@@ -144,7 +144,8 @@ class Worker:
             torch.set_num_threads(order["threads"])
         self._measures = order["measure"]
         self._device = find_device(order["device"], order["local_rank"])
-        program = under_autocast(self._load_program())
+        written = self._load_program()
+        program = under_autocast(written)
         self._program = replace(program, **{key: value for key, value in order["overrides"].items()})
         self._datasets = {"train": load_dataset(program.train_data, "train_data")}
         if program.test_data is not None:
@@ -157,6 +158,9 @@ class Worker:
                 "batch_size": self._program.batch_size,
                 "epochs": self._program.epochs,
                 "chunks": self._program.chunks,
+                "autocast": written.autocast,
+                "has_scheduler": self._program.scheduler is not None,
+                "clip_norm": self._program.clip_norm,
                 "weights": weights_checksum(build_model(self._program, torch.device("cpu"))),
             }
         )
@@ -205,7 +209,7 @@ class Worker:
         if self._owns_process:
             settle()
         self._built_s, self._built_cpu_s = self._clock(), time.process_time()
-        self._channel.send({"is": "built"})
+        self._channel.send({"is": "built", "kept": self._replica.kept})
 
     def _build(self, order: Message, plan: Plan, checkpoint: Checkpoint | None) -> Replica | AsynchronousReplica:
         seconds = order["operator_seconds"]

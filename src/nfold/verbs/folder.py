@@ -23,7 +23,7 @@ from nfold.core.profile import Profile
 from nfold.core.report import Report
 from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, PlanError
-from nfold.runtime.events import Known
+from nfold.runtime.events import Known, Recipe
 
 RUNS = Path("runs")
 CHECKPOINT = "checkpoint.safetensors"
@@ -56,6 +56,7 @@ class JobRecord:
     emulated: Cluster | None = None
     staleness: int | None = None
     staleness_aware: bool = False
+    recipe: Recipe | None = None
 
 
 class RunFolder:

@@ -27,7 +27,7 @@ from nfold.verbs.options import Options
 from nfold.verbs.pages import write_pages
 from nfold.verbs.phases import Phases
 from nfold.verbs.summary import Outcome, summarise
-from nfold.verbs.ways import find_ways, own_cores
+from nfold.verbs.ways import check_room, find_ways, own_cores
 
 if TYPE_CHECKING:
     from nfold.core.trace import RankUsage
@@ -126,6 +126,7 @@ class Job:
                 self.folder.release()
 
     def _play(self) -> Iterator[StepInfo]:
+        check_room(self._source, self._options)
         phases, stops = Phases(self._clock), queue.SimpleQueue[None]()
         with contextlib.ExitStack() as ending:
             if self._options.emulated:
@@ -264,6 +265,7 @@ class Job:
             emulated=options.emulated,
             staleness=options.staleness,
             staleness_aware=options.staleness_aware,
+            recipe=planned.recipe,
         )
 
     def _take_step(self, done: ev.StepDone) -> StepInfo:

@@ -207,7 +207,7 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
             f"the run in {folder.path} is complete: {step} of {total} steps are done. Use --steps to make it longer."
         )
     same = _ways(options) == _ways(record)
-    begun = ev.Begun(batch_size=known.plan.batch_size, steps_per_epoch=record.steps_per_epoch)
+    begun = ev.Begun(batch_size=known.plan.batch_size, steps_per_epoch=record.steps_per_epoch, recipe=record.recipe)
     history = folder.cut_history(step)
     return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
 

@@ -28,7 +28,7 @@ from nfold.runtime.cells import Cells
 from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine
-from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, traced
+from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, take_model, traced
 from nfold.runtime.service.client import Client, Local, RemoteServer, ServerEnd
 from nfold.runtime.service.rows import Account
 from nfold.runtime.service.server import RemoteWorker, Server, WorkerEnd
@@ -37,7 +37,7 @@ from nfold.runtime.service.store import Norms, Store
 from nfold.runtime.service.tickets import Tickets
 from nfold.runtime.service.wire import Tags
 from nfold.runtime.state import Checkpoint, contribution, join
-from nfold.runtime.updates import build_updaters
+from nfold.runtime.updates import Kept, build_updaters, kept_by
 from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
 from nfold.transport.memory import MemoryNetwork
@@ -89,7 +89,7 @@ class AsynchronousReplica:
         self._first_step = self._allowed = checkpoint.step if checkpoint else 0
         self.model = build_model(program, device)
         if checkpoint is not None:
-            self.model.load_state_dict(checkpoint.model)
+            take_model(self.model, checkpoint)
         self._weights = Weights(self.model, graph)
         self._groups = statistics_groups(graph, plan.placement)
         self._servers = serving_ranks(plan.reductions)
@@ -144,6 +144,11 @@ class AsynchronousReplica:
     def staleness(self) -> dict[str, int]:
         """Gradients by staleness, where tickets are handed out; empty elsewhere, so that each is counted once."""
         return self._server.histogram if self._server is not None and self.rank == self._servers[0] else {}
+
+    @property
+    def kept(self) -> Kept:
+        """Hyper-parameters of a checkpoint that are used although the program has others."""
+        return kept_by(self._server.store.updaters.values()) if self._server is not None else {}
 
     @property
     def is_complete(self) -> bool:
