@@ -77,7 +77,7 @@ def test_who_is_not_root_is_told_so_once(nfold, cluster, monkeypatch, arguments)
 
 def test_more_ranks_than_memory_is_refused_with_numbers(nfold, cluster, monkeypatch, emulation):
     cluster(4)
-    monkeypatch.setattr("nfold.launch.emulation.box.available_bytes", lambda text: 10**9)
+    monkeypatch.setattr("nfold.launch.memory.available_bytes", lambda text: 10**9)
     nfold("train", "steady.py", "--emulate", "c.toml").check_explained(
         "4 processes on 4 nodes need about 1.3 GiB to start (350 MB each)", "0.9 GiB free", "At most 2 would fit"
     )

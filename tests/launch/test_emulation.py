@@ -31,7 +31,7 @@ def box_of(count=2, **fields):
         f'{key} = "{value}"\n' if isinstance(value, str) else f"{key} = {value}\n" for key, value in fields.items()
     )
     cluster = parse_cluster(f'[[node]]\nname = "n"\ncount = {count}\n{lines}', "c.toml")
-    with emulated(cluster, bytes_per_process=1, processes=[]) as box:
+    with emulated(cluster) as box:
         yield box
 
 
@@ -242,7 +242,7 @@ OWNER = """
 import os, subprocess, sys
 from nfold.core.cluster_file import parse_cluster
 from nfold.launch.emulation import emulated
-with emulated(parse_cluster('[[node]]\\nname = "n"\\ncount = 2\\n', "c"), bytes_per_process=1, processes=[]) as box:
+with emulated(parse_cluster('[[node]]\\nname = "n"\\ncount = 2\\n', "c")) as box:
     left = subprocess.Popen(box.enter("n-0", ["sh", "-c", "echo $$; exec sleep 1000"]), start_new_session=True)
     print(box.number, flush=True)
     os.read(0, 1)

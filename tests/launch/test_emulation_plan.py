@@ -280,20 +280,3 @@ def test_machines_that_cannot_emulate_are_told_why(monkeypatch, change, fragment
     change(monkeypatch)
     with pytest.raises(ClusterError, match=fragment):
         box.check_machine()
-
-
-def test_more_than_the_machines_memory_can_start_is_refused_with_numbers():
-    four = cluster(count=4)
-    names = [node.name for node in four.nodes]
-    box.check_memory(four, 350_000_000, names, 1_400_000_000)
-    with pytest.raises(ClusterError, match=r"4 processes on 4 nodes need about 1\.3 GiB .*350 MB each.* 1\.0 GiB free"):
-        box.check_memory(four, 350_000_000, names, 1 << 30)
-
-
-def test_a_node_too_small_for_its_processes_is_refused():
-    with pytest.raises(ClusterError, match="node 'pi' has 500 MB of memory, and 2 processes on it need about 700 MB"):
-        box.check_memory(cluster(memory='"500 MB"'), 350_000_000, ["pi", "pi"], 1 << 40)
-
-
-def test_free_memory_is_what_the_kernel_calls_available():
-    assert box.available_bytes("MemTotal:  100 kB\nMemAvailable:   60 kB\n") == 60 << 10

@@ -9,9 +9,6 @@ from nfold.launch.emulation import Box, FaultClock, emulated
 from nfold.runtime import events as ev
 from nfold.verbs.options import Options
 
-BYTES_PER_RANK = 350_000_000
-"""What a rank with torch in it takes before it has done anything."""
-
 
 @dataclass(frozen=True, slots=True)
 class BoxedRanks:
@@ -59,7 +56,7 @@ def boxed_ranks(options: Options, say: Callable[[str], None]) -> Iterator[BoxedR
     if cluster is None:
         yield None
         return
-    with emulated(cluster, bytes_per_process=BYTES_PER_RANK, processes=options.nodes) as box:
+    with emulated(cluster) as box:
         for note in box.notes:
             say(f"note: {note}")
         ranks = BoxedRanks(box, options.nodes, FaultClock(options.faults, box, say))

@@ -18,6 +18,7 @@ from nfold.verbs.job import Job, Observer
 from nfold.verbs.options import CommonWishes, Options
 from nfold.verbs.pages import write_comparison
 from nfold.verbs.train import Silent, Source, find_source, name_of, play_to_end
+from nfold.verbs.ways import check_room
 
 SINGLE = "single"
 
@@ -124,10 +125,11 @@ def compare(
     with _parent(wishes.get("out"), name_of(source)) as parent:
         for why in sweep.left_out():
             (observer or Silent()).noted(why)
-        for cell in sweep.cells():
+        runs = [(cell, Options(**_wishes(wishes, cell, sweep, cluster, parent))) for cell in sweep.cells()]
+        check_room(source, max((options for _, options in runs), key=lambda each: each.workers + each.servers))
+        for cell, options in runs:
             if observer is not None:
                 observer.noted(f"{cell.folder} ..")
-            options = Options(**_wishes(wishes, cell, sweep, cluster, parent))
             alone = entries[0].folder.report().samples_per_s if entries else None
             folder = RunFolder.create(options.out, cell.folder)
             play_to_end(Job(source, options, observer or Silent(), folder=folder, alone_samples_per_s=alone))

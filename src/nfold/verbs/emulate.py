@@ -15,6 +15,7 @@ from nfold.launch.emulation import Box, FaultClock, emulated, parse_fault
 from nfold.launch.emulation.layout import DEVICE
 from nfold.launch.emulation.program import Program
 from nfold.launch.local import describe_exit
+from nfold.launch.memory import check_cluster_memory
 from nfold.launch.stopping import hearing
 
 MASTER_PORT = 29500
@@ -69,11 +70,12 @@ def emulate(cluster: str | Path | Cluster, command: Sequence[str], *, fault: Seq
     def say(text: str) -> None:
         write(text, "nfold", True)
 
+    check_cluster_memory(declared, BYTES_PER_COMMAND, names)
     with ExitStack() as ending:
         ending.enter_context(hearing(lambda: events.put(_Stopped())))
         programs: list[Program] = []
         ending.callback(_join, programs)
-        box = ending.enter_context(emulated(declared, bytes_per_process=BYTES_PER_COMMAND, processes=names))
+        box = ending.enter_context(emulated(declared))
         if not events.empty():
             raise KeyboardInterrupt("No command was started.")
         box.limit_cores()

@@ -1,4 +1,4 @@
-"""How a job's ranks start and how they reach it: as processes over TCP, or as threads over queues."""
+"""How a job's ranks start and how they reach it: as processes over TCP, if there is room, or as threads over queues."""
 
 import contextlib
 import queue
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nfold.launch.base import Launcher
 from nfold.launch.local import LocalLauncher
+from nfold.launch.memory import check_cluster_memory, check_machine_memory
 from nfold.launch.threads import ThreadLauncher
 from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
@@ -18,13 +19,31 @@ HOST = "127.0.0.1"
 EXIT_WAIT_S = 1.0
 """How long to wait for a process to be gone after its connection is, to say how it ended."""
 
+BYTES_PER_RANK = 350_000_000
+"""What a process with torch in it takes before it has done anything."""
+
 Source = ProgramSource | Program
 Events = queue.SimpleQueue[ev.Event]
 
 
+def check_room(source: Source, options: Options) -> None:
+    """Refuse more ranks than memory can hold. Those that are threads of this process share its memory.
+
+    Raises:
+        ClusterError: with the numbers.
+    """
+    if _are_threads(source, options):
+        return
+    if options.emulated is not None:
+        check_cluster_memory(options.emulated, BYTES_PER_RANK, options.nodes)
+        return
+    count = options.workers + options.servers
+    check_machine_memory(f"{count} rank{'s' if count > 1 else ''}", count, BYTES_PER_RANK)
+
+
 def own_cores(source: Source, options: Options, world_size: int) -> contextlib.AbstractContextManager[None]:
     """Share the cores among ranks that are threads of this process."""
-    if not options.debug and not isinstance(source, Program):
+    if not _are_threads(source, options):
         return contextlib.nullcontext()
     from nfold.verbs.threads import shared_cores
 
@@ -52,13 +71,18 @@ def find_ways(
         token: they prove that they know it.
         events: what they say is put there.
     """
-    if options.debug or isinstance(source, Program):
+    if isinstance(source, Program) or options.debug:
         return _threads(source, world_size, events)
     command = [*_rank_command(source), "--transport", options.transport]
     launcher = LocalLauncher(command, log, place=boxed.place) if boxed else LocalLauncher(command, log)
     host = boxed.door if boxed else HOST
     door = SocketDoor(host, options.port, token, world_size, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S))
     return launcher, door
+
+
+def _are_threads(source: Source, options: Options) -> bool:
+    """A program without a script can only be run by threads."""
+    return options.debug or isinstance(source, Program)
 
 
 def _threads(source: Source, world_size: int, events: Events) -> tuple[Launcher, Door]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nfold.core.cluster import Channel, Cluster
-from nfold.core.cluster_file import UNLIMITED_BYTES
 from nfold.errors import ClusterError
 from nfold.launch.emulation.clearing import NAMESPACES, clear, groups_of
 from nfold.launch.emulation.layout import DEVICE, Batch, Seat, hosts, make_seats, network, separation, switch_namespace
@@ -174,19 +173,13 @@ class Box:
 
 
 @contextlib.contextmanager
-def emulated(cluster: Cluster, *, bytes_per_process: int, processes: Sequence[str]) -> Iterator[Box]:
+def emulated(cluster: Cluster) -> Iterator[Box]:
     """Build a cluster, and remove it however the block, or this process, ends. What killed owners left goes first.
-
-    Args:
-        cluster: what is declared.
-        bytes_per_process: what each process will need at least.
-        processes: node of each process that will run.
 
     Raises:
         ClusterError: this machine cannot do it.
     """
     check_machine()
-    check_memory(cluster, bytes_per_process, processes, available_bytes(Path("/proc/meminfo").read_text()))
     registry = Registry()
     with warden():
         number = registry.claim(myself(), clear)
@@ -219,40 +212,8 @@ def check_machine() -> None:
         )
 
 
-def check_memory(cluster: Cluster, bytes_per_process: int, processes: Sequence[str], free_bytes: int) -> None:
-    """Refuse what cannot start.
-
-    Raises:
-        ClusterError: the machine or a node has too little memory for its processes.
-    """
-    needed = len(processes) * bytes_per_process
-    if needed > free_bytes:
-        raise ClusterError(
-            f"{len(processes)} processes on {len(cluster.nodes)} nodes need about {_gib(needed)} to start "
-            f"({bytes_per_process / 1e6:.0f} MB each), and this machine has {_gib(free_bytes)} free. "
-            f"At most {free_bytes // bytes_per_process} would fit."
-        )
-    for node in cluster.nodes:
-        count = processes.count(node.name)
-        if node.memory_bytes < UNLIMITED_BYTES and count * bytes_per_process > node.memory_bytes:
-            raise ClusterError(
-                f"node {node.name!r} has {node.memory_bytes / 1e6:.0f} MB of memory, and {count} process"
-                f"{'es' if count > 1 else ''} on it need about {count * bytes_per_process / 1e6:.0f} MB to start"
-            )
-
-
-def available_bytes(meminfo: str) -> int:
-    """Return how much memory is free, from the text of /proc/meminfo."""
-    fields = dict(line.split(":") for line in meminfo.splitlines())
-    return int(fields["MemAvailable"].split()[0]) << 10
-
-
 def _at_rate(link: Channel | None, bytes_per_s: float | None) -> Channel | None:
     if bytes_per_s is None:
         return link
     latency_s = link.latency_s if link is not None else 0.0
     return Channel(latency_s=latency_s, bandwidth_bytes_per_s=bytes_per_s, origin="declared")
-
-
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**30:.1f} GiB"

@@ -1,0 +1,61 @@
+"""Refuses processes that memory cannot hold, before any of them is started: later the kernel would kill some."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nfold.core.cluster import Cluster
+from nfold.core.cluster_file import UNLIMITED_BYTES
+from nfold.errors import ClusterError
+
+_MEMINFO = Path("/proc/meminfo")
+
+
+def check_machine_memory(what: str, count: int, bytes_per_process: int) -> None:
+    """Refuse more processes than this machine has free memory for.
+
+    Args:
+        what: they are: `4 ranks`.
+        count: how many.
+        bytes_per_process: what each will need at least.
+
+    Raises:
+        ClusterError: with the numbers.
+    """
+    needed, free = count * bytes_per_process, available_bytes(_MEMINFO.read_text())
+    if needed > free:
+        raise ClusterError(
+            f"{what} need about {_gib(needed)} to start ({bytes_per_process / 1e6:.0f} MB each), and this machine has "
+            f"{_gib(free)} free. At most {free // bytes_per_process} would fit: start fewer, or free memory."
+        )
+
+
+def check_cluster_memory(cluster: Cluster, bytes_per_process: int, processes: Sequence[str]) -> None:
+    """Refuse more processes than this machine, or a node that it emulates, has memory for.
+
+    Args:
+        cluster: that will be emulated.
+        bytes_per_process: what each process will need at least.
+        processes: node of each process.
+
+    Raises:
+        ClusterError: with the numbers.
+    """
+    what = f"{len(processes)} processes on {len(cluster.nodes)} nodes"
+    check_machine_memory(what, len(processes), bytes_per_process)
+    for node in cluster.nodes:
+        count = processes.count(node.name)
+        if node.memory_bytes < UNLIMITED_BYTES and count * bytes_per_process > node.memory_bytes:
+            raise ClusterError(
+                f"node {node.name!r} has {node.memory_bytes / 1e6:.0f} MB of memory, and {count} process"
+                f"{'es' if count > 1 else ''} on it need about {count * bytes_per_process / 1e6:.0f} MB to start"
+            )
+
+
+def available_bytes(meminfo: str) -> int:
+    """Return how much memory is free, from the text of /proc/meminfo."""
+    fields = dict(line.split(":") for line in meminfo.splitlines())
+    return int(fields["MemAvailable"].split()[0]) << 10
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:.1f} GiB"
