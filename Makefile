@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -q
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Modules are compiled when they are first imported, and that is kept: most of torch never is, and pip would do it all.
+export PIP_NO_COMPILE := 1
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check browser bench docs clean
@@ -24,7 +27,7 @@ demo: $(VENV)/.installed
 # Tests in one process share the cores with one thread each; those that start ranks have the machine for themselves.
 test: check browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -n auto --dist loadfile -m 'not processes'
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m processes
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m processes $$(grep -rl 'mark.processes' tests --include='test_*.py')
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --quiet . && echo 'format  ok'
