@@ -47,6 +47,36 @@ def test_a_killed_job_goes_on_bit_for_bit(shell, nfold, wait_for_end, monkeypatc
     assert _lines(shell.folder / "killed") == _lines(shell.folder / "whole"), "each step once, with the same loss"
 
 
+def test_a_checkpoint_that_was_lost_is_not_taken_for_none(nfold, tmp_path):
+    assert nfold("train", "steady.py", "--debug", "--steps", "7", "--out", "mine").code == 0
+    checkpoint, history = tmp_path / "mine" / "checkpoint.safetensors", tmp_path / "mine" / "history.jsonl"
+    before, whole = history.read_text(), checkpoint.read_bytes()
+    again = ("train", "--resume", "mine", "--steps", "9", "--debug", "--json")
+
+    for damaged, what in ((b"", "it has 0 bytes"), (whole[:-1], f"it has {len(whole) - 1} of {len(whole)} bytes")):
+        checkpoint.write_bytes(damaged)
+        nfold(*again).check_explained("mine/checkpoint.safetensors: the checkpoint is damaged", what, "begin a new run")
+    checkpoint.unlink()
+    nfold(*again).check_explained(
+        "mine/checkpoint.safetensors is gone, and without it the 7 steps", "Put it back, or begin a new run"
+    )
+
+    assert history.read_text() == before
+    checkpoint.write_bytes(whole)
+    assert nfold(*again).code == 0
+
+
+def test_a_run_that_wrote_no_checkpoint_begins_anew_and_says_so(nfold, tmp_path):
+    never = ("--checkpoint-every", "0", "--debug", "--json")
+    assert nfold("train", "steady.py", "--steps", "7", *never, "--out", "mine").code == 0
+
+    resumed = nfold("train", "--resume", "mine", "--steps", "9", *never)
+
+    assert resumed.code == 0, resumed.err
+    assert "note: the run in mine wrote no checkpoint, so it begins anew: the 7 steps in" in resumed.err
+    assert [line["step"] for line in _lines(tmp_path / "mine") if not line["metrics"]] == list(range(1, 10))
+
+
 def _kill_at_random(shell, wait_for_end, way, script, out):
     """Kill the coordinator, and for one of the ways its ranks as well, in the middle of a random epoch."""
     epoch = random.Random(way).randrange(2, EPOCHS // 2)

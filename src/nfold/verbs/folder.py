@@ -57,6 +57,8 @@ class JobRecord:
     staleness: int | None = None
     staleness_aware: bool = False
     recipe: Recipe | None = None
+    has_checkpoint: bool = False
+    """Whether one was written: if it is not there, it was lost."""
 
 
 class RunFolder:
@@ -155,7 +157,11 @@ class RunFolder:
         self.save_cluster(known.cluster)
         self._save(plan, "plan.json")
         if record is not None:
-            self._save(record, "job.json")
+            self.save_record(record)
+
+    def save_record(self, record: JobRecord) -> None:
+        """Write what it takes to go on."""
+        self._save(record, "job.json")
 
     def save_cluster(self, cluster: Cluster) -> None:
         """Write the machines as they are known by now."""
@@ -249,9 +255,25 @@ class RunFolder:
         self.write_whole(name, f"{codec.dumps(noun, indent=1)}\n".encode(), name)
 
     def checkpoint(self) -> bytes:
-        """Read the last checkpoint; empty if there is none."""
+        """Read the last checkpoint; empty if the run ended before it wrote one.
+
+        Raises:
+            CheckpointError: it is damaged or lost.
+        """
         path = self.path / CHECKPOINT
-        return path.read_bytes() if path.exists() else b""
+        if path.exists():
+            data = path.read_bytes()
+            try:
+                checkpoint_step(data)
+            except CheckpointError as error:
+                raise CheckpointError(f"{path}: {error}. Put a copy of it back, or begin a new run.") from error
+            return data
+        if self.record().has_checkpoint:
+            raise CheckpointError(
+                f"{path} is gone, and without it the {self.last_step} steps that were done cannot be gone on with. "
+                "Put it back, or begin a new run."
+            )
+        return b""
 
     def ensure_model(self, checkpoint: bytes) -> None:
         """Write the model of a run that was stopped between its last checkpoint and its end.
@@ -293,6 +315,11 @@ class RunFolder:
         """Read all lines."""
         return list(self._lines())
 
+    @property
+    def last_step(self) -> int:
+        """The last step in the history; 0 if there is none."""
+        return max((entry["step"] for entry in self._lines()), default=0)
+
     def cut_history(self, last_step: int) -> list[dict[str, Any]]:
         """Drop the lines after a step: the part that a resumed run does again."""
         kept = [entry for entry in self._lines() if entry["step"] <= last_step]
@@ -316,11 +343,17 @@ def checkpoint_step(data: bytes) -> int:
     Raises:
         CheckpointError: these are not the bytes of a checkpoint.
     """
+    if len(data) < 8:
+        raise CheckpointError(f"the checkpoint is damaged: it has {len(data)} bytes")
     try:
-        length = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + length])
-        return int(json.loads(header["__metadata__"]["nfold"])["step"])
-    except (ValueError, KeyError) as error:
+        header_bytes = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + header_bytes])
+        facts = json.loads(header.pop("__metadata__")["nfold"])
+        whole_bytes = 8 + header_bytes + max((each["data_offsets"][1] for each in header.values()), default=0)
+        if len(data) != whole_bytes:
+            raise ValueError(f"it has {len(data)} of {whole_bytes} bytes")
+        return int(facts["step"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"the checkpoint is damaged: {error}") from error
 
 

@@ -97,7 +97,8 @@ class Job:
         self._written_s = self._earlier_s = 0.0
         self._total = 0
         self._log_matters = False
-        self._unsaved: ev.Planned | None = None
+        self._planned: ev.Planned | None = None
+        self._is_saved = False
         self._boxed: BoxedRanks | None = None
         self._telling = threading.RLock()
         """The observer is told things by the thread of the faults too."""
@@ -217,13 +218,19 @@ class Job:
         elif isinstance(happening, ev.KeepCheckpoint):
             self._write_history()
             if self.folder is not None:
-                self.folder.write_whole(CHECKPOINT, happening.data, f"the checkpoint of step {happening.step}")
-                self._kept_step = happening.step
+                self._keep_checkpoint(self.folder, happening)
         elif isinstance(happening, ev.Finished):
             self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
             self.outcome.staleness = happening.staleness
             self._usage = happening.usage
         return None
+
+    def _keep_checkpoint(self, folder: RunFolder, kept: ev.KeepCheckpoint) -> None:
+        is_first = not self._kept_step
+        folder.write_whole(CHECKPOINT, kept.data, f"the checkpoint of step {kept.step}")
+        self._kept_step = kept.step
+        if is_first and isinstance(self._source, ProgramSource):
+            folder.save_record(self._record())
 
     def _note(self, text: str) -> None:
         """Tell the user, and the log; any thread may call this."""
@@ -235,20 +242,22 @@ class Job:
         outcome = self.outcome
         outcome.known, outcome.plan, outcome.steps_per_epoch = planned.known, planned.plan, planned.steps_per_epoch
         outcome.last_step, self._total = planned.first_step, planned.total_steps
-        self._unsaved = planned
+        self._planned = planned
         if self._resumed is None:
             self._save_plan()
         self._observer.planned(planned, self.folder.path if self.folder else None)
 
     def _save_plan(self) -> None:
         """Write what the run rests on; a resumed run keeps what it has until the first step shows that it can go on."""
-        planned, self._unsaved = self._unsaved, None
-        if self.folder is not None and planned is not None:
+        planned = self._planned
+        if self.folder is not None and planned is not None and not self._is_saved:
             has_script = isinstance(self._source, ProgramSource)
-            self.folder.save_known(planned.known, planned.plan, self._record(planned) if has_script else None)
+            self.folder.save_known(planned.known, planned.plan, self._record() if has_script else None)
+            self._is_saved = True
 
-    def _record(self, planned: ev.Planned) -> JobRecord:
-        options = self._options
+    def _record(self) -> JobRecord:
+        options, planned = self._options, self._planned
+        assert planned is not None, "what is kept was planned"
         return JobRecord(
             source=str(self._source),
             workers=options.workers,
@@ -266,6 +275,7 @@ class Job:
             staleness=options.staleness,
             staleness_aware=options.staleness_aware,
             recipe=planned.recipe,
+            has_checkpoint=bool(self._kept_step),
         )
 
     def _take_step(self, done: ev.StepDone) -> StepInfo:

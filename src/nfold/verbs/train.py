@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from nfold.analysis.units import count
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Trace
@@ -106,14 +107,21 @@ def resume(path: str | Path, *, observer: Observer | None = None, **wishes: Unpa
     """
     folder = RunFolder.open(path)
     refuse_while_loading("resume")
+    observer = observer or Silent()
     folder.lock()
     try:
+        steps_done = folder.last_step
         options, resumed = _resumed(folder, wishes)
         source = ProgramSource.parse(folder.record().source)
     except BaseException:
         folder.release()
         raise
-    return play_to_end(Job(source, options, observer or Silent(), folder=folder, resumed=resumed))
+    if not resumed.checkpoint:
+        observer.noted(
+            f"note: the run in {folder.path} wrote no checkpoint, so it begins anew: "
+            f"the {count(steps_done, 'step')} in its history {'is' if steps_done == 1 else 'are'} done again"
+        )
+    return play_to_end(Job(source, options, observer, folder=folder, resumed=resumed))
 
 
 def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wishes: Unpack[Wishes]) -> Plan:
