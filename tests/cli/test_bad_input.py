@@ -48,6 +48,8 @@ from nfold.planning.strategies import STRATEGY_NAMES
         (["train", "--resume", "."], [". holds no run", "job.json"]),
         (["why", "runs/x"], ["there is no run folder runs/x"]),
         (["why", "."], [". holds no run", "report.json"]),
+        (["train", "faulty.py", "--out", ""], ["--out ''", "Leave out --out"]),
+        (["compare", "faulty.py", "--out", ""], ["--out ''", "Leave out --out"]),
         (["train", "faulty.py", "--out", "faulty.py"], ["cannot make the run folder faulty.py", "another --out"]),
     ],
     ids=" ".join,
@@ -146,6 +148,19 @@ def test_only_what_a_failed_job_made_is_cleared_away(nfold, tmp_path, monkeypatc
     assert not (tmp_path / "new").exists()
     assert not (tmp_path / "several").exists()
     assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "notes.md"])
+def test_a_folder_with_files_of_somebody_else_is_left_alone(nfold, tmp_path, name):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / name).write_text("precious\n")
+    (tmp_path / "own" / "plots").mkdir()
+
+    refused = nfold("train", "steady.py", "--debug", "--out", "own")
+
+    refused.check_explained(f"own is no run, and it is not empty: it holds {name}, plots. ", "Use another --out")
+    assert (tmp_path / "own" / name).read_text() == "precious\n"
+    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == sorted([name, "plots"])
 
 
 def test_commands_to_type_can_be_typed_where_names_have_spaces(nfold, tmp_path):

@@ -53,6 +53,29 @@ def test_a_rank_that_dies_before_it_can_speak(shell, command):
 
 
 @pytest.mark.processes
+def test_ranks_that_can_hear_nothing_while_they_import_end_with_the_command(shell, wait_for_end):
+    pipe = shell.folder / "importing"
+    os.mkfifo(pipe)
+    (shell.folder / "slow" / "torch").mkdir(parents=True)
+    (shell.folder / "slow" / "torch" / "__init__.py").write_text(
+        "import ctypes, os\n"
+        f"with open({str(pipe)!r}, 'w') as file: print(os.getpid(), file=file)\n"
+        "while True: ctypes.PyDLL(None).pause()  # keeps the interpreter's lock, as loading a library does\n"
+    )
+    shell.environment["PYTHONPATH"] = str(shell.folder / "slow")
+    job = shell.start("train", "steady.py", *RING)
+    ranks: list[int] = []
+    while len(ranks) < 2:
+        ranks += map(int, pipe.read_text().split())
+
+    job.kill()
+
+    assert wait_for_end(ranks, 2.0) < 2
+    assert shell.processes() == []
+    job.communicate()
+
+
+@pytest.mark.processes
 def test_a_script_that_raises_at_import_is_said_once_for_all_ranks(shell):
     shell.environment["FAULT"] = "import"
 
@@ -252,9 +275,11 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(nfold, monkey
     assert nfold("train", "--resume", "runs/steady-1", "--debug").code == 0
 
 
-def test_a_history_that_cannot_be_written(nfold, tmp_path):
-    (tmp_path / "full" / "history.jsonl").mkdir(parents=True)
+def test_a_history_that_cannot_be_written(nfold, tmp_path, monkeypatch):
+    def block(folder, *documents):
+        (folder.path / "history.jsonl").mkdir()
 
+    monkeypatch.setattr("nfold.verbs.folder.RunFolder.save_known", block)
     result = nfold("train", "steady.py", "--debug", "--json", "--out", "full")
 
     result.check_explained("cannot write the history to full: Is a directory", "Make room, or use another --out")

@@ -15,7 +15,7 @@ from nfold.planning.strategies import SERVING, STRATEGY_NAMES
 from nfold.verbs.conclusion import Entry, concluded
 from nfold.verbs.folder import RunFolder, next_free
 from nfold.verbs.job import Job, Observer
-from nfold.verbs.options import CommonWishes, Options
+from nfold.verbs.options import CommonWishes, Options, check_out
 from nfold.verbs.pages import write_comparison
 from nfold.verbs.train import Silent, Source, find_source, name_of, play_to_end
 from nfold.verbs.ways import check_room
@@ -151,6 +151,7 @@ def compare_runs(
         PlanError: a folder holds no run that has ended.
     """
     comparison = concluded([Entry(folder=RunFolder.open(path)) for path in folders], target_loss)
+    check_out(out)
     if out is None:
         return comparison
     try:
@@ -209,6 +210,7 @@ def _common_chunks(workers: Sequence[int]) -> int:
 @contextlib.contextmanager
 def _parent(out: str | Path | None, name: str) -> Iterator[Path]:
     """The folder of all the runs; it goes again if none of them left anything."""
+    check_out(out)
     is_new = out is None or not Path(out).exists()
     parent = Path(out) if out is not None else next_free(f"{name}-compare")
     try:

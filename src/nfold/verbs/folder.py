@@ -29,11 +29,13 @@ RUNS = Path("runs")
 CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
 EMULATED = "emulated.toml"
+LOG = "log.txt"
 PARTIAL = ".partial"
 _FILES = (
     *("graph.json", "profile.json", "cluster.json", "plan.json", "job.json", "trace.json", "report.json"),
-    *("history.jsonl", "log.txt", CHECKPOINT, MODEL, EMULATED),
+    *("history.jsonl", LOG, CHECKPOINT, MODEL, EMULATED),
 )
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +77,7 @@ class RunFolder:
         """Make the folder of a new run.
 
         Raises:
-            PlanError: it holds a run already, or cannot be made.
+            PlanError: it holds a run already, or files of somebody else, or cannot be made.
         """
         folder = cls(Path(out), is_new=not Path(out).exists()) if out is not None else cls(next_free(name), is_new=True)
         path = folder.path
@@ -89,6 +91,14 @@ class RunFolder:
             raise PlanError(
                 f"{path} already holds a run. Use --resume {shlex.quote(str(path))} to go on with it, or another --out."
             )
+        if foreign := folder._foreign():
+            folder.release()
+            more = f" and {len(foreign) - _MOST_NAMED} more" if len(foreign) > _MOST_NAMED else ""
+            raise PlanError(
+                f"{path} is no run, and it is not empty: it holds {', '.join(foreign[:_MOST_NAMED])}{more}. "
+                "A run wants a folder of its own. Use another --out."
+            )
+        folder.clear_halves()
         return folder
 
     @classmethod
@@ -122,8 +132,16 @@ class RunFolder:
         except OSError:
             pass  # a file system without locks: nobody can be kept out
         self._unlock = weakref.finalize(self, os.close, descriptor)
+
+    def _foreign(self) -> list[str]:
+        """Names in a folder that is to become a run's; a log of a run that never began is only added to."""
+        own = {LOG, *(f"{name}{PARTIAL}" for name in _FILES)}
+        return [name for name in sorted(os.listdir(self.path)) if name not in own and not name.startswith(".")]
+
+    def clear_halves(self) -> None:
+        """Remove what a job was writing when it was killed."""
         for half in self.path.glob(f"*{PARTIAL}"):
-            half.unlink()  # what a job was writing when it was killed
+            half.unlink()
 
     def release(self) -> None:
         """Let other jobs write here."""
@@ -146,7 +164,7 @@ class RunFolder:
     @property
     def log(self) -> Path:
         """Where ranks write what they print."""
-        return self.path / "log.txt"
+        return self.path / LOG
 
     # Written once
 

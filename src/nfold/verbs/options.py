@@ -101,6 +101,7 @@ class Options:
     """Seconds; a plan whose step is predicted to take longer is refused."""
 
     def __post_init__(self) -> None:
+        check_out(self.out)
         if not self.first_step_within > 0:
             raise PlanError(f"first_step_within is {self.first_step_within}: it must be more than 0 s")
         if isinstance(self.emulate, str | Path):
@@ -190,6 +191,16 @@ class Options:
             cluster=self.emulated,
             nodes=self.nodes,
         )
+
+
+def check_out(out: str | Path | None) -> None:
+    """Refuse a folder without a name: a variable that was not set would fill the current folder.
+
+    Raises:
+        PlanError: it has none.
+    """
+    if out == "":
+        raise PlanError("--out '': a folder needs a name. Leave out --out for a new one under runs/.")
 
 
 def nodes_of_ranks(cluster: Cluster, num_ranks: int) -> tuple[str, ...]:

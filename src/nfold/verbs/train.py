@@ -110,6 +110,8 @@ def resume(path: str | Path, *, observer: Observer | None = None, **wishes: Unpa
     observer = observer or Silent()
     folder.lock()
     try:
+        folder.record()
+        folder.clear_halves()
         steps_done = folder.last_step
         options, resumed = _resumed(folder, wishes)
         source = ProgramSource.parse(folder.record().source)
