@@ -6,7 +6,6 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?= -q
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Modules are compiled when they are first imported, and that is kept: most of torch never is, and pip would do it all.
-export PIP_NO_COMPILE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -57,12 +56,12 @@ clean:
 # Stamps: a second call installs nothing unless the dependencies have changed.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@echo 'installing nfold and PyTorch into $(VENV) (once, a few minutes on a slow line)'
-	@$(BIN)/python -m pip install -q -e . 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
+	@$(BIN)/python -m pip install -q --no-compile -e . 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo 'installing nfold, PyTorch and the development tools into $(VENV) (once)'
-	@$(BIN)/python -m pip install -q -e '.[dev]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
+	@$(BIN)/python -m pip install -q --no-compile -e '.[dev]' 2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/bin/python:
