@@ -38,6 +38,20 @@ def test_leaving_the_loop_ends_the_run(script):
 
 
 @pytest.mark.processes
+def test_a_loop_may_go_on_in_another_thread(script):
+    steps = library.start(script)
+    first: list[int] = []
+    other = threading.Thread(target=lambda: first.append(next(steps).step))
+    other.start()
+    other.join(60)
+    assert not other.is_alive()
+
+    assert [*first, next(steps).step] == [1, 2], "the rank outlives the thread that started it"
+    steps.close()
+    assert _ranks_of_this_process() == []
+
+
+@pytest.mark.processes
 def test_a_function_of_a_script(script):
     run = library.train(_import(script).program, steps=2)
 

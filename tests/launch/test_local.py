@@ -160,7 +160,9 @@ def test_what_ranks_print_is_appended_to_the_log(launch, tmp_path):
 
 def test_a_rank_learns_where_to_dial_and_the_token_is_for_no_other_eyes(launch, tmp_path):
     launch('echo "$@"; echo $NFOLD_TOKEN; cat').ended(0, 10.0)
-    assert (tmp_path / "log.txt").read_text() == "--rank 0 --connect 127.0.0.1:4000\nsecret\n", "and there is no input"
+    assert (tmp_path / "log.txt").read_text() == (
+        f"--launcher {os.getpid()} --rank 0 --connect 127.0.0.1:4000\nsecret\n"
+    ), "and there is no input"
 
 
 def test_without_a_log_output_goes_nowhere(launch):

@@ -30,7 +30,7 @@ class LocalLauncher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
-        command: what starts a rank; `--rank R --connect HOST:PORT` is added.
+        command: what starts a rank; `--launcher PID --rank R --connect HOST:PORT` is added.
         log: where the ranks' own output goes, appended; None: to where only `last_lines` finds it.
         place: turns what starts a rank into what starts it at its place.
         clock: for the grace period.
@@ -41,11 +41,11 @@ class LocalLauncher:
 
     def start(self, rank: int, host: str, port: int, token: str) -> None:
         """Start a rank."""
-        arguments = [*self._command, "--rank", str(rank), "--connect", f"{host}:{port}"]
+        ours = ["--launcher", str(os.getpid()), "--rank", str(rank), "--connect", f"{host}:{port}"]
         environment = {**os.environ, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
         self._output = self._output or Output(self._log)
         self._processes[rank] = subprocess.Popen(
-            self._place(rank, arguments),
+            self._place(rank, [*self._command, *ours]),
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=self._output.file,

@@ -72,6 +72,8 @@ class Session:
         self._hearing.enter_context(hearing(self._interrupt))
         try:
             for rank in range(self._world_size):
+                if self._interrupts:
+                    raise KeyboardInterrupt
                 self._launcher.start(rank, self._door.host, self._door.port, self._token)
         except BaseException:
             self.__exit__()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from nfold.launch.local import TOKEN_VARIABLE
+from nfold.launch.orphans import end_with_parent, notice_by_yourself
 from nfold.program import Program, ProgramSource
 from nfold.runtime.channel import ChannelClosed, connect
 from nfold.runtime.compiler import leave_compiler_out
@@ -18,6 +19,7 @@ from nfold.runtime.orders import Orders
 def main() -> int:
     """Dial the coordinator and do what it says."""
     arguments = _parse()
+    end_with_parent(arguments.launcher)
     token = os.environ.pop(TOKEN_VARIABLE)
     host, _, port = arguments.connect.rpartition(":")
     try:
@@ -44,6 +46,7 @@ def main() -> int:
         script=source.path,
         owns_process=True,
     )
+    notice_by_yourself()
     code = worker.run()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -71,6 +74,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="nfold-rank")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--connect", required=True)
+    parser.add_argument("--launcher", type=int, required=True, help="process that started this one")
     parser.add_argument("--script", required=True)
     parser.add_argument("--function", required=True)
     parser.add_argument("--transport", required=True)

@@ -1,0 +1,33 @@
+"""Ends a rank with the command that started it while the rank imports and can notice nothing by itself.
+
+starts ──> end_with_parent ──> connects ──> imports torch ──> notice_by_yourself ──> works
+           from here the kernel kills it with its parent ───┤ from here the end of its connection tells it
+
+The kernel kills no more than one process, and what it calls the parent is the thread that started it. So a rank that
+works notices by itself: it takes along what it has started, and the user's loop may go on in another thread.
+"""
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(parent: int) -> None:
+    """Have this process killed at the end of the one that started it; end now if that is gone already."""
+    _at_parents_end(signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def notice_by_yourself() -> None:
+    """Undo `end_with_parent`."""
+    _at_parents_end(0)
+
+
+def _at_parents_end(which: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, which, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"cannot ask for a signal at the parent's end: {os.strerror(number)}")
