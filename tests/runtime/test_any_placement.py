@@ -18,7 +18,7 @@ def graphs():
 
 
 @pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize(("world", "seed"), [(2, 0), (3, 1), (3, 2), (4, 3)])
+@pytest.mark.parametrize(("world", "seed"), [(2, 0), (3, 1), (4, 3)])
 def test_random_placements_equal_one_device(graphs, net, world, seed):
     mine, graph = program(net), graphs(net)
     owners = random_owners(graph, CHUNKS, world, seed)

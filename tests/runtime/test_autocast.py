@@ -119,7 +119,7 @@ def test_every_strategy_equals_one_device_under_autocast(graphs, name, strategy,
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("world", "seed"), [(2, 0), (3, 1), (4, 2)])
+@pytest.mark.parametrize(("world", "seed"), [(2, 0), (4, 2)])
 def test_random_placements_equal_one_device_under_autocast(graphs, name, world, seed):
     mine, graph = program(MODELS[name]), graphs(name)
     owners = random_owners(graph, CHUNKS, world, seed)

@@ -83,7 +83,7 @@ def random_plan(mine: Program, graph: ModelGraph, splits: dict[str, int], world:
 
 @pytest.mark.parametrize("optimizer", [sgd, adamw])
 @pytest.mark.parametrize("net", CASES)
-@pytest.mark.parametrize(("world", "seed"), [(2, 0), (3, 1), (3, 2)])
+@pytest.mark.parametrize(("world", "seed"), [(2, 0), (3, 1)])
 def test_parts_anywhere_train_as_one_device_does(graphs, net, world, seed, optimizer):
     mine, graph = program_of(net, optimizer), graphs(net)
     played = play(mine, graph, random_plan(mine, graph, CASES[net], world, seed), STEPS)
