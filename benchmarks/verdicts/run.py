@@ -6,48 +6,19 @@ Needs root, `ip` and `tc`.
 import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import nfold
 from nfold.core.report import Report
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
-from cases import CASES, Case, Machine  # noqa: E402  a script's siblings are found only after this
+from cases import CASES, Case  # noqa: E402  a script's siblings are found only after this
 from environment import write  # noqa: E402
+from playing import play  # noqa: E402
 
 WITHIN = 0.1
 """Of the link's true speed."""
-
-
-def cluster_toml(machines: tuple[Machine, ...]) -> str:
-    """Return the cluster file of a case."""
-    return "\n".join(
-        f'[[node]]\nname = "n{index}"\ncores = {each.cores}\nmemory = "{each.memory}"\nuplink = "{each.uplink}"\n'
-        f'downlink = "{each.downlink}"\nlatency = "{each.latency}"\n'
-        for index, each in enumerate(machines)
-    )
-
-
-def run(case: Case) -> Report:
-    """Train for some steps on the case's cluster."""
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = Path(folder) / "cluster.toml"
-        cluster.write_text(cluster_toml(case.machines))
-        return nfold.train(
-            str(HERE.parent / "programs" / case.program),
-            emulate=cluster,
-            fault=case.faults,
-            strategy=case.strategy,
-            workers=len(case.machines) - case.servers,
-            servers=case.servers,
-            steps=case.steps,
-            evaluate=False,
-            checkpoint_every=0,
-            out=Path(folder) / "run",
-        ).report
 
 
 def judge(case: Case, report: Report) -> dict[str, Any]:
@@ -101,7 +72,7 @@ def main() -> None:
     known = {row["case"] for row in rows}
     for case in CASES[:: chosen.every]:
         if chosen.only in case.name and case.name not in known:
-            rows.append(judge(case, run(case)))
+            rows.append(judge(case, play(case)))
             print(_line(rows[-1]), flush=True)
             result = {**shares(rows), "rows": rows}
             if chosen.keep or not chosen.only:
