@@ -169,7 +169,8 @@ def test_commands_to_type_can_be_typed_where_names_have_spaces(nfold, tmp_path):
     assert nfold("train", "my program.py", "--debug", "--steps", "2", "--out", "my run").code == 0
     nfold("train", "my program.py", "--debug", "--out", "my run").check_explained("Use --resume 'my run' to go on")
     assert f"'{tmp_path}/my program.py'" in nfold("why", "my run").out
-    (tmp_path / "my run" / "report.json").unlink()
+    for written_last in ("report.json", "model.safetensors"):
+        (tmp_path / "my run" / written_last).unlink()
     nfold("why", "my run").check_explained("go on with: nfold train --resume 'my run'")
     compared = nfold("compare", "my program.py", "--debug", "--steps", "2", "-n", "1", "--out", "my runs")
     assert "nfold why 'my runs/single-1'" in compared.out
@@ -207,7 +208,12 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(nfold, tmp_path):
     nfold("train", "faulty.py", "--debug", "--out", "mine").check_explained(
         "mine already holds a run", "--resume mine", "another --out"
     )
-    nfold("train", "--resume", "mine").check_explained("the run in mine is complete: 2 of 2 steps", "--steps")
+    nfold("train", "--resume", "mine").check_explained(
+        "the run in mine is complete: 2 of 2 steps are done, and mine/model.safetensors holds the model", "more --steps"
+    )
+    nfold("train", "--resume", "mine", "--steps", "1").check_explained(
+        "--steps 1: the run in mine has done 2 steps already, and mine/model.safetensors holds the model"
+    )
     nfold("train", "--resume", "mine", "--steps", "4", "--chunks", "4").check_explained(
         "begun with 2 chunks", "Leave out --chunks 4"
     )
@@ -240,7 +246,9 @@ def test_a_run_goes_on_only_with_the_program_that_it_was_begun_with(nfold, tmp_p
         "model() does not build the module of which the checkpoint of step 2 was taken",
         "size mismatch for inward.weight",
     )
-    resume("SGD(params, lr=0.005, momentum=0.9)", "Adam(params)").check_explained(
+    refused = resume("SGD(params, lr=0.005, momentum=0.9)", "Adam(params)")
+    assert "go on with" not in refused.err, "that is what was refused"
+    refused.check_explained(
         "begun with the optimizer SGD, and the program has Adam now. Put it back, or begin a new run"
     )
     for new, now in (

@@ -275,6 +275,53 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(nfold, monkey
     assert nfold("train", "--resume", "runs/steady-1", "--debug").code == 0
 
 
+@pytest.mark.parametrize(
+    ("full", "lost", "advice"),
+    [
+        ("trace.json", "trace.json, report.json, report.html of this run cannot be written any more", "the next run"),
+        ("report.json", "report.json, report.html of this run cannot be written any more", "the next run"),
+        ("report.html", "the page of the run", "Make room, then write the page with: nfold report mine"),
+    ],
+)
+def test_documents_that_cannot_be_written_after_the_last_step(nfold, monkeypatch, full, lost, advice):
+    real_replace = os.replace
+
+    def fail(path, target):
+        if full in str(target):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real_replace(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.os.replace", fail)
+        result = nfold("train", "steady.py", "--steps", "2", "--debug", "--json", "--out", "mine")
+
+    result.check_explained(
+        "training is complete and mine/model.safetensors holds the model, but cannot write ",
+        "No space left on device",
+        lost,
+        advice,
+    )
+    assert "--resume" not in result.err, "there is nothing to go on with"
+    if full == "report.html":
+        assert nfold("report", "mine").code == 0
+    else:
+        nfold("why", "mine").check_explained("mine has no report.json, although all 2 steps are done")
+        nfold("train", "--resume", "mine").check_explained(
+            "complete: 2 of 2 steps are done, and mine/model.safetensors"
+        )
+
+
+def test_the_model_of_a_run_that_was_killed_after_its_last_checkpoint_is_written(nfold, tmp_path):
+    assert nfold("train", "steady.py", "--steps", "2", "--debug", "--out", "mine").code == 0
+    model = tmp_path / "mine" / "model.safetensors"
+    newest = model.read_bytes()
+    model.write_bytes(b"of an earlier stop")
+
+    nfold("train", "--resume", "mine").check_explained("complete: 2 of 2 steps")
+
+    assert model.read_bytes() == newest
+
+
 def test_a_history_that_cannot_be_written(nfold, tmp_path, monkeypatch):
     def block(folder, *documents):
         (folder.path / "history.jsonl").mkdir()

@@ -75,14 +75,23 @@ def slow_network(graph, workers=2, **fields) -> Facts:
             r"--strategy pipeline.",
         ),
         (facts(UNCUT, 1, chunks=2), "single", r"cannot be cut into 2 chunks: the loss is no mean over samples"),
-        (facts(WHOLE, 2), "ps", r"--strategy ps: the optimizer must see all parameters at once, so its work cannot"),
-        (facts(WHOLE, 2, 1), "ps", r"--strategy ps: the optimizer must see all .* cannot run on separate servers"),
+        (
+            facts(WHOLE, 2),
+            "ps",
+            r"--strategy ps: the optimizer must see all parameters at once, so its work cannot .*: use --strategy ring",
+        ),
+        (
+            facts(WHOLE, 2, 1),
+            "ps",
+            r"the optimizer must see all .* separate servers: leave out --servers 1, and use --strategy ring",
+        ),
         (
             facts(WHOLE, 2, 1),
             "auto",
             r"no strategy can run here. single: one worker has nothing to send to a server: leave out --servers 1; "
             r"ring: a ring has no servers: leave out --servers 1, or use --strategy ps; ps: the optimizer must see all "
-            r"parameters at once, so it cannot run on separate servers; weighted: the optimizer must",
+            r"parameters at once, so it cannot run on separate servers: leave out --servers 1, and use --strategy ring; "
+            r"weighted: the optimizer must",
         ),
     ],
 )
@@ -301,8 +310,9 @@ def test_loads_are_the_compute_seconds_of_each_rank():
     assert chosen.predicted.compute_s == pytest.approx(16 * 3e-3)
 
 
-def test_ranks_use_the_largest_measured_number_of_threads_that_is_fair():
-    question = facts(GRAPH, 3, profiles={count: profile(GRAPH, num_threads=count) for count in (1, 4, 8, 16)})
+def test_where_threads_help_ranks_use_the_largest_measured_number_that_is_fair():
+    profiles = {count: profile(GRAPH, 1e-3 / count, num_threads=count) for count in (1, 4, 8, 16)}
+    question = facts(GRAPH, 3, profiles=profiles)
     assert plan(question, "ring").threads == (4, 4, 4)
     assert plan(facts(GRAPH, 1, profiles=question.profiles), "single").threads == (16,)
     assert plan(replace(question, profiles={8: question.profiles[8]}), "ring").threads == (8, 8, 8)

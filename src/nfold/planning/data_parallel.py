@@ -12,9 +12,15 @@ LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = 1 << 20, 25 << 20
 def serving_objection(facts: Facts) -> str | None:
     """Return why the optimizer cannot run on shards, or None."""
     if facts.servers and facts.graph.update_scope == "model":
-        return "the optimizer must see all parameters at once, so it cannot run on separate servers"
+        return (
+            "the optimizer must see all parameters at once, so it cannot run on separate servers: "
+            f"leave out --servers {facts.servers}, and use --strategy ring"
+        )
     if facts.graph.update_scope == "model" and facts.workers > 1:
-        return "the optimizer must see all parameters at once, so its work cannot be shared among servers"
+        return (
+            "the optimizer must see all parameters at once, so its work cannot be shared among servers: "
+            "use --strategy ring"
+        )
     return None
 
 

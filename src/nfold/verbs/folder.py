@@ -30,9 +30,11 @@ CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
 EMULATED = "emulated.toml"
 LOG = "log.txt"
+TRACE, REPORT = "trace.json", "report.json"
+MAKE_ROOM = "Make room, or use another --out."
 PARTIAL = ".partial"
 _FILES = (
-    *("graph.json", "profile.json", "cluster.json", "plan.json", "job.json", "trace.json", "report.json"),
+    *("graph.json", "profile.json", "cluster.json", "plan.json", "job.json", TRACE, REPORT),
     *("history.jsonl", LOG, CHECKPOINT, MODEL, EMULATED),
 )
 _MOST_NAMED = 5
@@ -185,10 +187,13 @@ class RunFolder:
         """Write the machines as they are known by now."""
         self._save(cluster, "cluster.json")
 
-    def save_outcome(self, trace: Trace, report: Report) -> None:
+    def save_trace(self, trace: Trace) -> None:
+        """Write what each rank did."""
+        self._save(trace, TRACE)
+
+    def save_report(self, report: Report) -> None:
         """Write what became of it."""
-        self._save(trace, "trace.json")
-        self._save(report, "report.json")
+        self._save(report, REPORT)
 
     def save_environment(self, environment: Environment) -> None:
         """Write what it ran on."""
@@ -201,7 +206,7 @@ class RunFolder:
 
     def trace(self) -> Trace:
         """Read what each rank did; there is one where there is a report."""
-        return codec.load(Trace, self.path / "trace.json")
+        return codec.load(Trace, self.path / TRACE)
 
     def environment(self) -> Environment | None:
         """Read what it ran on; None where that was not written down."""
@@ -235,14 +240,19 @@ class RunFolder:
         Raises:
             PlanError: the run has none, because it did not end well.
         """
-        if not (self.path / "report.json").exists():
+        if not (self.path / REPORT).exists():
             if not (self.path / "job.json").exists():
-                raise PlanError(f"{self.path} holds no run: there is no report.json in it.")
+                raise PlanError(f"{self.path} holds no run: there is no {REPORT} in it.")
+            record = self.record()
+            if self.last_step >= record.total_steps and (self.path / MODEL).exists():
+                raise PlanError(
+                    f"{self.path} has no {REPORT}, although all {record.total_steps} steps are done and {MODEL} holds "
+                    "the model: it could not be written, and what was measured is gone. Only another run measures again."
+                )
             raise PlanError(
-                f"{self.path} has no report.json: the run did not end. "
-                f"See {self.log}, or go on with: {self.resume_command}"
+                f"{self.path} has no {REPORT}: the run did not end. See {self.log}, or go on with: {self.resume_command}"
             )
-        return codec.load(Report, self.path / "report.json")
+        return codec.load(Report, self.path / REPORT)
 
     # Checkpoints and the model
 
@@ -262,8 +272,7 @@ class RunFolder:
         except OSError as error:
             kept = " The previous one is unharmed." if (self.path / name).exists() else ""
             raise CheckpointError(
-                f"cannot write {what} ({size(len(data))}) to {self.path}: {error.strerror}.{kept} "
-                "Make room, or use another --out."
+                f"cannot write {what} ({size(len(data))}) to {self.path}: {error.strerror}.{kept} {MAKE_ROOM}"
             ) from error
         finally:
             with contextlib.suppress(OSError):  # the folder itself may be gone
@@ -299,10 +308,11 @@ class RunFolder:
         Raises:
             CheckpointError: as `write_whole` does.
         """
-        if not (self.path / MODEL).exists():
-            from nfold.runtime.state import plain_model
+        from nfold.runtime.state import plain_model
 
-            self.write_whole(MODEL, plain_model(checkpoint), "the model")
+        path, model = self.path / MODEL, plain_model(checkpoint)
+        if not path.exists() or path.read_bytes() != model:  # that of a run that was stopped earlier and went on
+            self.write_whole(MODEL, model, "the model")
 
     # History
 
@@ -320,9 +330,7 @@ class RunFolder:
                     file.truncate(begin)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise CheckpointError(
-                f"cannot write the history to {self.path}: {error.strerror}. Make room, or use another --out."
-            ) from error
+            raise CheckpointError(f"cannot write the history to {self.path}: {error.strerror}. {MAKE_ROOM}") from error
 
     def append_log(self, text: str) -> None:
         """Add lines to the log, if there is room: what they are about is said elsewhere too."""

@@ -24,7 +24,7 @@ from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder, checkpoint_step
 from nfold.verbs.options import Options
-from nfold.verbs.pages import write_pages
+from nfold.verbs.pages import write_documents
 from nfold.verbs.phases import Phases
 from nfold.verbs.summary import Outcome, summarise
 from nfold.verbs.ways import check_room, find_ways, own_cores
@@ -98,7 +98,7 @@ class Job:
         self._total = 0
         self._log_matters = False
         self._planned: ev.Planned | None = None
-        self._is_saved = False
+        self._is_saved = self._model_is_kept = False
         self._boxed: BoxedRanks | None = None
         self._telling = threading.RLock()
         """The observer is told things by the thread of the faults too."""
@@ -349,7 +349,9 @@ class Job:
         if self.folder is None:
             return
         self._log_matters = not isinstance(error, ValueError) or CUT in str(error)
-        if self._kept_step and isinstance(self._source, ProgramSource):
+        is_refused = self._resumed is not None and not self.outcome.losses
+        is_over = self._model_is_kept and not self.outcome.interrupted
+        if self._kept_step and isinstance(self._source, ProgramSource) and not (is_refused or is_over):
             resume = self.folder.resume_command
             error.add_note(f"The checkpoint of step {self._kept_step} is kept; go on with: {resume}")
         self._log_matters &= self.folder.log.exists() and self.folder.log.stat().st_size > 0
@@ -368,14 +370,14 @@ class Job:
             return
         if self.folder is not None and outcome.model:
             self.folder.write_whole(MODEL, outcome.model, "the model")
+            self._model_is_kept = True
         if not outcome.parts.steps:
             return
-        trace, made = summarise(outcome, self._usage, phases.close(), self._typed, self._alone)
+        trace, _ = summarise(outcome, self._usage, phases.close(), self._typed, self._alone)
         if self.folder is not None:
             if trace.since_step:
                 self.folder.save_cluster(outcome.known.cluster)
-            self.folder.save_outcome(trace, made)
-            write_pages(self.folder, outcome)
+            write_documents(self.folder, outcome, is_complete=outcome.last_step >= self._total)
 
     @property
     def _typed(self) -> str:

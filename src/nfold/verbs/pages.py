@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +15,10 @@ from nfold.core.comparison import Architecture, Comparison
 from nfold.core.environment import Environment
 from nfold.core.plan import Plan
 from nfold.core.report import Report
-from nfold.errors import InternalError, RunError
+from nfold.errors import CheckpointError, InternalError, RunError
 from nfold.planning.splitting import split_graph
 from nfold.runtime.events import Known
-from nfold.verbs.folder import RunFolder
+from nfold.verbs.folder import MAKE_ROOM, MODEL, REPORT, TRACE, RunFolder
 from nfold.verbs.prospects import predicted_points
 from nfold.verbs.summary import Outcome
 from nfold.view.chrome import chrome_trace
@@ -79,7 +80,47 @@ def folder_facts(folder: RunFolder) -> RunFacts:
     )
 
 
-def write_pages(folder: RunFolder, outcome: Outcome) -> None:
+def write_documents(folder: RunFolder, outcome: Outcome, *, is_complete: bool) -> None:
+    """Write what became of a run that has just been summed up.
+
+    Args:
+        folder: of the run.
+        outcome: what it amounts to.
+        is_complete: whether it has trained to its end, so that nobody can go on with it.
+
+    Raises:
+        CheckpointError: the disk is full, or the folder is gone; says what is lost and what is not.
+    """
+    trace, made = outcome.trace, outcome.report
+    if trace is None or made is None:
+        raise InternalError("a run that was not summed up has no documents")
+    writes = {
+        TRACE: lambda: folder.save_trace(trace),
+        REPORT: lambda: folder.save_report(made),
+        PAGE: lambda: _write_pages(folder, outcome),
+    }
+    missing = list(writes)
+    for name, write in writes.items():
+        try:
+            write()
+        except CheckpointError as error:
+            if not is_complete:
+                raise
+            raise CheckpointError(_tell_missing(folder, str(error).removesuffix(MAKE_ROOM), missing)) from error
+        missing.remove(name)
+
+
+def _tell_missing(folder: RunFolder, reason: str, missing: list[str]) -> str:
+    done = f"training is complete and {folder.path / MODEL} holds the model, but {reason}"
+    if missing == [PAGE]:
+        return f"{done}Make room, then write the page with: nfold report {shlex.quote(str(folder.path))}"
+    return (
+        f"{done}What was measured is lost: {', '.join(missing)} of this run cannot be written any more. "
+        "Make room before the next run."
+    )
+
+
+def _write_pages(folder: RunFolder, outcome: Outcome) -> None:
     """Write what people will look at, and what the run ran on, when it has just been summed up.
 
     Raises:

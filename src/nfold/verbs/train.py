@@ -13,7 +13,7 @@ from nfold.errors import CheckpointError, InternalError, PlanError
 from nfold.planning.strategies import AUTO, SERVING
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
-from nfold.verbs.folder import JobRecord, RunFolder, checkpoint_step
+from nfold.verbs.folder import MODEL, JobRecord, RunFolder, checkpoint_step
 from nfold.verbs.job import Job, Observer, Resumed, StepInfo
 from nfold.verbs.options import Options, Wishes
 
@@ -213,13 +213,23 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
     total = options.steps or record.total_steps
     if step >= total:
         folder.ensure_model(checkpoint)
-        raise PlanError(
-            f"the run in {folder.path} is complete: {step} of {total} steps are done. Use --steps to make it longer."
-        )
+        raise PlanError(_tell_complete(folder, step, total))
     same = _ways(options) == _ways(record)
     begun = ev.Begun(batch_size=known.plan.batch_size, steps_per_epoch=record.steps_per_epoch, recipe=record.recipe)
     history = folder.cut_history(step)
     return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
+
+
+def _tell_complete(folder: RunFolder, step: int, total: int) -> str:
+    model = f"{folder.path / MODEL} holds the model"
+    if step > total:
+        return (
+            f"--steps {total}: the run in {folder.path} has done {step} steps already, and {model}. Use more --steps."
+        )
+    return (
+        f"the run in {folder.path} is complete: {step} of {total} steps are done, and {model}. "
+        "Use more --steps to make it longer."
+    )
 
 
 def _ways(wishes: Options | JobRecord) -> tuple[object, ...]:
