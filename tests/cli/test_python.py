@@ -60,6 +60,31 @@ def test_a_function_of_a_script(script):
     assert run.folder == Path("runs/steady-1")
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("debug", [False, True])
+def test_ranks_compute_with_the_threads_of_their_plan(script, tmp_path, monkeypatch, debug):
+    """One rank's share is the whole machine; here one thread is about as fast."""
+    seen = tmp_path / "seen"
+    counting = tmp_path / "counting.py"
+    counting.write_text(
+        "from dataclasses import replace\n"
+        "import steady, torch\n"
+        "def loss(outputs, targets):\n"
+        f"    with open({str(seen)!r}, 'a') as file: print(torch.get_num_threads(), file=file)\n"
+        "    return torch.nn.functional.cross_entropy(outputs, targets)\n"
+        "def program(): return replace(steady.program(), loss=loss)\n"
+    )
+    monkeypatch.setattr("nfold.planning.facts.ABOUT_AS_FAST", 1e9)
+    before = torch.get_num_threads()
+
+    run = library.train(counting, steps=1, evaluate=False, debug=debug)
+
+    assert run.plan.threads == (1,), "the fewest measured"
+    assert int(seen.read_text().split()[-1]) == 1
+    assert str(len(os.sched_getaffinity(0))) in seen.read_text().split(), "it was measured with all cores too"
+    assert torch.get_num_threads() == before
+
+
 def test_an_error_in_the_loop_ends_the_run(script):
     def fail():
         for step in library.start(script, debug=True):

@@ -9,6 +9,9 @@ from nfold.core.placement import Placement, Reduction
 from nfold.core.plan import Asynchrony
 from nfold.core.profile import Profile
 
+ABOUT_AS_FAST = 1.03
+"""So many times the least seconds, which is what two measurements of the same differ by."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
@@ -31,9 +34,10 @@ class Facts:
     """Of asynchronous strategies: whether a gradient's learning rate is divided by its age."""
 
     def threads(self, world_size: int) -> tuple[int, ...]:
-        """Return the compute threads of each of the first ranks: fair shares of their nodes' cores."""
+        """Return the compute threads of each of the first ranks: as many as help, of their nodes' cores."""
         nodes = self.nodes[:world_size]
-        return tuple(fair_threads(self.cluster.node(node).cores, nodes.count(node), self.profiles) for node in nodes)
+        seconds = worker_seconds(self.profiles, self.batch_size, self.workers, self.chunks)
+        return tuple(useful_threads(self.cluster.node(node).cores, nodes.count(node), seconds) for node in nodes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,10 +56,36 @@ class Proposal:
     """What a user should know of how it was found."""
 
 
-def fair_threads(cores: float, num_ranks: int, profiles: Mapping[int, Profile]) -> int:
-    """Return the compute threads of a rank that shares its node with others, as far as they were measured.
+def worker_seconds(
+    profiles: Mapping[int, Profile], batch_size: int, workers: int, chunks: int | None
+) -> dict[int, float]:
+    """Return how long a worker computes in a step that all share alike, by its threads.
 
-    Not the fastest number measured: sums depend on it, and equal questions shall get equal bits.
+    Args:
+        profiles: by threads.
+        batch_size: of a step.
+        workers: that share it.
+        chunks: of the batch; None: one for each worker.
     """
-    fair = max(1, int(cores) // max(1, num_ranks))
-    return max((count for count in profiles if count <= fair), default=min(profiles))
+    count = chunks or workers
+    return {
+        threads: sum(profile.whole_s(batch_size / count)) * count / workers + profile.update.median_s
+        for threads, profile in profiles.items()
+    }
+
+
+def useful_threads(cores: float, num_ranks: int, seconds: Mapping[int, float]) -> int:
+    """Return the compute threads of a rank that shares its node with others: the fewest that are about as fast as any.
+
+    More than a small program can use make it slower, the more so where others compute too. Never more than the rank's
+    share of the cores, as far as that was measured.
+
+    Args:
+        cores: of the node.
+        num_ranks: on it.
+        seconds: by threads, as measured.
+    """
+    share = max(1, int(cores) // max(1, num_ranks))
+    fair = [count for count in seconds if count <= share] or [min(seconds)]
+    enough_s = ABOUT_AS_FAST * min(seconds[count] for count in fair)
+    return min(count for count in fair if seconds[count] <= enough_s)

@@ -14,7 +14,7 @@ from nfold.core.profile import Profile
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.buckets import completion, users_of
 from nfold.planning.costs import OPTIMIZER_CALL_S
-from nfold.planning.facts import Facts, Proposal, fair_threads
+from nfold.planning.facts import Facts, Proposal
 from nfold.planning.statistics import statistics_groups
 from nfold.planning.strategies import named
 from nfold.simulation.coarse import CoarseBucket, CoarseRank, coarse_step_s
@@ -107,7 +107,7 @@ def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
     for chunk, rank in enumerate(owners):
         chunks[rank].append(sizes[chunk])
     alone = proposal.placement.world_size == 1
-    profiles = [facts.profiles[fair_threads(node.cores, 1, facts.profiles)] for node in facts.cluster.nodes]
+    profiles = [facts.profiles[threads] for threads in facts.threads(len(facts.nodes))]
     ranks = [
         _rank(node, own, profile, alone)
         for node, own, profile in zip(facts.cluster.nodes, chunks, profiles, strict=True)

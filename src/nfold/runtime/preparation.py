@@ -11,7 +11,7 @@ from nfold.core.plan import Plan
 from nfold.core.profile import Pace, Profile
 from nfold.errors import PlanError, ProgramError
 from nfold.planning.chunking import worthwhile_counts
-from nfold.planning.facts import Facts, Proposal, fair_threads
+from nfold.planning.facts import Facts, Proposal, useful_threads, worker_seconds
 from nfold.planning.search import plan, simulate_proposal
 from nfold.planning.splitting import split_graph, split_profile
 from nfold.planning.wishes import check, check_batch
@@ -164,9 +164,11 @@ class Preparation:
         shares = {self._threads_of(rank) for rank in range(self._settings.world_size)}
         return sorted({max(1, whole), 1, *shares}, reverse=True)
 
-    def _planned_threads(self, cluster: Cluster, profiles: dict[int, Profile], rank: int) -> int:
-        nodes = self._nodes(cluster)
-        return fair_threads(cluster.node(nodes[rank]).cores, nodes.count(nodes[rank]), profiles)
+    def _planned_threads(self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready) -> list[int]:
+        """Of each worker, as its plan will have them."""
+        nodes, workers = self._nodes(cluster), self._settings.workers
+        seconds = worker_seconds(profiles, ready["batch_size"], workers, ready["chunks"])
+        return [useful_threads(cluster.node(name).cores, nodes.count(name), seconds) for name in nodes[:workers]]
 
     def _profiled_sizes(self, ready: Ready) -> list[int]:
         """The whole batch, half of it, and the largest and smallest chunks of every number of workers to be tried."""
@@ -199,7 +201,7 @@ class Preparation:
         """Let all workers compute at once: what they slow each other down, and how unlike the nodes are."""
         workers = tuple(range(self._settings.workers))
         chunk_size = -(-ready["batch_size"] // (ready["chunks"] or self._settings.workers))
-        threads = [self._planned_threads(cluster, profiles, rank) for rank in workers]
+        threads = self._planned_threads(cluster, profiles, ready)
         orders = [
             ev.Order((rank,), {"do": "pace", "chunk_size": chunk_size, "threads": threads[rank]}) for rank in workers
         ]

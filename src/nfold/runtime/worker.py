@@ -201,8 +201,8 @@ class Worker:
         self._kept_from = self._next_step + WARM_UP_STEPS
         self._last_step = order["total_steps"]
         plan = codec.decode(Plan, order["plan"])
+        torch.set_num_threads(plan.threads[self.rank])
         if self._owns_process:
-            torch.set_num_threads(plan.threads[self.rank])
             settle()
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
             self._replica = self._build(order, plan, checkpoint)
