@@ -15,7 +15,8 @@ import pytest
 from nfold.errors import WorkerLost
 from nfold.program import ProgramSource
 from nfold.runtime.vigil import Patience
-from nfold.verbs.folder import CHECKPOINT, RunFolder, checkpoint_step
+from nfold.verbs.checkpoint import checkpoint_step
+from nfold.verbs.folder import CHECKPOINT, RunFolder
 from nfold.verbs.job import Job
 from nfold.verbs.options import Options
 from nfold.verbs.train import Silent

@@ -90,8 +90,8 @@ def slow_network(graph, workers=2, **fields) -> Facts:
             "auto",
             r"no strategy can run here. single: one worker has nothing to send to a server: leave out --servers 1; "
             r"ring: a ring has no servers: leave out --servers 1, or use --strategy ps; ps: the optimizer must see all "
-            r"parameters at once, so it cannot run on separate servers: leave out --servers 1, and use --strategy ring; "
-            r"weighted: the optimizer must",
+            r"parameters at once, so it cannot run on separate servers: leave out --servers 1, and use --strategy "
+            r"ring; weighted: the optimizer must",
         ),
     ],
 )

@@ -24,6 +24,7 @@ from nfold.core.report import Report
 from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, PlanError
 from nfold.runtime.events import Known, Recipe
+from nfold.verbs.checkpoint import checkpoint_step
 
 RUNS = Path("runs")
 CHECKPOINT = "checkpoint.safetensors"
@@ -247,10 +248,11 @@ class RunFolder:
             if self.last_step >= record.total_steps and (self.path / MODEL).exists():
                 raise PlanError(
                     f"{self.path} has no {REPORT}, although all {record.total_steps} steps are done and {MODEL} holds "
-                    "the model: it could not be written, and what was measured is gone. Only another run measures again."
+                    "the model: it could not be written, and what was measured is gone. Only a new run measures again."
                 )
             raise PlanError(
-                f"{self.path} has no {REPORT}: the run did not end. See {self.log}, or go on with: {self.resume_command}"
+                f"{self.path} has no {REPORT}: the run did not end. "
+                f"See {self.log}, or go on with: {self.resume_command}"
             )
         return codec.load(Report, self.path / REPORT)
 
@@ -361,26 +363,6 @@ class RunFolder:
                 yield json.loads(line)
             except json.JSONDecodeError:
                 return  # the line that was being written when the run was killed
-
-
-def checkpoint_step(data: bytes) -> int:
-    """Return after how many steps a checkpoint was taken, without reading its tensors.
-
-    Raises:
-        CheckpointError: these are not the bytes of a checkpoint.
-    """
-    if len(data) < 8:
-        raise CheckpointError(f"the checkpoint is damaged: it has {len(data)} bytes")
-    try:
-        header_bytes = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + header_bytes])
-        facts = json.loads(header.pop("__metadata__")["nfold"])
-        whole_bytes = 8 + header_bytes + max((each["data_offsets"][1] for each in header.values()), default=0)
-        if len(data) != whole_bytes:
-            raise ValueError(f"it has {len(data)} of {whole_bytes} bytes")
-        return int(facts["step"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"the checkpoint is damaged: {error}") from error
 
 
 def next_free(name: str) -> Path:

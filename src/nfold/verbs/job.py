@@ -22,7 +22,8 @@ from nfold.runtime.coordinator import Coordinator
 from nfold.runtime.session import Session
 from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
-from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder, checkpoint_step
+from nfold.verbs.checkpoint import checkpoint_step
+from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder
 from nfold.verbs.options import Options
 from nfold.verbs.pages import write_documents
 from nfold.verbs.phases import Phases

@@ -4,7 +4,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
@@ -94,7 +94,7 @@ def write_documents(folder: RunFolder, outcome: Outcome, *, is_complete: bool) -
     trace, made = outcome.trace, outcome.report
     if trace is None or made is None:
         raise InternalError("a run that was not summed up has no documents")
-    writes = {
+    writes: dict[str, Callable[[], None]] = {
         TRACE: lambda: folder.save_trace(trace),
         REPORT: lambda: folder.save_report(made),
         PAGE: lambda: _write_pages(folder, outcome),

@@ -13,7 +13,8 @@ from nfold.errors import CheckpointError, InternalError, PlanError
 from nfold.planning.strategies import AUTO, SERVING
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
-from nfold.verbs.folder import MODEL, JobRecord, RunFolder, checkpoint_step
+from nfold.verbs.checkpoint import checkpoint_step
+from nfold.verbs.folder import MODEL, JobRecord, RunFolder
 from nfold.verbs.job import Job, Observer, Resumed, StepInfo
 from nfold.verbs.options import Options, Wishes
 
