@@ -74,6 +74,8 @@ def done(module_shell, tmp_path_factory):
 @pytest.mark.processes
 def test_strangers_are_sent_away_and_the_job_is_unharmed(done, nfold):
     assert [len(answer) for answer in done.answers] == [CHALLENGE_BYTES] * 2, "what everybody hears, and no more"
+    log = (done.folder / "log.txt").read_text()
+    assert log.count("refused 127.0.0.1:") >= 3, "and the log tells of each"
 
     undisturbed = nfold("train", "steady.py", "-n", "2", "--strategy", "ring", "--debug", "--json")
 

@@ -2,6 +2,7 @@
 
 import itertools
 import queue
+import re
 import socket
 import struct
 import threading
@@ -284,8 +285,13 @@ def events():
 
 
 @pytest.fixture
-def door(events):
-    door = SocketDoor("127.0.0.1", 0, TOKEN, 2, events, lambda rank: f"ended like rank {rank}")
+def told():
+    return []
+
+
+@pytest.fixture
+def door(events, told):
+    door = SocketDoor("127.0.0.1", 0, TOKEN, 2, events, lambda rank: f"ended like rank {rank}", tell=told.append)
     yield door
     door.close()
 
@@ -316,23 +322,47 @@ def speaks(door, events, rank=0):
     return heard and rank_side.receive() == ({"do": "load"}, b"x"), rank_side
 
 
+NO_TOKEN = "it did not prove that it knows the job's token"
+
+
 @pytest.mark.parametrize(
-    "data",
+    ("data", "why"),
     [
-        hello("wrong"),
-        hello(rank=2),
-        hello(rank=0xFFFFFFFF),
-        words(b"\x16\x03\x01" + bytes(200)),
-        words(b"GET / HTTP/1.1\r\nHost: a.example.org.\r\n\r\n" * 100),
+        (hello("wrong"), NO_TOKEN),
+        (hello(rank=2), "it says that it is rank 2, whom nobody waits for"),
+        (hello(rank=0xFFFFFFFF), "it says that it is rank 4294967295, whom nobody waits for"),
+        (words(b"\x16\x03\x01" + bytes(200)), NO_TOKEN),
+        (words(b"GET / HTTP/1.1\r\nHost: a.example.org.\r\n\r\n" * 100), NO_TOKEN),
     ],
 )
-def test_a_stranger_is_sent_away_and_the_job_goes_on(door, events, data):
-    assert is_sent_away(knock(door, data))
+def test_a_stranger_is_sent_away_and_the_job_goes_on(door, events, told, data, why):
+    stranger = knock(door, data)
+    port = stranger.getsockname()[1]
+    assert is_sent_away(stranger)
     assert door.refused == 1
+    (line,) = told
+    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d refused 127\.0\.0\.1:{port}: {why}", line)
     heard, rank_side = speaks(door, events)
     assert heard
     assert events.empty()
     rank_side.close()
+
+
+def test_who_knocks_for_ever_does_not_fill_the_log(door, told, monkeypatch):
+    monkeypatch.setattr(doors, "MOST_REFUSALS", 2)
+    for _ in range(4):
+        assert is_sent_away(knock(door, hello("wrong")))
+    assert door.refused == 4
+    assert [line.endswith("it is the last one that is written down") for line in told] == [False, True]
+
+
+def test_nothing_is_told_of_who_is_refused_after_the_end(door, told):
+    stranger = socket.create_connection((door.host, door.port))
+    hear_challenge(stranger)
+    door.close()
+    stranger.sendall(bytes(HELLO_BYTES))
+    assert is_sent_away(stranger)
+    assert (door.refused, told) == (1, [])
 
 
 def test_silent_strangers_keep_nobody_waiting(door, events, monkeypatch):
@@ -364,7 +394,7 @@ def test_how_a_rank_ended_is_an_event(door, events, last_words):
 
 
 def test_a_rank_that_still_runs_has_closed_its_connection(events):
-    door = SocketDoor("127.0.0.1", 0, TOKEN, 1, events, lambda rank: None)
+    door = SocketDoor("127.0.0.1", 0, TOKEN, 1, events, lambda rank: None, tell=print)
     knock(door, hello()).close()
     assert events.get() == Left(0, "closed its connection")
     door.close()
@@ -398,12 +428,12 @@ def test_closing_the_door_ends_all_conversations(door, events):
 
 def test_a_port_in_use_is_said_with_what_to_do(door, events):
     with pytest.raises(ClusterError, match=rf"cannot listen on 127.0.0.1, port {door.port}: .* Use another --port, or"):
-        SocketDoor("127.0.0.1", door.port, TOKEN, 1, events, lambda rank: None)
+        SocketDoor("127.0.0.1", door.port, TOKEN, 1, events, lambda rank: None, tell=print)
 
 
 def test_an_address_that_is_not_ours(events):
     with pytest.raises(ClusterError, match=r"cannot listen on 192.0.2.1, port 0: "):
-        SocketDoor("192.0.2.1", 0, TOKEN, 1, events, lambda rank: None)
+        SocketDoor("192.0.2.1", 0, TOKEN, 1, events, lambda rank: None, tell=print)
 
 
 def test_ranks_that_are_threads_are_heard_and_leave(events):

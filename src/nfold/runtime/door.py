@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
 HELLO_TIMEOUT_S = 5.0
 EAR_TIMEOUT_S = 2.0
 HOW_IT_ENDED = "closed its connection"
+MOST_REFUSALS = 20
+"""Told of one by one: who knocks for ever shall not fill a disk."""
 
 Ended = Callable[[int], str | None]
+Tell = Callable[[str], None]
 
 
 class Door(Protocol):
@@ -47,8 +51,19 @@ class SocketDoor:
         world_size: int,
         events: "queue.SimpleQueue[Event]",
         ended: Ended,
+        *,
+        tell: Tell,
     ) -> None:
         """Listen on a host's port, or where the host is the path of a Unix socket, on that.
+
+        Args:
+            host: of the address to listen on, or a path.
+            port: of the address; 0: any free one.
+            token: that ranks know.
+            world_size: ranks that may come.
+            events: what ranks say is put there.
+            ended: says how a rank ended.
+            tell: is given a line for the log about each of the first strangers, from a thread of the door's.
 
         Raises:
             ClusterError: the port is in use, or the address is not ours.
@@ -67,6 +82,8 @@ class SocketDoor:
         self._token, self._world_size, self._events, self._ended = token, world_size, events, ended
         self._heard: dict[int, SocketChannel] = {}
         self._lock = threading.Lock()
+        self._tell = tell
+        self._is_closed = False
         self.refused = 0
         threading.Thread(target=self._accept, name="nfold-door", daemon=True).start()
 
@@ -76,6 +93,8 @@ class SocketDoor:
 
     def close(self) -> None:
         """Let nobody in any more, and end all conversations."""
+        with self._lock:
+            self._is_closed = True
         with contextlib.suppress(OSError):  # already closed
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -85,22 +104,32 @@ class SocketDoor:
     def _accept(self) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection, address = self._listener.accept()
             except OSError:
                 return  # closed
-            threading.Thread(target=self._greet, args=(connection,), name="nfold-greeting", daemon=True).start()
+            who = f"{address[0]}:{address[1]}" if address else "a process of this machine"
+            threading.Thread(target=self._greet, args=(connection, who), name="nfold-greeting", daemon=True).start()
 
-    def _greet(self, connection: socket.socket) -> None:
+    def _greet(self, connection: socket.socket, who: str) -> None:
         rank = greet(connection, self._token, HELLO_TIMEOUT_S)
         with self._lock:
-            welcome = rank is not None and rank < self._world_size and rank not in self.channels
-            if not welcome or rank is None:
-                self.refused += 1
-                connection.close()
+            if rank is None:
+                self._refuse(connection, who, "it did not prove that it knows the job's token")
+                return
+            if rank >= self._world_size or rank in self.channels:
+                self._refuse(connection, who, f"it says that it is rank {rank}, whom nobody waits for")
                 return
             channel = self.channels[rank] = SocketChannel(connection)
             self._heard[rank] = channel
         listen(rank, channel, self._events, self._ended)
+
+    def _refuse(self, connection: socket.socket, who: str, why: str) -> None:
+        """Send a stranger away; the lock is held, so that lines come in order and none after the end."""
+        self.refused += 1
+        if not self._is_closed and self.refused <= MOST_REFUSALS:
+            last = "; it is the last one that is written down" if self.refused == MOST_REFUSALS else ""
+            self._tell(f"{time.strftime('%Y-%m-%d %H:%M:%S')} refused {who}: {why}{last}")
+        connection.close()
 
 
 class ThreadDoor:

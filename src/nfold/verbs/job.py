@@ -184,6 +184,7 @@ class Job:
             log=self.folder.log if self.folder else None,
             token=token,
             events=events,
+            tell=self._log,
         )
         return Session(
             coordinator,

@@ -11,7 +11,7 @@ from nfold.launch.memory import check_cluster_memory, check_machine_memory
 from nfold.launch.threads import ThreadLauncher
 from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
-from nfold.runtime.door import Door, SocketDoor, ThreadDoor
+from nfold.runtime.door import Door, SocketDoor, Tell, ThreadDoor
 from nfold.verbs.boxed import BoxedRanks
 from nfold.verbs.options import Options
 
@@ -59,6 +59,7 @@ def find_ways(
     log: Path | None,
     token: str,
     events: Events,
+    tell: Tell,
 ) -> tuple[Launcher, Door]:
     """Return what starts ranks and where they arrive.
 
@@ -70,14 +71,16 @@ def find_ways(
         log: takes what ranks print.
         token: they prove that they know it.
         events: what they say is put there.
+        tell: is given lines for the log, from any thread.
     """
     if isinstance(source, Program) or options.debug:
         return _threads(source, world_size, events)
     command = [*_rank_command(source), "--transport", options.transport]
     launcher = LocalLauncher(command, log, place=boxed.place) if boxed else LocalLauncher(command, log)
     host = boxed.door if boxed else HOST
-    door = SocketDoor(host, options.port, token, world_size, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S))
-    return launcher, door
+    return launcher, SocketDoor(
+        host, options.port, token, world_size, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S), tell=tell
+    )
 
 
 def _are_threads(source: Source, options: Options) -> bool:
