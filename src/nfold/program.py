@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from nfold.errors import ProgramError, one_line
+from nfold.errors import NfoldError, ProgramError, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
 DEFAULT_FUNCTION = "program"
+LEAST_SEED, GREATEST_SEED = -(1 << 63), (1 << 64) - 1
 
 _loading: ContextVar[str] = ContextVar("nfold_loading", default="")
 """The script that is being imported, while it is."""
@@ -78,6 +79,7 @@ class Program:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ProgramError(f"Program({name}={value!r}): it must be a whole number of at least 1")
+        check_seed(self.seed, f"Program(seed={self.seed!r})", ProgramError)
         if self.autocast not in (None, "bfloat16"):
             raise ProgramError(
                 f"Program(autocast={self.autocast!r}): it must be 'bfloat16', or left out. "
@@ -93,6 +95,16 @@ class Program:
                 f"a batch of {self.batch_size} samples cannot be cut into {self.chunks} chunks. "
                 f"Use chunks={self.batch_size} or fewer."
             )
+
+
+def check_seed(seed: object, what: str, kind: type[NfoldError]) -> None:
+    """Refuse a seed that torch's generators do not take.
+
+    Raises:
+        NfoldError: of the given kind, calling it `what`.
+    """
+    if not isinstance(seed, int) or isinstance(seed, bool) or not LEAST_SEED <= seed <= GREATEST_SEED:
+        raise kind(f"{what}: it must be a whole number from -2^63 to 2^64 - 1, which is what torch's generators take")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -151,6 +151,10 @@ def test_a_helper_beside_the_script_can_be_imported_and_its_error_is_placed(tmp_
             SCRIPT.replace("batch_size=8", "batch_size=0"),
             r"^Program\(batch_size=0\): it must be a whole number of at least 1$",
         ),
+        (
+            SCRIPT.replace("batch_size=8", "batch_size=8, seed=1 << 64"),
+            r"^Program\(seed=18446744073709551616\): it must be a whole number from -2\^63 to 2\^64 - 1",
+        ),
     ],
 )
 def test_what_a_script_may_do_wrong(tmp_path, text, message):

@@ -133,7 +133,14 @@ def test_a_program_that_cannot_start_is_no_ranks_fault():
 
 
 @pytest.mark.parametrize(
-    ("order", "text"), [("load", "loaded the program"), ("profile", "measured"), ("build", "built"), ("", "started")]
+    ("order", "text"),
+    [
+        ("load", "loaded the program"),
+        ("profile", "measured the program"),
+        ("pace", "measured how fast all compute at once"),
+        ("build", "built"),
+        ("", "started"),
+    ],
 )
 def test_a_death_before_training_is_placed_by_what_was_ordered(order, text):
     postmortem = opened(1)

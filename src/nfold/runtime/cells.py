@@ -26,6 +26,7 @@ from nfold.core.schedule import RankSchedule, Segment, StatisticsGroup, Task
 from nfold.errors import NonFiniteLoss
 from nfold.planning.segments import INPUTS
 from nfold.program import Program
+from nfold.runtime.bad_loss import tell_loss
 from nfold.runtime.buffers import Buffers, as_bytes
 from nfold.runtime.chunk_statistics import ChunkStatistics
 from nfold.runtime.clipping import Clipping
@@ -203,9 +204,7 @@ class Cells:
     def _note_loss(self, chunk: int, loss: torch.Tensor) -> None:
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise NonFiniteLoss(
-                f"the loss of chunk {chunk} is {value}. A smaller learning rate or gradient clipping often helps."
-            )
+            raise NonFiniteLoss(tell_loss(chunk, value, *self._loader.read_again(self._step.index, chunk)))
         self._step.losses[chunk] = value * self._weight(chunk)
 
     def _weight(self, chunk: int) -> float:

@@ -81,6 +81,11 @@ class ChunkLoader:
         """
         return self._futures.pop((step, chunk)).result()
 
+    def read_again(self, step: int, chunk: int) -> tuple[list[int], Batch]:
+        """Return which samples a chunk holds, and the chunk as `get` returned it."""
+        indices = self._sampler.indices(step, chunk)
+        return indices, self._pool.submit(self._load, indices, step).result()
+
     def _load(self, indices: list[int], step: int) -> Batch:
         if self._random is None:
             return collate(self._dataset, indices, "train_data")

@@ -11,6 +11,7 @@ from nfold.errors import PlanError
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous import check_staleness
 from nfold.planning.wishes import check_ranks
+from nfold.program import check_seed
 from nfold.runtime.events import JobSettings
 
 TransportName = Literal["tcp", "gloo"]
@@ -120,6 +121,8 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise PlanError(f"{name} is {value}: it must be at least {least}")
+        if self.seed is not None:
+            check_seed(self.seed, f"--seed {self.seed}", PlanError)
         if self.port > LAST_PORT:
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
         check_ranks(self.strategy, self.workers, self.servers)

@@ -1,0 +1,39 @@
+"""Says where a loss that is no number comes from: the data themselves, or what was learnt of them."""
+
+import torch
+
+from nfold.capture.tree import tensors_of
+from nfold.runtime.data import Batch
+
+_MOST_NAMED = 5
+
+
+def tell_loss(chunk: int, loss: float, indices: list[int], batch: Batch) -> str:
+    """Return what there is to say of a loss that is NaN or infinite.
+
+    Args:
+        chunk: whose it is.
+        loss: what it is.
+        indices: of the chunk's samples.
+        batch: the samples.
+    """
+    bad = sorted(samples_with_nan(indices, batch))
+    if not bad:
+        return f"the loss of chunk {chunk} is {loss}. A smaller learning rate or gradient clipping often helps."
+    named = ", ".join(map(str, bad[:_MOST_NAMED])) + (f", .. {bad[-1]}" if len(bad) > _MOST_NAMED else "")
+    items = f"item {named}" if len(bad) == 1 else f"items {named}"
+    return (
+        f"the loss of chunk {chunk} is {loss}, since the data are: {items} of train_data() "
+        f"({len(bad)} of the chunk's {len(indices)}) {'holds' if len(bad) == 1 else 'hold'} NaN. "
+        "Repair them, or leave them out."
+    )
+
+
+def samples_with_nan(indices: list[int], batch: Batch) -> set[int]:
+    """Return the samples of which a number, in input or target, is NaN."""
+    bad: set[int] = set()
+    for tensor in tensors_of(batch):
+        if tensor.is_floating_point() and tensor.dim() and len(tensor) == len(indices):
+            rows = torch.isnan(tensor).reshape(len(tensor), -1).any(dim=1).tolist()
+            bad |= {index for index, is_bad in zip(indices, rows, strict=True) if is_bad}
+    return bad
