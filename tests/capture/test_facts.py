@@ -1,6 +1,7 @@
 """What is true of a program whatever captures it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from zoo import CLASSES, ZOO, Net, rows, words
 
+from nfold.capture.autocast import AutocastLoss
 from nfold.capture.capture import capture
 from nfold.capture.optimizers import update_scope
 from nfold.capture.samples import sample_batches
@@ -59,11 +61,64 @@ def test_a_loss_that_is_no_mean(loss: Callable[[Any, Any], torch.Tensor]) -> Non
     assert "not a mean over samples" in graph_of(Net(linear, rows, loss=loss)).indivisible
 
 
+WEIGHTS = torch.tensor([1.0, 1.0, 1.0, 1.0, 100.0]).double()
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (nn.CrossEntropyLoss(weight=WEIGHTS), "CrossEntropyLoss divides by the sum of the class weights"),
+        (nn.NLLLoss(weight=WEIGHTS), "NLLLoss divides by the sum of the class weights"),
+        (partial(F.cross_entropy, weight=WEIGHTS), "cross_entropy divides by the sum of the class weights"),
+        (partial(F.nll_loss, ignore_index=4), r"nll_loss(ignore_index=4) divides by the number"),
+        (nn.CrossEntropyLoss(ignore_index=4), "CrossEntropyLoss(ignore_index=4) divides by the number"),
+        (nn.CrossEntropyLoss(reduction="sum"), "CrossEntropyLoss(reduction='sum') grows"),
+        (AutocastLoss(nn.CrossEntropyLoss(weight=WEIGHTS), torch.bfloat16), "class weights"),
+    ],
+)
+def test_a_loss_that_says_itself_that_it_is_no_mean(loss: Callable[[Any, Any], torch.Tensor], words: str) -> None:
+    """The last class never occurs in the examples."""
+    graph = graph_of(Net(linear, rows, loss=loss, target=lambda size: torch.arange(size) % (CLASSES - 1)))
+    assert graph.indivisible.startswith("the loss is not a mean over samples: ")
+    assert words in graph.indivisible
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(),
+        nn.CrossEntropyLoss(ignore_index=-1, label_smoothing=0.1),
+        nn.CrossEntropyLoss(weight=torch.full((CLASSES,), 2.0).double()),
+        partial(F.cross_entropy, label_smoothing=0.1),
+    ],
+)
+def test_settings_that_leave_a_mean(loss: Callable[[Any, Any], torch.Tensor]) -> None:
+    assert graph_of(Net(linear, rows, loss=loss)).indivisible == ""
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(weight=WEIGHTS),
+        nn.BCEWithLogitsLoss(weight=WEIGHTS, pos_weight=WEIGHTS),
+        nn.KLDivLoss(reduction="batchmean"),
+    ],
+)
+def test_weights_that_count_places_leave_a_mean(loss: Callable[[Any, Any], torch.Tensor]) -> None:
+    """Class probabilities are divided by the number of samples, whatever their weights."""
+    net = Net(linear, rows, loss=loss, target=lambda size: torch.rand(size, CLASSES).double().softmax(1))
+    assert graph_of(net).indivisible == ""
+
+
 def test_a_loss_whose_weights_show_only_far_into_sorted_data() -> None:
     data = [(torch.ones(12).double() * index, index * CLASSES // 400) for index in range(400)]
     weights = torch.tensor([1.0, 1.0, 1.0, 1.0, 5.0]).double()
     model = linear().double()
-    graph = capture(model, nn.CrossEntropyLoss(weight=weights), sample_batches(data)).graph
+
+    def weighted(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(outputs, target, weight=weights)
+
+    graph = capture(model, weighted, sample_batches(data)).graph
     assert "not a mean over samples" in graph.indivisible
 
 

@@ -46,15 +46,15 @@ def test_it_is_checked_ever_more_seldom():
     checked = CheckedLoss(counted)
     for _ in range(64):
         checked(outputs(), labels(0, 1, 2, 3))
-    # Three calls for each check: calls 1, 2, 4, 8, 16, 32 and 64.
-    assert counted.calls == 64 + 3 * 7
+    # A check computes the loss of all samples, and of those of each class: calls 1, 2, 4, 8, 16, 32 and 64.
+    assert counted.calls == 64 + (1 + CLASSES) * 7
 
 
 def test_a_target_that_is_left_out_is_noticed_when_it_comes():
     checked = CheckedLoss(F.cross_entropy)
     for _ in range(6):
         checked(outputs(), labels(0, 1, 2, 3))
-    with pytest.raises(ProgramError, match=r"not a mean over samples: for 8 samples .* Use -n 1, --chunks 1"):
+    with pytest.raises(ProgramError, match=r"not a mean over samples: for 3 samples .* Use -n 1, --chunks 1"):
         checked(outputs(), labels(1, 2, 3, 1, -100))
 
 
@@ -71,22 +71,144 @@ def test_a_missing_number_that_is_left_out_is_noticed_when_it_comes():
         checked(outputs(), wanted)
 
 
-def test_class_weights_are_noticed_at_the_next_check():
-    weights = torch.tensor([1.0, 1.0, 1.0, 9.0]).double()
-    checked = CheckedLoss(lambda made, wanted: F.cross_entropy(made, wanted, weight=weights))
-    checked(outputs(), labels(2, 1))
-    with pytest.raises(ProgramError, match="not a mean over samples"):
-        checked(outputs(), labels(3, 1, 1))
+def weighted(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(made, wanted, weight=torch.tensor([1.0, 9.0, 1.0, 1.0]).double())
+
+
+def second_ignored(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(made, wanted, ignore_index=1)
+
+
+def refused_at(loss: Any, *chunks: tuple[torch.Tensor, torch.Tensor]) -> int:
+    """Return the first chunk that is refused; -1 if none is."""
+    checked = CheckedLoss(loss)
+    for index, (made, wanted) in enumerate(chunks):
+        try:
+            checked(made, wanted)
+        except ProgramError as error:
+            if "not a mean over samples" in str(error):
+                return index
+            raise
+    return -1
+
+
+@pytest.mark.parametrize("loss", [weighted, second_ignored])
+@pytest.mark.parametrize("size", [1, 2, 3, CLASSES, 8, 32])
+def test_a_rare_class_within_the_others_is_noticed_when_it_comes(loss, size):
+    """Chunks of as many samples as classes, whose outputs are square, included; and of a single sample."""
+    usual = [(outputs(size), torch.tensor([0, 2, 3])[(torch.arange(size) + call) % 3]) for call in range(18)]
+    rare = usual[-1][1].clone()
+    rare[-1] = 1
+    assert refused_at(loss, *usual) == -1
+    assert refused_at(loss, *usual, (outputs(size), rare)) == 18
+
+
+@pytest.mark.parametrize("loss", [weighted, second_ignored])
+def test_a_chunk_of_one_class_is_compared_with_another_chunk(loss):
+    zeros, ones = torch.zeros(SIZE, dtype=torch.long), torch.ones(SIZE, dtype=torch.long)
+    assert refused_at(loss, *[(outputs(), zeros)] * 2, (outputs(), ones)) == 2
+
+
+def test_classes_in_equal_shares_of_both_parts_are_told_apart():
+    assert refused_at(weighted, (outputs(6), torch.tensor([0, 1, 0, 1, 0, 1]))) == 0
+
+
+def sentences(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return outputs (samples, classes, places) and targets, of which those behind a length are to be ignored."""
+    wanted = torch.arange(len(lengths) * 5).view(-1, 5) % CLASSES
+    wanted[torch.arange(5) >= torch.tensor(lengths)[:, None]] = -100
+    made = torch.randn(len(lengths), CLASSES, 5, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    return made, wanted
+
+
+def test_as_many_ignored_places_in_every_sample_leave_a_mean():
+    assert refused_at(F.cross_entropy, *[sentences(4, 4, 4)] * 9) == -1
+
+
+@pytest.mark.parametrize("lengths", [(4, 3, 4), (4, 4, 5), (3, 3, 3)])
+def test_more_or_fewer_ignored_places_than_before_are_noticed(lengths):
+    assert refused_at(F.cross_entropy, *[sentences(4, 4, 4)] * 6, sentences(*lengths)) == 6
+
+
+def each_place(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(made, wanted.flatten(), ignore_index=1)
+
+
+def each_place_across(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(made, wanted.t().flatten(), ignore_index=1)
+
+
+@pytest.mark.parametrize("loss", [each_place, each_place_across])
+def test_outputs_with_several_rows_for_each_sample_are_taken_apart(loss):
+    made = outputs(15)
+    usual = torch.tensor([0, 2, 3]).repeat(5).view(3, 5)
+    rare = usual.clone()
+    rare[1, 2] = 1
+    assert refused_at(loss, *[(made, usual)] * 6) == -1
+    assert refused_at(loss, *[(made, usual)] * 6, (made, rare)) == 6
+
+
+def test_outputs_with_time_first_are_taken_apart():
+    made = torch.randn(5, SIZE, CLASSES, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+    def at_the_end(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return second_ignored(made[-1], wanted)
+
+    assert refused_at(at_the_end, *[(made, labels(0, 2, 3))] * 6, (made, labels(0, 2, 1))) == 6
+
+
+def test_what_all_samples_share_stays_whole():
+    made = outputs(), outputs(5).sum()
+    assert refused_at(lambda made, wanted: F.cross_entropy(made[0], wanted) + made[1], (made, labels(0, 1, 2))) == -1
+    assert refused_at(lambda made, wanted: weighted(made[0], wanted) + made[1], (made, labels(0, 1, 2))) == 0
+
+
+def test_few_of_thousands_are_noticed_in_double_precision():
+    """By 4e-6 of the loss, were all of a chunk compared with two thirds and a third of it."""
+    made = torch.randn(5000, CLASSES, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    usual = torch.arange(5000) % CLASSES
+    rare = usual.clone()
+    rare[torch.arange(10) * 499] = -100
+    assert refused_at(F.cross_entropy, *[(made, usual)] * 6, (made, rare)) == 6
+
+
+@pytest.mark.parametrize(("dtype", "excess"), [(torch.float32, 1e-2), (torch.float64, 1e-7)])
+def test_slight_weights_are_noticed_as_far_as_the_type_tells(dtype, excess):
+    weights = torch.tensor([1.0, 1.0 + excess, 1.0, 1.0], dtype=dtype)
+    wanted = torch.arange(64) % CLASSES
+    made = (outputs(64) * (1.0 + 2.0 * (wanted == 1)[:, None])).to(dtype)
+    assert refused_at(lambda made, wanted: F.cross_entropy(made, wanted, weight=weights), (made, wanted)) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [2, 7, 1000, 20000])
+def test_rounding_is_no_alarm(dtype, size):
+    generator = torch.Generator().manual_seed(size)
+    made, wanted = 30 * torch.randn(size, CLASSES, generator=generator), torch.randint(0, CLASSES, (size,))
+    made = made.to(dtype)
+
+    def of_both_signs(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return (made.sum(1) - made.roll(1, 1)[torch.arange(len(made)), wanted] * CLASSES).mean()
+
+    for loss in (F.cross_entropy, of_both_signs, lambda made, wanted: F.mse_loss(made[:, 0], made[:, 1] + wanted)):
+        assert refused_at(loss, *[(made, wanted)] * 4) == -1
+
+
+@pytest.mark.parametrize(("reduction", "chunk"), [("mean", -1), ("sum", 0)])
+def test_a_loss_that_squeezes_is_taken_apart_as_well(reduction, chunk):
+    def squeezing(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return F.binary_cross_entropy_with_logits(made.squeeze(), wanted.double(), reduction=reduction)
+
+    assert refused_at(squeezing, (outputs(6)[:, :1], torch.tensor([0, 0, 1, 0, 0, 0]))) == chunk
 
 
 @pytest.mark.parametrize(
     ("made", "loss"),
     [
-        (outputs(20).view(10, SIZE, 1), lambda made, wanted: made.mean() * wanted.sum()),
         (outputs(), lambda made, wanted: torch.rand(()) * made.sum()),
         (outputs(), lambda made, wanted: torch.autograd.grad(made.sum(), made, create_graph=True)[0].sum()),
     ],
-    ids=["time first", "draws", "asks for gradients"],
+    ids=["draws", "asks for gradients"],
 )
 def test_what_cannot_be_taken_apart_is_left_alone(made, loss):
     torch.manual_seed(1)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from nfold.capture.compare import Outcome, close, difference, outcome
+from nfold.capture.declared_loss import why_no_mean
 from nfold.capture.example import Example
 from nfold.capture.observe import BatchNorm
 from nfold.capture.precision import PrecisionWatch
@@ -23,8 +24,9 @@ from nfold.program import describe
 _PARTS = (5, 4, 3)
 """Uneven, so that a sum or an unweighted mean shows."""
 _SIZE = sum(_PARTS)
-_PRECISION = 1e-6
-"""Relative rounding to allow for: gradients of chunks are added in another order."""
+_NO_MEAN = "the loss is not a mean over samples"
+_ROUNDINGS = 8
+"""By how many last bits of their type the gradients of chunks may differ that are added in another order."""
 
 
 def why_indivisible(model: nn.Module, loss: Loss, example: Example) -> str:
@@ -38,6 +40,9 @@ def why_indivisible(model: nn.Module, loss: Loss, example: Example) -> str:
     Returns:
         Why the batch cannot be cut, in the user's words; empty if it can.
     """
+    declared = why_no_mean(loss, example.batch(1)[1])
+    if declared:
+        return f"{_NO_MEAN}: {declared}"
     _quiet(model)
     # Other samples may show what the first ones did not.
     return _compare(model, loss, example.batch(_SIZE, 2)) or _compare(model, loss, example.batch(_SIZE, 3))
@@ -58,7 +63,9 @@ def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
         parts = _backward(model, loss, pieces, split(batch[1], _PARTS))
     except Exception as error:
         return f"the program cannot be tried on parts of a batch: {describe(error)}"
-    return "" if whole is None or parts is None else _explained(whole, parts, max(_PRECISION, watch.coarsest))
+    if whole is None or parts is None:
+        return ""
+    return _explained(whole, parts, max(_ROUNDINGS * torch.finfo(whole.loss.dtype).eps, watch.coarsest))
 
 
 def _explained(whole: Outcome, parts: Outcome, precision: float) -> str:
@@ -75,9 +82,14 @@ def _explained(whole: Outcome, parts: Outcome, precision: float) -> str:
 
 def not_a_mean(whole: torch.Tensor, mean: torch.Tensor, size: int) -> str:
     """Say that a loss is no mean over samples."""
+    texts = next(
+        (one, other)
+        for digits in (6, 9, 17)
+        if (one := f"{whole.item():.{digits}g}") != (other := f"{mean.item():.{digits}g}") or digits == 17
+    )
     return (
-        f"the loss is not a mean over samples: for {size} samples it is {whole.item():.6g}, but the mean over their "
-        f"chunks is {mean.item():.6g} (a sum, class weights, ignored targets or contrasts between samples do that)"
+        f"{_NO_MEAN}: for {size} samples it is {texts[0]}, but the mean over their chunks is {texts[1]} (a sum, class "
+        "weights, ignored targets or contrasts between samples do that)"
     )
 
 

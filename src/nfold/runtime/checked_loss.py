@@ -1,26 +1,34 @@
 """Goes on looking whether the loss is a mean over samples while a program trains: a few batches cannot show it all.
 
 Targets that a loss leaves out (ignore_index, masks), or weighs by their class, may come late in the data. So chunks are
-taken apart again: the 1st, 2nd, 4th, 8th .. that a rank computes, and those with targets beyond all that it has seen.
+taken apart again, before their gradients are used: the 1st, 2nd, 4th, 8th .. that a rank computes, and those with
+targets that it has not seen. Of the latter only the new samples and as many others, so that one of thousands shows.
 """
 
-import math
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from nfold.capture.compare import close
-from nfold.capture.divisible import not_a_mean, split
+from nfold.capture.divisible import not_a_mean
 from nfold.capture.precision import PrecisionWatch
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import LOCK, RandomState
-from nfold.capture.tree import map_tensors, paths_of
+from nfold.capture.tree import map_tensors
 from nfold.errors import ProgramError
 from nfold.program import Program
-
-_PRECISION = 1e-6
-"""Relative rounding to allow for: parts are added in another order."""
+from nfold.runtime.samples import (
+    Reading,
+    joined,
+    num_samples,
+    readings,
+    take_outputs,
+    take_targets,
+    uneven_parts,
+)
+from nfold.runtime.seen_targets import SeenTargets
 
 
 def with_checked_loss(program: Program, num_chunks: int) -> Program:
@@ -34,8 +42,9 @@ class CheckedLoss:
     def __init__(self, loss: Loss) -> None:
         self._loss = loss
         self._num_calls = 0
-        self._seen: dict[tuple[Any, ...], tuple[float, float]] = {}
-        """Least and greatest target, by its place in the structure of targets."""
+        self._seen = SeenTargets()
+        self._first: Any = None
+        """Targets of the first sample."""
         self.__name__ = getattr(loss, "__name__", type(loss).__name__)
 
     def __call__(self, outputs: Any, targets: Any) -> torch.Tensor:
@@ -44,55 +53,68 @@ class CheckedLoss:
         Raises:
             ProgramError: it is no mean over these samples.
         """
-        self._num_calls += 1
-        is_new = self._note(targets)
-        if is_new or self._num_calls & (self._num_calls - 1) == 0:
-            self._check(map_tensors(torch.detach, outputs), targets)
+        size = num_samples(targets)
+        samples = self._suspects(targets, size) if size else []
+        if samples:
+            self._check(map_tensors(torch.detach, outputs), targets, samples)
         return self._loss(outputs, targets)
 
-    def _note(self, targets: Any) -> bool:
-        """Tell whether targets lie beyond those seen: whole numbers smaller or greater, or the first that are none."""
-        found = False
-        for path, tensor in paths_of(targets):
-            if tensor.dtype == torch.bool or tensor.is_complex() or not tensor.numel():
-                continue
-            low, high = (float(each) for each in tensor.aminmax())
-            if tensor.is_floating_point():
-                low = high = float(math.isnan(low))
-            before = self._seen.get(path, (math.inf, -math.inf))
-            self._seen[path] = min(low, before[0]), max(high, before[1])
-            found = found or self._seen[path] != before
+    def _suspects(self, targets: Any, size: int) -> list[int]:
+        """Return the samples to look at: none of most chunks."""
+        self._num_calls += 1
+        new = self._seen.new_samples(targets, size)
+        if self._num_calls & (self._num_calls - 1) == 0:
+            return list(range(size))
+        known = set(new)
+        return [*new, *itertools.islice((each for each in range(size) if each not in known), len(new))]
+
+    def _check(self, outputs: Any, targets: Any, samples: list[int]) -> None:
+        size = num_samples(targets)
+        found = None
+        if self._first is None:
+            self._first = take_targets(targets, [0])
+        elif (both := joined(targets, self._first)) is not None:
+            # A chunk whose samples are all alike shows nothing by itself.
+            found = self._verdict(outputs, both, [*samples, size], size)
+        if found is None:
+            found = self._verdict(outputs, targets, samples, size)
+        if found:
+            raise ProgramError(f"{found}. Use -n 1, --chunks 1.")
+
+    def _verdict(self, outputs: Any, targets: Any, samples: list[int], size: int) -> str | None:
+        """Say how a whole differs from its parts, however outputs are read; None if they cannot be taken apart."""
+        found = None
+        parts = uneven_parts(targets, samples)
+        for meaning in readings(outputs, size) if len(parts) > 1 else ():
+            try:
+                found = self._disagreement(outputs, targets, meaning, parts, size)
+            except Exception:
+                continue  # the outputs are not to be read so, or it needs their gradients: capture tried it with those
+            if not found:
+                break
         return found
 
-    def _check(self, outputs: Any, targets: Any) -> None:
-        size = _num_samples(outputs, targets)
-        if size < 2:
-            return
-        sizes = (size - size // 3, size // 3) if size > 2 else (1, 1)
+    def _disagreement(
+        self, outputs: Any, targets: Any, meaning: tuple[Reading, ...], parts: list[list[int]], size: int
+    ) -> str:
+        def loss(samples: list[int]) -> torch.Tensor:
+            # The first sample's output goes with the target that was added as well.
+            own = [sample % size for sample in samples]
+            return self._loss(take_outputs(outputs, meaning, own), take_targets(targets, samples))
+
         # Ranks may be threads: what this draws must not be missing elsewhere.
         with LOCK, torch.no_grad(), PrecisionWatch() as watch:
             before = RandomState()
             try:
-                (whole,) = self._computed(outputs, targets, (size,))
-                parts = self._computed(outputs, targets, sizes)
-            except Exception:
-                return  # it needs more than outputs, such as their gradients: capture tried it with those
+                whole = loss(list(itertools.chain(*parts)))
+                # A sample beside itself: losses that squeeze stumble over one alone.
+                losses = [loss(part * 2 if len(part) == 1 else part) for part in parts]
             finally:
                 drew = before.torch_moved() or before.others_moved()
                 before.restore()
-        mean = sum((part * (count / size) for part, count in zip(parts, sizes, strict=True)), torch.zeros_like(whole))
-        if not drew and not close(whole, mean, max(_PRECISION, watch.coarsest)):
-            raise ProgramError(f"{not_a_mean(whole, mean, size)}. Use -n 1, --chunks 1.")
-
-    def _computed(self, outputs: Any, targets: Any, sizes: tuple[int, ...]) -> list[torch.Tensor]:
-        pairs = zip(split(outputs, sizes), split(targets, sizes), strict=True)
-        return [self._loss(output, target) for output, target in pairs]
-
-
-def _num_samples(outputs: Any, targets: Any) -> int:
-    """Return the samples of a chunk; 0 unless each tensor shows beyond doubt that it has a row for each."""
-    shapes = [tensor.shape for value in (outputs, targets) for _, tensor in paths_of(value)]
-    if not shapes or not all(len(shape) for shape in shapes):
-        return 0
-    size = shapes[0][0]
-    return size if all(shape[0] == size and list(shape).count(size) == 1 for shape in shapes) else 0
+        count = sum(map(len, parts))
+        mean = sum((each * (len(part) / count) for part, each in zip(parts, losses, strict=True)), whole * 0)
+        # Losses of both signs are rounded by what they are, not by what remains of them.
+        scale = max((abs(float(each)) for each in losses if each.isfinite()), default=0.0)
+        agrees = drew or not whole.isfinite() or close(whole, mean, watch.coarsest, floor=scale)
+        return "" if agrees else not_a_mean(whole, mean, count)
