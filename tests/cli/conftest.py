@@ -1,5 +1,6 @@
 """Runs the real command line in a folder of its own, and looks at what it leaves behind."""
 
+import contextlib
 import json
 import os
 import re
@@ -95,6 +96,33 @@ class Shell:
             return is_ours and "\nState:\tZ" not in (entry / "status").read_text()
         except OSError:
             return False  # gone, or not ours to look at
+
+
+@pytest.fixture(scope="session")
+def pinned():
+    """Let this process and those that it starts use so many cores.
+
+    How many threads a rank has follows from how fast they were when they were measured. Where it has no more than one
+    core, runs that are planned anew have the same bits.
+    """
+
+    @contextlib.contextmanager
+    def pin(cores: int):
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, sorted(before)[:cores])
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
+
+    return pin
+
+
+@pytest.fixture
+def one_core(pinned):
+    """Pin this test to a core."""
+    with pinned(1):
+        yield
 
 
 @pytest.fixture

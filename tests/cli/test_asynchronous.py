@@ -39,7 +39,7 @@ def test_without_staleness_a_run_equals_a_ring(nfold, tmp_path):
 
 
 @pytest.mark.parametrize("more", [(), ("--servers", "1")], ids=["shared", "dedicated"])
-def test_a_run_goes_on_from_its_checkpoint(nfold, tmp_path, more):
+def test_a_run_goes_on_from_its_checkpoint(nfold, tmp_path, one_core, more):
     way = ("train", "steady.py", "-n", "2", "--strategy", "ssp", "--staleness", "0", *more, "--debug", "--out")
     assert nfold(*way, "whole", "--steps", "13").code == 0
     assert nfold(*way, "run", "--steps", "8").code == 0

@@ -54,12 +54,13 @@ class Done:
 
 
 @pytest.fixture(scope="module")
-def done(module_shell, tmp_path_factory):
+def done(module_shell, tmp_path_factory, pinned):
     shell, elsewhere = module_shell, tmp_path_factory.mktemp("elsewhere")
     script, port = shell.folder / "steady.py", _free_port()
-    job = shell.start(
-        "train", f"{script}:program", "-n", 2, "--strategy", "ring", "--port", port, "--json", cwd=elsewhere
-    )
+    with pinned(2):
+        job = shell.start(
+            "train", f"{script}:program", "-n", 2, "--strategy", "ring", "--port", port, "--json", cwd=elsewhere
+        )
     first = next(line for line in job.stderr if line.startswith("ring, 2 workers"))
     silent = socket.create_connection(("127.0.0.1", port))
     answers = [_call(port, b"GET / HTTP/1.1\r\nHost: nfold\r\nAccept: */*\r\n\r\n" * 3), _call(port, b"\0" * 4096)]
@@ -72,12 +73,13 @@ def done(module_shell, tmp_path_factory):
 
 
 @pytest.mark.processes
-def test_strangers_are_sent_away_and_the_job_is_unharmed(done, nfold):
+def test_strangers_are_sent_away_and_the_job_is_unharmed(done, nfold, pinned):
     assert [len(answer) for answer in done.answers] == [CHALLENGE_BYTES] * 2, "what everybody hears, and no more"
     log = (done.folder / "log.txt").read_text()
     assert log.count("refused 127.0.0.1:") >= 3, "and the log tells of each"
 
-    undisturbed = nfold("train", "steady.py", "-n", "2", "--strategy", "ring", "--debug", "--json")
+    with pinned(2):
+        undisturbed = nfold("train", "steady.py", "-n", "2", "--strategy", "ring", "--debug", "--json")
 
     assert undisturbed.document()["final_loss"] == done.document["final_loss"]
     assert "hello from the program" in undisturbed.err, "the result has stdout for itself"
@@ -177,7 +179,7 @@ def test_compare_prints_one_object(nfold, tmp_path):
         assert (tmp_path / run["folder"] / "report.json").is_file()
 
 
-def test_the_seed_decides_the_result(nfold, tmp_path):
+def test_the_seed_decides_the_result(nfold, tmp_path, one_core):
     for name, seed in (("one", "7"), ("same", "7"), ("other", "8")):
         assert nfold("train", "steady.py", "--debug", "--steps", "3", "--seed", seed, "--out", name).code == 0
 
