@@ -26,7 +26,7 @@ EPOCHS, STEPS_PER_EPOCH = 20, 5
 
 @pytest.mark.processes
 @pytest.mark.parametrize("way", WAYS)
-def test_a_killed_job_goes_on_bit_for_bit(shell, nfold, wait_for_end, monkeypatch, way):
+def test_a_killed_job_goes_on_bit_for_bit(shell, nfold, wait_for_end, monkeypatch, one_core, way):
     monkeypatch.setenv("EPOCHS", str(EPOCHS))
     script = SCRIPTS.get(way, "steady.py")
     whole = nfold("train", script, *WAYS[way], "--debug", "--json", "--out", "whole")
