@@ -212,7 +212,7 @@ FOREIGN: dict[str, Style] = {
     "ConvNeXt": _viewer("ConvNext", patch_size=2, hidden_sizes=[8, 12], depths=[1, 1], num_stages=2),
     "ResNet": _viewer("ResNet", **_DEEP),
     "RegNet": _viewer("RegNet", groups_width=4, **_DEEP),
-    "MobileNetV2": _viewer("MobileNetV2", data=partial(images, 32), **_MOBILE),
+    "MobileNetV2": _viewer("MobileNetV2", data=partial(images, 64), **_MOBILE),
     "CLIP vision": Style(model=_clip, data=images, optimizer=style.adam),
     "SegFormer": Style(model=_segformer, data=pixels, optimizer=style.sgd),
 }

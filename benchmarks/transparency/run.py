@@ -65,12 +65,16 @@ def _trained(name: str, strategy: str, workers: int, num_steps: int) -> State:
         ).state_dict()
 
 
-def played(part: str, num_steps: int, placements: int) -> dict[str, Any]:
-    """Measure all programs of a part."""
+def played(part: str, num_steps: int, placements: int, net: str) -> dict[str, Any]:
+    """Measure all programs of a part, or one."""
     if part == "processes":
-        return {name: in_process(name, num_steps) for name in IN_PROCESSES}
+        return {name: in_process(name, num_steps) for name in IN_PROCESSES if net in ("", name)}
     styles = ZOO if part == "zoo" else foreign()
-    return {name: spread(name, style, num_steps, RANKS[part], placements) for name, style in styles.items()}
+    return {
+        name: spread(name, style, num_steps, RANKS[part], placements)
+        for name, style in styles.items()
+        if net in ("", name)
+    }
 
 
 def known() -> dict[str, Any]:
@@ -87,12 +91,15 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=10)
     options.add_argument("--placements", type=int, default=3, help="random ones for each number of ranks")
     options.add_argument("--only", choices=PARTS, help="one part; the others stay in result.json as they were")
+    options.add_argument("--net", default="", help="one net of that part; the others stay as they were")
     given = options.parse_args()
     torch.set_num_threads(1)
     parts = (given.only,) if given.only else PARTS
     found = known() if given.only else {}
     for part in parts:
-        found[part] = {"steps": given.steps, "nets": played(part, given.steps, given.placements)}
+        others = found[part]["nets"] if given.net else {}
+        nets = others | played(part, given.steps, given.placements, given.net)
+        found[part] = {"steps": given.steps, "nets": nets}
         write(found, __file__)
     broken = [name for part in parts for name, each in found[part]["nets"].items() if not each["ok"]]
     if broken:
