@@ -8,6 +8,7 @@ import signal
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 import nfold as library
@@ -33,6 +34,8 @@ def test_a_killed_job_goes_on_bit_for_bit(shell, nfold, wait_for_end, monkeypatc
     assert whole.code == 0, whole.err
 
     _kill_at_random(shell, wait_for_end, way, script, "killed")
+    optimizer = _facts(shell.folder / "killed" / "checkpoint.safetensors")["optimizer"]
+    assert optimizer == ("AdamW" if way in SCRIPTS else "SGD"), "whichever rank holds its state"
     expected = load_file(shell.folder / "whole" / "model.safetensors")
     if way == "ring x2":
         _check_that_other_ranks_can_go_on(shutil.copytree(shell.folder / "killed", shell.folder / "copy"), expected)
@@ -105,6 +108,11 @@ def _check_equal(expected, found):
     assert expected.keys() == found.keys()
     for name, tensor in expected.items():
         assert torch.equal(tensor, found[name]), name
+
+
+def _facts(checkpoint):
+    with safe_open(checkpoint, framework="pt") as file:
+        return json.loads(file.metadata()["nfold"])
 
 
 def _lines(folder):
