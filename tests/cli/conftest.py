@@ -68,6 +68,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=_hear_ctrl_c,
         )
 
     def run(self, *arguments: str | Path, cwd: Path | None = None) -> Result:
@@ -123,6 +124,11 @@ def one_core(pinned):
     """Pin this test to a core."""
     with pinned(1):
         yield
+
+
+def _hear_ctrl_c() -> None:
+    """Tests that run in the background of a shell ignore Ctrl-C, and what they start would, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -203,6 +203,7 @@ MOMENTS = (
 def test_ctrl_c_is_heard_while_the_command_itself_loads(shell, moment):
     presser = (
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Presser:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name == {moment!r}: os.kill(os.getpid(), signal.SIGINT)\n"
