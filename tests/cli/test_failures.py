@@ -18,8 +18,8 @@ from nfold.runtime.vigil import Patience
 from nfold.verbs.checkpoint import checkpoint_step
 from nfold.verbs.folder import CHECKPOINT, RunFolder
 from nfold.verbs.job import Job
+from nfold.verbs.observer import Silent
 from nfold.verbs.options import Options
-from nfold.verbs.train import Silent
 
 RING = ("-n", "2", "--strategy", "ring")
 

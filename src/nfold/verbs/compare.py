@@ -14,10 +14,11 @@ from nfold.errors import PlanError
 from nfold.planning.strategies import SERVING, STRATEGY_NAMES
 from nfold.verbs.conclusion import Entry, concluded
 from nfold.verbs.folder import RunFolder, next_free
-from nfold.verbs.job import Job, Observer
+from nfold.verbs.job import Job
+from nfold.verbs.observer import Observer, Silent
 from nfold.verbs.options import CommonWishes, Options, check_out
 from nfold.verbs.pages import write_comparison
-from nfold.verbs.train import Silent, Source, find_source, name_of, play_to_end
+from nfold.verbs.train import Source, find_source, name_of, play_to_end
 from nfold.verbs.ways import check_room
 
 SINGLE = "single"

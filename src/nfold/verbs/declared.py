@@ -11,7 +11,8 @@ from nfold.planning.facts import Facts
 from nfold.planning.search import plan
 from nfold.program import Program, ProgramSource
 from nfold.runtime.events import Known
-from nfold.verbs.job import Job, Observer
+from nfold.verbs.job import Job
+from nfold.verbs.observer import Observer
 from nfold.verbs.options import Options, Wishes, nodes_of_ranks
 
 

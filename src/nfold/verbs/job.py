@@ -10,8 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from nfold.analysis.breakdown import step_duration
 from nfold.errors import CUT, NfoldError
@@ -24,6 +23,7 @@ from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.checkpoint import checkpoint_step
 from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder
+from nfold.verbs.observer import Observer, StepInfo
 from nfold.verbs.options import Options
 from nfold.verbs.pages import write_documents
 from nfold.verbs.phases import Phases
@@ -35,38 +35,6 @@ if TYPE_CHECKING:
 
 HISTORY_S = 0.2
 """History is written in batches, at most this old, and before every checkpoint."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepInfo:
-    """A step as the user's loop sees it."""
-
-    step: int
-    """The first is 1."""
-    epoch: int
-    """The first is 1."""
-    loss: float
-    step_s: float
-
-
-class Observer(Protocol):
-    """Is shown what happens in a run."""
-
-    def planned(self, planned: ev.Planned, folder: Path | None) -> None:
-        """The plan is made."""
-        ...
-
-    def stepped(self, done: ev.StepDone) -> None:
-        """A step is done."""
-        ...
-
-    def evaluated(self, evaluated: ev.Evaluated) -> None:
-        """The test data was evaluated."""
-        ...
-
-    def noted(self, text: str) -> None:
-        """Something worth a line happened."""
-        ...
 
 
 class Job:

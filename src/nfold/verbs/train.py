@@ -15,7 +15,8 @@ from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
 from nfold.verbs.checkpoint import checkpoint_step
 from nfold.verbs.folder import MODEL, JobRecord, RunFolder
-from nfold.verbs.job import Job, Observer, Resumed, StepInfo
+from nfold.verbs.job import Job, Resumed
+from nfold.verbs.observer import Observer, Silent, StepInfo
 from nfold.verbs.options import Options, Wishes
 
 if TYPE_CHECKING:
@@ -24,22 +25,6 @@ if TYPE_CHECKING:
     from nfold.core.cluster import Cluster
 
 Source = str | Path | Program | Callable[[], Program]
-
-
-class Silent:
-    """An observer that shows nothing."""
-
-    def planned(self, planned: ev.Planned, folder: Path | None) -> None:
-        """Show nothing."""
-
-    def stepped(self, done: ev.StepDone) -> None:
-        """Show nothing."""
-
-    def evaluated(self, evaluated: ev.Evaluated) -> None:
-        """Show nothing."""
-
-    def noted(self, text: str) -> None:
-        """Show nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,11 +16,12 @@ from nfold.planning.wishes import check_ranks
 from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
 from nfold.runtime.events import Trial
-from nfold.verbs.job import Job, StepInfo
+from nfold.verbs.job import Job
+from nfold.verbs.observer import Silent, StepInfo
 from nfold.verbs.options import CommonWishes, Options
 from nfold.verbs.phases import Phases
 from nfold.verbs.summary import Outcome, summarise
-from nfold.verbs.train import Silent, Source, find_source
+from nfold.verbs.train import Source, find_source
 
 __all__ = ["Trial", "Tried", "try_plans"]
 
