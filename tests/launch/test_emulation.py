@@ -67,27 +67,37 @@ RECEIVE = """
     print("ready", flush=True)
     while True:
         connection, _ = door.accept()
-        buffer, total, first = bytearray(1 << 18), 0, None
+        buffer, total = bytearray(1 << 18), 0
         while count := connection.recv_into(buffer):
-            first = first or time.perf_counter()
             total += count
-        print(json.dumps([total, time.perf_counter() - first]), flush=True)
+        print(json.dumps([total, time.monotonic()]), flush=True)
 """
 SEND = """
-    import socket, sys
+    import socket, sys, time
     with socket.create_connection((sys.argv[1], 5000)) as connection:
+        began_s = time.monotonic()
         connection.sendall(bytes(int(sys.argv[2])))
-    print("null")
+    print(began_s)
 """
+TRIES = 10
 
 
-def rate(box, source, target, num_bytes):
-    """Return at how many bytes per second a plain TCP stream arrives."""
-    with program(box, target, RECEIVE) as receiver:
-        run(box, source, SEND, box.address(target), num_bytes)
-        total, seconds = json.loads(receiver.stdout.readline())
-    assert total == num_bytes
-    return total / seconds
+def rate(box, source, target, num_bytes, at_least=0.0):
+    """Return at how many bytes per second a plain TCP stream arrives, tried again while it is less than it may be.
+
+    From the first byte handed in to the last one taken out, by the clock that all nodes share: a machine that is busy with
+    other things makes a link look slower, never faster.
+    """
+    best = 0.0
+    for _ in range(TRIES):
+        with program(box, target, RECEIVE) as receiver:
+            began_s = run(box, source, SEND, box.address(target), num_bytes)
+            total, ended_s = json.loads(receiver.stdout.readline())
+        assert total == num_bytes
+        best = max(best, total / (ended_s - began_s))
+        if best >= at_least:
+            break
+    return best
 
 
 def test_eight_nodes_are_there_in_two_seconds_and_gone_after():
@@ -159,11 +169,10 @@ def test_a_process_sees_the_cores_and_the_memory_of_its_node():
 def test_each_direction_of_a_link_has_its_own_rate():
     with box_of(uplink="40 Mbit/s", downlink="8 Mbit/s") as box:
         box.set_downlink("n-0", 1e9)
-        sent = max(rate(box, "n-1", "n-0", 2_000_000) for _ in range(3))
-        received = max(rate(box, "n-0", "n-1", 500_000) for _ in range(3))
-    # 95 % of the wire is payload; less only where this machine is too busy to play it, three times.
-    assert 0.7 * 5e6 < sent < 0.975 * 5e6 + 64e3
-    assert 0.7 * 1e6 < received < 0.975 * 1e6 + 64e3
+        sent = rate(box, "n-1", "n-0", 2_000_000, at_least=0.85 * 5e6)
+        received = rate(box, "n-0", "n-1", 500_000, at_least=0.85 * 1e6)
+    assert 0.85 * 5e6 <= sent < 0.975 * 5e6 + 64e3, "95 % of the wire is payload"
+    assert 0.85 * 1e6 <= received < 0.975 * 1e6 + 64e3
 
 
 def test_the_first_bytes_are_not_faster_than_the_rest():
@@ -173,11 +182,11 @@ def test_the_first_bytes_are_not_faster_than_the_rest():
 
 def test_a_link_may_change_and_change_back():
     with box_of() as box:
-        assert rate(box, "n-0", "n-1", 4_000_000) > 1e7, "nothing holds it back"
+        assert rate(box, "n-0", "n-1", 4_000_000, at_least=1e7) >= 1e7, "nothing holds it back"
         box.set_uplink("n-0", 1e6)
         assert rate(box, "n-0", "n-1", 300_000) < 1.15e6
         box.set_uplink("n-0", None)
-        assert rate(box, "n-0", "n-1", 4_000_000) > 1e7
+        assert rate(box, "n-0", "n-1", 4_000_000, at_least=1e7) >= 1e7
 
 
 def test_a_partition_swallows_all_and_lets_it_through_again():
@@ -234,7 +243,7 @@ def test_killing_a_node_kills_all_of_it_and_nothing_else():
 def test_several_boxes_of_the_same_names_do_not_meet():
     with box_of(uplink="8 Mbit/s") as slow, box_of() as fast:
         assert slow.address("n-0") != fast.address("n-0")
-        assert rate(fast, "n-0", "n-1", 4_000_000) > 1e7
+        assert rate(fast, "n-0", "n-1", 4_000_000, at_least=1e7) >= 1e7
         assert rate(slow, "n-0", "n-1", 100_000) < 1.15e6
 
 

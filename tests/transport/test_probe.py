@@ -16,6 +16,7 @@ Connect = Callable[[int], Any]
 SO_MAX_PACING_RATE = 47
 """Linux: TCP sends no faster than so many bytes per second."""
 MBIT = 1e6 / 8
+TRIES = 10
 
 
 def probe(transports: list[Any], **options: Any) -> ProbedPair:
@@ -43,15 +44,24 @@ def _tcp_pair() -> tuple[socket.socket, socket.socket]:
         return one, server.accept()[0]
 
 
+def probe_in_time(transports: list[Any], most_s: float, there: float = 0.0, back: float = 0.0) -> ProbedPair:
+    """Probe again while it takes longer, or finds a link slower, than it may: a busy machine does that, but not each time."""
+    for _ in range(TRIES):
+        start_s = time.perf_counter()
+        found = probe(transports)
+        took_s = time.perf_counter() - start_s
+        if took_s < most_s and found.there_bytes_per_s >= there and found.back_bytes_per_s >= back:
+            return found
+    raise AssertionError(f"{TRIES} probes, the last one in {took_s} s: {found}")
+
+
 def close(transports: list[Any]) -> None:
     with ThreadPoolExecutor(len(transports)) as pool:
         list(pool.map(lambda transport: transport.close(), transports))
 
 
 def test_a_probe_measures_and_ends_soon(connect: Connect) -> None:
-    start_s = time.perf_counter()
-    found = probe(connect(2).transports)
-    assert time.perf_counter() - start_s < 2
+    found = probe_in_time(connect(2).transports, 2)
     assert 0 < found.latency_s < 0.1
     assert found.there_bytes_per_s > 1e5
     assert found.back_bytes_per_s > 1e5
@@ -68,23 +78,17 @@ def test_a_pair_can_be_probed_again(connect: Connect) -> None:
 @pytest.mark.parametrize("mbits", [(20.0, 80.0), (80.0, 20.0)])
 def test_each_direction_has_its_own_rate(mbits: tuple[float, float]) -> None:
     transports = paced(mbits)
-    start_s = time.perf_counter()
-    found = probe(transports)
-    assert time.perf_counter() - start_s < 2
+    found = probe_in_time(transports, 2, 0.8 * mbits[0] * MBIT, 0.8 * mbits[1] * MBIT)
     close(transports)
-    # A busy machine may make a link look slower, but never faster.
-    assert 0.4 * mbits[0] * MBIT < found.there_bytes_per_s < 1.15 * mbits[0] * MBIT
-    assert 0.4 * mbits[1] * MBIT < found.back_bytes_per_s < 1.15 * mbits[1] * MBIT
+    assert found.there_bytes_per_s < 1.15 * mbits[0] * MBIT
+    assert found.back_bytes_per_s < 1.15 * mbits[1] * MBIT
 
 
 def test_a_very_slow_link_is_not_probed_for_long() -> None:
     transports = paced((1.0, 100.0))
-    start_s = time.perf_counter()
-    found = probe(transports)
-    assert time.perf_counter() - start_s < 3
+    found = probe_in_time(transports, 3, 0.7 * MBIT, 20 * MBIT)
     close(transports)
-    assert 0.4 * MBIT < found.there_bytes_per_s < 1.3 * MBIT
-    assert found.back_bytes_per_s > 20 * MBIT
+    assert found.there_bytes_per_s < 1.3 * MBIT
 
 
 def test_a_lost_peer_ends_the_probe(connect: Connect) -> None:
