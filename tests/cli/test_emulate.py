@@ -209,20 +209,28 @@ def test_a_program_of_torch_distributed_runs_as_it_is(shell, cluster, emulation)
 # Training
 
 
+def uplinks(folder):
+    return [node["uplink"] for node in json.loads((folder / "cluster.json").read_text())["nodes"]]
+
+
 @pytest.mark.processes
 def test_training_on_an_emulated_cluster(shell, cluster, emulation):
-    result = shell.run("train", "steady.py", "--emulate", cluster(2, "20 ms"), "--strategy", "ring", "--steps", "3")
+    arguments = ("train", "steady.py", "--emulate", cluster(2, "20 ms"), "--strategy", "ring", "--steps", "3")
+    result = shell.run(*arguments)
     assert result.code == 0, result.err
     folder = shell.folder / "runs/steady-1"
     plan, job = (json.loads((folder / name).read_text()) for name in ("plan.json", "job.json"))
     assert (plan["nodes"], plan["workers"], job["workers"]) == (["n-0", "n-1"], 2, 2), "a worker for each node"
     assert [node["name"] for node in job["emulated"]["nodes"]] == ["n-0", "n-1"]
-    for node in json.loads((folder / "cluster.json").read_text())["nodes"]:
-        link = node["uplink"]
+    found = uplinks(folder)
+    if any(link["bandwidth_bytes_per_s"] < 9e6 or link["latency_s"] > 0.02 for link in found):
+        # Once in a while a machine shared with others stands still while a link is probed: not twice in a row.
+        assert shell.run(*arguments, "--out", "again").code == 0
+        found = uplinks(shell.folder / "again")
+    for link in found:
         assert link["origin"] == "measured"
-        # 95 % of 100 Mbit/s is payload; less is measured only while this machine is too busy to play it.
-        assert 5e6 < link["bandwidth_bytes_per_s"] < 12.5e6
-        assert 0.009 < link["latency_s"] < 0.04, "this end's half of 20 ms, and what the machine itself takes"
+        assert 9e6 < link["bandwidth_bytes_per_s"] < 12.5e6, "95 % of 100 Mbit/s is payload"
+        assert 0.009 < link["latency_s"] < 0.02, "this end's half of 20 ms, and what the machine itself takes"
 
 
 @pytest.mark.processes
