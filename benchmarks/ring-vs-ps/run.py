@@ -136,16 +136,21 @@ def main() -> None:
     options.add_argument("--programs", default=",".join(PROGRAMS))
     options.add_argument("--nodes", default=",".join(map(str, NODES)))
     options.add_argument("--links", default=",".join(map(str, LINKS_MBIT)), help="Mbit/s")
-    options.add_argument("--keep", action="store_true", help="add to result.json instead of replacing it")
+    options.add_argument("--keep", action="store_true", help="replace no other rows of result.json")
     chosen = options.parse_args()
     nodes, links = (tuple(map(int, text.split(","))) for text in (chosen.nodes, chosen.links))
+    programs = chosen.programs.split(",")
     old = json.loads((HERE / "result.json").read_text())["rows"] if chosen.keep else []
-    rows: list[dict[str, Any]] = [each for each in old if each["program"] not in chosen.programs.split(",")]
-    for program in chosen.programs.split(","):
+    rows: list[dict[str, Any]] = [
+        each
+        for each in old
+        if each["program"] not in programs or each["workers"] not in nodes or each["link_mbit"] not in links
+    ]
+    for program in programs:
         measure(program, nodes, links, rows)
-    result = {"rows": rows, **errors(rows)}
+        result = {"rows": rows, **errors(rows)}
+        write(result, __file__)
     print({key: value for key, value in result.items() if key != "rows"})
-    write(result, __file__)
 
 
 def measure(program: str, nodes: tuple[int, ...], links: tuple[int, ...], rows: list[dict[str, Any]]) -> None:
