@@ -1,4 +1,4 @@
-"""A small language model of characters, on the source of Python's standard library: real text that every machine has."""
+"""A language model of characters, on the source of Python's own standard library: real text that every machine has."""
 
 import sysconfig
 from functools import cache
