@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from nfold.analysis.causes import ranked_causes
+from nfold.analysis.causes import findings, ranked_causes
 from nfold.analysis.facts import gather
+from nfold.analysis.gains import Outlook
 from nfold.analysis.report import Result, report
 from nfold.analysis.system import node_resident_bytes
-from nfold.core.cluster import Channel
+from nfold.analysis.verdict import main_finding, next_command
+from nfold.core.cluster import Channel, Cluster
 from nfold.core.codec import dumps, encode, loads
 from nfold.core.report import Report
 
@@ -185,3 +187,27 @@ def test_threads_that_fill_the_machine_are_told_to_try_ranks(run):
     report = run(workers=1, threads=2, compute_s=(0.04,), communication_s=(0.0,)).report()
     assert "a rank for each (-n 2) may use them better" in report.verdict.text
     assert report.next_command == "nfold compare examples/digits.py -n 1,2"
+
+
+@pytest.mark.parametrize(
+    ("useful_workers", "num_nodes", "command"),
+    [
+        (1, 1, ""),
+        (None, 1, "nfold compare my.py -n 1,2"),
+        (3, 1, "nfold compare my.py -n 1,2"),
+        (1, 4, "nfold compare my.py -n 1,4"),
+    ],
+)
+def test_one_worker_is_told_to_compare_only_where_that_is_open(run, useful_workers, num_nodes, command):
+    alone = run(workers=1, cores=2.0, compute_s=(0.04,), communication_s=(0.0,))
+    (here,) = alone.cluster().nodes
+    cluster = Cluster(nodes=(here, *(replace(here, name=f"n{number}") for number in range(1, num_nodes))))
+    plan = alone.plan()
+    main = main_finding(findings(gather(plan, alone.trace(), cluster, 2)))
+    assert main.kind == "compute"
+    outlook = Outlook(tried=(), useful_workers=useful_workers)
+    assert next_command(main, outlook, plan, cluster, "my.py") == command
+
+
+def test_one_worker_on_one_core_is_told_nothing(run):
+    assert run(workers=1, cores=1.0, compute_s=(0.04,), communication_s=(0.0,)).report().next_command == ""

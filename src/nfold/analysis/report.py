@@ -95,7 +95,7 @@ def _report(prospect: Prospect, result: Result, skip: int, whole: Sequence[Worke
         predicted=_predicted(prospect, step_s.p50),
         since_step=trace.since_step,
         ledger=ledger(whole, trace.ledger, _network_place(found), is_asynchronous=trace.is_asynchronous),
-        next_command=next_command(main, prospect.outlook, plan, result.program),
+        next_command=next_command(main, prospect.outlook, plan, facts.cluster, result.program),
         staleness=dict(trace.staleness),
     )
 

@@ -7,6 +7,7 @@ from nfold.analysis.finding import Finding
 from nfold.analysis.gains import ChangeKind, Outlook
 from nfold.analysis.stragglers import UNEVEN
 from nfold.analysis.units import count
+from nfold.core.cluster import Cluster
 from nfold.core.plan import Plan
 from nfold.core.report import Gain, Verdict, VerdictClass
 from nfold.errors import InternalError
@@ -76,16 +77,21 @@ def verdict(finding: Finding, outlook: Outlook | None, program: str) -> Verdict:
     )
 
 
-def next_command(finding: Finding, outlook: Outlook | None, plan: Plan, program: str) -> str:
+def next_command(finding: Finding, outlook: Outlook | None, plan: Plan, cluster: Cluster, program: str) -> str:
     """Return what to type next: what wins most by flags alone, else what answers a question that is still open.
 
-    Comparing sizes and strategies is no open question any more where all of them were simulated.
+    Comparing sizes and strategies is no open question any more where all of them were simulated. Empty where nothing
+    is open: a plan of one rank has nothing to show.
     """
     command = finding.next_command
     if outlook is not None:
         typed = [gain.command for gain in cures(finding, outlook) if gain.command]
-        plain = f"nfold plan {{file}} -n {plan.workers}" + (f" --servers {plan.servers}" if plan.servers else "")
-        command = typed[0] if typed else plain if command.startswith("nfold compare") else command
+        if typed:
+            command = typed[0]
+        elif command.startswith("nfold compare") and plan.world_size > 1:
+            command = f"nfold plan {{file}} -n {plan.workers}" + (f" --servers {plan.servers}" if plan.servers else "")
+        elif command.startswith("nfold compare") and outlook.useful_workers == 1 and len(cluster.nodes) == 1:
+            command = ""  # with more nodes it is open: one worker's run was simulated with others beside it only
     return command.replace("{file}", program)
 
 

@@ -119,7 +119,7 @@ def _small_batch(facts: Facts, lost_s: float) -> Finding:
         evidence=evidence,
         head=f"Small batch: with {each:g} samples per worker {evidence}.",
         remedy="A larger batch_size would spread them over more samples; more workers would not help.",
-        next_command=f"nfold compare {{file}} -n 1,{max(2, facts.plan.workers)}",
+        next_command=f"nfold compare {{file}} -n 1,{facts.plan.workers}" if facts.plan.workers > 1 else "",
     )
 
 
@@ -144,12 +144,17 @@ def _what_helps(facts: Facts, use: CoreUse) -> str:
 
 
 def _other_size(facts: Facts, use: CoreUse) -> str:
-    """The comparison with a size that the run's own numbers suggest; with one worker, where nothing suggests any."""
+    """The comparison with a size that the run's own numbers suggest; with one worker, where nothing suggests any.
+
+    Empty for one worker that has no other node nor core to grow to.
+    """
     workers = facts.plan.workers
-    if use.idle_cores >= 1:
+    if workers == 1 and len(facts.cluster.nodes) > 1:
+        other = len(facts.cluster.nodes)
+    elif use.idle_cores >= 1:
         other = workers + int(use.idle_cores)
     elif use.threads > use.num_ranks:
         other = int(use.node.cores)
     else:
-        other = 2 if workers == 1 else 1
-    return f"nfold compare {{file}} -n {min(workers, other)},{max(workers, other)}"
+        other = 1
+    return f"nfold compare {{file}} -n {min(workers, other)},{max(workers, other)}" if other != workers else ""
