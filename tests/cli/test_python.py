@@ -64,25 +64,63 @@ def test_a_function_of_a_script(script):
 @pytest.mark.parametrize("debug", [False, True])
 def test_ranks_compute_with_the_threads_of_their_plan(script, tmp_path, monkeypatch, debug):
     """One rank's share is the whole machine; here one thread is about as fast."""
-    seen = tmp_path / "seen"
-    counting = tmp_path / "counting.py"
+    cores = len(os.sched_getaffinity(0))
+    monkeypatch.setattr("nfold.planning.facts.ABOUT_AS_FAST", 1e9)
+    with _threads(cores):
+        run = library.train(_counting(tmp_path), steps=1, evaluate=False, debug=debug)
+        assert torch.get_num_threads() == cores
+
+    assert run.plan.threads == (1,), "the fewest measured"
+    assert _seen(tmp_path)[-1] == 1
+    assert cores in _seen(tmp_path), "it was measured with all cores too"
+
+
+@pytest.mark.processes
+def test_ranks_have_no_more_threads_than_the_environment_allows(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    assert library.train(_counting(tmp_path), steps=1, evaluate=False).plan.threads == (1,)
+
+    assert set(_seen(tmp_path)) == {1}
+
+
+def test_ranks_have_no_more_threads_than_the_script_allows(script, tmp_path):
+    counting = _counting(tmp_path)
+    counting.write_text(f"import torch\ntorch.set_num_threads(1)\n{counting.read_text()}")
+    with _threads(2):
+        assert library.train(counting, steps=1, evaluate=False, debug=True).plan.threads == (1,)
+        assert torch.get_num_threads() == 2, "the limit is the script's, not this process's"
+
+    assert set(_seen(tmp_path)) == {1}
+
+
+def _counting(folder):
+    """Write a script whose loss notes the threads that it is computed with."""
+    counting = folder / "counting.py"
     counting.write_text(
         "from dataclasses import replace\n"
         "import steady, torch\n"
         "def loss(outputs, targets):\n"
-        f"    with open({str(seen)!r}, 'a') as file: print(torch.get_num_threads(), file=file)\n"
+        f"    with open({str(folder / 'seen')!r}, 'a') as file: print(torch.get_num_threads(), file=file)\n"
         "    return torch.nn.functional.cross_entropy(outputs, targets)\n"
         "def program(): return replace(steady.program(), loss=loss)\n"
     )
-    monkeypatch.setattr("nfold.planning.facts.ABOUT_AS_FAST", 1e9)
+    return counting
+
+
+def _seen(folder):
+    return [int(line) for line in (folder / "seen").read_text().split()]
+
+
+@contextlib.contextmanager
+def _threads(count):
+    """Other tests of this process may have limited them."""
     before = torch.get_num_threads()
-
-    run = library.train(counting, steps=1, evaluate=False, debug=debug)
-
-    assert run.plan.threads == (1,), "the fewest measured"
-    assert int(seen.read_text().split()[-1]) == 1
-    assert str(len(os.sched_getaffinity(0))) in seen.read_text().split(), "it was measured with all cores too"
-    assert torch.get_num_threads() == before
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_error_in_the_loop_ends_the_run(script):

@@ -30,7 +30,7 @@ FOUND = ProbedPair(
 LINK = Channel(latency_s=0.25, bandwidth_bytes_per_s=1e6, origin="measured")
 READY = {
     **{"num_samples": 100, "has_test": False, "batch_size": 25, "epochs": 2, "chunks": None, "weights": 7},
-    **{"autocast": None, "has_scheduler": False, "clip_norm": None},
+    **{"autocast": None, "has_scheduler": False, "clip_norm": None, "most_threads": 4},
 }
 """Four steps an epoch, eight in all."""
 
@@ -249,6 +249,15 @@ def test_ranks_are_told_what_they_need():
     assert codec.decode(ModelGraph, build["graph"]) == GRAPH
     assert list(build["operator_seconds"]) == ["A"]
     assert build["total_steps"] == 8
+
+
+@pytest.mark.parametrize(("most", "threads", "own"), [(8, [4, 2, 1], 2), (3, [3, 2, 1], 2), (1, [1], 1)])
+def test_nothing_is_measured_with_more_threads_than_the_user_allows(most, threads, own):
+    job = Job(ev.JobSettings(workers=2, strategy="ring"))
+    job.start()
+    job.say(0, "ready", **READY | {"most_threads": 8})
+    profile = message(job.say(1, "ready", **READY | {"most_threads": most}), "profile")
+    assert (profile["threads"], profile["own_threads"]) == (threads, own)
 
 
 def test_the_plan_rests_on_what_was_measured():

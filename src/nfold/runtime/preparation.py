@@ -22,7 +22,7 @@ from nfold.runtime.slowness import expected_transfers_s
 from nfold.transport.probe import ProbedPair
 
 Ready = dict[str, Any]
-"""What a rank told of the program: samples, batch size, epochs, chunks."""
+"""What a rank told of the program: samples, batch size, epochs, chunks, and of the threads that it may have."""
 
 
 class Preparation:
@@ -49,7 +49,11 @@ class Preparation:
         Raises:
             ProgramError: they do not, or the batch is larger than the data.
         """
-        first = {**ready[0], "chunks": ready[0]["chunks"] or self._settings.default_chunks}
+        first = {
+            **ready[0],
+            "chunks": ready[0]["chunks"] or self._settings.default_chunks,
+            "most_threads": min(each["most_threads"] for each in ready.values()),
+        }
         for rank, other in ready.items():
             for key, what in (("num_samples", "samples of train_data()"), ("weights", "first weights (a checksum)")):
                 if other[key] != first[key]:
@@ -84,8 +88,8 @@ class Preparation:
         order = {
             "do": "profile",
             "chunk_sizes": self._profiled_sizes(ready),
-            "threads": self._profiled_threads(),
-            "own_threads": self._threads_of(self._profiler),
+            "threads": self._profiled_threads(ready["most_threads"]),
+            "own_threads": min(ready["most_threads"], self._threads_of(self._profiler)),
         }
         reply = (yield from self._asking.ask((self._profiler,), order, "profiled"))[self._profiler]
         graph = codec.decode(ModelGraph, reply["graph"])
@@ -157,12 +161,15 @@ class Preparation:
             return 0
         return max(range(self._settings.workers), key=lambda rank: declared.node(nodes[rank]).cores)
 
-    def _profiled_threads(self) -> list[int]:
-        """The shares of all ranks, one thread, and the whole node for a plain run."""
+    def _profiled_threads(self, most: int) -> list[int]:
+        """The shares of all ranks, one thread, and the whole node for a plain run, as far as torch may have them.
+
+        Only what was measured is planned with, so this is where the user's own limit is kept.
+        """
         declared = self._settings.cluster
         whole = self._cores if declared is None else int(declared.node(self._settings.nodes[self._profiler]).cores)
         shares = {self._threads_of(rank) for rank in range(self._settings.world_size)}
-        return sorted({max(1, whole), 1, *shares}, reverse=True)
+        return sorted({min(most, count) for count in (max(1, whole), 1, *shares)}, reverse=True)
 
     def _planned_threads(self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready) -> list[int]:
         """Of each worker, as its plan will have them."""

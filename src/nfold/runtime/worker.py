@@ -67,13 +67,14 @@ class Worker:
         *,
         script: Path | None,
         owns_process: bool,
+        most_threads: Callable[[], int] = torch.get_num_threads,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.rank = rank
         self._channel, self._orders, self._load_program = channel, orders, load
         self._wiring, self._tools = wiring, tools
         self._script = script
-        self._owns_process, self._clock = owns_process, clock
+        self._owns_process, self._most_threads, self._clock = owns_process, most_threads, clock
         self._program: Program | None = None
         self._datasets: dict[str, Any] = {}
         self._transport: Transport | None = None
@@ -140,11 +141,12 @@ class Worker:
     # Setting up
 
     def _do_load(self, order: Message) -> None:
-        if self._owns_process:
-            torch.set_num_threads(order["threads"])
         self._measures = order["measure"]
         self._device = find_device(order["device"], order["local_rank"])
         written = self._load_program()
+        most_threads = self._most_threads()  # by now the script has said, if it wants fewer than OMP_NUM_THREADS
+        if self._owns_process:
+            torch.set_num_threads(min(most_threads, order["threads"]))
         program = under_autocast(written)
         self._program = replace(program, **{key: value for key, value in order["overrides"].items()})
         self._datasets = {"train": load_dataset(program.train_data, "train_data")}
@@ -161,6 +163,7 @@ class Worker:
                 "autocast": written.autocast,
                 "has_scheduler": self._program.scheduler is not None,
                 "clip_norm": self._program.clip_norm,
+                "most_threads": most_threads,
                 "weights": weights_checksum(build_model(self._program, torch.device("cpu"))),
             }
         )

@@ -28,7 +28,7 @@ from nfold.verbs.options import Options
 from nfold.verbs.pages import write_documents
 from nfold.verbs.phases import Phases
 from nfold.verbs.summary import Outcome, summarise
-from nfold.verbs.ways import check_room, find_ways, own_cores
+from nfold.verbs.ways import check_room, find_ways, own_threads
 
 if TYPE_CHECKING:
     from nfold.core.trace import RankUsage
@@ -102,7 +102,7 @@ class Job:
             if self._options.emulated:
                 # Outside of the session, which hears for itself: what is half built, or half removed, is not left so.
                 ending.enter_context(hearing(lambda: stops.put(None)))
-            ending.enter_context(own_cores(self._source, self._options, self._settings.world_size))
+            ending.enter_context(own_threads(self._source, self._options))
             self._boxed = ending.enter_context(boxed_ranks(self._options, self._note))
             session = ending.enter_context(self._session())
             if not stops.empty():

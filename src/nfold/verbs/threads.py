@@ -18,13 +18,15 @@ class ThreadRanks:
     """What the threads of a job run and share."""
 
     def __init__(self, source: ProgramSource | Program, world_size: int) -> None:
-        """Load the program once for all ranks.
+        """Load the program once for all ranks, then leave each its share of the cores: torch's threads would fight.
 
         Raises:
             ProgramError: it cannot be loaded; no thread was started.
         """
         self._script = source.path if isinstance(source, ProgramSource) else None
         self._program = source.load() if isinstance(source, ProgramSource) else source
+        self._most_threads = torch.get_num_threads()
+        torch.set_num_threads(min(self._most_threads, max(1, len(os.sched_getaffinity(0)) // world_size)))
         self._network = MemoryNetwork(world_size)
 
     def run(self, rank: int, channel: QueueChannel) -> int:
@@ -38,6 +40,7 @@ class ThreadRanks:
             Toolbox(pace_s=PACE_IN_TURN_S),
             script=self._script,
             owns_process=False,
+            most_threads=lambda: self._most_threads,
         )
         return worker.run()
 
@@ -47,10 +50,9 @@ class ThreadRanks:
 
 
 @contextlib.contextmanager
-def shared_cores(world_size: int) -> Iterator[None]:
-    """Give each thread its share of the cores: torch's own threads would otherwise fight over them."""
+def threads_put_back() -> Iterator[None]:
+    """Let torch have as many threads afterwards as before."""
     before = torch.get_num_threads()
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // world_size))
     try:
         yield
     finally:

@@ -41,13 +41,13 @@ def check_room(source: Source, options: Options) -> None:
     check_machine_memory(f"{count} rank{'s' if count > 1 else ''}", count, BYTES_PER_RANK)
 
 
-def own_cores(source: Source, options: Options, world_size: int) -> contextlib.AbstractContextManager[None]:
-    """Share the cores among ranks that are threads of this process."""
+def own_threads(source: Source, options: Options) -> contextlib.AbstractContextManager[None]:
+    """Give this process its threads back after ranks that lived in it."""
     if not _are_threads(source, options):
         return contextlib.nullcontext()
-    from nfold.verbs.threads import shared_cores
+    from nfold.verbs.threads import threads_put_back
 
-    return shared_cores(world_size)
+    return threads_put_back()
 
 
 def find_ways(
