@@ -9,9 +9,11 @@ import torch
 from drifting import drift, drifting_plan
 from harness import difference, graph_of, make_plan, plain_loop, play
 from nets import adamw, program, sgd
+from torch.utils.data import TensorDataset
 
 from nfold.core.placement import chunk_sizes
 from nfold.errors import PeerLost, ProgramError
+from nfold.runtime.data import Sampler
 
 STEPS = 8
 """44 samples in batches of 16: two full steps and one of 12 an epoch."""
@@ -157,3 +159,16 @@ def test_an_optimizer_without_a_learning_rate_is_refused(graphs):
     with pytest.raises(ProgramError, match=re.escape("Fixed keeps no learning rate `lr` in its groups")):
         drift(mine, graphs("plain"), plan, [3])
     drift(mine, graphs("plain"), replace(plan, asynchrony=replace(plan.asynchrony, bound=0)), [3])
+
+
+@pytest.mark.parametrize("bound", [None, 0, 1])
+def test_a_target_that_the_loss_leaves_out_is_noticed_when_it_first_comes(graphs, bound):
+    """A slice has three chunks, so its last one is never among those that are looked at anyway: 1, 2, 4, 8, .."""
+    mine = program("plain")
+    plan = drifting_plan(mine, graphs("plain"), 2, chunks=6, bound=bound)
+    drift(mine, graphs("plain"), plan, [3])
+    inputs, targets = mine.train_data().tensors
+    targets[Sampler(len(targets), mine.batch_size, 6, mine.seed).indices(1, 2)[0]] = -100
+    late = replace(mine, train_data=lambda: TensorDataset(inputs, targets))
+    with pytest.raises(ProgramError, match="the loss is not a mean over samples"):
+        drift(late, graphs("plain"), plan, [3])
