@@ -80,6 +80,30 @@ def test_a_run_that_wrote_no_checkpoint_begins_anew_and_says_so(nfold, tmp_path)
     assert [line["step"] for line in _lines(tmp_path / "mine") if not line["metrics"]] == list(range(1, 10))
 
 
+@pytest.mark.parametrize(
+    ("change", "flags", "why"),
+    [
+        ("lambda: load(SAMPLES, 1)", (), "begun with 76 samples in train_data(), and the program has 75 samples"),
+        ("Net,", (), "boom"),
+        ("", ("-n", "2", "--strategy", "ring", "--first-step-within", "1e-9"), "the first step would take"),
+    ],
+)
+def test_a_resume_that_is_refused_leaves_every_file_as_it_was(nfold, tmp_path, change, flags, why):
+    never = ("--checkpoint-every", "0", "--debug", "--json")
+    assert nfold("train", "steady.py", "--steps", "7", *never, "--out", "mine").code == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()}
+    assert len(before["history.jsonl"].splitlines()) > 7, "all of it would be done again"
+    before["log.txt"] = b"what was said so far\n"
+    (tmp_path / "mine" / "log.txt").write_bytes(before["log.txt"])
+    others = {"lambda: load(SAMPLES, 1)": "lambda: load(SAMPLES - 1, 1)", "Net,": "lambda: boom(),"}
+    script = tmp_path / "steady.py"
+    script.write_text(script.read_text().replace(change, others.get(change, "")))
+
+    nfold("train", "--resume", "mine", "--steps", "9", *flags, *never).check_explained(why)
+
+    assert {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
+
+
 def _kill_at_random(shell, wait_for_end, way, script, out):
     """Kill the coordinator, and for one of the ways its ranks as well, in the middle of a random epoch."""
     epoch = random.Random(way).randrange(2, EPOCHS // 2)

@@ -73,6 +73,7 @@ class RunFolder:
         self.path = path
         self._is_new = is_new
         self._found = [] if is_new or not path.is_dir() else os.listdir(path)
+        self._log_bytes = self.log.stat().st_size if LOG in self._found else 0
         self._unlock: Callable[[], object] | None = None
 
     @classmethod
@@ -152,10 +153,12 @@ class RunFolder:
             self._unlock()
 
     def discard(self) -> None:
-        """Leave nothing of a new run: no file that was not there before, and no folder that it made."""
+        """Leave nothing of a job: no file that was not there before, no line of the log, and no folder that it made."""
         with contextlib.suppress(OSError):  # it holds something else, or is gone already
             for name in set(_FILES) - set(self._found):
                 (self.path / name).unlink(missing_ok=True)
+            if LOG in self._found:
+                os.truncate(self.log, self._log_bytes)
             if self._is_new:
                 self.path.rmdir()
 
@@ -339,20 +342,19 @@ class RunFolder:
         with contextlib.suppress(OSError), open(self.log, "a") as file:
             file.write(text + "\n")
 
-    def history(self) -> list[dict[str, Any]]:
-        """Read all lines."""
-        return list(self._lines())
+    def history(self, until: int | None = None) -> list[dict[str, Any]]:
+        """Read the lines up to a step; all of them unless it is given."""
+        return [entry for entry in self._lines() if until is None or entry["step"] <= until]
 
     @property
     def last_step(self) -> int:
         """The last step in the history; 0 if there is none."""
         return max((entry["step"] for entry in self._lines()), default=0)
 
-    def cut_history(self, last_step: int) -> list[dict[str, Any]]:
+    def cut_history(self, last_step: int) -> None:
         """Drop the lines after a step: the part that a resumed run does again."""
-        kept = [entry for entry in self._lines() if entry["step"] <= last_step]
-        self.write_whole("history.jsonl", "".join(json.dumps(e) + "\n" for e in kept).encode(), "the history")
-        return kept
+        lines = "".join(json.dumps(entry) + "\n" for entry in self.history(until=last_step))
+        self.write_whole("history.jsonl", lines.encode(), "the history")
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         path = self.path / "history.jsonl"

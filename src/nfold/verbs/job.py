@@ -67,7 +67,7 @@ class Job:
         self._total = 0
         self._log_matters = False
         self._planned: ev.Planned | None = None
-        self._is_saved = self._model_is_kept = False
+        self._is_saved = self._model_is_kept = self._is_refused = False
         self._boxed: BoxedRanks | None = None
         self._telling = threading.RLock()
         """The observer is told things by the thread of the faults too."""
@@ -221,6 +221,8 @@ class Job:
         """Write what the run rests on; a resumed run keeps what it has until the first step shows that it can go on."""
         planned = self._planned
         if self.folder is not None and planned is not None and not self._is_saved:
+            if self._resumed is not None:
+                self.folder.cut_history(planned.first_step)
             has_script = isinstance(self._source, ProgramSource)
             self.folder.save_known(planned.known, planned.plan, self._record() if has_script else None)
             self._is_saved = True
@@ -319,9 +321,9 @@ class Job:
         if self.folder is None:
             return
         self._log_matters = not isinstance(error, ValueError) or CUT in str(error)
-        is_refused = self._resumed is not None and not self.outcome.losses
+        self._is_refused = self._resumed is not None and not self.outcome.losses
         is_over = self._model_is_kept and not self.outcome.interrupted
-        if self._kept_step and isinstance(self._source, ProgramSource) and not (is_refused or is_over):
+        if self._kept_step and isinstance(self._source, ProgramSource) and not (self._is_refused or is_over):
             resume = self.folder.resume_command
             error.add_note(f"The checkpoint of step {self._kept_step} is kept; go on with: {resume}")
         self._log_matters &= self.folder.log.exists() and self.folder.log.stat().st_size > 0
@@ -330,7 +332,7 @@ class Job:
 
     @property
     def _has_trained(self) -> bool:
-        return self._resumed is not None or bool(self.outcome.losses)
+        return bool(self.outcome.losses) or (self._resumed is not None and not self._is_refused)
 
     # Summing up
 

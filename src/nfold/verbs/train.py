@@ -202,7 +202,7 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
         raise PlanError(_tell_complete(folder, step, total))
     same = _ways(options) == _ways(record)
     begun = ev.Begun(batch_size=known.plan.batch_size, steps_per_epoch=record.steps_per_epoch, recipe=record.recipe)
-    history = folder.cut_history(step)
+    history = folder.history(until=step)
     return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
 
 
