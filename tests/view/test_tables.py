@@ -32,6 +32,14 @@ def test_plan(plan, golden):
     assert plan_table(plan) == golden("plan")
 
 
+@pytest.mark.parametrize(
+    ("threads", "text"), [((1, 1), "1 thread a rank"), ((2, 2), "2 threads a rank"), ((4, 1), "1 to 4 threads a rank")]
+)
+def test_a_plan_tells_the_threads_that_decide_the_last_bits(plan, threads, text):
+    assert f"in 4 chunks, {text}; predicted:" in plan_table(replace(plan, threads=threads))
+    assert f"in 1 chunk, {text}" in plan_table(replace(plan, threads=threads, chunks=1))
+
+
 def test_a_plan_tells_what_a_user_should_know_of_it(plan):
     assert "note: found without" in plan_table(replace(plan, notes=("found without",)))
     assert "note:" not in plan_table(plan)

@@ -15,7 +15,7 @@ from nfold.analysis.breakdown import step_duration, time_parts
 from nfold.analysis.units import count
 from nfold.core.trace import RankUsage, StepParts, Trace
 from nfold.runtime import events as ev
-from nfold.view import BesideLine, Look, Progress, ProgressLine
+from nfold.view import BesideLine, Look, Progress, ProgressLine, threads_of
 
 if TYPE_CHECKING:
     from nfold.core.plan import Plan
@@ -57,7 +57,7 @@ class TerminalObserver:
             self._line.note(f"note: {note}")
         self._line.note(
             f"{plan.strategy}, {count(plan.workers, 'worker')}{servers}, "
-            f"{count(plan.chunks, 'chunk')} of a batch of {plan.batch_size}{where}"
+            f"{count(plan.chunks, 'chunk')} of a batch of {plan.batch_size}, {threads_of(plan)}{where}"
         )
 
     def stepped(self, done: ev.StepDone) -> None:

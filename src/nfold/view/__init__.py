@@ -3,7 +3,7 @@
 from nfold.view.explain import failure_block, why_text
 from nfold.view.progress import BesideLine, Progress, ProgressLine
 from nfold.view.rendering import Look
-from nfold.view.tables import compare_table, plan_table
+from nfold.view.tables import compare_table, plan_table, threads_of
 
 __all__ = [
     "BesideLine",
@@ -13,5 +13,6 @@ __all__ = [
     "compare_table",
     "failure_block",
     "plan_table",
+    "threads_of",
     "why_text",
 ]

@@ -48,6 +48,12 @@ def run_name(report: Report) -> str:
     return f"{report.strategy} x{report.workers}" + (f" +{report.servers}" if report.servers else "")
 
 
+def threads_of(plan: Plan) -> str:
+    """Return `1 thread a rank`, or from how many to how many: they decide the last bits of a result."""
+    least, most = min(plan.threads), max(plan.threads)
+    return f"{count(most, 'thread') if least == most else f'{least} to {most} threads'} a rank"
+
+
 def plan_table(plan: Plan, *, look: Look = PLAIN) -> str:
     """Return the grid, and the chosen strategy beside the rejected ones: what each should cost and why it lost."""
     chosen = [_marked(plan), str(plan.chunks), *_prediction_cells(plan.predicted), "chosen"]
@@ -59,7 +65,7 @@ def plan_table(plan: Plan, *, look: Look = PLAIN) -> str:
     servers = f" and {plan.servers} dedicated" if plan.servers else ""
     title = (
         f"{count(plan.workers, 'worker')}{servers} on {', '.join(dict.fromkeys(plan.nodes))}, "
-        f"batch {plan.batch_size} in {plan.chunks} chunks; predicted:"
+        f"batch {plan.batch_size} in {count(plan.chunks, 'chunk')}, {threads_of(plan)}; predicted:"
     )
     table = render(head, [chosen, *lost], look, numeric=False)
     notes = "".join(f"\nnote: {note}" for note in plan.notes)
