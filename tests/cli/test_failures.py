@@ -278,18 +278,23 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(nfold, monkey
 
 
 @pytest.mark.parametrize(
-    ("full", "lost", "advice"),
+    ("full", "missing", "advice"),
     [
-        ("trace.json", "trace.json, report.json, report.html of this run cannot be written any more", "the next run"),
-        ("report.json", "report.json, report.html of this run cannot be written any more", "the next run"),
-        ("report.html", "the page of the run", "Make room, then write the page with: nfold report mine"),
+        (("trace.json",), "trace.json", "`nfold why mine` works without"),
+        (("report.json",), "report.json", "What was measured is lost. Make room before the next run"),
+        (("report.html",), "report.html", "Make room, then write the page with: nfold report mine"),
+        (("model.safetensors",), "model.safetensors", "What was measured is there: nfold why mine. Make room."),
+        (("trace.json", "report.html"), "trace.json, report.html", "`nfold report` cannot draw the page again"),
+        (("model.safetensors", "trace.json"), "model.safetensors, trace.json", "`nfold why mine` works without"),
     ],
 )
-def test_documents_that_cannot_be_written_after_the_last_step(nfold, monkeypatch, full, lost, advice):
+def test_what_cannot_be_written_after_the_last_step_costs_nothing_else(
+    nfold, tmp_path, monkeypatch, full, missing, advice
+):
     real_replace = os.replace
 
     def fail(path, target):
-        if full in str(target):
+        if Path(target).name in full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real_replace(path, target)
 
@@ -297,20 +302,24 @@ def test_documents_that_cannot_be_written_after_the_last_step(nfold, monkeypatch
         patch.setattr("pathlib.os.replace", fail)
         result = nfold("train", "steady.py", "--steps", "2", "--debug", "--json", "--out", "mine")
 
-    result.check_explained(
-        "training is complete and mine/model.safetensors holds the model, but cannot write ",
-        "No space left on device",
-        lost,
-        advice,
-    )
-    assert "--resume" not in result.err, "there is nothing to go on with"
-    if full == "report.html":
-        assert nfold("report", "mine").code == 0
+    is_kept = "model.safetensors" not in full
+    done = "training is complete and mine/model.safetensors holds the model, but" if is_kept else "complete, but"
+    result.check_explained(done, "No space left on device", f"Not written: {missing}. ", advice)
+    written = {path.name for path in (tmp_path / "mine").iterdir()}
+    assert {"report.json", "model.safetensors", "trace.json", "report.html"} - written == set(full)
+    why, report = nfold("why", "mine"), nfold("report", "mine")
+    if "report.json" in full:
+        why.check_explained("mine has no report.json, although all 2 steps are done")
     else:
-        nfold("why", "mine").check_explained("mine has no report.json, although all 2 steps are done")
-        nfold("train", "--resume", "mine").check_explained(
-            "complete: 2 of 2 steps are done, and mine/model.safetensors"
-        )
+        assert why.code == 0
+    if "trace.json" in full:
+        report.check_explained("mine has no trace.json: it could not be written when the run ended", "nfold why mine")
+    else:
+        assert (report.code == 0) is ("report.json" not in full)
+    note = "The checkpoint of step 2 is kept; go on with: nfold train --resume mine"
+    assert (note in result.message) is not is_kept, "otherwise there is nothing to go on with"
+    nfold("train", "--resume", "mine").check_explained("complete: 2 of 2 steps are done, and mine/model.safetensors")
+    assert (tmp_path / "mine" / "model.safetensors").exists(), "its parameters were in the checkpoint"
 
 
 def test_the_model_of_a_run_that_was_killed_after_its_last_checkpoint_is_written(nfold, tmp_path):

@@ -203,13 +203,21 @@ class RunFolder:
         """Write what it ran on."""
         self._save(environment, "environment.json")
 
-    def save_emulated(self, cluster: Cluster) -> str:
-        """Write the cluster that was emulated, where no file of the user's says it, and return the name of the file."""
+    def save_emulated(self, cluster: Cluster) -> None:
+        """Write the cluster that was emulated, where no file of the user's says it."""
         self.write_whole(EMULATED, format_cluster(cluster).encode(), EMULATED)
-        return str(self.path / EMULATED)
 
     def trace(self) -> Trace:
-        """Read what each rank did; there is one where there is a report."""
+        """Read what each rank did.
+
+        Raises:
+            PlanError: the run has none, because it could not be written.
+        """
+        if not (self.path / TRACE).exists():
+            raise PlanError(
+                f"{self.path} has no {TRACE}: it could not be written when the run ended, so there is nothing to draw. "
+                f"Use nfold why {shlex.quote(str(self.path))}."
+            )
         return codec.load(Trace, self.path / TRACE)
 
     def environment(self) -> Environment | None:

@@ -22,7 +22,7 @@ from nfold.runtime.session import Session
 from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.checkpoint import checkpoint_step
-from nfold.verbs.folder import CHECKPOINT, MODEL, JobRecord, RunFolder
+from nfold.verbs.folder import CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
 from nfold.verbs.observer import Observer, StepInfo
 from nfold.verbs.options import Options
 from nfold.verbs.pages import write_documents
@@ -225,6 +225,8 @@ class Job:
                 self.folder.cut_history(planned.first_step)
             has_script = isinstance(self._source, ProgramSource)
             self.folder.save_known(planned.known, planned.plan, self._record() if has_script else None)
+            if self._options.emulated is not None and not self._options.cluster_file:
+                self.folder.save_emulated(self._options.emulated)
             self._is_saved = True
 
     def _record(self) -> JobRecord:
@@ -340,24 +342,26 @@ class Job:
         outcome = self.outcome
         if outcome.plan is None or outcome.known is None or self._settings.plan_only:
             return
-        if self.folder is not None and outcome.model:
-            self.folder.write_whole(MODEL, outcome.model, "the model")
-            self._model_is_kept = True
         if not outcome.parts.steps:
+            self._keep_model()
             return
-        trace, _ = summarise(outcome, self._usage, phases.close(), self._typed, self._alone)
+        summarise(outcome, self._usage, phases.close(), self._typed, self._alone)
         if self.folder is not None:
-            if trace.since_step:
-                self.folder.save_cluster(outcome.known.cluster)
-            write_documents(self.folder, outcome, is_complete=outcome.last_step >= self._total)
+            is_complete = outcome.last_step >= self._total
+            write_documents(self.folder, outcome, self._keep_model, is_complete=is_complete)
+
+    def _keep_model(self) -> None:
+        if self.folder is not None and self.outcome.model:
+            self.folder.write_whole(MODEL, self.outcome.model, "the model")
+            self._model_is_kept = True
 
     @property
     def _typed(self) -> str:
         """What to type for this program where it ran, but for what a suggestion changes."""
         script = shlex.quote(self._source.short) if isinstance(self._source, ProgramSource) else "FILE.py"
-        cluster, file = self._options.emulated, self._options.cluster_file
-        if cluster is not None and not file and self.folder is not None:
-            file = self.folder.save_emulated(cluster)
+        file = self._options.cluster_file
+        if self._options.emulated is not None and not file and self.folder is not None:
+            file = str(self.folder.path / EMULATED)
         return f"{script} --emulate {shlex.quote(file)}" if file else script
 
 

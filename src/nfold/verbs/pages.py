@@ -80,12 +80,16 @@ def folder_facts(folder: RunFolder) -> RunFacts:
     )
 
 
-def write_documents(folder: RunFolder, outcome: Outcome, *, is_complete: bool) -> None:
+def write_documents(folder: RunFolder, outcome: Outcome, write_model: Callable[[], None], *, is_complete: bool) -> None:
     """Write what became of a run that has just been summed up.
+
+    Each file is tried, whatever became of the others, those that cannot be made again first: a full disk that has no
+    room for a large one may have some for those after it.
 
     Args:
         folder: of the run.
         outcome: what it amounts to.
+        write_model: puts the trained parameters into the folder.
         is_complete: whether it has trained to its end, so that nobody can go on with it.
 
     Raises:
@@ -95,29 +99,48 @@ def write_documents(folder: RunFolder, outcome: Outcome, *, is_complete: bool) -
     if trace is None or made is None:
         raise InternalError("a run that was not summed up has no documents")
     writes: dict[str, Callable[[], None]] = {
+        REPORT: lambda: _write_report(folder, outcome),
+        MODEL: write_model,
         TRACE: lambda: folder.save_trace(trace),
-        REPORT: lambda: folder.save_report(made),
         PAGE: lambda: _write_pages(folder, outcome),
     }
-    missing = list(writes)
+    errors: dict[str, CheckpointError] = {}
     for name, write in writes.items():
         try:
             write()
         except CheckpointError as error:
-            if not is_complete:
-                raise
-            raise CheckpointError(_tell_missing(folder, str(error).removesuffix(MAKE_ROOM), missing)) from error
-        missing.remove(name)
+            errors[name] = error
+    if not errors:
+        return
+    first = next(iter(errors.values()))
+    if not is_complete:
+        raise first
+    raise CheckpointError(_tell_missing(folder, str(first).removesuffix(MAKE_ROOM).strip(), tuple(errors))) from first
 
 
-def _tell_missing(folder: RunFolder, reason: str, missing: list[str]) -> str:
-    done = f"training is complete and {folder.path / MODEL} holds the model, but {reason}"
-    if missing == [PAGE]:
-        return f"{done}Make room, then write the page with: nfold report {shlex.quote(str(folder.path))}"
-    return (
-        f"{done}What was measured is lost: {', '.join(missing)} of this run cannot be written any more. "
-        "Make room before the next run."
-    )
+def _tell_missing(folder: RunFolder, reason: str, missing: Sequence[str]) -> str:
+    """Say why not all could be written, what is there all the same, and what to do."""
+    run = shlex.quote(str(folder.path))
+    model = "" if MODEL in missing else f" and {folder.path / MODEL} holds the model"
+    done = f"training is complete{model}, but {reason}"
+    unwritten = f"Not written: {', '.join(missing)}."
+    if REPORT in missing:
+        return f"{done} {unwritten} What was measured is lost. Make room before the next run."
+    if TRACE in missing:
+        kept = f"`nfold why {run}` works without, but `nfold report` cannot draw the page again."
+        return f"{done} {unwritten} {kept} Make room before the next run."
+    if PAGE in missing:
+        return f"{done} {unwritten} Make room, then write the page with: nfold report {run}"
+    return f"{done} {unwritten} What was measured is there: nfold why {run}. Make room."
+
+
+def _write_report(folder: RunFolder, outcome: Outcome) -> None:
+    """Write the report, and the cluster where the report is of links that were probed again."""
+    if outcome.report is None or outcome.trace is None or outcome.known is None:
+        raise InternalError("a run that was not summed up has no report")
+    if outcome.trace.since_step:
+        folder.save_cluster(outcome.known.cluster)
+    folder.save_report(outcome.report)
 
 
 def _write_pages(folder: RunFolder, outcome: Outcome) -> None:
