@@ -198,13 +198,14 @@ def test_threads_that_fill_the_machine_are_told_to_try_ranks(run):
         (1, 4, "nfold compare my.py -n 1,4"),
     ],
 )
-def test_one_worker_is_told_to_compare_only_where_that_is_open(run, useful_workers, num_nodes, command):
-    alone = run(workers=1, cores=2.0, compute_s=(0.04,), communication_s=(0.0,))
+@pytest.mark.parametrize("update_s", [0.0, 0.2])
+def test_one_worker_is_told_to_compare_only_where_that_is_open(run, update_s, useful_workers, num_nodes, command):
+    alone = run(workers=1, cores=2.0, compute_s=(0.04,), communication_s=(0.0,), update_s=update_s)
     (here,) = alone.cluster().nodes
     cluster = Cluster(nodes=(here, *(replace(here, name=f"n{number}") for number in range(1, num_nodes))))
     plan = alone.plan()
     main = main_finding(findings(gather(plan, alone.trace(), cluster, 2)))
-    assert main.kind == "compute"
+    assert main.kind == ("small batch" if update_s else "compute")
     outlook = Outlook(tried=(), useful_workers=useful_workers)
     assert next_command(main, outlook, plan, cluster, "my.py") == command
 

@@ -105,7 +105,8 @@ def memory(facts: Facts) -> Finding | None:
 
 
 def _small_batch(facts: Facts, lost_s: float) -> Finding:
-    compute_s, each = facts.parts.compute_s, facts.plan.batch_size / facts.plan.workers
+    workers, compute_s = facts.plan.workers, facts.parts.compute_s
+    each = facts.plan.batch_size / workers
     evidence = (
         f"each step computes {seconds(compute_s)} and spends {seconds(lost_s)} on the update and other fixed costs"
     )
@@ -119,7 +120,7 @@ def _small_batch(facts: Facts, lost_s: float) -> Finding:
         evidence=evidence,
         head=f"Small batch: with {each:g} samples per worker {evidence}.",
         remedy="A larger batch_size would spread them over more samples; more workers would not help.",
-        next_command=f"nfold compare {{file}} -n 1,{facts.plan.workers}" if facts.plan.workers > 1 else "",
+        next_command=f"nfold compare {{file}} -n 1,{workers}" if workers > 1 else _other_size(facts, facts.cores[0]),
     )
 
 
