@@ -1,5 +1,7 @@
 """What is true of a program whatever captures it."""
 
+import gc
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -442,3 +444,15 @@ def pairs(size: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_programs_that_cannot_work(net: Net, words: str) -> None:
     with pytest.raises(ProgramError, match=words):
         capture(net.model(), net.loss, net.example())
+
+
+def test_a_capture_keeps_no_copy_of_the_model() -> None:
+    net = Net(lambda: nn.Sequential(nn.Linear(12, 1789), nn.ReLU(), nn.Linear(1789, CLASSES)), rows)
+    model = net.model()
+    captured = capture(model, net.loss, net.example())
+    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # modules of torch's own that warn when they are asked for their class
+        left = [each for each in gc.get_objects() if isinstance(each, torch.Tensor) and 1789 in each.shape]
+    assert captured.graph.capture == "fx"
+    assert {id(each) for each in left} == {id(each) for each in model.parameters() if 1789 in each.shape}

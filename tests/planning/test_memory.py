@@ -59,8 +59,10 @@ def test_a_stage_needs_its_weights_its_chunks_its_messages_and_its_data():
     unused, tied = 4 * 8000, 4 * 2000
     # Weights, gradients and two moments; of the tied weight half of the gradient is received to be added.
     own = 4 * 3000
-    assert first == 10**6 + unused + own + 3 * own + tied // 2 + 3 * 8 * 100 + 32 * 8 + 2 * 32 * 8
-    assert second == 10**6 + unused + 4 * (4 * 6000) + tied // 2 + 8 * 300 + 32 * 8 + 2 * 32 * 8
+    # A's backward takes the gradient of its result and makes that of the tied weight; C's makes c.weight's.
+    passing = (8 * 8 + tied, 8 * (8 + 8) + 4 * 4000)
+    assert first == 10**6 + unused + own + 3 * own + tied // 2 + 3 * 8 * 100 + 32 * 8 + 2 * 32 * 8 + passing[0]
+    assert second == 10**6 + unused + 4 * (4 * 6000) + tied // 2 + 8 * 300 + 32 * 8 + 2 * 32 * 8 + passing[1]
 
 
 def test_an_empty_chunk_keeps_nothing():

@@ -1,7 +1,9 @@
 """A profile is complete, sane and leaves no trace."""
 
+import gc
 import itertools
 import random
+import warnings
 from typing import Any
 
 import pytest
@@ -84,6 +86,18 @@ def test_it_leaves_no_trace() -> None:
     assert torch.equal(states[0], torch.get_rng_state())
     assert states[1:] == (random.getstate(), torch.get_num_threads())
     assert all(torch.equal(image, DATA[index][0]) for index, (image, _) in enumerate(data))
+
+
+def test_it_leaves_no_copy_of_the_model() -> None:
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 1789), nn.ReLU(), nn.Linear(1789, 5))
+
+    profiled(model=model)
+    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # modules of torch's own that warn when they are asked for their class
+        left = [each for each in gc.get_objects() if isinstance(each, torch.Tensor) and 1789 in each.shape]
+    assert left == []
 
 
 def test_each_number_of_threads_is_measured_on_the_first_weights() -> None:

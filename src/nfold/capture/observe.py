@@ -34,10 +34,6 @@ class Observation:
     flops: float
     has_gradient: bool = False
 
-    def reached(self, _gradient: torch.Tensor) -> None:
-        """Note that a gradient came back to the value."""
-        self.has_gradient = True
-
 
 @dataclass(slots=True)
 class Play:
@@ -45,6 +41,8 @@ class Play:
 
     size: int
     nodes: dict[fx.Node, Observation] = field(default_factory=dict)
+    reached: set[fx.Node] = field(default_factory=set)
+    """Nodes to whose value a gradient came back."""
 
 
 def observe(traced: Traced, model: nn.Module, example: Example) -> list[Play]:
@@ -132,7 +130,9 @@ def _observe_node(
         flops=float(counter.total - flops) if counter else 0.0,
     )
     if isinstance(value, torch.Tensor) and value.requires_grad and node.op != "get_attr":
-        value.register_hook(observation.reached)  # type: ignore[no-untyped-call]
+        # A hook that knew the value would keep it, and the model behind it, for good: no collector sees that circle.
+        reached = play.reached
+        value.register_hook(lambda _gradient: reached.add(node))  # type: ignore[no-untyped-call]
     return observation
 
 
@@ -140,7 +140,8 @@ def _backward(traced: Traced, play: Play) -> None:
     """Note which values a gradient reaches."""
     torch.autograd.backward(play.nodes[traced.result].value)
     written = frozenset[int]().union(*(seen.mutated for seen in play.nodes.values()))
-    for seen in play.nodes.values():
+    for node, seen in play.nodes.items():
+        seen.has_gradient = node in play.reached
         # A write to its storage gave the value another history than the one that was watched.
         if seen.storages & written and any(tensor.requires_grad for tensor in tensors_of(seen.value)):
             seen.has_gradient = True

@@ -61,7 +61,7 @@ class Profile:
     activation_bytes_per_sample: float
     """Kept from forward to backward by the whole model."""
     base_bytes: int
-    """Resident memory of the process before the first step."""
+    """Resident memory of a process that has computed and holds no model."""
     peak_bytes: int
     """Most resident memory seen while profiling."""
 

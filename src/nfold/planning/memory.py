@@ -1,9 +1,10 @@
 """Bytes of each rank at its peak.
 
-whole process     the interpreter and torch, the data set                          measured before anything is built
+whole process     the interpreter, torch, its kernels' buffers, the data set          measured when it has computed
 weights           of the operators that it owns, and of those without users        the rest is let go after building
 gradients, state  of the buckets that it reduces or serves, with what it receives to add
 activations       kept from forward to backward by the chunks that it has begun, most when most are
+backward          of one operator: a weight's gradient before it is added to its bucket, gradients of activations
 messages          every activation and gradient that it receives in a step: room is made when the step begins
 data              the batches of this step and the next
 """
@@ -42,6 +43,7 @@ def peak_memory_bytes(
         profile.base_bytes
         + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
         + _batch_bytes(facts.graph, placement, sizes, rank)
+        + _passing_bytes(facts.graph, placement, sizes, rank)
         + (_whole_chunk_bytes(proposal, profile, sizes, rank) if working is None else working[rank])
         for rank in range(placement.world_size)
     )
@@ -96,6 +98,21 @@ def _batch_bytes(graph: ModelGraph, placement: Placement, sizes: tuple[int, ...]
     users = {placement.owners[user] for tensor in inputs for user in tensor.consumers}
     read = {chunk for owners in users for chunk, owner in enumerate(owners) if owner == rank}
     return round(_STEPS_LOADED * per_sample * sum(sizes[chunk] for chunk in read))
+
+
+def _passing_bytes(graph: ModelGraph, placement: Placement, sizes: tuple[int, ...], rank: int) -> int:
+    """The most that the backward of one of a rank's operators makes and soon lets go."""
+    weights = {each.name: each.num_bytes for each in graph.parameters if each.trainable and each.has_gradient}
+    gradients = {each.name: each.bytes_per_sample for each in graph.tensors if each.requires_grad}
+    most = 0.0
+    for operator in graph.operators:
+        largest = max(
+            (sizes[chunk] for chunk, owner in enumerate(placement.owners[operator.name]) if owner == rank), default=0
+        )
+        if largest:
+            beside = sum(gradients.get(name, 0.0) for name in (*operator.inputs, *operator.outputs))
+            most = max(most, largest * beside + max((weights.get(name, 0) for name in operator.parameters), default=0))
+    return round(most)
 
 
 def _state_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int, foreign: frozenset[str]) -> int:

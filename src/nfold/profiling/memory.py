@@ -53,4 +53,5 @@ class Keeper:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._own:
             self._kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        # A result that is kept with its own history is a circle that no collector sees, with the model in it.
+        return tensor.detach()

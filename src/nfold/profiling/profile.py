@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 from nfold.capture import Captured, capture_program, sample_batches
 from nfold.capture.building import build_model
+from nfold.capture.heap import give_back
 from nfold.capture.random import LOCK, RandomState
 from nfold.capture.stepping import Stepping
 from nfold.core.graph import ModelGraph
@@ -51,7 +53,6 @@ def profile_program(
     device = device or torch.device("cpu")
     sizes = tuple(sorted(set(chunk_sizes)))
     with undisturbed(thread_counts[0]):
-        base_bytes = resident_bytes()
         dataset = build_dataset(program)
         captured = capture_program(build_model(program, device), program, dataset)
         meter = Meter(clock=clock, device=device)
@@ -60,8 +61,23 @@ def profile_program(
             torch.set_num_threads(count)
             if profiles:  # measuring has changed the weights
                 captured = Captured(captured.graph, captured.layout, build_model(program, device))
-            profiles[count] = _measure(program, captured, dataset, meter, sizes, budget_s, base_bytes)
-    return captured.graph, profiles
+            profiles[count] = _measure(program, captured, dataset, meter, sizes, budget_s)
+    graph = captured.graph
+    del captured, dataset
+    return graph, _with_base(profiles)
+
+
+def _with_base(profiles: dict[int, Profile]) -> dict[int, Profile]:
+    """Add what the process holds without any model.
+
+    It has computed by then: the libraries' code is in memory, and the kernels' own buffers are there to stay.
+    """
+    give_back()
+    base_bytes = resident_bytes()
+    return {
+        count: replace(profile, base_bytes=base_bytes, peak_bytes=max(profile.peak_bytes, base_bytes))
+        for count, profile in profiles.items()
+    }
 
 
 def build_dataset(program: Program) -> Any:
@@ -83,7 +99,6 @@ def _measure(
     meter: Meter,
     chunk_sizes: tuple[int, ...],
     budget_s: float,
-    base_bytes: int,
 ) -> Profile:
     peaks = [resident_bytes()]
     bench = Bench(
@@ -113,7 +128,7 @@ def _measure(
         parameter_bytes=sum(parameter.nbytes for parameter in bench.model.parameters()),
         optimizer_bytes=optimizer_bytes(optimizer),
         activation_bytes_per_sample=whole_kept(bench),
-        base_bytes=base_bytes,
+        base_bytes=peaks[0],
         peak_bytes=max(*peaks, resident_bytes()),
     )
 

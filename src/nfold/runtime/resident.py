@@ -1,10 +1,10 @@
 """What the process holds in memory, as the system counts it."""
 
 import contextlib
-import ctypes
-import gc
 import resource
 from pathlib import Path
+
+from nfold.capture.heap import give_back
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _FORGET_PEAK = "5"
@@ -14,12 +14,9 @@ _STATUS = Path("/proc/self/status")
 def settle() -> None:
     """Give memory that is no longer used back to the system, and let the peak begin anew.
 
-    Profiling and capturing hold several copies of a model for a moment. Where the system cannot do either (no glibc, no
-    /proc), the peak stays that of the whole life of the process.
+    Where the system cannot do that (no /proc), the peak stays that of the whole life of the process.
     """
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+    give_back()
     with contextlib.suppress(OSError):
         _CLEAR_REFS.write_text(_FORGET_PEAK)
 
