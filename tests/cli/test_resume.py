@@ -104,6 +104,20 @@ def test_a_resume_that_is_refused_leaves_every_file_as_it_was(nfold, tmp_path, c
     assert {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("chunks", "flags", "why"),
+    [
+        (1, ("--chunks", "3"), "begun with 1 chunk, and their number is part of its result. Leave out --chunks 3."),
+        (1, ("-n", "2"), "begun with 1 chunk, too few for 2 workers. Use -n 1.\n"),
+        (4, ("-n", "5"), "begun with 4 chunks, too few for 5 workers. Use -n 4 or fewer.\n"),
+    ],
+)
+def test_chunks_stay_as_they_are(nfold, chunks, flags, why):
+    assert nfold("train", "steady.py", "--steps", "1", "--chunks", chunks, "--debug", "--out", "mine").code == 0
+
+    nfold("train", "--resume", "mine", "--steps", "9", "--debug", "--json", *flags).check_explained(why)
+
+
 def _kill_at_random(shell, wait_for_end, way, script, out):
     """Kill the coordinator, and for one of the ways its ranks as well, in the middle of a random epoch."""
     epoch = random.Random(way).randrange(2, EPOCHS // 2)

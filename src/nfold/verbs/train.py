@@ -230,7 +230,8 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
     asked = wishes.get("chunks")
     if asked is not None and asked != chunks:
         raise PlanError(
-            f"the run was begun with {chunks} chunks, and they are part of its result. Leave out --chunks {asked}."
+            f"the run was begun with {count(chunks, 'chunk')}, and their number is part of its result. "
+            f"Leave out --chunks {asked}."
         )
     saved = Options(
         workers=record.workers,
@@ -251,8 +252,8 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
     given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
     if given.get("workers", 1) > chunks:
         raise PlanError(
-            f"the run was begun with {chunks} chunks, and {given['workers']} workers cannot share them. "
-            f"Use -n {chunks} or fewer."
+            f"the run was begun with {count(chunks, 'chunk')}, too few for {given['workers']} workers. "
+            f"Use -n {chunks}{' or fewer' if chunks > 1 else ''}."
         )
     if given.get("strategy", AUTO) not in (*SERVING, AUTO):
         given.setdefault("servers", 0)
