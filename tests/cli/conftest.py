@@ -16,8 +16,13 @@ from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).parent / "brief"))
+
+from measuring_briefly import measure_briefly, probe_briefly
+
 from nfold.cli.main import main
 
+BRIEF = Path(__file__).parent / "brief"
 SCRIPTS = Path(__file__).parent / "scripts"
 TAG = "NFOLD_TEST_TAG"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -154,8 +159,10 @@ def make_shell(folder: Path) -> Shell:
 
 @pytest.fixture(autouse=True)
 def _little_is_measured(monkeypatch):
-    """What is planned here would be planned whatever operators take: commands in this process need not know it well."""
-    monkeypatch.setattr("nfold.verbs.toolbox.PROFILE_S", 0.1)
+    """In this process and in ranks that are processes; links between these are measured as ever."""
+    measure_briefly(monkeypatch.setattr)
+    probe_briefly(monkeypatch.setattr)
+    monkeypatch.setenv("PYTHONPATH", str(BRIEF))
 
 
 @pytest.fixture

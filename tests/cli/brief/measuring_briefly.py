@@ -1,0 +1,34 @@
+"""Lets a process that runs or plans for a test measure only for a moment.
+
+What is planned here would be planned whatever operators take. What a user's run measures with is left as it is where
+a test is about what was measured, and in the run that test_outputs.py looks at.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+BRIEFLY_S = 0.05
+
+
+def measure_briefly(put: Callable[[Any, str, Any], None]) -> None:
+    """Args:
+    put: `setattr`, or what undoes it later.
+    """
+    from nfold.profiling import machine
+    from nfold.verbs import toolbox
+
+    put(machine, "_BUDGET_S", BRIEFLY_S)
+    put(toolbox, "PROFILE_S", 2 * BRIEFLY_S)
+    put(toolbox, "Toolbox", partial(toolbox.Toolbox, pace_s=BRIEFLY_S))
+
+
+def probe_briefly(put: Callable[[Any, str, Any], None]) -> None:
+    """The same for links, where nothing is asked of them.
+
+    Args:
+    put: `setattr`, or what undoes it later.
+    """
+    from nfold.verbs import toolbox
+
+    put(toolbox, "probe_pair", partial(toolbox.probe_pair, budget_s=BRIEFLY_S))
