@@ -171,7 +171,8 @@ def test_a_folder_with_files_of_somebody_else_is_left_alone(nfold, tmp_path, nam
 def test_commands_to_type_can_be_typed_where_names_have_spaces(nfold, tmp_path):
     (tmp_path / "steady.py").rename(tmp_path / "my program.py")
 
-    assert nfold("train", "my program.py", "--debug", "--steps", "2", "--out", "my run").code == 0
+    ring = ("-n", "2", "--strategy", "ring")
+    assert nfold("train", "my program.py", *ring, "--debug", "--steps", "2", "--out", "my run").code == 0
     nfold("train", "my program.py", "--debug", "--out", "my run").check_explained("Use --resume 'my run' to go on")
     assert f"'{tmp_path}/my program.py'" in nfold("why", "my run").out
     for written_last in ("report.json", "model.safetensors"):
