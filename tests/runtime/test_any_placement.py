@@ -9,7 +9,7 @@ from nets import NETS, program
 from nfold.core.placement import Placement
 from nfold.planning.buckets import buckets_of
 
-STEPS, CHUNKS = 5, 4
+STEPS, CHUNKS = 4, 4
 
 
 @pytest.fixture(scope="module")

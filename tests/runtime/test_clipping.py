@@ -15,7 +15,7 @@ from nfold.planning.buckets import bounds, buckets_of, cut_shares, fill_buckets
 from nfold.program import Program
 from nfold.runtime.clipping import clip_factor
 
-STEPS, CHUNKS, TIGHT = 6, 6, 0.3
+STEPS, CHUNKS, TIGHT = 4, 6, 0.3
 WAYS = [("single", 1, 0), ("ring", 3, 0), ("ps", 3, 2), ("weighted", 3, 1)]
 
 
@@ -33,7 +33,7 @@ def plain_states():
     return cache(lambda make, net: plain_loop(make(net), STEPS, CHUNKS).state_dict())
 
 
-@pytest.mark.parametrize("net", ["plain", "residual", "tied", "unused"])
+@pytest.mark.parametrize("net", ["residual", "tied", "unused"])
 @pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
 def test_every_strategy_equals_a_plain_loop_that_clips(graphs, plain_states, net, strategy, workers, servers):
     mine, graph = clipped(net), graphs(net)
@@ -44,8 +44,9 @@ def test_every_strategy_equals_a_plain_loop_that_clips(graphs, plain_states, net
     assert sum(played.sent_bytes) == plan.predicted.sent_bytes_per_step
 
 
-@pytest.mark.parametrize("net", ["plain", "residual", "tied"])
-@pytest.mark.parametrize(("world", "seed"), [(2, 0), (3, 1), (4, 2)])
+@pytest.mark.parametrize(
+    ("net", "world", "seed"), [("plain", 3, 1), ("residual", 2, 0), ("residual", 4, 2), ("tied", 3, 1)]
+)
 def test_random_placements_equal_a_plain_loop_that_clips(graphs, net, world, seed):
     mine, graph = clipped(net, adamw), graphs(net)
     owners = random_owners(graph, CHUNKS, world, seed)

@@ -13,7 +13,7 @@ from nfold.core.placement import Placement
 from nfold.errors import ProgramError
 from nfold.planning.buckets import buckets_of
 
-STEPS, CHUNKS = 6, 6
+STEPS, CHUNKS = 5, 6
 WAYS = [("single", 1, 0), ("ring", 3, 0), ("ps", 3, 2), ("weighted", 3, 1)]
 
 

@@ -1,6 +1,7 @@
 """Nets in every style, cut anywhere, learn what one device learns; the benchmark `transparency` plays the rest."""
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,15 @@ PLAYED = (
 """The styles that no test beside this has."""
 
 
+@pytest.fixture(scope="module")
+def graphs():
+    return cache(lambda name: graph_of(ZOO[name].program()))
+
+
 @pytest.mark.parametrize("name", [name for name in PLAYED if not ZOO[name].draws])
-def test_a_random_placement_equals_a_plain_loop_and_sends_what_was_predicted(name):
+def test_a_random_placement_equals_a_plain_loop_and_sends_what_was_predicted(graphs, name):
     program = ZOO[name].program()
-    graph = graph_of(program)
+    graph = graphs(name)
     owners = random_owners(graph, CHUNKS, RANKS, seed=len(name))
     placement = Placement(num_chunks=CHUNKS, world_size=RANKS, owners=owners)
     plan = placed_plan(program, owners, RANKS, buckets_of(graph, placement, "ring", 4096))
@@ -36,9 +42,9 @@ def test_a_random_placement_equals_a_plain_loop_and_sends_what_was_predicted(nam
 
 
 @pytest.mark.parametrize("name", [name for name in PLAYED if ZOO[name].draws])
-def test_draws_do_not_depend_on_the_placement(name):
+def test_draws_do_not_depend_on_the_placement(graphs, name):
     program = ZOO[name].program()
-    graph = graph_of(program)
+    graph = graphs(name)
     found = []
     for ranks in (1, RANKS):
         owners = random_owners(graph, CHUNKS, ranks, seed=len(name))
@@ -51,6 +57,6 @@ def test_draws_do_not_depend_on_the_placement(name):
     assert found[1].losses == pytest.approx(found[0].losses, rel=1e-9)
 
 
-def test_the_zoo_holds_every_capture_that_keeps_operators_apart():
+def test_the_zoo_holds_every_capture_that_keeps_operators_apart(graphs):
     assert len(ZOO) >= 20
-    assert {graph_of(ZOO[name].program()).capture for name in ("vit", "gpt")} == {"fx", "export"}
+    assert {graphs(name).capture for name in ("vit", "gpt")} == {"fx", "export"}
