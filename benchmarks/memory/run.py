@@ -4,6 +4,7 @@ The peak is that of training: what a process held at most since it was built (`V
 """
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -55,13 +56,20 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"goal": GOAL, "within_goal": within, "of": len(errors), "worst": max(errors, default=0.0)}
 
 
+def rows_of_others(nets: list[str], batches: list[int]) -> list[dict[str, Any]]:
+    """What was measured before of other nets and batch sizes: all together take half an hour."""
+    path = HERE / "result.json"
+    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    return [each for each in before if each["net"] not in nets or each["batch_size"] not in batches]
+
+
 def main() -> None:
-    """Try every layout of every net, and write result.json."""
+    """Try every layout of every net, and write result.json after each net and batch size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nets", nargs="*", default=NETS)
     parser.add_argument("--batches", nargs="*", type=int, default=BATCHES)
     asked = parser.parse_args()
-    rows: list[dict[str, Any]] = []
+    rows = rows_of_others(asked.nets, asked.batches)
     for net in asked.nets:
         for batch_size in asked.batches:
             os.environ |= {"MEMORY_NET": net, "MEMORY_BATCH": str(batch_size)}
@@ -70,7 +78,7 @@ def main() -> None:
                 (tried,) = try_plans(f"{HERE / 'program.py'}:program", trials)
                 rows.append(row(net, batch_size, tried))
                 print(rows[-1], flush=True)
-    write({"summary": summary(rows), "rows": rows}, __file__)
+            write({"summary": summary(rows), "rows": rows}, __file__)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,11 @@ from nfold.capture.autocast import AutocastLoss
 from nfold.capture.capture import capture
 from nfold.capture.optimizers import update_scope
 from nfold.capture.samples import sample_batches
+from nfold.capture.states import fresh_copies
 from nfold.capture.stepping import Stepping
 from nfold.core.graph import ModelGraph
 from nfold.errors import ProgramError
+from nfold.profiling.memory import resident_bytes
 
 
 def graph_of(net: Net) -> ModelGraph:
@@ -456,3 +458,27 @@ def test_a_capture_keeps_no_copy_of_the_model() -> None:
         left = [each for each in gc.get_objects() if isinstance(each, torch.Tensor) and 1789 in each.shape]
     assert captured.graph.capture == "fx"
     assert {id(each) for each in left} == {id(each) for each in model.parameters() if 1789 in each.shape}
+
+
+def test_copies_to_try_a_model_on_share_its_memory_until_they_are_written_to() -> None:
+    model = nn.Linear(4096, 4096, bias=False)  # 64 MiB
+    nn.init.zeros_(model.weight)
+    fresh = fresh_copies(model, None, lazy=True)
+    before = resident_bytes()
+    copies = [fresh() for _ in range(4)]
+    assert resident_bytes() - before < 32 << 20
+    with torch.no_grad():
+        copies[0].weight[0, 0] = 1
+    assert [each.weight[0, 0].item() for each in (model, *copies)] == [0, 1, 0, 0, 0]
+    with torch.no_grad():
+        model.weight[0, 0] = 2
+    assert [each.weight[0, 0].item() for each in (model, *copies)] == [2, 1, 0, 0, 0]
+
+
+def test_weights_that_are_tied_are_tied_in_a_copy_that_shares_memory() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    model[0].bias.requires_grad_(False)
+    copied = fresh_copies(model, None, lazy=True)()
+    assert copied[1].weight is copied[0].weight is not model[0].weight
+    assert [each.requires_grad for each in copied.parameters()] == [True, False, True]

@@ -64,7 +64,7 @@ def capture(
     """
     with _undisturbed():
         check_model(model)
-        fresh = fresh_copies(model, rebuild)
+        fresh = fresh_copies(model, rebuild, lazy=True)
         facts = find_facts(fresh, loss, example)
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
         captured = _Attempt(model, fresh, loss, example, facts).first_good()

@@ -16,9 +16,9 @@ class Outcome:
 
 
 def outcome(loss: torch.Tensor, model: nn.Module) -> Outcome:
-    """Collect a step's results, and clear the gradients for the next."""
+    """Take a step's results; the next one makes gradients anew."""
     gradients = {
-        name: None if parameter.grad is None else parameter.grad.detach().clone()
+        name: None if parameter.grad is None else parameter.grad.detach()
         for name, parameter in model.named_parameters()
     }
     model.zero_grad(set_to_none=True)

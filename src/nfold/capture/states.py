@@ -19,12 +19,15 @@ State = dict[tuple[str, str], Any]
 """(module path, attribute) -> value."""
 
 
-def fresh_copies(model: nn.Module, rebuild: Callable[[], nn.Module] | None) -> Callable[[], nn.Module]:
+def fresh_copies(
+    model: nn.Module, rebuild: Callable[[], nn.Module] | None, *, lazy: bool = False
+) -> Callable[[], nn.Module]:
     """Return a function that makes copies of a model, with its weights and its hooks, in training mode.
 
     Args:
         model: is left as it is.
         rebuild: builds the same module anew, for models that cannot be copied.
+        lazy: let copies share the memory of weights until somebody writes. Not where others hold their addresses.
 
     Raises:
         ProgramError: (when a copy is made) there is no way to copy it.
@@ -32,7 +35,7 @@ def fresh_copies(model: nn.Module, rebuild: Callable[[], nn.Module] | None) -> C
 
     def fresh() -> nn.Module:
         try:
-            return copy.deepcopy(model).train()
+            return copy.deepcopy(model, _lazily_copied(model) if lazy else {}).train()
         except Exception as error:
             if rebuild is None:
                 raise ProgramError(
@@ -44,6 +47,16 @@ def fresh_copies(model: nn.Module, rebuild: Callable[[], nn.Module] | None) -> C
         return other.train()
 
     return fresh
+
+
+def _lazily_copied(model: nn.Module) -> dict[int, Any]:
+    """Return what `deepcopy` shall take for copied: weights that are copied when they are first written to."""
+    lazy_clone = getattr(torch, "_lazy_clone", torch.clone)
+    return {
+        id(each): nn.Parameter(lazy_clone(each.detach()), requires_grad=each.requires_grad)
+        for each in model.parameters()
+        if type(each) is nn.Parameter and each.layout is torch.strided
+    }
 
 
 def snapshot(model: nn.Module) -> State:

@@ -1,6 +1,5 @@
-"""Times a captured program: as a whole, operator by operator, its update, and reading its data."""
+"""Times a captured program: as a whole, operator by operator, and reading its data."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,10 +7,10 @@ import torch
 from nfold.capture import BoundSegment, CellRandom
 from nfold.capture.samples import collate, dataset_length
 from nfold.capture.trial import try_step
-from nfold.core.profile import ChunkTiming, OperatorProfile, Timing
+from nfold.core.profile import ChunkTiming, OperatorProfile
 from nfold.profiling.bench import Bench
 from nfold.profiling.kept import operators_kept
-from nfold.profiling.measure import Meter, Pair, chunk_timing, timing
+from nfold.profiling.measure import Meter, Pair, chunk_timing
 
 _MOST_SAMPLES = 64
 
@@ -43,17 +42,6 @@ def time_operators(bench: Bench, whole: tuple[ChunkTiming, ...], budget_s: float
         OperatorProfile(operator=name, timings=tuple(found), saved_bytes_per_sample=kept[name])
         for name, found in timings.items()
     )
-
-
-def time_update(meter: Meter, update: Callable[[], object], budget_s: float) -> Timing:
-    """Time an update of all parameters. They must have gradients."""
-
-    def measure() -> Pair:
-        begin_s = meter.now()
-        update()
-        return meter.now() - begin_s, 0.0
-
-    return timing([seconds for seconds, _ in meter.repeat(measure, budget_s)])
 
 
 def time_loading(meter: Meter, dataset: Any, budget_s: float) -> float:

@@ -7,21 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from nfold.capture import Captured, capture_program, sample_batches
 from nfold.capture.building import build_model
 from nfold.capture.heap import give_back
 from nfold.capture.random import LOCK, RandomState
-from nfold.capture.stepping import Stepping
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
 from nfold.profiling.bench import Bench
-from nfold.profiling.compute import time_loading, time_operators, time_update, time_whole
+from nfold.profiling.compute import time_loading, time_operators, time_whole
 from nfold.profiling.kept import whole_kept
 from nfold.profiling.measure import Clock, Meter
-from nfold.profiling.memory import optimizer_bytes, resident_bytes
+from nfold.profiling.memory import resident_bytes
+from nfold.profiling.updating import measure_update
 from nfold.program import Program, describe
 
 _SHARES = {"whole": 0.5, "operators": 0.35, "update": 0.05, "load": 0.1}
@@ -110,23 +109,19 @@ def _measure(
     )
     whole = time_whole(bench, chunk_sizes, budget_s * _SHARES["whole"])
     operators = time_operators(bench, whole, budget_s * _SHARES["operators"])
-    named = [(name, each) for name, each in bench.model.named_parameters() if each.grad is not None]
-    trained, optimizer = [each for _, each in named], Stepping.of(program).build(named).optimizer
-
-    def update() -> None:
-        if program.clip_norm is not None:
-            nn.utils.clip_grad_norm_(trained, program.clip_norm)
-        optimizer.step()
-
+    trained = [(name, each) for name, each in bench.model.named_parameters() if each.grad is not None]
+    update, state_bytes = measure_update(
+        program, trained, meter, budget_s * _SHARES["update"], whole=captured.graph.update_scope == "model"
+    )
     return Profile(
         device_kind=_device_kind(meter.device),
         num_threads=torch.get_num_threads(),
         operators=operators,
         whole=whole,
-        update=time_update(meter, update, budget_s * _SHARES["update"]),
+        update=update,
         load_s_per_sample=time_loading(meter, dataset, budget_s * _SHARES["load"]),
         parameter_bytes=sum(parameter.nbytes for parameter in bench.model.parameters()),
-        optimizer_bytes=optimizer_bytes(optimizer),
+        optimizer_bytes=state_bytes,
         activation_bytes_per_sample=whole_kept(bench),
         base_bytes=peaks[0],
         peak_bytes=max(*peaks, resident_bytes()),

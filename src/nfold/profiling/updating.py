@@ -1,0 +1,74 @@
+"""Times an update of all weights without ever holding the optimizer's state of all of them.
+
+A node that profiles need not have room for what is then spread over several: state is made, measured and dropped for
+one part of the weights after another.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from torch import nn
+
+from nfold.capture.stepping import Stepping
+from nfold.core.profile import Timing
+from nfold.profiling.measure import Meter, Pair, timing
+from nfold.profiling.memory import optimizer_bytes
+from nfold.program import Program
+
+PART_BYTES = 64 << 20
+"""Weights to update at once, unless one alone is larger. Long enough to time, as most small models are one part."""
+
+Weights = list[tuple[str, nn.Parameter]]
+
+
+def measure_update(
+    program: Program, weights: Weights, meter: Meter, budget_s: float, *, whole: bool
+) -> tuple[Timing, int]:
+    """Return what clipping and one optimizer step over all weights take, and the bytes of the optimizer's state.
+
+    Args:
+        program: the user's.
+        weights: by their names, with gradients.
+        meter: reads the clock.
+        budget_s: for all measurements.
+        whole: the optimizer works on all weights together only.
+    """
+    parts = [weights] if whole else list(parts_of(weights, PART_BYTES))
+    share_s = budget_s / len(parts)
+    found, state_bytes = [], 0
+    if program.clip_norm is not None:
+        limit, clipped = program.clip_norm, [weight for _, weight in weights]
+        found.append(_time(meter, lambda: nn.utils.clip_grad_norm_(clipped, limit), share_s))
+    for part in parts:
+        optimizer = Stepping.of(program).build(part).optimizer
+        found.append(_time(meter, optimizer.step, share_s))
+        state_bytes += optimizer_bytes(optimizer)
+    return _added(found), state_bytes
+
+
+def parts_of(weights: Weights, part_bytes: int) -> Iterator[Weights]:
+    """Cut weights into runs of about so many bytes."""
+    part: Weights = []
+    for weight in weights:
+        if part and sum(each.nbytes for _, each in (*part, weight)) > part_bytes:
+            yield part
+            part = []
+        part.append(weight)
+    yield part
+
+
+def _time(meter: Meter, update: Callable[[], object], budget_s: float) -> Timing:
+    def measure() -> Pair:
+        begin_s = meter.now()
+        update()
+        return meter.now() - begin_s, 0.0
+
+    return timing([seconds for seconds, _ in meter.repeat(measure, budget_s)])
+
+
+def _added(timings: Sequence[Timing]) -> Timing:
+    """One thing after another takes the sum, and varies by no more than the sum."""
+    return Timing(
+        median_s=sum(each.median_s for each in timings),
+        spread_s=sum(each.spread_s for each in timings),
+        repeats=min(each.repeats for each in timings),
+    )
