@@ -1,5 +1,6 @@
 """The estimate against the message-level simulator, which it stands in for."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -70,6 +71,40 @@ def test_pipelines_are_within_20_percent(stages, megabytes_per_s):
     assert abs(error(asked, placed(asked, owners))) < 0.2
 
 
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("megabytes_per_s", [1, 10, 100, 1000])
+@pytest.mark.parametrize("strategy", ["single", "ring", "ps", "pipeline", "hybrid", "hypergraph"])
+def test_no_step_is_shorter_than_the_least(workers, megabytes_per_s, strategy):
+    asked = question(heavy(CHAIN), workers, megabytes_per_s * 1e6, speeds=(2.0, 1.0, 0.5))
+    for proposal in named(strategy).propose(asked):
+        found = estimate(asked, proposal)
+        assert 0 < found.least_step_s <= simulate_proposal(asked, strategy, proposal).predicted.step_s
+        assert found.least_step_s <= found.step_s
+
+
+def test_nothing_is_certain_where_ranks_share_a_node():
+    asked = facts(CHAIN, 2)
+    assert estimate(asked, next(iter(named("ring").propose(asked)))).least_step_s == 0.0
+
+
+@pytest.mark.parametrize("megabytes_per_s", [1, 10, 100])
+def test_what_cannot_win_is_not_simulated_and_the_choice_is_the_same(monkeypatch, megabytes_per_s):
+    asked = question(CHAIN, 4, megabytes_per_s * 1e6, speeds=(2.0, 1.0))
+    simulated = []
+
+    def noting(*given, **others):
+        simulated.append(given)
+        return simulate(*given, **others)
+
+    monkeypatch.setattr("nfold.planning.search.simulate", noting)
+    chosen, num_simulated = plan(asked), len(simulated)
+    monkeypatch.setattr("nfold.planning.estimate.CERTAIN", 0.0)
+    monkeypatch.setattr("nfold.planning.estimate.OVERESTIMATED", math.inf)
+    every = plan(asked)
+    assert 0 < num_simulated < len(simulated) - num_simulated
+    assert (chosen.predicted, chosen.placement) == (every.predicted, every.placement)
+
+
 def test_a_slower_node_and_a_replicated_first_stage_are_seen():
     asked = question(CHAIN, 3, 1e8, speeds=(1.0, 1.0, 0.5))
     hybrid = placed(asked, {name: (0, 1) * 4 if name < "G" else (2,) * 8 for name in NAMES})
@@ -93,6 +128,7 @@ def test_any_placement_has_an_estimate_of_the_right_size(graph, data):
     ranks = st.lists(st.integers(0, workers - 1), min_size=chunks, max_size=chunks).map(tuple)
     proposal = placed(asked, place({op.name: data.draw(ranks) for op in graph.operators}, workers).owners)
     assert 0.5 < 1 + error(asked, proposal) < 2
+    assert estimate(asked, proposal).least_step_s <= simulate_proposal(asked, "any", proposal).predicted.step_s
     exact, found = (each(asked, "any", proposal) for each in (simulate_proposal, estimate_proposal))
     assert found.predicted.sent_bytes_per_step == exact.predicted.sent_bytes_per_step
     assert found.loads_s == pytest.approx(exact.loads_s)
@@ -118,7 +154,8 @@ def test_many_ranks_are_planned_by_estimate(monkeypatch):
 
     monkeypatch.setattr("nfold.planning.search.simulate", noting)
     chosen = plan(asked, "auto")
-    assert {len(nodes) for nodes in simulated} == {1}
+    assert chosen.world_size == MANY_RANKS
+    assert not simulated, "and one rank alone cannot be faster"
     rivals = [each.predicted.step_s for each in chosen.rejected if each.predicted]
     assert rivals
     assert chosen.predicted.step_s <= 1.01 * min(rivals)

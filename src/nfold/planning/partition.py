@@ -22,7 +22,10 @@ from nfold.planning.teams import team_layouts
 LOOSER = 2.0
 """From nothing it also helps to ask for less balance than is wanted, and to repair the balance afterwards."""
 WORK = 30_000
-"""Pins times blocks that are searched well in a few tenths of a second."""
+"""Pins times blocks that are searched well in a few tenths of a second. From nothing a quarter of it takes as long, and
+where there is more nothing better is found: known layouts are good starts for large models."""
+HUGE = 500_000
+"""So many that one V-cycle takes a second."""
 SMALL_WORK = 300
 """So few that all searches find the same."""
 
@@ -43,10 +46,10 @@ class Effort:
         """Return what a plan can wait for."""
         work = num_blocks * sum(len(net.pins) for net in hypergraph.nets)
         if work > WORK:
-            return cls(num_starts=2, num_seeds=0, num_cycles=1)
+            return cls(num_starts=2, num_seeds=0, num_cycles=work <= HUGE)
         if work < SMALL_WORK:
             return cls(num_starts=4, num_seeds=1, num_cycles=1)
-        return cls(num_starts=6, num_seeds=max(1, min(3, WORK // (4 * work or 1))), num_cycles=3)
+        return cls(num_starts=6, num_seeds=min(3, WORK // (4 * work or 1)), num_cycles=3)
 
     def from_layouts(self) -> "Effort":
         """Return what is enough where good starts are known: the same hypergraph under other limits."""

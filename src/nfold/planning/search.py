@@ -1,10 +1,13 @@
-"""Simulates what the strategies propose, keeps the fastest that fits, and why the others lost.
+"""Estimates what the strategies propose, simulates what may be the fastest, keeps that, and why the others lost.
 
-On many ranks the messages of a step are too many to be simulated, and what is proposed is estimated.
+A link cannot carry its bytes, and a rank cannot compute its cells, in less than so many seconds. What needs longer by
+that alone than another proposal takes cannot win and keeps its estimate; the choice is the same as if all were
+simulated. On many ranks the messages of a step are too many to be simulated, and nothing is.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan, Prediction, Rejected
@@ -27,8 +30,8 @@ from nfold.simulation import simulate
 
 MANY_RANKS = 16
 """From so many on, proposals are estimated: the simulator takes a minute for the messages of 64 servers."""
-MOST_SIMULATED = 4
-"""Proposals of a strategy that are simulated, the best by estimate; of those that were not asked for, one."""
+MOST_CANDIDATES = 4
+"""Proposals of a strategy that may win, the best by estimate; of strategies that were not asked for, one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,11 +75,50 @@ def plan(facts: Facts, strategy: str = AUTO, *, among: Sequence[Strategy] = STRA
         if objection:
             portfolio.rejected.append(Rejected(strategy=each.name, predicted=None, why=objection))
         else:
-            portfolio.add(each, MOST_SIMULATED if chosen in (None, each) else 1)
+            portfolio.add(each, MOST_CANDIDATES if chosen in (None, each) else 1)
+    portfolio.settle(chosen)
     winner = portfolio.winner(chosen)
     return _to_plan(
         facts, winner, portfolio.is_undominated(winner), portfolio.losers(winner, forced=chosen is not None)
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Estimated:
+    """A proposal before it is simulated."""
+
+    index: int
+    """In the order of its strategy, which proposes the simplest first."""
+    candidate: Candidate
+    least_step_s: float
+    objection: str | None
+    """Why it seems not to fit the memory."""
+
+    @property
+    def promise(self) -> tuple[bool, float, int]:
+        """Smaller is more promising."""
+        return self.objection is not None, self.candidate.predicted.step_s, self.index
+
+
+@dataclass(slots=True)
+class _Line:
+    """The proposals of a strategy: those that wait, the most promising first, and what became of the others."""
+
+    strategy: str
+    most: int
+    waiting: list[_Estimated]
+    fitting: dict[int, Candidate] = field(default_factory=dict)
+    too_large: list[tuple[Candidate, str]] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one more is looked at."""
+        return bool(self.waiting) and len(self.fitting) < self.most
+
+    @property
+    def best(self) -> Candidate | None:
+        """The fastest that fits, if there is one."""
+        return _fastest([self.fitting[index] for index in sorted(self.fitting)]) if self.fitting else None
 
 
 class _Portfolio:
@@ -84,45 +126,72 @@ class _Portfolio:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._known: dict[object, Candidate] = {}
+        self._estimated: dict[object, tuple[Candidate, float]] = {}
+        self._simulated: dict[object, tuple[tuple[float, ...], Prediction]] = {}
+        """Without schedules and traces, which are large."""
+        self._lines: list[_Line] = []
         self._fitting: list[Candidate] = []
         self._best: list[Candidate] = []
         self.rejected: list[Rejected] = []
 
     def add(self, strategy: Strategy, most: int) -> None:
-        """Simulate the most promising proposals of a strategy until so many fit the memory, or none is left."""
-        proposals = list(strategy.propose(self._facts))
-        ranked = range(len(proposals)) if len(proposals) <= most else _by_estimate(self._facts, proposals)
-        fitting: dict[int, Candidate] = {}
-        too_large: list[tuple[Candidate, str]] = []
-        for index in ranked:
-            candidate = self._candidate(strategy.name, proposals[index])
+        """Estimate all proposals of a strategy, of which so many that fit the memory become candidates."""
+        estimated = (
+            self._estimate(index, each, strategy.name) for index, each in enumerate(strategy.propose(self._facts))
+        )
+        self._lines.append(_Line(strategy.name, most, sorted(estimated, key=lambda each: each.promise)))
+
+    def _estimate(self, index: int, proposal: Proposal, strategy: str) -> _Estimated:
+        """Estimate a proposal, unless another strategy made it too."""
+        key = _key(proposal)
+        if key not in self._estimated:
+            self._estimated[key] = _estimated(self._facts, strategy, proposal)
+        candidate, least_step_s = self._estimated[key]
+        candidate = replace(candidate, strategy=strategy)
+        objection = memory_objection(self._facts, candidate.predicted)
+        return _Estimated(index=index, candidate=candidate, least_step_s=least_step_s, objection=objection)
+
+    def settle(self, chosen: Strategy | None) -> None:
+        """Simulate what may win, the most promising of all strategies first; the others keep their estimates."""
+        best_s = math.inf
+        while lines := [line for line in self._lines if line.is_open]:
+            wanted = [line for line in lines if chosen is not None and line.strategy == chosen.name] or lines
+            line = min(wanted, key=lambda each: each.waiting[0].promise)
+            candidate = self._settled(line.waiting[0], best_s)
             objection = memory_objection(self._facts, candidate.predicted)
             if objection:
-                too_large.append((candidate, objection))
+                line.too_large.append((candidate, objection))
             else:
-                fitting[index] = candidate
-            if len(fitting) == most:
-                break
-        simplest_first = [fitting[index] for index in sorted(fitting)]
-        self._fitting += simplest_first
-        if simplest_first:
-            self._best.append(_fastest(simplest_first))
-        self._note_too_large(too_large)
+                line.fitting[line.waiting[0].index] = candidate
+                if chosen is None or line.strategy == chosen.name:
+                    best_s = min(best_s, candidate.predicted.step_s)
+            del line.waiting[0]
+        self._note()
 
-    def _candidate(self, strategy: str, proposal: Proposal) -> Candidate:
-        """Simulate a proposal, unless another strategy made it too."""
-        splits = tuple(proposal.splits.items())
-        key = (tuple(proposal.placement.owners.values()), proposal.reductions, proposal.asynchrony, splits)
-        if key not in self._known:
-            self._known[key] = _candidate(self._facts, strategy, proposal)
-        return replace(self._known[key], strategy=strategy)
+    def _settled(self, estimated: _Estimated, best_s: float) -> Candidate:
+        """Simulate a candidate that may be faster than the best so far, unless another strategy made it too."""
+        candidate = estimated.candidate
+        proposal = candidate.proposal
+        if proposal.asynchrony or proposal.placement.world_size >= MANY_RANKS or estimated.least_step_s > TIE * best_s:
+            return candidate
+        key = _key(proposal)
+        if key not in self._simulated:
+            played = simulate_proposal(self._facts, candidate.strategy, proposal)
+            self._simulated[key] = played.loads_s, played.predicted
+        loads, prediction = self._simulated[key]
+        return replace(candidate, loads_s=loads, predicted=prediction)
 
-    def _note_too_large(self, too_large: list[tuple[Candidate, str]]) -> None:
-        """Say of the fastest that does not fit what it lacks."""
-        if too_large:
-            candidate, why = min(too_large, key=lambda each: each[0].predicted.step_s)
-            self.rejected.append(_rejected(candidate, why))
+    def _note(self) -> None:
+        """Sort out what fits; of what does not, say of the fastest what it lacks."""
+        for line in self._lines:
+            self._fitting += [line.fitting[index] for index in sorted(line.fitting)]
+            if line.best is not None:
+                self._best.append(line.best)
+            if line.too_large:
+                candidate, why = min(line.too_large, key=lambda each: each[0].predicted.step_s)
+                self.rejected.append(_rejected(candidate, why))
+        order = [strategy.name for strategy in STRATEGIES]
+        self.rejected.sort(key=lambda loser: order.index(loser.strategy))
 
     def winner(self, chosen: Strategy | None) -> Candidate:
         """Return the best of the strategy that was asked for, or of all."""
@@ -198,31 +267,35 @@ def _objection(strategy: Strategy, facts: Facts, *, wanted: bool) -> str | None:
     return objection
 
 
-def _candidate(facts: Facts, strategy: str, proposal: Proposal) -> Candidate:
+def _key(proposal: Proposal) -> object:
+    """What makes proposals the same, whichever strategy makes them."""
+    splits = tuple(proposal.splits.items())
+    return tuple(proposal.placement.owners.values()), proposal.reductions, proposal.asynchrony, splits
+
+
+def _estimated(facts: Facts, strategy: str, proposal: Proposal) -> tuple[Candidate, float]:
+    """Return what a proposal would cost about, and what its step cannot be shorter than."""
     if proposal.asynchrony is None:
-        is_small = proposal.placement.world_size < MANY_RANKS
-        return (simulate_proposal if is_small else estimate_proposal)(facts, strategy, proposal)
+        return _synchronous(facts, strategy, proposal)
     threads = facts.threads(proposal.placement.world_size)
-    return Candidate(
+    candidate = Candidate(
         strategy=strategy,
         proposal=proposal,
         threads=threads,
         loads_s=loads_s(facts, proposal, threads),
         predicted=predict(facts, proposal, proposal.asynchrony, threads),
     )
+    return candidate, 0.0
 
 
 def estimate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Candidate:
-    """Estimate what a synchronous proposal would cost.
+    """Estimate what a synchronous proposal would cost; takes the same as `simulate_proposal`."""
+    return _synchronous(facts, strategy, proposal)[0]
 
-    Args:
-        facts: about whole operators.
-        strategy: that made the proposal.
-        proposal: which may have operators in parts.
-    """
-    facts = split_facts(facts, proposal.splits)
-    threads = facts.threads(proposal.placement.world_size)
-    profile, found = facts.profiles[threads[0]], estimate(facts, proposal)
+
+def _synchronous(whole: Facts, strategy: str, proposal: Proposal) -> tuple[Candidate, float]:
+    facts, threads, profile = _in_parts(whole, proposal)
+    found = estimate(facts, proposal)
     compute_s = sum(found.loads_s[: proposal.workers]) / proposal.workers
     predicted = Prediction(
         step_s=found.step_s,
@@ -231,7 +304,10 @@ def estimate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Candid
         compute_s=compute_s,
         exposed_communication_s=max(0.0, found.step_s - compute_s - profile.update.median_s),
     )
-    return Candidate(strategy=strategy, proposal=proposal, threads=threads, loads_s=found.loads_s, predicted=predicted)
+    candidate = Candidate(
+        strategy=strategy, proposal=proposal, threads=threads, loads_s=found.loads_s, predicted=predicted
+    )
+    return candidate, found.least_step_s
 
 
 def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Simulated:
@@ -242,18 +318,15 @@ def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Simula
         strategy: that made the proposal.
         proposal: which may have operators in parts.
     """
-    facts = split_facts(facts, proposal.splits)
-    threads = facts.threads(proposal.placement.world_size)
-    profiles = tuple(facts.profiles[count] for count in threads)
-    operator_seconds = _operator_seconds(facts, profiles[0], proposal)
+    facts, threads, profile = _in_parts(facts, proposal)
     schedule = compile_schedule(
         facts.graph,
         proposal.placement,
         proposal.reductions,
         batch_size=facts.batch_size,
-        operator_seconds=operator_seconds,
+        operator_seconds=_operator_seconds(facts, profile, proposal),
     )
-    seconds = task_seconds(schedule, facts.graph, profiles, facts.batch_size)
+    seconds = task_seconds(schedule, facts.graph, tuple(facts.profiles[count] for count in threads), facts.batch_size)
     nodes = facts.nodes[: proposal.placement.world_size]
     trace = simulate(schedule, task_seconds=seconds, cluster=facts.cluster, nodes=nodes, threads=threads)
     return Simulated(
@@ -264,8 +337,15 @@ def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Simula
         seconds=seconds,
         trace=trace,
         loads_s=_loads_s(schedule, seconds),
-        predicted=_prediction(facts, proposal, schedule, trace, profiles[0]),
+        predicted=_prediction(facts, proposal, schedule, trace, profile),
     )
+
+
+def _in_parts(facts: Facts, proposal: Proposal) -> tuple[Facts, tuple[int, ...], Profile]:
+    """Return the facts about what a proposal places, the threads of its ranks, and the first rank's profile."""
+    facts = split_facts(facts, proposal.splits)
+    threads = facts.threads(proposal.placement.world_size)
+    return facts, threads, facts.profiles[threads[0]]
 
 
 def _loads_s(schedule: Schedule, seconds: dict[tuple[int, int], float]) -> tuple[float, ...]:
