@@ -15,7 +15,7 @@ from nfold.core.placement import chunk_sizes
 from nfold.errors import PeerLost, ProgramError
 from nfold.runtime.data import Sampler
 
-STEPS = 8
+STEPS = 6
 """44 samples in batches of 16: two full steps and one of 12 an epoch."""
 
 
@@ -28,8 +28,10 @@ def plain_sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.05)
 
 
-@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 0), (3, 2)])
-@pytest.mark.parametrize("net", ["tied", "residual", "unused"])
+@pytest.mark.parametrize(
+    ("net", "workers", "servers"),
+    [("tied", 1, 1), ("tied", 3, 2), ("residual", 2, 0), ("residual", 3, 2), ("unused", 2, 0)],
+)
 def test_without_staleness_training_is_synchronous(graphs, net, workers, servers):
     mine = program(net, sgd)
     plan = drifting_plan(mine, graphs(net), workers, servers, chunks=6, bound=0)
@@ -95,12 +97,12 @@ def _slices(workers):
 @pytest.mark.parametrize(("workers", "servers"), [(3, 0), (3, 1)])
 @pytest.mark.parametrize("bound", [None, 0, 1])
 def test_ranks_that_rest_often_never_wait_for_each_other_in_a_circle(graphs, workers, servers, bound):
-    mine, stops = program("plain", plain_sgd), list(range(1, 31))
+    mine, stops = program("plain", plain_sgd), list(range(1, 19))
     plan = drifting_plan(mine, graphs("plain"), workers, servers, chunks=3, bound=bound)
     drifted = drift(mine, graphs("plain"), plan, stops)
     assert len(drifted.checkpoints) == len(stops)
     if bound == 0:
-        for stop in (1, 9, 30):
+        for stop in (1, 9, 18):
             assert difference(drifted.state_at(stop - 1), plain_loop(mine, stop, 3).state_dict()) <= 1e-9
 
 

@@ -60,12 +60,12 @@ def test_four_ranks_talk_all_to_all_and_every_byte_is_counted(connect: Connect) 
 
 
 def test_both_directions_carry_large_messages_at_once(connect: Connect) -> None:
-    world = connect(2)
-    for tag in range(3):
-        world.send(0, 1, tag, noise(BIG, tag))
-        world.send(1, 0, tag, noise(BIG, tag))
+    world, large = connect(2), [noise(BIG, tag) for tag in range(3)]
+    for tag, data in enumerate(large):
+        world.send(0, 1, tag, data)
+        world.send(1, 0, tag, data)
     receipts = [world.receive(1 - rank, rank, tag, BIG) for tag in range(3) for rank in range(2)]
-    assert [receipt.wait() == noise(BIG, index // 2) for index, receipt in enumerate(receipts)] == [True] * 6
+    assert [receipt.wait() == large[index // 2] for index, receipt in enumerate(receipts)] == [True] * 6
 
 
 def test_several_threads_send_at_once(connect: Connect) -> None:
