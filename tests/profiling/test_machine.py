@@ -3,6 +3,7 @@
 import itertools
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,13 @@ def test_repeats_stop_with_the_budget(tick_s: float, repeats: int) -> None:
     clock = itertools.count(0, 1)
     meter = Meter(clock=lambda: next(clock) * tick_s)
     assert len(meter.repeat(lambda: (meter.now(), 0.0), 0.5)) == repeats
+
+
+def test_where_threads_have_less_than_a_core_their_processor_time_is_what_counts() -> None:
+    wall = Meter(clock=lambda: 7.0)
+    assert wall.for_threads(2, 2.0) is wall
+    fair = wall.for_threads(1, 0.25)
+    begin_s = time.process_time()
+    first, second = fair.now(), fair.now()
+    end_s = time.process_time()
+    assert begin_s / 0.25 <= first <= second <= end_s / 0.25

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph, Operator, Tensor
 from nfold.core.profile import Pace
-from nfold.runtime.measuring import MOST_ROUNDS, Probe, tournament, with_links, with_paces
+from nfold.runtime.measuring import MOST_ROUNDS, TASK_CPU_S, Probe, tournament, with_links, with_paces
 from nfold.transport.probe import ProbedPair
 
 LOCAL = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="declared")
@@ -95,6 +95,7 @@ def test_a_node_that_takes_twice_as_long_has_half_the_speed() -> None:
         cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: steady(alone_s), 1: steady(2 * alone_s)}
     )
     assert [node.speed for node in paced.nodes] == [1.0, 0.5]
+    assert all(node.task_cpu_s == TASK_CPU_S for node in paced.nodes), "tasks are not free where ranks really run"
 
 
 def test_sharing_the_cores_is_no_lack_of_speed() -> None:

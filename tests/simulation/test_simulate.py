@@ -185,3 +185,23 @@ def test_what_varies_evens_out_over_the_chunks_of_a_step(node, simulated, comput
     nodes = [node(f"n{rank}", unsteadiness=0.1) for rank in range(2)]
     tasks = [compute(chunk, 0.25, (chunk - 1,) if chunk else (), chunk=chunk) for chunk in range(4)]
     assert max(simulated(dict.fromkeys(range(2), tasks), nodes).step_s) == pytest.approx(1 + 0.1 * 0.59 / 2, abs=1e-3)
+
+
+def test_every_task_costs_its_rank_processor_time_beside_its_work(node, simulated, compute):
+    nodes = [node("a", task_cpu_s=0.5), node("b", task_cpu_s=0.5, cores=0.5)]
+    tasks = [compute(0, 1.0), compute(1, 1.0, (0,), chunk=1)]
+    assert simulated(dict.fromkeys(range(2), tasks), nodes).step_s == pytest.approx((3.0, 4.0))
+
+
+WIRE_LATENCY_S = 0.001
+"""Of either side of the nodes in conftest."""
+
+
+def test_both_ends_of_a_message_cost_processor_time(node, simulated, compute, send, receive):
+    ranks = {0: [send(0, 1, 0, tag=0)], 1: [receive(0, 0, 0, tag=0), compute(1, 1.0, (0,))]}
+    free = simulated(ranks, [node("a"), node("b")]).step_s
+    paid = simulated(ranks, [node("a", task_cpu_s=0.25), node("b", task_cpu_s=0.25)]).step_s
+    # Sender and receiver work on it at the same time and while it is on its way; then the receiver has its own task.
+    assert [after - before for before, after in zip(free, paid, strict=True)] == pytest.approx(
+        [0.25, 0.5 - 2 * WIRE_LATENCY_S], abs=1e-5
+    )

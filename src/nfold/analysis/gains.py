@@ -187,7 +187,7 @@ def _strategies(case: Case, main: Finding) -> Iterator[Gain]:
     for strategy in others(case):
         step_s = proposed_s(question, strategy) if plan.workers > 1 else None
         if step_s:
-            command = f"nfold train {{file}} -n {plan.workers} --strategy {strategy.name}"
+            command = f"nfold train {{file}} -n {plan.workers} --strategy {strategy.name} --chunks {plan.chunks}"
             yield Gain(change=f"`--strategy {strategy.name}`", speedup=case.step_s / step_s, command=command)
 
 

@@ -82,7 +82,13 @@ def _with_even_load(scenario: Scenario) -> Scenario:
 
 
 def _with_own_cores(scenario: Scenario) -> Scenario:
-    return _with_nodes(scenario, lambda node: replace(node, cores=_ANY_CORES, crowding=(1.0,)))
+    """Let ranks of one node not share it. A quota stays what it is for each: computing was measured under it."""
+
+    def change(node: Node) -> Node:
+        quota = node.cores * scenario.nodes.count(node.name)
+        return replace(node, cores=quota if node.quota_period_s else _ANY_CORES, crowding=(1.0,))
+
+    return _with_nodes(scenario, change)
 
 
 def _without(*without: TaskKind) -> Callable[[Scenario], Scenario]:

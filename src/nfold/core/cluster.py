@@ -1,5 +1,6 @@
 """The machines: nodes with cores and memory, and how fast bytes move in, out and within each."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,6 +61,10 @@ class Node:
     downlink: Channel | None = None
     crowding: tuple[float, ...] = (1.0,)
     """How much slower one core computes while k = 1, 2, .. cores are busy: shared caches, memory and hyper-threads."""
+    quota_period_s: float = 0.0
+    """Its share of cores is a quota of processor time, granted anew so often; 0: it has no quota."""
+    task_cpu_s: float = 0.0
+    """Processor seconds that a rank spends on every task and message beside doing it: locks, wake-ups, bookkeeping."""
 
     def __post_init__(self) -> None:
         if not self.speed > 0:
@@ -70,9 +75,20 @@ class Node:
 
     def slowdown(self, busy: float) -> float:
         """Return how much longer a one-core task takes while `busy` ranks compute on this node."""
-        cores = max(self.cores, 1e-9)
-        crowd = self.crowding[min(len(self.crowding), max(1, round(min(busy, cores)))) - 1]
-        return crowd * max(1.0, busy / cores)
+        return self._crowd(busy) * max(1.0, busy / max(self.cores, 1e-9))
+
+    def rushed(self, busy: float) -> float:
+        """Return the same while a grant of its quota lasts: as if it had all of the cores that it has a share of."""
+        return self._crowd(busy) * max(1.0, busy / self.whole_cores)
+
+    @property
+    def whole_cores(self) -> int:
+        """Cores that it may keep busy at one moment."""
+        return max(1, math.ceil(self.cores))
+
+    def _crowd(self, busy: float) -> float:
+        used = max(1, round(min(busy, self.cores)))
+        return self.crowding[min(len(self.crowding), used) - 1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

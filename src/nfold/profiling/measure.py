@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -28,6 +28,16 @@ class Meter:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return self.clock()
+
+    def for_threads(self, num_threads: int, cores: float) -> "Meter":
+        """Return a meter for what only computes, also where its threads have less than a core each.
+
+        There, what ends before a period's quota is used up takes a fraction of its fair time, and what meets the limit
+        a multiple: a few repeats tell neither. Processor seconds over the share of cores is what both take on average.
+        """
+        if cores >= num_threads or self.device.type == "cuda":
+            return self
+        return replace(self, clock=lambda: time.process_time() / cores)
 
     def repeat(self, measure: Callable[[], Pair], budget_s: float) -> list[Pair]:
         """Warm up once, then measure up to `MOST_REPEATS` times, at least once, for about `budget_s`."""

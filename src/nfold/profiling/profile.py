@@ -18,6 +18,7 @@ from nfold.errors import ProgramError
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import time_loading, time_operators, time_whole
 from nfold.profiling.kept import whole_kept
+from nfold.profiling.machine import available_cores
 from nfold.profiling.measure import Clock, Meter
 from nfold.profiling.memory import resident_bytes
 from nfold.profiling.updating import measure_update
@@ -99,19 +100,20 @@ def _measure(
     chunk_sizes: tuple[int, ...],
     budget_s: float,
 ) -> Profile:
+    computing = meter.for_threads(torch.get_num_threads(), available_cores())
     peaks = [resident_bytes()]
     bench = Bench(
         program=program,
         captured=captured,
         example=sample_batches(dataset, meter.device),
-        meter=meter,
+        meter=computing,
         after_forward=lambda: peaks.append(resident_bytes()),
     )
     whole = time_whole(bench, chunk_sizes, budget_s * _SHARES["whole"])
     operators = time_operators(bench, whole, budget_s * _SHARES["operators"])
     trained = [(name, each) for name, each in bench.model.named_parameters() if each.grad is not None]
     update, state_bytes = measure_update(
-        program, trained, meter, budget_s * _SHARES["update"], whole=captured.graph.update_scope == "model"
+        program, trained, computing, budget_s * _SHARES["update"], whole=captured.graph.update_scope == "model"
     )
     return Profile(
         device_kind=_device_kind(meter.device),

@@ -3,18 +3,37 @@
 All jobs of a node slow down together, so one virtual clock per node is enough: it runs 1 / slowdown(busy) as fast as
 time does, and a job ends when the clock has moved by the job's own work. A change of the set of jobs costs
 O(log jobs) and no job is touched.
+
+A quota grants processor time by the period. What a node has rested it may use at full speed; who has used up the grant
+stands still until the next one. So a short task takes its bare time or waits for most of a period, and only long ones
+take what the share of cores says.
+
+    granted   |full ╲        |full ╲
+              |      ╲_______|      ╲___
+    speed     |rushed  0     |rushed 0
 """
 
 from heapq import heappop, heappush
+from math import floor, inf
 
 from nfold.core.cluster import Node
 from nfold.simulation.timeline import SETTLE, Action, Timeline
+
+_TIE_S = 1e-9
+"""Less than this of a grant, or until the next, is a matter of rounding."""
 
 
 class Cores:
     """The cores of one node and the jobs on them."""
 
-    def __init__(self, timeline: Timeline, node: Node) -> None:
+    def __init__(self, timeline: Timeline, node: Node, phase: float = 0.0) -> None:
+        """Begin with a whole grant.
+
+        Args:
+            timeline: of all nodes.
+            node: whose cores these are.
+            phase: part of a period that has gone by.
+        """
         self._timeline = timeline
         self._node = node
         self._due: list[tuple[float, int, float, Action]] = []
@@ -23,6 +42,9 @@ class Cores:
         self._busy = 0.0
         self._virtual = 0.0
         self._since = 0.0
+        self._grant_s = node.cores * node.quota_period_s if node.quota_period_s else inf
+        self._left_s = self._grant_s
+        self._granted_at = (1.0 - phase) * node.quota_period_s if node.quota_period_s else inf
         self._generation = 0
         self._unsettled = False
 
@@ -32,7 +54,7 @@ class Cores:
         """Begin a job.
 
         Args:
-            work_s: how long it takes when nothing else runs on the node.
+            work_s: how long it takes when nothing else runs on the node, and the node has not rested.
             width: cores that it keeps busy.
             done: played at its end.
             milestones: (fraction of the job, action), each played when that much of it is done.
@@ -51,10 +73,29 @@ class Cores:
         self._sequence += 1
         heappush(self._due, (due, self._sequence, width, action))
 
+    @property
+    def _used(self) -> float:
+        """Cores that are busy at this moment."""
+        return min(self._busy, self._node.whole_cores)
+
+    @property
+    def _slower(self) -> float:
+        """How much slower jobs are than alone; infinite without any grant left."""
+        if self._grant_s == inf:
+            return self._node.slowdown(self._busy)
+        return self._node.rushed(self._busy) if self._left_s > 0 else inf
+
     def _advance(self) -> None:
-        elapsed = self._timeline.now - self._since
-        self._virtual += elapsed / self._node.slowdown(self._busy)
-        self._since = self._timeline.now
+        now = self._timeline.now
+        elapsed = now - self._since
+        self._virtual += elapsed / self._slower
+        self._left_s -= elapsed * self._used
+        self._since = now
+        if self._left_s < _TIE_S:
+            self._left_s = 0.0
+        if now > self._granted_at - _TIE_S:
+            self._left_s, period = self._grant_s, self._node.quota_period_s
+            self._granted_at += (max(0, floor((now - self._granted_at) / period)) + 1) * period
 
     def _touch(self) -> None:
         """Ask for one new look at the rates when all of this instant has happened."""
@@ -66,14 +107,26 @@ class Cores:
         self._unsettled = False
         self._generation += 1
         if self._due:
-            generation = self._generation
-            left = (self._due[0][0] - self._virtual) * self._node.slowdown(self._busy)
-            self._timeline.at(self._timeline.now + left, lambda: self._fire(generation))
+            generation, now = self._generation, self._timeline.now
+            next_s = (self._due[0][0] - self._virtual) * self._slower if self._left_s > 0 else inf
+            empty_s = self._left_s / self._used if self._left_s > 0 and self._busy else inf
+            granted_s = self._granted_at - now
+            if min(empty_s, granted_s) < next_s:
+                self._timeline.at(now + min(empty_s, granted_s), lambda: self._turn(generation))
+            else:
+                self._timeline.at(now + next_s, lambda: self._fire(generation))
+
+    def _turn(self, generation: int) -> None:
+        """A grant is used up, or the next one is there."""
+        if generation == self._generation:
+            self._advance()
+            self._touch()
 
     def _fire(self, generation: int) -> None:
         if generation != self._generation:
             return
-        self._virtual, self._since = max(self._virtual, self._due[0][0]), self._timeline.now
+        self._advance()
+        self._virtual = max(self._virtual, self._due[0][0])
         reached = []
         while self._due and self._due[0][0] <= self._virtual:
             reached.append(heappop(self._due))

@@ -6,7 +6,7 @@
                   channel's processor work is a job on that channel's node.
 
 Latency delays the arrival and not the sender, so messages behind each other pay it once. An idle cluster therefore
-moves one message in max(latency + bytes / bandwidth, processor work).
+moves one message in max(latency + bytes / bandwidth, processor work). What either rank spends on its task is such work.
 """
 
 from collections import defaultdict, deque
@@ -77,7 +77,7 @@ class Courier:
         node = self._node_of[message.sender]
         wire_s = message.payload_bytes / node.local.bandwidth_bytes_per_s
         sent, received = self._ends(message, num_jobs=1)
-        work_s = _processor_s(node.local, message.payload_bytes)
+        work_s = _processor_s(node.local, message.payload_bytes) + _ENDS * node.task_cpu_s
         width = min(_ENDS, max(1.0, work_s / wire_s)) if wire_s > 0 else 1.0
         self._work(node.name, work_s / width, width, both(sent, received))
         now = self._timeline.now
@@ -85,15 +85,16 @@ class Courier:
         self._timeline.at(now + node.local.latency_s + wire_s, received)
 
     def _start_remote(self, message: Message) -> None:
-        source, target = self._node_of[message.sender].name, self._node_of[message.receiver].name
+        sender, receiver = self._node_of[message.sender], self._node_of[message.receiver]
+        source, target = sender.name, receiver.name
         uplink, downlink = self._channel(message.sender, "uplink"), self._channel(message.receiver, "downlink")
         if source not in self._up:
             self._up[source] = Link(uplink.bandwidth_bytes_per_s)
         if target not in self._down:
             self._down[target] = Link(downlink.bandwidth_bytes_per_s)
         latency_s = uplink.latency_s + downlink.latency_s
-        send_s = _processor_s(uplink, message.payload_bytes) / 2
-        receive_s = _processor_s(downlink, message.payload_bytes) / 2
+        send_s = _processor_s(uplink, message.payload_bytes) / 2 + sender.task_cpu_s
+        receive_s = _processor_s(downlink, message.payload_bytes) / 2 + receiver.task_cpu_s
         if send_s or receive_s:
             sent, received = self._ends(message, num_jobs=2)
         else:

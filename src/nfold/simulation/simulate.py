@@ -18,6 +18,8 @@ from nfold.simulation.timeline import Timeline
 from nfold.simulation.unsteadiness import slowness
 
 _SHOWN = 8
+_GOLDEN = 0.618034
+"""Spreads the nodes' quota periods evenly: each node has begun to count at a time of its own."""
 
 
 def simulate(
@@ -61,7 +63,10 @@ class _World:
         self._task_seconds = task_seconds
         self._nodes = [cluster.node(name) for name in nodes]
         self._threads = threads
-        self._cores = {node.name: Cores(self._timeline, node) for node in cluster.nodes}
+        self._cores = {
+            node.name: Cores(self._timeline, node, phase=index * _GOLDEN % 1.0)
+            for index, node in enumerate(cluster.nodes)
+        }
         self._courier = Courier(self._timeline, cluster, nodes, self._cores)
         self._slower = slowness(schedule, self._nodes)
         self._players = {rank.rank: Player(rank, self._begin) for rank in schedule.ranks}
@@ -111,6 +116,7 @@ class _World:
         work_s = self._seconds(rank, task) / node.speed
         if task.kind in ("F", "B"):
             work_s *= self._slower.get(rank, 1.0)
+        work_s += node.task_cpu_s * node.slowdown(width)
         self._cores[node.name].start(work_s, width, lambda: self._finish(rank, task), milestones)
 
     def _seconds(self, rank: int, task: Task) -> float:

@@ -1,13 +1,14 @@
 """What a user may ask of a run, whether by flags or by arguments: the same names and the same checks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypedDict
 
 from nfold.core.cluster import Cluster
 from nfold.core.cluster_file import read_cluster
 from nfold.errors import PlanError
+from nfold.launch.emulation.cgroups import as_emulated
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous import check_staleness
 from nfold.planning.wishes import check_ranks
@@ -109,7 +110,7 @@ class Options:
             object.__setattr__(self, "cluster_file", str(self.emulate))
             object.__setattr__(self, "emulate", read_cluster(self.emulate))
         if isinstance(self.emulate, Cluster):
-            object.__setattr__(self, "emulate", replace(self.emulate, is_emulated=True))
+            object.__setattr__(self, "emulate", as_emulated(self.emulate))
         if self.workers is None:
             nodes = len(self.emulated.nodes) if self.emulated else 1
             object.__setattr__(self, "workers", max(1, nodes - self.servers))

@@ -11,11 +11,11 @@ import os
 import select
 import signal
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from nfold.core.cluster import Node
+from nfold.core.cluster import Cluster, Node
 from nfold.core.cluster_file import UNLIMITED_BYTES
 from nfold.errors import ClusterError
 
@@ -71,6 +71,12 @@ def cpu_quota(cores: float) -> tuple[int, int]:
     """Return quota and period in microseconds for a share of cores."""
     period_us = min(MOST_PERIOD_US, max(PERIOD_US, round(LEAST_QUOTA_US / cores)))
     return max(LEAST_QUOTA_US, round(cores * period_us)), period_us
+
+
+def as_emulated(cluster: Cluster) -> Cluster:
+    """Return a declared cluster as it behaves here: a node's share of cores is a quota."""
+    nodes = tuple(replace(node, quota_period_s=cpu_quota(node.cores)[1] / 1e6) for node in cluster.nodes)
+    return replace(cluster, nodes=nodes, is_emulated=True)
 
 
 def cpu_settings(version: Literal[1, 2], cores: float) -> list[tuple[str, str]]:
