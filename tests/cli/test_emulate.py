@@ -199,10 +199,10 @@ def test_a_signal_while_the_cluster_is_built_leaves_nothing(shell, cluster, emul
 
 @pytest.mark.processes
 def test_a_program_of_torch_distributed_runs_as_it_is(shell, cluster, emulation):
-    result = shell.run("emulate", cluster(4), "--", sys.executable, "ddp.py")
+    result = shell.run("emulate", cluster(2), "--", sys.executable, "ddp.py")
     assert result.code == 0, result.err
     lines = sorted(line.split() for line in result.out.splitlines())
-    assert [line[:3] for line in lines] == [[f"[n-{rank}]", f"n-{rank}", "4"] for rank in range(4)]
+    assert [line[:3] for line in lines] == [[f"[n-{rank}]", f"n-{rank}", "2"] for rank in range(2)]
     assert len({line[3] for line in lines}) == 1, "all nodes have the same parameters"
 
 
@@ -253,17 +253,17 @@ def test_what_to_type_next_names_the_cluster_that_was_emulated(shell, cluster, e
 @pytest.mark.processes
 def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emulation):
     ring = ("wide.py", "--emulate", cluster(3), "--strategy", "ring", "--steps", "80", "--checkpoint-every", "0")
-    result = shell.run("train", *ring, "--fault", "uplink n-1 5Mbit@300ms")
+    result = shell.run("train", *ring, "--fault", "uplink n-1 10Mbit@300ms")
     assert result.code == 0, result.err
     assert "probed again: n-1's uplink moves " in result.err
     folder = shell.folder / "runs/wide-1"
     report, known = (json.loads((folder / name).read_text()) for name in ("report.json", "cluster.json"))
     assert (report["verdict"]["class"], report["verdict"]["place"]) == ("link", "n-1 uplink")
-    assert report["verdict"]["value"] == pytest.approx(5e6 / 8, rel=0.15)
+    assert report["verdict"]["value"] == pytest.approx(10e6 / 8, rel=0.15)
     assert report["since_step"] >= 20
-    assert abs(report["predicted"]["step_error"]) < 0.5, "for the link as it is now: for the old one it is 0.9 off"
+    assert abs(report["predicted"]["step_error"]) < 0.5, "for the link as it is now: for the old one it is 0.8 off"
     (link,) = [node["uplink"] for node in known["nodes"] if node["name"] == "n-1"]
-    assert link["bandwidth_bytes_per_s"] < 0.7e6
+    assert link["bandwidth_bytes_per_s"] < 1.4e6
     assert json.loads((folder / "trace.json").read_text())["parts"][0]["step"] == 0, "what was before is kept"
 
 

@@ -6,7 +6,8 @@ from safetensors.torch import load_file
 
 import nfold as library
 
-STEPS = 20
+STEPS = 10
+"""Two epochs."""
 
 
 @pytest.fixture
@@ -15,9 +16,10 @@ def script(nfold, tmp_path, monkeypatch):
     return tmp_path / "steady.py"
 
 
-@pytest.fixture
-def alone(script):
-    return library.train(script, workers=1, strategy="single", steps=STEPS, debug=True, out="alone")
+@pytest.fixture(scope="module")
+def alone(module_shell):
+    script, out = module_shell.folder / "steady.py", module_shell.folder / "alone"
+    return library.train(script, workers=1, strategy="single", steps=STEPS, debug=True, out=out)
 
 
 def check_equal(run, alone):
@@ -43,11 +45,11 @@ def test_a_cut_model_learns_the_same(script, alone, strategy, workers):
 
 def test_state_moves_from_plan_to_plan(script, alone):
     """Momentum, running statistics and a tied weight go from a ring over cut models to one rank, and back."""
-    run = library.train(script, workers=2, strategy="ring", steps=4, debug=True, out="moved")
+    run = library.train(script, workers=2, strategy="ring", steps=2, debug=True, out="moved")
     for steps, workers, strategy in (
-        (8, 2, "pipeline"),
-        (12, 3, "hypergraph"),
-        (16, 1, "single"),
+        (4, 2, "pipeline"),
+        (6, 3, "hypergraph"),
+        (8, 1, "single"),
         (STEPS, 3, "hybrid"),
     ):
         run = library.resume("moved", workers=workers, strategy=strategy, steps=steps, debug=True)
