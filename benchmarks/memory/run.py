@@ -64,7 +64,7 @@ def rows_of_others(nets: list[str], batches: list[int]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Try every layout of every net, and write result.json after each net and batch size."""
+    """Try every layout of every net, and write result.json after each, since all take long."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nets", nargs="*", default=NETS)
     parser.add_argument("--batches", nargs="*", type=int, default=BATCHES)
@@ -78,7 +78,7 @@ def main() -> None:
                 (tried,) = try_plans(f"{HERE / 'program.py'}:program", trials)
                 rows.append(row(net, batch_size, tried))
                 print(rows[-1], flush=True)
-            write({"summary": summary(rows), "rows": rows}, __file__)
+                write({"summary": summary(rows), "rows": rows}, __file__)
 
 
 if __name__ == "__main__":
