@@ -27,6 +27,8 @@ class Case:
     """Verdict classes that are right; several where two causes were injected."""
     strategy: str = "ring"
     servers: int = 0
+    chunks: int | None = None
+    """None: what the strategy chooses."""
     places: tuple[str, ...] = ()
     """One of them must be part of the verdict's place, if there are any."""
     steps: int = 40

@@ -32,6 +32,7 @@ def play(case: Case) -> Report:
             strategy=case.strategy,
             workers=len(case.machines) - case.servers,
             servers=case.servers,
+            chunks=case.chunks,
             steps=case.steps,
             evaluate=False,
             checkpoint_every=0,

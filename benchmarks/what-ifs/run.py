@@ -69,7 +69,8 @@ def honoured(case: Case) -> Iterator[dict[str, Any]]:
     before = play(case)
     gains = [(gain, other) for gain in before.verdict.gains if (other := changed(case, gain.change))]
     for gain, other in gains[:MOST]:
-        after = play(other)
+        chunks = re.search(r"--chunks (\d+)", gain.command)
+        after = play(replace(other, chunks=int(chunks[1])) if chunks else other)
         measured = before.step_s.p50 / after.step_s.p50
         yield {
             "case": case.name,

@@ -55,3 +55,30 @@ def test_as_planned(found):
 )
 def test_each_cause_taken_away(found, variant, step_s):
     assert found[variant] == pytest.approx(step_s)
+
+
+def test_own_cores_under_a_quota_are_the_same_quota_for_each_rank():
+    """Seconds were measured under the quota, so a rank alone on its node wins nothing, and one of two wins its wait."""
+
+    def shared(where):
+        task = Task(id=0, kind="F", name="F")
+        ranks = tuple(RankSchedule(rank=rank, segments=(), tasks=(task,), num_events=1) for rank in range(2))
+        names = sorted(set(where))
+        scenario = Scenario(
+            schedule=Schedule(num_chunks=1, ranks=ranks),
+            task_seconds={(0, 0): 40.0, (1, 0): 40.0},
+            cluster=Cluster(
+                nodes=tuple(
+                    Node(name=name, cores=0.25, memory_bytes=1, local=LOCAL, quota_period_s=0.01) for name in names
+                )
+            ),
+            nodes=where,
+            threads=(1, 1),
+        )
+        return what_if(scenario, max(scenario.play().step_s), ("shared cores",))
+
+    alone = shared(("a", "b"))
+    assert alone["shared cores"] == pytest.approx(alone["as planned"])
+    crowded = shared(("a", "a"))
+    assert crowded["as planned"] == pytest.approx(80.0, rel=1e-3)
+    assert crowded["shared cores"] == pytest.approx(40.0, rel=1e-3)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from nfold.launch.emulation import box
 from nfold.launch.emulation.cgroups import (
     Groups,
     Hierarchy,
+    as_emulated,
     cpu_quota,
     cpu_settings,
     find_hierarchy,
@@ -154,6 +156,14 @@ def test_a_system_without_control_groups_is_refused(mounts):
 )
 def test_quotas_have_short_periods_and_never_less_than_the_kernel_grants(cores, quota):
     assert cpu_quota(cores) == quota
+
+
+def test_an_emulated_cluster_knows_the_periods_of_its_quotas() -> None:
+    made = as_emulated(
+        Cluster(nodes=tuple(replace(cluster(cores=cores).nodes[0], name=f"n{cores}") for cores in (0.3, 0.01)))
+    )
+    assert made.is_emulated
+    assert [node.quota_period_s for node in made.nodes] == [0.01, 0.1], "the kernel grants no less than 1 ms"
 
 
 def test_limits_in_the_words_of_both_versions():

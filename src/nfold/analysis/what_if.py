@@ -85,8 +85,12 @@ def _with_own_cores(scenario: Scenario) -> Scenario:
     """Let ranks of one node not share it. A quota stays what it is for each: computing was measured under it."""
 
     def change(node: Node) -> Node:
-        quota = node.cores * scenario.nodes.count(node.name)
-        return replace(node, cores=quota if node.quota_period_s else _ANY_CORES, crowding=(1.0,))
+        if not node.quota_period_s:
+            return replace(node, cores=_ANY_CORES, crowding=(1.0,))
+        threads = [each for each, name in zip(scenario.threads, scenario.nodes, strict=True) if name == node.name]
+        cores, width = node.cores * max(1, len(threads)), max(threads, default=1)
+        measured_under = max(1.0, width / node.cores) / max(1.0, width / cores)
+        return replace(node, cores=cores, speed=node.speed * measured_under, crowding=(1.0,))
 
     return _with_nodes(scenario, change)
 
