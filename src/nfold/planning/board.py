@@ -1,8 +1,9 @@
 """A partition under change: what every move of a vertex to another block would save, kept up to date move by move.
 
-For a vertex, `pull[block]` is what its nets cost whose other pins are in that block. Moving it from block a to block
-b saves `pull[b] - pull[a]`: the nets that it follows to b, less those that it leaves behind. A move changes the pulls
-of others only where a net enters a block, leaves it, or has one pin left there (Fiduccia and Mattheyses 1982).
+For a vertex, `pull[block]` is what its nets cost whose other pins are in that block; blocks where it has none are left
+out, which are most of many. Moving it from block a to block b saves `pull[b] - pull[a]`: the nets that it follows to b,
+less those that it leaves behind. A move changes the pulls of others only where a net enters a block, leaves it, or has
+one pin left there (Fiduccia and Mattheyses 1982).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ class Board:
         self.costs = [net.num_bytes + MESSAGE_BYTES for net in hypergraph.nets]
         self.incident: list[list[int]] = [[] for _ in range(hypergraph.num_vertices)]
         self.counts = [[0] * num_blocks for _ in hypergraph.nets]
-        self.pull = [[0] * num_blocks for _ in range(hypergraph.num_vertices)]
+        self.pull: list[dict[int, int]] = [{} for _ in range(hypergraph.num_vertices)]
         self.loads = [0.0] * num_blocks
         self._pins = [net.pins for net in hypergraph.nets]
         for vertex, block in enumerate(self.blocks):
@@ -31,14 +32,13 @@ class Board:
         for index, pins in enumerate(self._pins):
             self._enter(index, pins)
         self.cost = sum(
-            cost * (sum(count > 0 for count in counts) - 1)
-            for cost, counts in zip(self.costs, self.counts, strict=True)
+            cost * (num_blocks - counts.count(0) - 1) for cost, counts in zip(self.costs, self.counts, strict=True)
         )
 
     def gain(self, vertex: int, block: int) -> int:
         """Return what moving a vertex would save."""
         pull = self.pull[vertex]
-        return pull[block] - pull[self.blocks[vertex]]
+        return pull.get(block, 0) - pull.get(self.blocks[vertex], 0)
 
     def gains_together(self, vertices: Sequence[int], block: int) -> Iterator[int]:
         """Yield what moving the first vertex would save, the first two at once, and so on. O(nets of all).
@@ -90,17 +90,20 @@ class Board:
         """Change the pull to a block of all other pins, or of those in block `only`."""
         for pin in pins:
             if pin != moved and (only < 0 or self.blocks[pin] == only):
-                self.pull[pin][block] += cost
+                pull = self.pull[pin]
+                pull[block] = pull.get(block, 0) + cost
+                if not pull[block]:
+                    del pull[block]
                 yield pin
 
     def _enter(self, index: int, pins: tuple[int, ...]) -> None:
         counts, cost = self.counts[index], self.costs[index]
         for pin in pins:
             counts[self.blocks[pin]] += 1
-        present = [block for block in range(self.num_blocks) if counts[block]]
+        present = {self.blocks[pin] for pin in pins}
         for pin in pins:
             self.incident[pin].append(index)
             own, pull = self.blocks[pin], self.pull[pin]
             for block in present:
                 if block != own or counts[block] > 1:
-                    pull[block] += cost
+                    pull[block] = pull.get(block, 0) + cost

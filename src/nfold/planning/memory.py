@@ -39,11 +39,12 @@ def peak_memory_bytes(
     nothing = (frozenset[str](),) * placement.world_size
     foreign = nothing if proposal.asynchrony else foreign_parameters(facts.graph, placement)
     sizes = chunk_sizes(facts.batch_size, placement.num_chunks)
+    passing = _passing_bytes(facts.graph, placement, sizes)
     return tuple(
         profile.base_bytes
         + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
         + _batch_bytes(facts.graph, placement, sizes, rank)
-        + _passing_bytes(facts.graph, placement, sizes, rank)
+        + passing[rank]
         + (_whole_chunk_bytes(proposal, profile, sizes, rank) if working is None else working[rank])
         for rank in range(placement.world_size)
     )
@@ -100,19 +101,18 @@ def _batch_bytes(graph: ModelGraph, placement: Placement, sizes: tuple[int, ...]
     return round(_STEPS_LOADED * per_sample * sum(sizes[chunk] for chunk in read))
 
 
-def _passing_bytes(graph: ModelGraph, placement: Placement, sizes: tuple[int, ...], rank: int) -> int:
-    """The most that the backward of one of a rank's operators makes and soon lets go."""
+def _passing_bytes(graph: ModelGraph, placement: Placement, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The most that the backward of one of each rank's operators makes and soon lets go. O(cells)."""
     weights = {each.name: each.num_bytes for each in graph.parameters if each.trainable and each.has_gradient}
     gradients = {each.name: each.bytes_per_sample for each in graph.tensors if each.requires_grad}
-    most = 0.0
+    most = [0.0] * placement.world_size
     for operator in graph.operators:
-        largest = max(
-            (sizes[chunk] for chunk, owner in enumerate(placement.owners[operator.name]) if owner == rank), default=0
-        )
-        if largest:
-            beside = sum(gradients.get(name, 0.0) for name in (*operator.inputs, *operator.outputs))
-            most = max(most, largest * beside + max((weights.get(name, 0) for name in operator.parameters), default=0))
-    return round(most)
+        weight = max((weights.get(name, 0) for name in operator.parameters), default=0)
+        beside = sum(gradients.get(name, 0.0) for name in (*operator.inputs, *operator.outputs))
+        for rank, size in set(zip(placement.owners[operator.name], sizes, strict=True)):
+            if size:
+                most[rank] = max(most[rank], size * beside + weight)
+    return tuple(round(each) for each in most)
 
 
 def _state_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int, foreign: frozenset[str]) -> int:

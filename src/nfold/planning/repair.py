@@ -181,9 +181,11 @@ class _Search:
         """Return the best allowed move of a vertex to where it has neighbours, if there is one, for a heap."""
         pull, own, loads, top_s = self.board.pull[vertex], self.board.blocks[vertex], self.board.loads, self._top_s
         seconds, best, best_value = self._seconds[vertex], -1, 0
-        for block, value in enumerate(pull):
-            if value > best_value and block != own and loads[block] + seconds <= top_s[block]:
+        for block, value in pull.items():
+            if block == own or value < best_value or (value == best_value and block > best):
+                continue
+            if loads[block] + seconds <= top_s[block]:
                 if self._memory.binds and not self._memory.admits((vertex,), block):
                     continue
                 best, best_value = block, value
-        return [(pull[own] - best_value, vertex, best)] if best >= 0 else []
+        return [(pull.get(own, 0) - best_value, vertex, best)] if best >= 0 else []
