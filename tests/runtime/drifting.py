@@ -112,7 +112,7 @@ def drift(
                 replica.allow(stop)
                 replica.pause()
                 drifted.sent_bytes[rank] = drifted.sent_bytes[rank] or transport.sent_bytes
-                parts = gather(transport, plan.world_size, number, replica.contribution())
+                parts = gather(transport, plan.world_size, number, replica.contribution(with_optimizer=True))
                 if parts is not None:
                     drifted.checkpoints.append(replica.join(parts, stop))
             replica.end()

@@ -168,7 +168,7 @@ def play(
                 played.step_losses[rank].append(result.losses)
                 if step == start:
                     played.sent_bytes[rank] = result.parts.sent_bytes
-            parts[rank] = replica.contribution()
+            parts[rank] = replica.contribution(with_optimizer=True)
             if rank == 0:
                 joined.append(lambda: setattr(played, "checkpoint", replica.join(parts, steps)))
         except BaseException as error:

@@ -37,12 +37,17 @@ def gather(transport: Transport, world_size: int, number: int, part: bytes) -> l
     for rank in range(1, world_size):
         exchange.receive(rank, tag, sizes[rank])
     exchange.wait()
-    parts = [bytearray(int.from_bytes(size, "little")) for size in sizes]
+    arriving = [bytearray(int.from_bytes(size, "little")) for size in sizes]
     exchange = _Exchange(transport)
     for rank in range(1, world_size):
-        exchange.receive(rank, tag + 1, parts[rank])
+        exchange.receive(rank, tag + 1, arriving[rank])
     exchange.wait()
-    return [part, *(bytes(each) for each in parts[1:])]
+    parts = [part]
+    for rank in range(1, world_size):
+        # Copied and let go one by one: all copies beside all originals would be the whole model once more.
+        parts.append(bytes(arriving[rank]))
+        arriving[rank] = bytearray()
+    return parts
 
 
 class _Exchange:

@@ -238,8 +238,8 @@ class Replica:
 
     # State
 
-    def contribution(self) -> bytes:
-        """Return what only this rank holds of the whole model's state."""
+    def contribution(self, *, with_optimizer: bool) -> bytes:
+        """Return what only this rank holds of the whole model, and of the optimizer's state if that is wanted."""
         own = [op for op in self._graph.operators if min(self.plan.placement.owners[op.name]) == self.rank]
         modules = dict.fromkeys(module for operator in own for module in operator.statistics)
         modules |= dict.fromkeys(self._changed_buffers.modules())
@@ -247,7 +247,13 @@ class Replica:
         untrained = self._untrained() if self.rank or self.plan.splits else ()
         marks = fingerprints(self.rank, self.plan.reductions, self._weights.parameters)
         return contribution(
-            self.rank, self.plan.reductions, self._updaters, self._weights, modules, untrained, fingerprints=marks
+            self.rank,
+            self.plan.reductions,
+            self._updaters if with_optimizer else {},
+            self._weights,
+            modules,
+            untrained,
+            fingerprints=marks,
         )
 
     def _untrained(self) -> tuple[str, ...]:

@@ -81,14 +81,21 @@ def _saved_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     return ((name, buffer) for name, buffer in module.named_buffers(recurse=False) if name not in left_out)
 
 
-def join(parts: Iterable[bytes], weights: Weights, step: int, chunks: int) -> bytes:
-    """Join all contributions into a checkpoint; what nobody contributed is as this rank's module has it."""
+def join(parts: list[bytes], weights: Weights, step: int, chunks: int) -> bytes:
+    """Join all contributions into a checkpoint; what nobody contributed is as this rank's module has it.
+
+    Args:
+        parts: what ranks gave. The list is emptied on the way: the whole model need not be in memory twice.
+        weights: this rank's.
+        step: that was reached.
+        chunks: of a step.
+    """
     model = weights.model
     tensors = {f"model.{name}": tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
     aliases = _aliases(model)
     optimizer = OptimizerState()
-    for part in parts:
-        loaded, state, _ = _unpack(part)
+    while parts:
+        loaded, state, _ = _unpack(parts.pop(0))
         for name, tensor in loaded.items():
             own = name.removeprefix("model.")
             whole = f"model.{weights.whole_name(own)}"

@@ -259,7 +259,7 @@ class Worker:
         self._pause()
         model, part, num_parts = replica.model, self.rank, plan.workers
         if not replica.is_complete:
-            whole = self._gather(order["tag"])
+            whole = self._gather(order["tag"], with_optimizer=False)
             model, part, num_parts = build_model(self._the_program, self._device), self.rank, 1
             if whole is not None:
                 model.load_state_dict(read_checkpoint(whole).model)
@@ -270,7 +270,7 @@ class Worker:
 
     def _do_checkpoint(self, order: Message) -> None:
         self._pause()
-        whole = self._gather(order["tag"])
+        whole = self._gather(order["tag"], with_optimizer=True)
         self._channel.send({"is": "checkpoint", "step": self._next_step}, whole or b"")
 
     def _do_finish(self, order: Message) -> None:
@@ -279,7 +279,7 @@ class Worker:
         model = b""
         if self._replica is not None:
             usage = codec.encode(self._usage(self._replica.plan))
-            whole = self._gather(order["tag"])
+            whole = self._gather(order["tag"], with_optimizer=False)
             model = plain_model(whole) if whole is not None else b""
         self._channel.send({"is": "finished", "usage": usage, "staleness": self._staleness}, model)
 
@@ -316,10 +316,11 @@ class Worker:
         """Steps that this rank knows to be done."""
         return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
 
-    def _gather(self, tag: int) -> bytes | None:
-        """Bring the whole state to rank 0; returns it there and None elsewhere."""
+    def _gather(self, tag: int, *, with_optimizer: bool) -> bytes | None:
+        """Bring the whole model's state to rank 0; returns it there and None elsewhere."""
         replica = self._the_replica
-        parts = gather(self._the_transport, replica.plan.world_size, tag, replica.contribution())
+        part = replica.contribution(with_optimizer=with_optimizer)
+        parts = gather(self._the_transport, replica.plan.world_size, tag, part)
         return replica.join(parts, self._next_step) if parts is not None else None
 
     def _usage(self, plan: Plan) -> RankUsage:

@@ -155,11 +155,11 @@ class AsynchronousReplica:
         """Whether every worker holds the whole current model: but for batch statistics, which one shard keeps."""
         return not self._groups
 
-    def contribution(self) -> bytes:
-        """Return what only this rank holds of the whole model's state."""
+    def contribution(self, *, with_optimizer: bool) -> bytes:
+        """Return what only this rank holds of the whole model, and of the optimizer's state if that is wanted."""
         keeper = self._servers[0] if self._groups else 0
         kept = [module for operator in self._graph.operators for module in operator.statistics]
-        updaters = self._server.store.updaters if self._server is not None else {}
+        updaters = self._server.store.updaters if self._server is not None and with_optimizer else {}
         modules = dict.fromkeys(kept) if self.rank == keeper else ()
         return contribution(self.rank, self.plan.reductions, updaters, self._weights, modules)
 
