@@ -85,8 +85,8 @@ TRIES = 10
 def rate(box, source, target, num_bytes, at_least=0.0):
     """Return at how many bytes per second a plain TCP stream arrives, tried again while it is less than it may be.
 
-    From the first byte handed in to the last one taken out, by the clock that all nodes share: a machine that is busy with
-    other things makes a link look slower, never faster.
+    From the first byte handed in to the last one taken out, by the clock that all nodes share: a machine that is busy
+    with other things makes a link look slower, never faster.
     """
     best = 0.0
     for _ in range(TRIES):

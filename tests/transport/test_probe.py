@@ -45,7 +45,7 @@ def _tcp_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def probe_in_time(transports: list[Any], most_s: float, there: float = 0.0, back: float = 0.0) -> ProbedPair:
-    """Probe again while it takes longer, or finds a link slower, than it may: a busy machine does that, but not each time."""
+    """Probe again while it takes longer, or finds a link slower, than it may: a busy machine does that now and then."""
     for _ in range(TRIES):
         start_s = time.perf_counter()
         found = probe(transports)
