@@ -22,7 +22,7 @@ from nfold.program import Program
 PROBES = [each for each in vars(probes).values() if isinstance(each, type) and issubclass(each, probes.Base)][1:]
 STATEFUL = (probes.MovingAverage, probes.AddedBuffer, probes.Counter, probes.Spectral)
 CHUNKED = (probes.BranchOnValue,)
-STEPS, CHUNKS, RANKS = 3, 4, 2
+STEPS, CHUNKS, RANKS = 3, 4, 3
 
 
 class Around(nn.Module):

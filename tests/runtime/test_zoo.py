@@ -15,7 +15,7 @@ from nfold.core.placement import Placement
 from nfold.planning.buckets import buckets_of
 from nfold.planning.schedule import compile_schedule
 
-STEPS, RANKS, CHUNKS = 3, 2, 4
+STEPS, RANKS, CHUNKS = 3, 3, 4
 PLAYED = (
     *("dense", "mobile", "shuffle", "two-towers", "unet", "stochastic", "vit", "gpt", "lstm", "gru", "variational"),
     *("repeated", "wide-deep", "weight-norm", "experts", "integers"),
