@@ -2,8 +2,9 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -29,18 +30,19 @@ sys.stdin.read()
 """
 
 
-def join_tcp(start: Callable[[int], None]) -> Any:
+@contextmanager
+def join_tcp(start: Callable[[int], None]) -> Iterator[Any]:
     with Listener("127.0.0.1") as listener:
         start(listener.address[1])
-        return connect_mesh(0, 2, listener, [listener.address, ("127.0.0.1", 1)], "a", 30.0)
+        yield connect_mesh(0, 2, listener, [listener.address, ("127.0.0.1", 1)], "a", 30.0)
 
 
-def join_gloo(start: Callable[[int], None]) -> Any:
+@contextmanager
+def join_gloo(start: Callable[[int], None]) -> Iterator[Any]:
     server = StoreServer("127.0.0.1")
     start(server.address[1])
-    transport = connect_group(0, 2, "127.0.0.1", server.address, "a", 30.0)
-    server.close()
-    return transport
+    yield connect_group(0, 2, "127.0.0.1", server.address, "a", 30.0)
+    server.close()  # not before the other rank has joined, too
 
 
 @pytest.mark.processes
@@ -52,11 +54,11 @@ def test_a_killed_process_is_lost_at_once(join: Callable[..., Any], script: str)
     def start(port: int) -> None:
         children.append(subprocess.Popen([sys.executable, "-c", script, str(port)], stdin=subprocess.PIPE))
 
-    transport = join(start)
     hello, lost, into = Future[None](), Future[TransportError](), bytearray(5)
-    transport.on_failure(lost.set_result)
-    transport.receive(1, 1, memoryview(into), lambda: hello.set_result(None))
-    hello.result(10)
+    with join(start) as transport:
+        transport.on_failure(lost.set_result)
+        transport.receive(1, 1, memoryview(into), lambda: hello.set_result(None))
+        hello.result(10)
     with children[0] as child:
         child.kill()
     assert getattr(lost.result(2), "peer", None) == 1
