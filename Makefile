@@ -23,10 +23,13 @@ help:
 demo: $(VENV)/.installed
 	@$(BIN)/nfold demo
 
-# Tests in one process share the cores with one thread each; those that start ranks have the machine for themselves.
+# Tests in one process compute with one thread each, one more at a time than there are cores, since some wait. Those that
+# start ranks come after them, and those that judge what ranks measured have the machine for themselves.
 test: check browser
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -n auto --dist loadfile -m 'not processes'
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m processes $$(grep -rl 'mark.processes' tests --include='test_*.py')
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m 'not processes and not quiet' \
+	  -n $$($(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m processes -n auto $$(grep -rl 'mark.processes' tests --include='test_*.py')
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m quiet $$(grep -rl 'mark.quiet' tests --include='test_*.py')
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --quiet . && echo 'format  ok'

@@ -197,7 +197,7 @@ def test_a_signal_while_the_cluster_is_built_leaves_nothing(shell, cluster, emul
     assert orphans() == []
 
 
-@pytest.mark.processes
+@pytest.mark.quiet
 def test_a_program_of_torch_distributed_runs_as_it_is(shell, cluster, emulation):
     result = shell.run("emulate", cluster(2), "--", sys.executable, "ddp.py")
     assert result.code == 0, result.err
@@ -213,7 +213,7 @@ def uplinks(folder):
     return [node["uplink"] for node in json.loads((folder / "cluster.json").read_text())["nodes"]]
 
 
-@pytest.mark.processes
+@pytest.mark.quiet
 def test_training_on_an_emulated_cluster(shell, cluster, emulation):
     arguments = ("train", "steady.py", "--emulate", cluster(2, "20 ms"), "--strategy", "ring", "--steps", "3")
     result = shell.run(*arguments)
@@ -233,7 +233,7 @@ def test_training_on_an_emulated_cluster(shell, cluster, emulation):
         assert 0.009 < link["latency_s"] < 0.02, "this end's half of 20 ms, and what the machine itself takes"
 
 
-@pytest.mark.processes
+@pytest.mark.quiet
 def test_what_to_type_next_names_the_cluster_that_was_emulated(shell, cluster, emulation):
     cluster()
     (shell.folder / "c.toml").rename(shell.folder / "my cluster.toml")
@@ -250,7 +250,7 @@ def test_what_to_type_next_names_the_cluster_that_was_emulated(shell, cluster, e
     assert {node.uplink.bandwidth_bytes_per_s for node in read_cluster(shell.folder / file).nodes} == {6.25e6}
 
 
-@pytest.mark.processes
+@pytest.mark.quiet
 def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emulation):
     ring = ("wide.py", "--emulate", cluster(3), "--strategy", "ring", "--steps", "80", "--checkpoint-every", "0")
     result = shell.run("train", *ring, "--fault", "uplink n-1 10Mbit@300ms")
@@ -267,7 +267,7 @@ def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emul
     assert json.loads((folder / "trace.json").read_text())["parts"][0]["step"] == 0, "what was before is kept"
 
 
-@pytest.mark.processes
+@pytest.mark.quiet
 def test_a_fault_while_training_names_the_node(shell, cluster, emulation):
     result = shell.run("train", "steady.py", "--emulate", cluster(), "--strategy", "ring", "--fault", "kill n-1@0s")
     result.check_explained("rank 1 (on n-1, pid ", "was killed by signal 9 (SIGKILL)")
