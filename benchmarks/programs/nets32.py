@@ -161,7 +161,7 @@ NETS: dict[str, Callable[[], nn.Sequential]] = {
     "mobilenet": mobilenet,
     "vit": vit,
 }
-BATCH_SIZES = {"alexnet": 64, "vgg": 32, "resnet18": 32, "mobilenet": 32, "vit": 32}
+BATCH_SIZES = {"alexnet": 24, "vgg": 32, "resnet18": 32, "mobilenet": 32, "vit": 32}
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
 
 

@@ -26,7 +26,8 @@ PARAMETER_BYTES = {"small": 95_784, "resnet": 1_087_976, "heavy": 4_745_896}
 """To choose how many steps a trial can afford; everything else is measured."""
 NODES = (2, 4, 6, 8)
 LINKS_MBIT = (50, 200, 1000)
-CORES = 0.2
+CORES = 0.12
+"""Of each node: 16 of them, eight workers and eight servers, are what this machine really has."""
 TRIAL_S = 12.0
 FEWEST_STEPS, MOST_STEPS = 10, 40
 DIFFERENT = 1.1
