@@ -180,6 +180,33 @@ def test_the_first_bytes_are_not_faster_than_the_rest():
         assert rate(box, "n-0", "n-1", 100_000) < 1.15e6
 
 
+def test_nothing_is_lost_where_all_send_to_one():
+    receive = """
+        import socket, threading
+        def drain(connection):
+            with connection:
+                while connection.recv(1 << 18):
+                    pass
+        door = socket.create_server(("0.0.0.0", 5000))
+        print("ready", flush=True)
+        while True:
+            threading.Thread(target=drain, args=(door.accept()[0],), daemon=True).start()
+    """
+    send = """
+        import socket, sys
+        with socket.create_connection((sys.argv[1], 5000)) as connection:
+            connection.sendall(bytes(2_000_000))
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b"", "all has arrived"
+        fields = [line.split() for line in open("/proc/net/snmp") if line.startswith("Tcp:")]
+        print(dict(zip(*fields))["RetransSegs"])
+    """
+    with box_of(4, uplink="16 Mbit/s") as box, program(box, "n-0", receive):
+        others = [box.enter(f"n-{each}", [*PYTHON, textwrap.dedent(send), box.address("n-0")]) for each in (1, 2, 3)]
+        running = [subprocess.Popen(each, stdout=subprocess.PIPE) for each in others]
+        assert [each.communicate(timeout=30)[0] for each in running] == [b"0\n"] * 3
+
+
 def test_a_link_may_change_and_change_back():
     with box_of() as box:
         assert rate(box, "n-0", "n-1", 4_000_000, at_least=1e7) >= 1e7, "nothing holds it back"

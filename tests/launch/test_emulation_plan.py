@@ -22,7 +22,14 @@ from nfold.launch.emulation.cgroups import (
 )
 from nfold.launch.emulation.layout import hosts, is_namespace_of, make_seats, network, separation
 from nfold.launch.emulation.owners import Owner, Registry, is_dead, myself, start_ticks
-from nfold.launch.emulation.shaping import LEAST_BURST_BYTES, MOST_BURST_BYTES, shape
+from nfold.launch.emulation.shaping import (
+    LEAST_BURST_BYTES,
+    LEAST_WINDOW_BYTES,
+    MOST_BURST_BYTES,
+    MOST_WINDOW_BYTES,
+    shape,
+    window_bytes,
+)
 
 
 def channel(rate, latency_s=0.0):
@@ -101,7 +108,7 @@ def test_a_partition_is_at_the_switch_so_that_nobody_is_told():
 
 def test_a_rate_is_held_by_a_token_bucket():
     assert shape("eth0", channel(12.5e6), with_netem=False) == (
-        "qdisc replace dev eth0 root handle 1: tbf rate 100000000bit burst 6250 limit 12500000",
+        "qdisc replace dev eth0 root handle 1: tbf rate 100000000bit burst 6250 limit 67108864",
     )
 
 
@@ -110,10 +117,18 @@ def test_buckets_hold_three_frames_at_least_and_never_much(rate, burst):
     assert f" burst {burst} " in shape("eth0", channel(rate), with_netem=False)[0]
 
 
+def test_a_window_holds_what_a_link_carries_while_its_node_rests():
+    assert window_bytes(channel(12.5e6), with_netem=False) == 250_000
+    assert window_bytes(channel(12.5e6, 0.1), with_netem=False) == 250_000, "the transport keeps what is late"
+    assert window_bytes(channel(12.5e6, 0.1), with_netem=True) == 2_750_000
+    assert window_bytes(channel(1e5), with_netem=False) == LEAST_WINDOW_BYTES
+    assert window_bytes(None, with_netem=False) == MOST_WINDOW_BYTES
+
+
 def test_latency_is_the_kernels_where_it_can():
     assert shape("eth0", channel(12.5e6, 0.001), with_netem=True) == (
         "qdisc replace dev eth0 root handle 1: netem delay 1000us limit 100000",
-        "qdisc replace dev eth0 parent 1:1 handle 10: tbf rate 100000000bit burst 6250 limit 12500000",
+        "qdisc replace dev eth0 parent 1:1 handle 10: tbf rate 100000000bit burst 6250 limit 67108864",
     )
     assert len(shape("eth0", channel(12.5e6, 0.001), with_netem=False)) == 1
     assert len(shape("eth0", channel(12.5e6), with_netem=True)) == 1

@@ -13,7 +13,7 @@ from nfold.errors import ClusterError
 from nfold.launch.emulation.clearing import NAMESPACES, clear, groups_of
 from nfold.launch.emulation.layout import DEVICE, Batch, Seat, hosts, make_seats, network, separation, switch_namespace
 from nfold.launch.emulation.owners import Registry, myself
-from nfold.launch.emulation.shaping import shape
+from nfold.launch.emulation.shaping import shape, window_bytes
 from nfold.launch.emulation.tools import perform
 from nfold.launch.emulation.warden import warden
 
@@ -22,6 +22,10 @@ CONGESTION_SWITCH = "/proc/sys/net/ipv4/tcp_congestion_control"
 CONGESTION_CONTROLS = ("cubic", "reno")
 """The first that the kernel allows in a namespace. Nearly every machine uses cubic. One that emulates may use BBR, that
 takes the round trip of an idle link, here some microseconds, for that of a full one and leaves a fifth of it unused."""
+WINDOW_SWITCH = "/proc/sys/net/ipv4/tcp_rmem"
+_LEAST_BUFFER, _FIRST_BUFFER = 4096, 128 << 10
+_BUFFER_PER_WINDOW = 2
+"""The kernel counts what it needs to keep a segment, too, and offers half of its buffer."""
 
 
 class Box:
@@ -97,6 +101,7 @@ class Box:
             f"echo {shlex.quote(node)} > /proc/sys/kernel/hostname",
             f"mount --bind {shlex.quote(str(self._hosts))} /etc/hosts",
             f"{{ {' || '.join(f'echo {each} > {CONGESTION_SWITCH} 2>/dev/null' for each in CONGESTION_CONTROLS)}; }}",
+            f"echo {_LEAST_BUFFER} {_FIRST_BUFFER} {self._buffer_bytes(node)} > {WINDOW_SWITCH}",
             'exec "$@"',
         ]
         # Not `ip netns exec`: it mounts another /sys, in which the control groups are missing.
@@ -142,6 +147,10 @@ class Box:
         self._groups.terminate(node)
 
     # Inside
+
+    def _buffer_bytes(self, node: str) -> int:
+        window = window_bytes(self.cluster.node(node).downlink, with_netem=self.has_netem)
+        return _BUFFER_PER_WINDOW * window
 
     @property
     def _is_late(self) -> bool:

@@ -1,7 +1,9 @@
 """How fast and how late bytes leave a device, as lines for `tc`. Pure.
 
 A token bucket holds each direction of a link to its rate. Its bucket is small, so that a short message takes as long
-as a long one per byte; its queue is long, so that TCP, which must share it among several senders, loses nothing.
+as a long one per byte. Its queue holds all that TCP may have on its way, and the window that a node offers each of its
+peers is what its link carries while a quota lets it wait. So nothing is lost: TCP fills every queue until it loses, and
+behind a queue of a second it then waits for several.
 Delay needs the kernel's netem; where that is missing, the transport delays what arrives.
 """
 
@@ -11,10 +13,26 @@ BURST_S = 5e-4
 LEAST_BURST_BYTES = 5 << 10
 """Three full Ethernet frames: less would never let one pass."""
 MOST_BURST_BYTES = 64 << 10
-QUEUE_S = 1.0
-LEAST_QUEUE_BYTES = 1 << 20
-MOST_QUEUE_BYTES = 16 << 20
+QUEUE_BYTES = 64 << 20
+"""16 windows of the largest."""
+WINDOW_S = 0.02
+"""Two periods of a quota."""
+LEAST_WINDOW_BYTES = 128 << 10
+MOST_WINDOW_BYTES = 4 << 20
 _NETEM_QUEUE = 100_000
+
+
+def window_bytes(channel: Channel | None, *, with_netem: bool) -> int:
+    """Return how much each peer may have on its way to a node.
+
+    Args:
+        channel: in which the node receives; None: nothing holds it back.
+        with_netem: whether the kernel delays, so that the bytes of a round trip are on their way.
+    """
+    if channel is None:
+        return MOST_WINDOW_BYTES
+    waits_s = WINDOW_S + (2 * channel.latency_s if with_netem else 0.0)
+    return _between(LEAST_WINDOW_BYTES, channel.bandwidth_bytes_per_s * waits_s, MOST_WINDOW_BYTES)
 
 
 def shape(device: str, channel: Channel | None, *, with_netem: bool) -> tuple[str, ...]:
@@ -39,8 +57,7 @@ def shape(device: str, channel: Channel | None, *, with_netem: bool) -> tuple[st
 
 def _bucket(bytes_per_s: float) -> str:
     burst = _between(LEAST_BURST_BYTES, bytes_per_s * BURST_S, MOST_BURST_BYTES)
-    queue = _between(LEAST_QUEUE_BYTES, bytes_per_s * QUEUE_S, MOST_QUEUE_BYTES)
-    return f"tbf rate {max(8, round(bytes_per_s * 8))}bit burst {burst} limit {queue}"
+    return f"tbf rate {max(8, round(bytes_per_s * 8))}bit burst {burst} limit {QUEUE_BYTES}"
 
 
 def _between(least: int, value: float, most: int) -> int:
