@@ -27,7 +27,7 @@ PARAMETER_BYTES = {"small": 95_784, "resnet": 1_087_976, "heavy": 4_745_896}
 NODES = (2, 4, 6, 8)
 LINKS_MBIT = (50, 200, 1000)
 CORES = 0.12
-"""Of each node: 16 of them, eight workers and eight servers, are what this machine really has."""
+"""Of each node: 16 of them, eight workers and eight servers, have about two together."""
 TRIAL_S = 12.0
 FEWEST_STEPS, MOST_STEPS = 10, 40
 DIFFERENT = 1.1

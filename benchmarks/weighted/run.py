@@ -21,7 +21,7 @@ PROGRAM = f"{HERE.parent / 'programs' / 'heavy.py'}:wide"
 NODES = (4, 6)
 FAST_MBIT, SLOW_MBIT = 200, 50
 CORES = 1.8
-"""Of all nodes together: what this machine really has, with something left for the network itself."""
+"""Of all nodes together: about two, with something left for the network itself."""
 STRATEGIES = ("ring", "weighted")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -473,6 +474,15 @@ def test_copies_to_try_a_model_on_share_its_memory_until_they_are_written_to() -
     with torch.no_grad():
         model.weight[0, 0] = 2
     assert [each.weight[0, 0].item() for each in (model, *copies)] == [2, 1, 0, 0, 0]
+
+
+def test_weights_in_memory_that_torch_does_not_own_are_copied_at_once() -> None:
+    model = nn.Linear(2, 2, bias=False)
+    model.weight = nn.Parameter(torch.from_numpy(numpy.zeros((2, 2), dtype=numpy.float32)))
+    copied = fresh_copies(model, None, lazy=True)()
+    with torch.no_grad():
+        copied.weight[0, 0] = 1
+    assert (model.weight[0, 0].item(), copied.weight[0, 0].item()) == (0, 1)
 
 
 def test_weights_that_are_tied_are_tied_in_a_copy_that_shares_memory() -> None:

@@ -333,6 +333,16 @@ def test_the_model_of_a_run_that_was_killed_after_its_last_checkpoint_is_written
     assert model.read_bytes() == newest
 
 
+def test_a_model_outlives_what_goes_wrong_while_its_run_is_summed_up(nfold, tmp_path, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nfold.verbs.job.summarise", interrupt)
+    command = ("train", "steady.py", "--debug", "--json", "--steps", "2", "--checkpoint-every", "0", "--out", "mine")
+    assert nfold(*command).code == 130
+    assert (tmp_path / "mine" / "model.safetensors").exists()
+
+
 def test_a_history_that_cannot_be_written(nfold, tmp_path, monkeypatch):
     def block(folder, *documents):
         (folder.path / "history.jsonl").mkdir()

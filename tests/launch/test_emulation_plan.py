@@ -118,11 +118,10 @@ def test_buckets_hold_three_frames_at_least_and_never_much(rate, burst):
 
 
 def test_a_window_holds_what_a_link_carries_while_its_node_rests():
-    assert window_bytes(channel(12.5e6), with_netem=False) == 250_000
-    assert window_bytes(channel(12.5e6, 0.1), with_netem=False) == 250_000, "the transport keeps what is late"
-    assert window_bytes(channel(12.5e6, 0.1), with_netem=True) == 2_750_000
-    assert window_bytes(channel(1e5), with_netem=False) == LEAST_WINDOW_BYTES
-    assert window_bytes(None, with_netem=False) == MOST_WINDOW_BYTES
+    assert window_bytes(channel(12.5e6)) == 250_000
+    assert window_bytes(channel(12.5e6), 0.2) == 2_750_000
+    assert window_bytes(channel(1e5)) == LEAST_WINDOW_BYTES
+    assert window_bytes(None) == MOST_WINDOW_BYTES
 
 
 def test_latency_is_the_kernels_where_it_can():

@@ -110,8 +110,8 @@ def test_repeats_stop_with_the_budget(tick_s: float, repeats: int) -> None:
 
 def test_where_threads_have_less_than_a_core_their_processor_time_is_what_counts() -> None:
     wall = Meter(clock=lambda: 7.0)
-    assert wall.for_threads(2, 2.0) is wall
-    fair = wall.for_threads(1, 0.25)
+    assert wall.for_cores(1.0) is wall
+    fair = wall.for_cores(0.25)
     begin_s = time.process_time()
     first, second = fair.now(), fair.now()
     end_s = time.process_time()

@@ -1,4 +1,4 @@
-"""What ranks hold becomes one file, with or without the optimizer's state, and the parts are let go on the way."""
+"""What ranks hold becomes one file, and the parts are let go on the way."""
 
 import torch
 from torch import nn

@@ -41,8 +41,10 @@ def join_tcp(start: Callable[[int], None]) -> Iterator[Any]:
 def join_gloo(start: Callable[[int], None]) -> Iterator[Any]:
     server = StoreServer("127.0.0.1")
     start(server.address[1])
-    yield connect_group(0, 2, "127.0.0.1", server.address, "a", 30.0)
-    server.close()  # not before the other rank has joined, too
+    try:
+        yield connect_group(0, 2, "127.0.0.1", server.address, "a", 30.0)
+    finally:
+        server.close()  # not before the other rank has joined, too
 
 
 @pytest.mark.processes

@@ -62,6 +62,7 @@ def _without_network(scenario: Scenario) -> Scenario:
 
 
 def _without_latency(scenario: Scenario) -> Scenario:
+    """What ranks do for a message beside sending it stays."""
     return _with_channels(scenario, lambda channel: replace(channel, latency_s=0.0, cpu_s_per_message=0.0))
 
 

@@ -142,11 +142,12 @@ class _Estimating:
         if len({node.name for node in self._nodes}) < len(self._nodes):
             return 0.0
         if not any(self._payloads.values()):
-            return step_s / OVERESTIMATED
+            rests = any(node.quota_period_s and node.cores != int(node.cores) for node in self._nodes)
+            return 0.0 if rests else step_s / OVERESTIMATED
         computing = (
             loads_s[rank] * max(0.0, 1 - MOST_DEVIATIONS * node.unsteadiness)
             for rank, node in enumerate(self._nodes)
-            if node.cores.is_integer()
+            if node.cores == int(node.cores)
         )
         sending = (port.wire_s for port in self._ports) if len(self._nodes) > 1 else ()
         return CERTAIN * max((*computing, *sending), default=0.0)

@@ -46,7 +46,7 @@ class Effort:
         """Return what a plan can wait for."""
         work = num_blocks * sum(len(net.pins) for net in hypergraph.nets)
         if work > WORK:
-            return cls(num_starts=2, num_seeds=0, num_cycles=work <= HUGE)
+            return cls(num_starts=2, num_seeds=0, num_cycles=1 if work <= HUGE else 0)
         if work < SMALL_WORK:
             return cls(num_starts=4, num_seeds=1, num_cycles=1)
         return cls(num_starts=6, num_seeds=min(3, WORK // (4 * work or 1)), num_cycles=3)

@@ -69,7 +69,7 @@ def plan(facts: Facts, strategy: str = AUTO, *, among: Sequence[Strategy] = STRA
     """
     check(facts, strategy)
     chosen = None if strategy == AUTO else named(strategy)
-    portfolio = _Portfolio(facts)
+    portfolio = _Portfolio(facts, among)
     for each in among:
         objection = _objection(each, facts, wanted=each is chosen)
         if objection:
@@ -124,8 +124,8 @@ class _Line:
 class _Portfolio:
     """All candidates of a question that fit the memory, and why others are none."""
 
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
+    def __init__(self, facts: Facts, among: Sequence[Strategy]) -> None:
+        self._facts, self._among = facts, among
         self._estimated: dict[object, tuple[Candidate, float]] = {}
         self._simulated: dict[object, tuple[tuple[float, ...], Prediction]] = {}
         """Without schedules and traces, which are large."""
@@ -190,7 +190,7 @@ class _Portfolio:
             if line.too_large:
                 candidate, why = min(line.too_large, key=lambda each: each[0].predicted.step_s)
                 self.rejected.append(_rejected(candidate, why))
-        order = [strategy.name for strategy in STRATEGIES]
+        order = [strategy.name for strategy in self._among]
         self.rejected.sort(key=lambda loser: order.index(loser.strategy))
 
     def winner(self, chosen: Strategy | None) -> Candidate:

@@ -29,13 +29,13 @@ class Meter:
             torch.cuda.synchronize(self.device)
         return self.clock()
 
-    def for_threads(self, num_threads: int, cores: float) -> "Meter":
-        """Return a meter for what only computes, also where its threads have less than a core each.
+    def for_cores(self, cores: float) -> "Meter":
+        """Return a meter for what only computes, also where it has less than a core.
 
         There, what ends before a period's quota is used up takes a fraction of its fair time, and what meets the limit
         a multiple: a few repeats tell neither. Processor seconds over the share of cores is what both take on average.
         """
-        if cores >= num_threads or self.device.type == "cuda":
+        if cores >= 1 or self.device.type == "cuda":
             return self
         return replace(self, clock=lambda: time.process_time() / cores)
 

@@ -100,7 +100,7 @@ def _measure(
     chunk_sizes: tuple[int, ...],
     budget_s: float,
 ) -> Profile:
-    computing = meter.for_threads(torch.get_num_threads(), available_cores())
+    computing = meter.for_cores(available_cores())
     peaks = [resident_bytes()]
     bench = Bench(
         program=program,

@@ -33,7 +33,7 @@ def measure_update(
         whole: the optimizer works on all weights together only.
     """
     parts = [weights] if whole else list(parts_of(weights, PART_BYTES))
-    share_s = budget_s / len(parts)
+    share_s = budget_s / (len(parts) + (program.clip_norm is not None))
     found, state_bytes = [], 0
     if program.clip_norm is not None:
         limit, clipped = program.clip_norm, [weight for _, weight in weights]

@@ -345,7 +345,11 @@ class Job:
         if not outcome.parts.steps:
             self._keep_model()
             return
-        summarise(outcome, self._usage, phases.close(), self._typed, self._alone)
+        try:
+            summarise(outcome, self._usage, phases.close(), self._typed, self._alone)
+        except BaseException:
+            self._keep_model()  # what was trained does not depend on what is said of it
+            raise
         if self.folder is not None:
             is_complete = outcome.last_step >= self._total
             write_documents(self.folder, outcome, self._keep_model, is_complete=is_complete)

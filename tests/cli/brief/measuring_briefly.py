@@ -12,8 +12,10 @@ BRIEFLY_S = 0.05
 
 
 def measure_briefly(put: Callable[[Any, str, Any], None]) -> None:
-    """Args:
-    put: `setattr`, or what undoes it later.
+    """Shorten what a rank measures of the program and its node.
+
+    Args:
+        put: `setattr`, or what undoes it later.
     """
     from nfold.profiling import machine
     from nfold.verbs import toolbox
@@ -27,7 +29,7 @@ def probe_briefly(put: Callable[[Any, str, Any], None]) -> None:
     """The same for links, where nothing is asked of them.
 
     Args:
-    put: `setattr`, or what undoes it later.
+        put: `setattr`, or what undoes it later.
     """
     from nfold.verbs import toolbox
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nfold.core.cluster import Channel, Cluster
+from nfold.core.cluster import Channel, Cluster, Node
 from nfold.errors import ClusterError
 from nfold.launch.emulation.clearing import NAMESPACES, clear, groups_of
 from nfold.launch.emulation.layout import DEVICE, Batch, Seat, hosts, make_seats, network, separation, switch_namespace
@@ -149,8 +149,10 @@ class Box:
     # Inside
 
     def _buffer_bytes(self, node: str) -> int:
-        window = window_bytes(self.cluster.node(node).downlink, with_netem=self.has_netem)
-        return _BUFFER_PER_WINDOW * window
+        own = self.cluster.node(node)
+        others_s = [_latency_s(other) for other in self.cluster.nodes if other is not own]
+        round_trip_s = _latency_s(own) + max(others_s, default=0.0) if self.has_netem else 0.0
+        return _BUFFER_PER_WINDOW * window_bytes(own.downlink, round_trip_s)
 
     @property
     def _is_late(self) -> bool:
@@ -219,6 +221,11 @@ def check_machine() -> None:
             f"emulating a cluster needs root, and this is user {os.geteuid()}: it makes network namespaces and "
             "control groups. Start nfold with sudo, or leave out the emulation."
         )
+
+
+def _latency_s(node: Node) -> float:
+    """There and back on a node's link."""
+    return sum(link.latency_s for link in (node.uplink, node.downlink) if link is not None)
 
 
 def _at_rate(link: Channel | None, bytes_per_s: float | None) -> Channel | None:

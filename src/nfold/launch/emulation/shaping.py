@@ -22,17 +22,17 @@ MOST_WINDOW_BYTES = 4 << 20
 _NETEM_QUEUE = 100_000
 
 
-def window_bytes(channel: Channel | None, *, with_netem: bool) -> int:
+def window_bytes(channel: Channel | None, round_trip_s: float = 0.0) -> int:
     """Return how much each peer may have on its way to a node.
 
     Args:
         channel: in which the node receives; None: nothing holds it back.
-        with_netem: whether the kernel delays, so that the bytes of a round trip are on their way.
+        round_trip_s: by which the kernel delays it at most, so that as much is on its way.
     """
     if channel is None:
         return MOST_WINDOW_BYTES
-    waits_s = WINDOW_S + (2 * channel.latency_s if with_netem else 0.0)
-    return _between(LEAST_WINDOW_BYTES, channel.bandwidth_bytes_per_s * waits_s, MOST_WINDOW_BYTES)
+    rate = channel.bandwidth_bytes_per_s
+    return _between(LEAST_WINDOW_BYTES, rate * WINDOW_S, MOST_WINDOW_BYTES) + round(rate * round_trip_s)
 
 
 def shape(device: str, channel: Channel | None, *, with_netem: bool) -> tuple[str, ...]:
