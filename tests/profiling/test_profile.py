@@ -16,6 +16,8 @@ from nfold.core.graph import ModelGraph
 from nfold.core.profile import ChunkTiming, Profile
 from nfold.errors import ProgramError
 from nfold.profiling import profile_program
+from nfold.profiling.bench import Bench
+from nfold.profiling.compute import time_whole
 from nfold.program import Program
 
 DATA = [(torch.full((1, 8, 8), float(index % 7)), index % 5) for index in range(20)]
@@ -114,6 +116,20 @@ def test_each_number_of_threads_is_measured_on_the_first_weights() -> None:
         assert all(_positive(timing) for timing in profile.whole)
     moved = [model for model in built if model[0].weight.grad is not None]
     assert len(moved) == 2, "the second was not measured on weights that the first had changed"
+
+
+@pytest.mark.parametrize(("cores", "times"), [(4.0, 1.0), (0.25, 4.0)])
+def test_less_than_a_core_measures_for_longer(monkeypatch: pytest.MonkeyPatch, cores: float, times: float) -> None:
+    budgets: list[float] = []
+
+    def noted(bench: Bench, chunk_sizes: tuple[int, ...], budget_s: float) -> tuple[ChunkTiming, ...]:
+        budgets.append(budget_s)
+        return time_whole(bench, chunk_sizes, 0.01)
+
+    monkeypatch.setattr("nfold.profiling.profile.available_cores", lambda: cores)
+    monkeypatch.setattr("nfold.profiling.profile.time_whole", noted)
+    profile_program(program(), chunk_sizes=(2,), thread_counts=(1,), budget_s=0.1)
+    assert budgets == [pytest.approx(0.05 * times)], "half of what there is"
 
 
 def test_an_opaque_model_is_one_operator() -> None:

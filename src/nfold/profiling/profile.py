@@ -43,7 +43,8 @@ def profile_program(
         program: the user's.
         chunk_sizes: to measure at.
         thread_counts: of one rank, at least one; there is a profile for each.
-        budget_s: for each profile's measurements; each thing is measured at least once, however slow it is.
+        budget_s: for each profile's measurements on a whole core, and longer on less of one, since as much is computed;
+            each thing is measured at least once, however slow it is.
         clock: gives seconds.
         device: where to compute; the CPU if not given.
 
@@ -100,7 +101,8 @@ def _measure(
     chunk_sizes: tuple[int, ...],
     budget_s: float,
 ) -> Profile:
-    computing = meter.for_cores(available_cores())
+    cores = available_cores()
+    computing, budget_s = meter.for_cores(cores), budget_s / min(1.0, cores)
     peaks = [resident_bytes()]
     bench = Bench(
         program=program,
