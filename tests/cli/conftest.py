@@ -152,6 +152,8 @@ def module_shell(tmp_path_factory):
 
 
 def make_shell(folder: Path) -> Shell:
+    """Put the scripts into a folder; what scripts of another folder imported, with other settings, is forgotten."""
+    sys.modules.pop("numbers_of_this_program", None)
     for script in SCRIPTS.glob("*.py"):
         shutil.copy(script, folder)
     return Shell(folder)
@@ -171,7 +173,6 @@ def nfold(tmp_path, monkeypatch, capsys):
     make_shell(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "numbers_of_this_program", raising=False)
 
     def run(*arguments: str | Path) -> Result:
         try:
