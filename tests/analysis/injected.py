@@ -27,8 +27,8 @@ from nfold.core.plan import Plan
 from nfold.core.profile import Timing
 from nfold.core.report import Report, Verdict
 from nfold.core.trace import RankUsage, ReductionParts, Span, StepParts, StepTrace, SystemSample, Trace
+from nfold.planning.candidates import simulate_proposal
 from nfold.planning.facts import Facts
-from nfold.planning.search import simulate_proposal
 from nfold.planning.strategies import named
 
 MBIT = 1e6 / 8

@@ -6,8 +6,9 @@ from referee import lane_of
 
 from nfold.errors import PlanError
 from nfold.planning.buckets import buckets_of
+from nfold.planning.candidates import simulate_proposal
 from nfold.planning.schedule import compile_schedule
-from nfold.planning.search import plan, simulate_proposal
+from nfold.planning.search import plan
 from nfold.planning.strategies import named
 
 GRAPH = chain(5, 3, clips_gradients=True)

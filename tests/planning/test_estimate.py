@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from nfold.core.cluster import Cluster, Node
 from nfold.errors import ClusterError
+from nfold.planning.candidates import estimate_proposal, simulate_proposal
 from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts
 from nfold.planning.placed import placed
-from nfold.planning.search import MANY_RANKS, estimate_proposal, plan, simulate_proposal
+from nfold.planning.portfolio import MANY_RANKS
+from nfold.planning.search import plan
 from nfold.planning.strategies import named
 from nfold.simulation import simulate
 
@@ -96,7 +98,7 @@ def test_what_cannot_win_is_not_simulated_and_the_choice_is_the_same(monkeypatch
         simulated.append(given)
         return simulate(*given, **others)
 
-    monkeypatch.setattr("nfold.planning.search.simulate", noting)
+    monkeypatch.setattr("nfold.planning.candidates.simulate", noting)
     chosen, num_simulated = plan(asked), len(simulated)
     monkeypatch.setattr("nfold.planning.estimate.CERTAIN", 0.0)
     monkeypatch.setattr("nfold.planning.estimate.OVERESTIMATED", math.inf)
@@ -129,7 +131,7 @@ def test_any_placement_has_an_estimate_of_the_right_size(graph, data):
     proposal = placed(asked, place({op.name: data.draw(ranks) for op in graph.operators}, workers).owners)
     assert 0.5 < 1 + error(asked, proposal) < 2
     assert estimate(asked, proposal).least_step_s <= simulate_proposal(asked, "any", proposal).predicted.step_s
-    exact, found = (each(asked, "any", proposal) for each in (simulate_proposal, estimate_proposal))
+    exact, (found, _) = (each(asked, "any", proposal) for each in (simulate_proposal, estimate_proposal))
     assert found.predicted.sent_bytes_per_step == exact.predicted.sent_bytes_per_step
     assert found.loads_s == pytest.approx(exact.loads_s)
 
@@ -139,7 +141,7 @@ def test_any_placement_has_an_estimate_of_the_right_size(graph, data):
 def test_bytes_and_memory_are_those_of_the_schedule(strategy, clips):
     asked = question(replace(heavy(CHAIN), clips_gradients=clips), 4, profiles={1: profile(CHAIN, 1e-2)})
     for proposal in named(strategy).propose(asked):
-        exact, found = (each(asked, strategy, proposal) for each in (simulate_proposal, estimate_proposal))
+        exact, (found, _) = (each(asked, strategy, proposal) for each in (simulate_proposal, estimate_proposal))
         assert found.predicted.sent_bytes_per_step == exact.predicted.sent_bytes_per_step
         assert found.predicted.peak_memory_bytes == pytest.approx(exact.predicted.peak_memory_bytes, rel=0.05)
 
@@ -152,7 +154,7 @@ def test_many_ranks_are_planned_by_estimate(monkeypatch):
         simulated.append(nodes)
         return simulate(*given, nodes=nodes, **others)
 
-    monkeypatch.setattr("nfold.planning.search.simulate", noting)
+    monkeypatch.setattr("nfold.planning.candidates.simulate", noting)
     chosen = plan(asked, "auto")
     assert chosen.world_size == MANY_RANKS
     assert not simulated, "and one rank alone cannot be faster"

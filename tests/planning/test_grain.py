@@ -9,11 +9,11 @@ from towers import towers
 from nfold.core import codec
 from nfold.core.plan import Plan
 from nfold.core.profile import ChunkTiming, OperatorProfile, Timing
+from nfold.planning.candidates import simulate_proposal
 from nfold.planning.facts import Facts
 from nfold.planning.grain import propose_splits
 from nfold.planning.hypergraph_strategy import ByHypergraph
 from nfold.planning.placed import placed
-from nfold.planning.search import simulate_proposal
 from nfold.planning.splitting import split_facts, split_graph
 
 

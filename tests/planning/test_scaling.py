@@ -9,9 +9,9 @@ from nfold.core.cluster import Cluster, Node
 from nfold.core.graph import Statistic
 from nfold.core.profile import Timing
 from nfold.errors import ClusterError, PlanError
+from nfold.planning.candidates import simulate_proposal
 from nfold.planning.facts import Facts
 from nfold.planning.scaling import ScalingPoint, coarse_proposal_s, predict_scaling, useful_workers
-from nfold.planning.search import simulate_proposal
 from nfold.planning.strategies import named
 
 MEGABIT = 1e6 / 8

@@ -14,9 +14,10 @@ from nfold.core.plan import Plan
 from nfold.core.profile import Timing
 from nfold.errors import PlanError
 from nfold.planning.buckets import bounds
+from nfold.planning.candidates import simulate_proposal
 from nfold.planning.data_parallel import even_owners
 from nfold.planning.facts import Facts
-from nfold.planning.search import plan, simulate_proposal
+from nfold.planning.search import plan
 from nfold.planning.segments import INPUTS
 from nfold.planning.strategies import STRATEGIES, STRATEGY_NAMES, named
 from nfold.planning.wishes import check

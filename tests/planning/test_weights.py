@@ -12,8 +12,9 @@ from scipy.optimize import linprog
 from nfold.core.cluster import Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.errors import ClusterError, PlanError
+from nfold.planning.candidates import simulate_proposal
 from nfold.planning.facts import Facts
-from nfold.planning.search import plan, simulate_proposal
+from nfold.planning.search import plan
 from nfold.planning.strategies import named
 from nfold.planning.weights import best_weights, link_rates
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.plan import Plan
 from nfold.planning.asynchronous import ASYNCHRONOUS
+from nfold.planning.candidates import simulate_proposal
 from nfold.planning.facts import Facts as Question
-from nfold.planning.search import most_promising, simulate_proposal
+from nfold.planning.search import most_promising
 from nfold.planning.strategies import SEARCHED, STRATEGIES, Strategy, named
 
 MOST_TRIED = 4

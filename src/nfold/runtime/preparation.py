@@ -10,9 +10,10 @@ from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan
 from nfold.core.profile import Pace, Profile
 from nfold.errors import PlanError, ProgramError
+from nfold.planning.candidates import simulate_proposal
 from nfold.planning.chunking import worthwhile_counts
 from nfold.planning.facts import Facts, Proposal, useful_threads, worker_seconds
-from nfold.planning.search import plan, simulate_proposal
+from nfold.planning.search import plan
 from nfold.planning.splitting import split_graph, split_profile
 from nfold.planning.wishes import check, check_batch
 from nfold.runtime import events as ev

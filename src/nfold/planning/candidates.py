@@ -1,0 +1,138 @@
+"""What a proposal would cost: estimated at once, or compiled and played in virtual time."""
+
+from dataclasses import dataclass
+
+from nfold.core.placement import chunk_sizes
+from nfold.core.plan import Prediction
+from nfold.core.profile import Profile
+from nfold.core.schedule import Schedule
+from nfold.core.trace import StepTrace
+from nfold.planning.asynchronous import loads_s, predict
+from nfold.planning.costs import task_seconds
+from nfold.planning.estimate import estimate
+from nfold.planning.facts import Facts, Proposal
+from nfold.planning.memory import peak_memory_bytes, working_bytes
+from nfold.planning.schedule import compile_schedule
+from nfold.planning.splitting import split_facts
+from nfold.simulation import simulate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A proposal, and what it would cost."""
+
+    strategy: str
+    proposal: Proposal
+    threads: tuple[int, ...]
+    loads_s: tuple[float, ...]
+    """Compute seconds per step of each rank."""
+    predicted: Prediction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Simulated(Candidate):
+    """A synchronous proposal with everything that the simulator said of it."""
+
+    schedule: Schedule
+    seconds: dict[tuple[int, int], float]
+    trace: StepTrace
+
+
+def estimate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> tuple[Candidate, float]:
+    """Return what a proposal would cost about, and what its step cannot be shorter than; 0 where that is not known.
+
+    Args:
+        facts: about whole operators.
+        strategy: that made the proposal.
+        proposal: which may have operators in parts.
+    """
+    if proposal.asynchrony is None:
+        return _synchronous(facts, strategy, proposal)
+    threads = facts.threads(proposal.placement.world_size)
+    candidate = Candidate(
+        strategy=strategy,
+        proposal=proposal,
+        threads=threads,
+        loads_s=loads_s(facts, proposal, threads),
+        predicted=predict(facts, proposal, proposal.asynchrony, threads),
+    )
+    return candidate, 0.0
+
+
+def _synchronous(whole: Facts, strategy: str, proposal: Proposal) -> tuple[Candidate, float]:
+    facts, threads, profile = _in_parts(whole, proposal)
+    found = estimate(facts, proposal)
+    compute_s = sum(found.loads_s[: proposal.workers]) / proposal.workers
+    predicted = Prediction(
+        step_s=found.step_s,
+        sent_bytes_per_step=found.sent_bytes,
+        peak_memory_bytes=peak_memory_bytes(facts, proposal, profile, found.working_bytes),
+        compute_s=compute_s,
+        exposed_communication_s=max(0.0, found.step_s - compute_s - profile.update.median_s),
+    )
+    candidate = Candidate(
+        strategy=strategy, proposal=proposal, threads=threads, loads_s=found.loads_s, predicted=predicted
+    )
+    return candidate, found.least_step_s
+
+
+def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Simulated:
+    """Compile a synchronous proposal and play it in virtual time; takes the same as `estimate_proposal`."""
+    facts, threads, profile = _in_parts(facts, proposal)
+    schedule = compile_schedule(
+        facts.graph,
+        proposal.placement,
+        proposal.reductions,
+        batch_size=facts.batch_size,
+        operator_seconds=_operator_seconds(facts, profile, proposal),
+    )
+    seconds = task_seconds(schedule, facts.graph, tuple(facts.profiles[count] for count in threads), facts.batch_size)
+    nodes = facts.nodes[: proposal.placement.world_size]
+    trace = simulate(schedule, task_seconds=seconds, cluster=facts.cluster, nodes=nodes, threads=threads)
+    return Simulated(
+        strategy=strategy,
+        proposal=proposal,
+        threads=threads,
+        schedule=schedule,
+        seconds=seconds,
+        trace=trace,
+        loads_s=_loads_s(schedule, seconds),
+        predicted=_prediction(facts, proposal, schedule, trace, profile),
+    )
+
+
+def _in_parts(facts: Facts, proposal: Proposal) -> tuple[Facts, tuple[int, ...], Profile]:
+    """Return the facts about what a proposal places, the threads of its ranks, and the first rank's profile."""
+    facts = split_facts(facts, proposal.splits)
+    threads = facts.threads(proposal.placement.world_size)
+    return facts, threads, facts.profiles[threads[0]]
+
+
+def _loads_s(schedule: Schedule, seconds: dict[tuple[int, int], float]) -> tuple[float, ...]:
+    return tuple(
+        sum(seconds[rank.rank, task.id] for task in rank.tasks if task.kind in ("F", "B")) for rank in schedule.ranks
+    )
+
+
+def _operator_seconds(facts: Facts, profile: Profile, proposal: Proposal) -> dict[str, tuple[float, float]] | None:
+    chunk_size = facts.batch_size / proposal.placement.num_chunks
+    seconds = profile.operators_s(chunk_size)
+    known = all(operator.name in seconds for operator in facts.graph.operators)
+    return seconds if known else None
+
+
+def _prediction(facts: Facts, proposal: Proposal, schedule: Schedule, trace: StepTrace, profile: Profile) -> Prediction:
+    computing = (
+        span.end_s - span.start_s for span in trace.spans if span.kind in ("F", "B") and span.rank < proposal.workers
+    )
+    compute_s = sum(computing) / proposal.workers
+    step_s = max(trace.step_s)
+    busy = sum(span.end_s - span.start_s for span in trace.spans if span.rank == 0 and span.kind in ("LOAD", "UPDATE"))
+    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
+    return Prediction(
+        step_s=step_s,
+        sent_bytes_per_step=schedule.sent_bytes,
+        peak_memory_bytes=peak_memory_bytes(facts, proposal, profile, working_bytes(schedule, profile, sizes)),
+        compute_s=compute_s,
+        exposed_communication_s=max(0.0, step_s - compute_s - busy),
+    )
