@@ -3,15 +3,20 @@
 import json
 import os
 import platform
+import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
+ROOT = Path(__file__).parents[1]
+
 
 def environment() -> dict[str, Any]:
     """Describe the machine and the versions that matter for a figure."""
     return {
+        **stamp(),
         "cores": len(os.sched_getaffinity(0)),
         "processor": _processor(),
         "python": platform.python_version(),
@@ -20,11 +25,30 @@ def environment() -> dict[str, Any]:
     }
 
 
+def stamp() -> dict[str, str]:
+    """Say which code is measured, and when: a figure is as old as the code that it judges.
+
+    A result that is measured in pieces has a stamp for each piece; the file's own is that of the last.
+    """
+    commit = _git("rev-parse", "--short=12", "HEAD") or "unknown: not a git checkout"
+    edited = _git("status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/**/*.py")
+    return {"commit": f"{commit}, edited" if edited else commit, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+
+
 def write(result: dict[str, Any], beside: str) -> None:
     """Write result.json next to a script, with its environment, and say where."""
     path = Path(beside).with_name("result.json")
     path.write_text(json.dumps({"environment": environment(), **result}, indent=1) + "\n")
     print(f"wrote {path.parent.name}/{path.name}")
+
+
+def _git(*arguments: str) -> str:
+    """Return what git says, or nothing where there is no git or no repository."""
+    try:
+        told = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return told.stdout.strip()
 
 
 def _processor() -> str:

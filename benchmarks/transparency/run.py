@@ -9,25 +9,32 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from spreading import ROOT, State, difference, measure, subject_of
+from spreading import ROOT, State, Sweep, difference, measure, subject_of
 
 import nfold
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from environment import write
+from environment import stamp, write
 from programs.zoo import ZOO, Style
 
 SCRIPT = Path(__file__).parent / "scripts.py"
 IN_PROCESSES = ("plain", "residual", "gpt", "integers")
 LAYOUTS = (("ring", 2), ("ring", 3), ("ps", 2), ("ps", 3))
-PARTS = ("zoo", "foreign", "processes")
-RANKS = {"zoo": (2, 3, 4), "foreign": (3,)}
+SPINE = ("plain", "residual", "inception", "tied", "integers")
+"""Convolutions, batch norm with skips, dropout, tied weights, and sums without rounding."""
+PARTS = ("spine", "zoo", "foreign", "processes")
+SWEEPS = {
+    "spine": Sweep(steps=20, ranks=(2, 3), strategies=("ring", "ps")),
+    "zoo": Sweep(steps=10, ranks=(2, 3, 4), placements=3),
+    "foreign": Sweep(steps=10, ranks=(3,), placements=3),
+}
 """Foreign nets are captured by torch.export, seconds for each rank."""
+STEPS_IN_PROCESSES = 10
 
 
-def spread(name: str, style: Style, num_steps: int, numbers: tuple[int, ...], placements: int) -> dict[str, Any]:
+def spread(name: str, style: Style, sweep: Sweep) -> dict[str, Any]:
     """Measure one program under every layout; print a line."""
-    found = measure(style, num_steps, numbers, placements)
+    found = measure(style, sweep)
     worst = "refused everywhere" if found["worst"] is None else f"worst {found['worst']:.1e}"
     refused = sum("refused" in row for row in found["runs"])
     size = f"{found['capture']:6} {found['operators']:3} operators"
@@ -46,35 +53,37 @@ def foreign() -> dict[str, Style]:
     return FOREIGN
 
 
-def in_process(name: str, num_steps: int) -> dict[str, Any]:
+def in_process(name: str) -> dict[str, Any]:
     """Train one program with real ranks, over TCP."""
-    subject, rows = subject_of(ZOO[name], num_steps), []
+    subject, rows = subject_of(ZOO[name], STEPS_IN_PROCESSES), []
     for strategy, workers in LAYOUTS:
-        error = difference(_trained(name, strategy, workers, num_steps), subject.reference)
+        error = difference(_trained(name, strategy, workers), subject.reference)
         ok = error <= ZOO[name].tolerance
         rows.append({"layout": strategy, "ranks": workers, "relative_error": error, "ok": ok})
         print(f"{name:16} {strategy} on {workers} processes  {error:.1e}  {'ok' if ok else 'WRONG'}", flush=True)
     return {"against": subject.against, "ok": all(row["ok"] for row in rows), "runs": rows}
 
 
-def _trained(name: str, strategy: str, workers: int, num_steps: int) -> State:
+def _trained(name: str, strategy: str, workers: int) -> State:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         return nfold.train(
-            f"{SCRIPT}:{name}", workers=workers, strategy=strategy, steps=num_steps, out=out
+            f"{SCRIPT}:{name}", workers=workers, strategy=strategy, steps=STEPS_IN_PROCESSES, out=out
         ).state_dict()
 
 
-def played(part: str, num_steps: int, placements: int, net: str) -> dict[str, Any]:
+def styles_of(part: str) -> dict[str, Style]:
+    """Return the programs that a part plays on threads."""
+    if part == "foreign":
+        return foreign()
+    return {name: ZOO[name] for name in SPINE} if part == "spine" else ZOO
+
+
+def played(part: str, net: str) -> dict[str, Any]:
     """Measure all programs of a part, or one."""
     if part == "processes":
-        return {name: in_process(name, num_steps) for name in IN_PROCESSES if net in ("", name)}
-    styles = ZOO if part == "zoo" else foreign()
-    return {
-        name: spread(name, style, num_steps, RANKS[part], placements)
-        for name, style in styles.items()
-        if net in ("", name)
-    }
+        return {name: in_process(name) for name in IN_PROCESSES if net in ("", name)}
+    return {name: spread(name, style, SWEEPS[part]) for name, style in styles_of(part).items() if net in ("", name)}
 
 
 def known() -> dict[str, Any]:
@@ -88,8 +97,6 @@ def known() -> dict[str, Any]:
 def main() -> None:
     """Measure, print, write each part to result.json when it ends, and fail if a promise is broken."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--steps", type=int, default=10)
-    options.add_argument("--placements", type=int, default=3, help="random ones for each number of ranks")
     options.add_argument("--only", choices=PARTS, help="one part; the others stay in result.json as they were")
     options.add_argument("--net", default="", help="one net of that part; the others stay as they were")
     given = options.parse_args()
@@ -98,8 +105,8 @@ def main() -> None:
     found = known() if given.only else {}
     for part in parts:
         others = found[part]["nets"] if given.net else {}
-        nets = others | played(part, given.steps, given.placements, given.net)
-        found[part] = {"steps": given.steps, "nets": nets}
+        steps = SWEEPS[part].steps if part in SWEEPS else STEPS_IN_PROCESSES
+        found[part] = {**stamp(), "steps": steps, "nets": others | played(part, given.net)}
         write(found, __file__)
     broken = [name for part in parts for name, each in found[part]["nets"].items() if not each["ok"]]
     if broken:

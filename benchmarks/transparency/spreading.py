@@ -43,6 +43,17 @@ class Layout:
     plan: Callable[[], Plan]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """Under what a program is played, and for how long."""
+
+    steps: int
+    ranks: tuple[int, ...]
+    strategies: tuple[str, ...] = SYNCHRONOUS
+    placements: int = 0
+    """Random placements of single cells, for each number of ranks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A program with its graph and what one device makes of it."""
@@ -70,15 +81,15 @@ def subject_of(style: Style, num_steps: int) -> Subject:
     return Subject(program, graph, chunks, alone.state, alone.losses[-1], "one rank")
 
 
-def layouts(subject: Subject, numbers: tuple[int, ...], placements: int) -> Iterator[Layout]:
-    """Yield every strategy at some numbers of ranks, and at each some placements of single cells on random ranks."""
+def layouts(subject: Subject, sweep: Sweep) -> Iterator[Layout]:
+    """Yield one rank, each strategy at each number of ranks, and placements of single cells on random ranks."""
     program, graph, chunks = subject.program, subject.graph, subject.chunks
     if subject.against == "plain loop":
         yield Layout("single", 1, lambda: make_plan(program, graph, "single", 1, 0, chunks))
-    for ranks in numbers:
-        for name in SYNCHRONOUS:
+    for ranks in sweep.ranks:
+        for name in sweep.strategies:
             yield Layout(name, ranks, lambda n=name, r=ranks: make_plan(program, graph, n, r, 0, chunks))
-        for seed in range(placements):
+        for seed in range(sweep.placements):
             yield Layout("random", ranks, lambda s=seed, r=ranks: random_plan(program, graph, chunks, r, s))
 
 
@@ -89,10 +100,10 @@ def random_plan(program: Program, graph: ModelGraph, chunks: int, ranks: int, se
     return placed_plan(program, owners, ranks, buckets_of(graph, placement, "ring", BUCKET_BYTES))
 
 
-def measure(style: Style, num_steps: int, numbers: tuple[int, ...], placements: int) -> dict[str, Any]:
+def measure(style: Style, sweep: Sweep) -> dict[str, Any]:
     """Return what was captured, and a row for each layout: its error and its bytes, or why it was refused."""
-    subject = subject_of(style, num_steps)
-    rows = [_row(subject, layout, style.tolerance, num_steps) for layout in layouts(subject, numbers, placements)]
+    subject = subject_of(style, sweep.steps)
+    rows = [_row(subject, layout, style.tolerance, sweep.steps) for layout in layouts(subject, sweep)]
     graph = subject.graph
     return {
         "capture": graph.capture,
