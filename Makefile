@@ -1,5 +1,5 @@
 # demo   install on a fresh machine and run the main job         test   check, then every test
-# check  format, lint, types, layers                             bench  every benchmark: minutes
+# check  format, lint, types, layers                             bench  every benchmark: hours
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,8 +16,8 @@ help:
 	@echo 'make test    format, lint, types, layers and every test'
 	@echo 'make check   the same without the tests'
 	@echo 'make browser install chromium with apt-get if it is missing, for the tests of pages'
-	@echo 'make bench   every benchmark, minutes; rewrites benchmarks/*/result.json'
-	@echo 'make docs    check that links and commands in the documents hold'
+	@echo 'make bench   every benchmark, hours, some as root; rewrites benchmarks/*/result.json'
+	@echo 'make docs    check that what documents link to, name and tell to type exists'
 	@echo 'make clean   remove what was built; $(VENV) stays'
 
 demo: $(VENV)/.installed

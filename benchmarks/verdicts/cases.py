@@ -161,7 +161,7 @@ def servers() -> Iterator[Case]:
 
 
 def others() -> Iterator[Case]:
-    """Compute, latency, transport, input, small batches."""
+    """Compute, latency, transport, input."""
     for strategy, count in (("ring", 2), ("ring", 4), ("ps", 4)):
         yield Case(
             name=f"plenty of network, {strategy} x{count}",
