@@ -1,10 +1,12 @@
 """The documents: what they link to exists, and the words that users type are spelled as the code has them."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from nfold.cli.main import build_parser
 from nfold.planning.strategies import STRATEGY_NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,36 @@ def test_links_lead_somewhere(document: Path) -> None:
 def test_modules_that_are_named_exist(document: Path) -> None:
     for name in re.findall(r"`((?:\w+/)+\w+\.py)`", document.read_text()):
         assert (ROOT / name).exists() or (ROOT / "src" / "nfold" / name).exists(), f"{document.name} names {name}"
+
+
+def commands(program: str) -> list[tuple[str, list[str]]]:
+    """What documents tell to type, in indented lines, in tables and in running text."""
+    typed = re.compile(rf"(?:^ {{4,}}|`)(?:\w+=\S+ )?({re.escape(program)} [^`\n]*)", re.MULTILINE)
+    found = [(document.name, command) for document in DOCUMENTS for command in typed.findall(document.read_text())]
+    return [(name, shlex.split(command, comments=True)) for name, command in found]
+
+
+def test_commands_of_nfold_have_the_flags_that_documents_give_them() -> None:
+    told = [(name, words) for name, words in commands("nfold") if len(words) > 2]
+    assert len(told) > 10
+    for name, words in told:
+        try:
+            build_parser().parse_args(words[1:])
+        except SystemExit:
+            pytest.fail(f"{name}: {shlex.join(words)} cannot be typed")
+        for script in (word for word in words if word.startswith("examples/")):
+            assert (ROOT / script).is_file(), f"{name} names {script}"
+
+
+def test_commands_of_benchmarks_have_the_flags_that_documents_give_them() -> None:
+    told = [(name, words) for name, words in commands(".venv/bin/python") if words[1].endswith("/run.py")]
+    assert len(told) > 10
+    for name, (_, script, *words) in told:
+        if "<" in script:
+            continue
+        assert (ROOT / script).is_file(), f"{name} names {script}"
+        for flag in (word for word in words if word.startswith("-")):
+            assert f'"{flag}"' in (ROOT / script).read_text(), f"{name}: {script} has no {flag}"
 
 
 def test_readme_names_every_strategy() -> None:
