@@ -10,7 +10,7 @@ from nets import adamw, program, sgd
 from torch import nn
 
 from nfold.core.placement import Placement
-from nfold.errors import PlanError, ProgramError
+from nfold.errors import ProgramError
 from nfold.planning.buckets import bounds, buckets_of, cut_shares, fill_buckets
 from nfold.program import Program
 from nfold.runtime.clipping import clip_factor
@@ -130,12 +130,6 @@ def test_the_factor_is_torchs():
         ours = torch.full_like(weight, norm) * clip_factor(norm, TIGHT)
         torch.testing.assert_close(ours.detach(), weight.grad, rtol=1e-15, atol=0.0, equal_nan=True)
     assert clip_factor(float("nan"), TIGHT) != clip_factor(float("nan"), TIGHT)
-
-
-@pytest.mark.parametrize("strategy", ["ps-async", "ssp"])
-def test_servers_that_wait_for_nobody_refuse_it(graphs, strategy):
-    with pytest.raises(PlanError, match="no server knows it before"):
-        make_plan(clipped("plain"), graphs("plain"), strategy, 2, 0, CHUNKS)
 
 
 def test_another_program_than_the_one_that_was_planned_is_refused(graphs):

@@ -70,20 +70,16 @@ def expected(program, graph, chunks):
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.__name__)
-def test_a_probe_between_ranks_is_exact(probe):
+def test_a_probe_between_ranks_is_exact_and_in_one_chunk_where_it_looks_at_the_whole_batch(probe):
     program = of(probe)
     graph = graph_of(program)
     assert bool(graph.indivisible) == (probe in (*STATEFUL, *CHUNKED))
     chunks = 1 if graph.indivisible else CHUNKS
+    if graph.indivisible:
+        with pytest.raises(PlanError, match="cannot be cut into"):
+            make_plan(program, graph, "ring", 2, 0, chunks=2)
     played = scattered(program, graph, chunks, RANKS)
     assert difference(played.state, expected(program, graph, chunks)) <= 1e-9
-
-
-@pytest.mark.parametrize("probe", [*STATEFUL, *CHUNKED], ids=lambda probe: probe.__name__)
-def test_what_looks_at_the_whole_batch_is_refused_more_than_one_chunk(probe):
-    program = of(probe)
-    with pytest.raises(PlanError, match="cannot be cut into"):
-        make_plan(program, graph_of(program), "ring", 2, 0, chunks=2)
 
 
 def summed(outputs, targets):

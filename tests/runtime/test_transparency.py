@@ -1,10 +1,18 @@
 """Whatever the strategy, training gives one device's parameters."""
 
+import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
+import torch
 from harness import difference, graph_of, make_plan, plain_loop, play
 from nets import NETS, adamw, program, sgd
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from programs.zoo import ZOO
+from programs.zoo.style import CHUNKS
 
 WAYS = [
     ("single", 1, 0),
@@ -39,6 +47,22 @@ def test_equals_a_plain_loop_over_the_same_chunks(graphs, plain_states, net, str
     played = play(mine, graphs(net), plan, STEPS)
     assert difference(played.state, plain_states(net, sgd, STEPS)) <= 1e-9
     assert sum(played.sent_bytes) == plan.predicted.sent_bytes_per_step
+
+
+@pytest.fixture(scope="module")
+def integers():
+    mine = ZOO["integers"].program()
+    return mine, graph_of(mine)
+
+
+@pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
+def test_whole_numbers_are_exact(integers, strategy, workers, servers):
+    """Every sum is exact in any order, so that no rounding excuses a difference."""
+    mine, graph = integers
+    played = play(mine, graph, make_plan(mine, graph, strategy, workers, servers, CHUNKS), STEPS)
+    expected = plain_loop(mine, STEPS, CHUNKS).state_dict()
+    assert played.state.keys() == expected.keys()
+    assert all(torch.equal(played.state[name], expected[name]) for name in expected)
 
 
 @pytest.fixture(scope="module")
