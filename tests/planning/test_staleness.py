@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nfold.errors import InternalError
 from nfold.planning.staleness import (
     NO_TICKET,
     Allowed,
@@ -288,5 +289,5 @@ def test_a_bound_that_is_broken_is_noticed():
     each = shard(bound=0)
     each.handle(pushed(0, 0))
     each.handle(pushed(0, 1))
-    with pytest.raises(Exception, match="further apart"):
+    with pytest.raises(InternalError, match="further apart"):
         each.validate()
