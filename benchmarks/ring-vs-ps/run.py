@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,8 +26,8 @@ PARAMETER_BYTES = {"small": 95_784, "resnet": 1_087_976, "heavy": 4_745_896}
 """To choose how many steps a trial can afford; everything else is measured."""
 NODES = (2, 4, 6, 8)
 LINKS_MBIT = (50, 200, 1000)
-CORES = 0.12
-"""Of each node: 16 of them, eight workers and eight servers, have about two together."""
+ALL_CORES = 1.92
+"""Of a cluster together, about what the machine has: shared evenly by twice as many nodes as there are workers."""
 TRIAL_S = 12.0
 FEWEST_STEPS, MOST_STEPS = 10, 40
 DIFFERENT = 1.1
@@ -55,8 +55,8 @@ def layouts(nodes: int) -> Iterator[Layout]:
         yield Layout("ps", nodes, servers)
 
 
-def trials(program: str, nodes: tuple[int, ...], links: tuple[int, ...]) -> list[Trial]:
-    """Return all trials of a program, those with equal links and ranks beside each other."""
+def trials(program: str, workers: int, links: tuple[int, ...]) -> list[Trial]:
+    """Return all trials of a program with so many workers, those with equal links beside each other."""
     return [
         Trial(
             strategy=layout.strategy,
@@ -66,7 +66,6 @@ def trials(program: str, nodes: tuple[int, ...], links: tuple[int, ...]) -> list
             link_bytes_per_s=mbit * 1e6 / 8,
         )
         for mbit in links
-        for workers in nodes
         for layout in layouts(workers)
     ]
 
@@ -88,6 +87,7 @@ def row(program: str, tried: Tried) -> dict[str, Any]:
         "workers": trial.workers,
         "servers": trial.servers,
         "link_mbit": round(rate * 8 / 1e6),
+        "cores": _cores(trial.workers),
     }
     if report is None:
         return {**where, "refused": tried.refused}
@@ -147,14 +147,14 @@ def main() -> None:
         for each in old
         if each["program"] not in programs or each["workers"] not in nodes or each["link_mbit"] not in links
     ]
-    for program in programs:
-        measure(program, nodes, links, rows)
+    for program, workers in product(programs, nodes):
+        measure(program, workers, links, rows)
         result = {"rows": rows, **errors(rows)}
         write(result, __file__)
     print({key: value for key, value in result.items() if key != "rows"})
 
 
-def measure(program: str, nodes: tuple[int, ...], links: tuple[int, ...], rows: list[dict[str, Any]]) -> None:
+def measure(program: str, workers: int, links: tuple[int, ...], rows: list[dict[str, Any]]) -> None:
     """Try all layouts of a program and print each as soon as it is known."""
 
     def tell(tried: Tried) -> None:
@@ -165,10 +165,14 @@ def measure(program: str, nodes: tuple[int, ...], links: tuple[int, ...], rows: 
     with tempfile.TemporaryDirectory() as folder:
         cluster = Path(folder) / "cluster.toml"
         cluster.write_text(
-            f'[[node]]\nname = "n0"\ncores = {CORES}\nmemory = "2 GiB"\nuplink = "{links[0]} Mbit/s"\n'
-            f"count = {2 * max(nodes)}\n"
+            f'[[node]]\nname = "n0"\ncores = {_cores(workers)}\nmemory = "2 GiB"\nuplink = "{links[0]} Mbit/s"\n'
+            f"count = {2 * workers}\n"
         )
-        try_plans(PROGRAMS[program], trials(program, nodes, links), on_tried=tell, emulate=cluster)
+        try_plans(PROGRAMS[program], trials(program, workers, links), on_tried=tell, emulate=cluster)
+
+
+def _cores(workers: int) -> float:
+    return round(ALL_CORES / (2 * workers), 2)
 
 
 def _line(found: dict[str, Any]) -> str:

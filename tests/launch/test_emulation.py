@@ -157,7 +157,7 @@ def test_a_process_sees_the_cores_and_the_memory_of_its_node():
         from nfold.profiling.machine import available_cores, available_memory
         print("ready", flush=True)
         sys.stdin.readline()
-        print(json.dumps([available_cores(), available_memory()]), flush=True)
+        print(json.dumps([available_cores().cores, available_memory()]), flush=True)
     """
     with box_of(cores=0.5, memory="1 GiB") as box, program(box, "n-1", look) as looker:
         box.limit_cores()

@@ -27,19 +27,19 @@ def allowed() -> float:
 
 
 @pytest.mark.parametrize(
-    ("files", "cores"),
+    ("files", "share"),
     [
         ({}, None),
         ({"cpu.max": "max 100000\n"}, None),
-        ({"cpu.max": "50000 100000\n"}, 0.5),
-        ({"cpu/cpu.cfs_quota_us": "25000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.25),
+        ({"cpu.max": "50000 100000\n"}, (0.5, 0.1)),
+        ({"cpu/cpu.cfs_quota_us": "2500\n", "cpu/cpu.cfs_period_us": "10000\n"}, (0.25, 0.01)),
         ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
         ({"cpu.max": "99900000 100000\n"}, None),
     ],
     ids=["none", "unlimited", "half", "version-1", "version-1-unlimited", "more-than-there-is"],
 )
-def test_cores(tmp_path: Path, allowed: float, files: dict[str, str], cores: float | None) -> None:
-    assert machine.available_cores(write(tmp_path, files)) == (allowed if cores is None else cores)
+def test_cores(tmp_path: Path, allowed: float, files: dict[str, str], share: tuple[float, float] | None) -> None:
+    assert machine.available_cores(write(tmp_path, files)) == (share or (allowed, 0.0))
 
 
 def test_memory(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ VERSION_1 = "4:memory:/box/a\n1:cpu,cpuacct:/box/a\n0::/\n"
 )
 def test_cores_of_the_own_group(tmp_path: Path, own: str, files: dict[str, str], found: float) -> None:
     write(tmp_path, {"own": own})
-    assert machine.available_cores(write(tmp_path / "mount", files), tmp_path / "own") == found
+    assert machine.available_cores(write(tmp_path / "mount", files), tmp_path / "own") == (found, 0.01)
 
 
 @pytest.mark.parametrize("path", ["memory/box/a/memory.limit_in_bytes", "memory/box/memory.limit_in_bytes"])
@@ -85,6 +85,7 @@ def test_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
     assert codec.loads(Node, codec.dumps(node)) == node
     assert node.name == socket.gethostname()
     assert node.devices[0].kind == "cpu"
+    assert (node.cores, node.quota_period_s) == machine.available_cores()
     assert 1 <= len(node.crowding) <= max(1, node.cores)
     assert node.crowding[0] == 1.0
     assert list(node.crowding) == sorted(node.crowding)

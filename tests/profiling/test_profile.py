@@ -18,6 +18,7 @@ from nfold.errors import ProgramError
 from nfold.profiling import profile_program
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import time_whole
+from nfold.profiling.machine import Share
 from nfold.program import Program
 
 DATA = [(torch.full((1, 8, 8), float(index % 7)), index % 5) for index in range(20)]
@@ -126,7 +127,7 @@ def test_less_than_a_core_measures_for_longer(monkeypatch: pytest.MonkeyPatch, c
         budgets.append(budget_s)
         return time_whole(bench, chunk_sizes, 0.01)
 
-    monkeypatch.setattr("nfold.profiling.profile.available_cores", lambda: cores)
+    monkeypatch.setattr("nfold.profiling.profile.available_cores", lambda: Share(cores, 0.0))
     monkeypatch.setattr("nfold.profiling.profile.time_whole", noted)
     profile_program(program(), chunk_sizes=(2,), thread_counts=(1,), budget_s=0.1)
     assert budgets == [pytest.approx(0.05 * times)], "half of what there is"

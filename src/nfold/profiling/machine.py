@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -29,14 +30,15 @@ def this_node(local: Channel, *, clock: Clock = time.perf_counter) -> Node:
         local: between two ranks here, measured or declared elsewhere.
         clock: gives seconds.
     """
-    cores, memory_bytes = available_cores(), available_memory()
+    share, memory_bytes = available_cores(), available_memory()
     return Node(
         name=node_name(),
-        cores=cores,
+        cores=share.cores,
+        quota_period_s=share.period_s,
         memory_bytes=memory_bytes,
         devices=_devices(memory_bytes),
         local=local,
-        crowding=measure_crowding(max(1, math.floor(cores)), clock=clock),
+        crowding=measure_crowding(max(1, math.floor(share.cores)), clock=clock),
     )
 
 
@@ -45,7 +47,15 @@ def node_name() -> str:
     return socket.gethostname() or "localhost"
 
 
-def available_cores(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> float:
+class Share(NamedTuple):
+    """Of a machine's cores."""
+
+    cores: float
+    period_s: float
+    """It is a quota of processor time, granted anew so often; 0: whole cores."""
+
+
+def available_cores(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> Share:
     """Return how many cores the process may use: affinity, and the least share of time of its cgroups if less.
 
     Args:
@@ -55,7 +65,7 @@ def available_cores(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> float:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = [_quota_v2(folder) for folder in _groups(cgroup, own, "")]
     quotas += [_quota_v1(folder) for folder in _groups(cgroup / "cpu", own, "cpu")]
-    return min([float(allowed), *(quota for quota in quotas if quota)])
+    return min([Share(float(allowed), 0.0), *(quota for quota in quotas if quota)])
 
 
 def available_memory(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> int:
@@ -111,14 +121,18 @@ def _groups(mount: Path, own: Path, controller: str) -> list[Path]:
     return [mount]
 
 
-def _quota_v2(cgroup: Path) -> float | None:
+def _quota_v2(cgroup: Path) -> Share | None:
     text = _read(cgroup / "cpu.max").split()
-    return int(text[0]) / int(text[1]) if len(text) == 2 and text[0] != "max" else None
+    return _share(int(text[0]), int(text[1])) if len(text) == 2 and text[0] != "max" else None
 
 
-def _quota_v1(cgroup: Path) -> float | None:
+def _quota_v1(cgroup: Path) -> Share | None:
     quota, period = _number(cgroup / "cpu.cfs_quota_us"), _number(cgroup / "cpu.cfs_period_us")
-    return quota / period if quota and period and quota > 0 else None
+    return _share(quota, period) if quota and period and quota > 0 else None
+
+
+def _share(quota_us: int, period_us: int) -> Share:
+    return Share(cores=quota_us / period_us, period_s=period_us / 1e6)
 
 
 def _number(path: Path) -> int | None:

@@ -101,7 +101,7 @@ def _measure(
     chunk_sizes: tuple[int, ...],
     budget_s: float,
 ) -> Profile:
-    cores = available_cores()
+    cores = available_cores().cores
     computing, budget_s = meter.for_cores(cores), budget_s / min(1.0, cores)
     peaks = [resident_bytes()]
     bench = Bench(
