@@ -3,10 +3,16 @@
 What a change would gain is read off two simulations. Both must start from the run as it was, not from the probes and
 profiles before it: a node that neighbours slow, a link that became slower, a data set that is read more slowly.
 
-    profiles      x  measured / simulated seconds of the typical node, for compute and for the update
-    node speed    /  how much slower the node computes than the typical one
+    profiles      x  measured / simulated seconds of work of the typical node
+    node speed    /  how much slower the node works than the typical one
     load          =  input seconds per sample that a worker really waited
     full links    =  their speed in this run
+
+Work is all that keeps a rank's compute lane busy: computing, updates, and what tasks cost beside that. Under a quota a
+short task takes its bare time or waits for most of a period, and which of both chance decides: so all work of a step is
+compared at once, and with the mean over the moments at which quotas may be granted. A rank that has little to do says
+nothing of its node, and equal nodes are seldom measured as equal: nodes that differ by no more than that are taken for
+equal, or every other placement would be promised the luck of the node that happened to look fastest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,58 +23,85 @@ from nfold.analysis.facts import Facts
 from nfold.analysis.network import ChannelUse
 from nfold.analysis.playback import Playback
 from nfold.analysis.simulated import parts_of
-from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.cluster import Channel, Node
 from nfold.core.profile import ChunkTiming, Profile, Timing
+from nfold.core.trace import StepParts
 from nfold.planning.facts import Facts as Question
-from nfold.simulation import unsteadiness
+
+ALIKE = 1.15
+"""Equal nodes of a shared machine differ by a tenth or so in half a second of computing, and in a run of some steps."""
+_HALF = 0.5
 
 
-def calibrated(facts: Facts, question: Question, planned: Playback, full: Iterable[ChannelUse]) -> Question:
+def calibrated(facts: Facts, question: Question, played: Playback, full: Iterable[ChannelUse]) -> Question:
     """Return the question with this run's measurements in place of those before it.
 
     Args:
         facts: of the run.
         question: what was planned from.
-        planned: its simulation.
+        played: its simulation.
         full: links whose measured speed is the link's own limit.
     """
-    simulated = parts_of(planned.trace, [0] * facts.plan.world_size)
-    workers = range(facts.plan.workers)
-    usual = unsteadiness.slowness(
-        planned.scenario.schedule, [question.cluster.node(name) for name in planned.scenario.nodes]
-    )
-    compute = {
-        rank: _ratio(facts.mean_s(rank, "compute_s") * usual.get(rank, 1.0), simulated[rank].compute_s)
-        for rank in workers
-    }
-    slowness = _by_node(facts, compute)
+    slowness = _slowness(facts, played)
     typical = median(slowness.values())
-    update = _ratio(
-        fmean(facts.mean_s(rank, "update_s") for rank in workers), fmean(simulated[rank].update_s for rank in workers)
-    )
-    input_s = median(facts.mean_s(rank, "input_s") for rank in workers)
+    input_s = median(facts.mean_s(rank, "input_s") for rank in range(facts.plan.workers))
     load_s = input_s * facts.plan.workers / max(1, facts.plan.batch_size)
-    profiles = {count: _scaled(each, typical, update, load_s) for count, each in question.profiles.items()}
-    nodes = tuple(_node(node, slowness.get(node.name, typical) / typical, full) for node in question.cluster.nodes)
-    return replace(question, profiles=profiles, cluster=Cluster(nodes=nodes))
+    speeds = _evened(
+        {
+            name: question.cluster.node(name).speed * typical / slowness.get(name, typical)
+            for name in facts.plan.nodes[: facts.plan.workers]
+        }
+    )
+    profiles = {count: _scaled(each, typical, load_s) for count, each in question.profiles.items()}
+    nodes = tuple(_node(node, speeds.get(node.name, node.speed), full) for node in question.cluster.nodes)
+    return replace(question, profiles=profiles, cluster=replace(question.cluster, nodes=nodes))
 
 
-def _by_node(facts: Facts, of_rank: Mapping[int, float]) -> dict[str, float]:
-    values: dict[str, list[float]] = {}
-    for rank, value in of_rank.items():
-        values.setdefault(facts.plan.nodes[rank], []).append(value)
-    return {name: fmean(each) for name, each in values.items()}
+def _slowness(facts: Facts, played: Playback) -> dict[str, float]:
+    """Return measured over simulated seconds of work by node, of nodes whose ranks have enough of it to tell."""
+    simulated = _work_s(played)
+    nodes = played.scenario.nodes
+    found: dict[str, list[float]] = {}
+    for rank in _busy_ranks(facts, played):
+        measured_s = facts.mean_s(rank, "compute_s") + facts.mean_s(rank, "update_s") + facts.mean_s(rank, "other_s")
+        found.setdefault(nodes[rank], []).append(_ratio(measured_s, simulated[rank]))
+    return {name: fmean(each) for name, each in found.items()}
+
+
+def _busy_ranks(facts: Facts, played: Playback) -> list[int]:
+    """Return the workers with at least half as much to compute as any, on nodes that were alike."""
+    loads = dict.fromkeys(range(facts.plan.workers), 0.0)
+    for (rank, _), seconds in played.scenario.task_seconds.items():
+        if rank in loads:
+            loads[rank] += seconds
+    return [rank for rank, load in loads.items() if load >= _HALF * max(loads.values())]
+
+
+def _work_s(played: Playback) -> list[float]:
+    """Return each rank's simulated seconds of work, as a mean over steps has them."""
+    steps = [parts_of(trace, [0] * len(trace.step_s)) for trace in played.steady_steps()]
+    return [fmean(_lane_s(parts) for parts in of_rank) for of_rank in zip(*steps, strict=True)]
+
+
+def _lane_s(parts: StepParts) -> float:
+    return parts.compute_s + parts.update_s
+
+
+def _evened(speeds: Mapping[str, float]) -> dict[str, float]:
+    """Give nodes about as fast as the median one its speed."""
+    middle = median(speeds.values())
+    return {name: middle if middle / ALIKE <= speed <= middle * ALIKE else speed for name, speed in speeds.items()}
 
 
 def _ratio(measured: float, simulated: float) -> float:
     return measured / simulated if measured > 0 and simulated > 0 else 1.0
 
 
-def _scaled(profile: Profile, compute: float, update: float, load_s_per_sample: float) -> Profile:
+def _scaled(profile: Profile, work: float, load_s_per_sample: float) -> Profile:
     return replace(
         profile,
-        whole=tuple(_slower(timing, compute) for timing in profile.whole),
-        update=_times(profile.update, update),
+        whole=tuple(_slower(timing, work) for timing in profile.whole),
+        update=_times(profile.update, work),
         load_s_per_sample=load_s_per_sample,
     )
 
@@ -81,11 +114,11 @@ def _times(timing: Timing, factor: float) -> Timing:
     return replace(timing, median_s=timing.median_s * factor)
 
 
-def _node(node: Node, slower: float, full: Iterable[ChannelUse]) -> Node:
+def _node(node: Node, speed: float, full: Iterable[ChannelUse]) -> Node:
     speeds = {use.side: use.speed_bytes_per_s for use in full if use.node == node.name}
     return replace(
         node,
-        speed=node.speed / slower,
+        speed=speed,
         uplink=_at(node.uplink, speeds.get("uplink")),
         downlink=_at(node.downlink, speeds.get("downlink")),
     )

@@ -1,14 +1,15 @@
 """Changes of a planning question that a person could make: another strategy, a faster link, one node more or less."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from nfold.core.cluster import Channel, Cluster, Node
+from nfold.analysis.playback import play_back
+from nfold.core.cluster import Channel, Node
 from nfold.core.plan import Plan
 from nfold.planning.asynchronous import ASYNCHRONOUS
 from nfold.planning.candidates import simulate_proposal
 from nfold.planning.facts import Facts as Question
-from nfold.planning.search import most_promising
+from nfold.planning.search import most_promising, to_plan
 from nfold.planning.strategies import SEARCHED, STRATEGIES, Strategy, named
 
 MOST_TRIED = 4
@@ -27,8 +28,24 @@ class Case:
     """Bytes on the wire for each byte of payload: links are named by what they are sold as."""
 
 
-def proposed_s(question: Question, strategy: Strategy, only: int | None = None) -> float | None:
-    """Return the step seconds of the best proposal of a strategy; None where it cannot be used.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changed:
+    """A run with something changed: all that it takes to make the change real and to play it."""
+
+    plan: Plan
+    question: Question
+    step_s: float
+    """Simulated."""
+
+
+def replayed(case: Case, question: Question, plan: Plan | None = None) -> Changed:
+    """Return the run with another question, and its own placement unless another plan is given."""
+    plan = plan or case.plan
+    return Changed(plan=plan, question=question, step_s=play_back(plan, question).step_s)
+
+
+def proposed(question: Question, strategy: Strategy, only: int | None = None) -> Changed | None:
+    """Return the best proposal of a strategy; None where it cannot be used.
 
     Args:
         question: what to plan.
@@ -42,7 +59,10 @@ def proposed_s(question: Question, strategy: Strategy, only: int | None = None) 
         tried = proposals[only : only + 1]
     else:
         tried = most_promising(question, proposals, MOST_TRIED)
-    return min(simulate_proposal(question, strategy.name, each).predicted.step_s for each in tried)
+    best = min(
+        (simulate_proposal(question, strategy.name, each) for each in tried), key=lambda each: each.predicted.step_s
+    )
+    return Changed(plan=to_plan(question, best), question=question, step_s=best.predicted.step_s)
 
 
 def number_of_proposal(case: Case) -> int | None:
@@ -72,7 +92,7 @@ def with_workers(case: Case, workers: int) -> Question:
         node = cluster.node(placed[len(placed) % plan.workers])
         if len(set(plan.nodes)) > 1:
             node = replace(_typical(case), name=f"{node.name}/{len(placed)}")
-            cluster = Cluster(nodes=(*cluster.nodes, node))
+            cluster = replace(cluster, nodes=(*cluster.nodes, node))
         placed.append(node.name)
     return replace(
         question,
@@ -93,7 +113,7 @@ def with_servers(case: Case, servers: int) -> Question:
         node = like
         if len(set(plan.nodes)) > 1:
             node = replace(like, name=f"{like.name}/{len(placed)}")
-            cluster = Cluster(nodes=(*cluster.nodes, node))
+            cluster = replace(cluster, nodes=(*cluster.nodes, node))
         placed.append(node.name)
     return replace(case.question, cluster=cluster, nodes=tuple(placed), servers=servers, chunks=plan.chunks)
 
@@ -116,18 +136,62 @@ def without_node(case: Case, name: str) -> Question | None:
 
 def with_nodes(question: Question, change: Callable[[Node], Node]) -> Question:
     """Return the question with every node changed."""
-    return replace(question, cluster=Cluster(nodes=tuple(change(node) for node in question.cluster.nodes)))
+    nodes = tuple(change(node) for node in question.cluster.nodes)
+    return replace(question, cluster=replace(question.cluster, nodes=nodes))
 
 
-def with_link(question: Question, name: str, bytes_per_s: float) -> Question:
-    """Return the question with a node's link at least so fast in both directions, as links are bought."""
+def with_links(question: Question, names: Collection[str], bytes_per_s: float) -> Question:
+    """Return the question with some nodes' links at least so fast in both directions, as links are bought."""
 
     def change(node: Node) -> Node:
-        if node.name != name:
+        if node.name not in names:
             return node
         return replace(node, uplink=_at_least(node.uplink, bytes_per_s), downlink=_at_least(node.downlink, bytes_per_s))
 
     return with_nodes(question, change)
+
+
+def with_processor_of_others(case: Case, name: str) -> Question | None:
+    """Return the question with the processor of a typical other worker's node in a node; None where there is none.
+
+    All that goes with a processor goes with it: its share of cores, how steadily it computes and how its quota is
+    granted. Links and memory stay.
+    """
+    others = [node for node in _nodes_of_workers(case) if node.name != name]
+    if not others:
+        return None
+    like = _middle(others)
+
+    def change(node: Node) -> Node:
+        if node.name != name:
+            return node
+        return replace(
+            like,
+            name=name,
+            memory_bytes=node.memory_bytes,
+            local=node.local,
+            uplink=node.uplink,
+            downlink=node.downlink,
+        )
+
+    return with_nodes(case.question, change)
+
+
+def with_larger_shares(case: Case, times: int) -> Question | None:
+    """Return the question with so many times the share of a processor on each node; None where one has no limit.
+
+    Seconds were measured under the quota, so a task of one thread is as much faster as its share is larger.
+    """
+    used = [case.question.cluster.node(name) for name in set(case.plan.nodes[: case.plan.world_size])]
+    if any(not node.quota_period_s or times * node.cores > 1 for node in used):
+        return None
+
+    def change(node: Node) -> Node:
+        if node not in used:
+            return node
+        return replace(node, cores=times * node.cores, speed=times * node.speed)
+
+    return with_nodes(case.question, change)
 
 
 def others(case: Case) -> list[Strategy]:
@@ -140,8 +204,15 @@ def others(case: Case) -> list[Strategy]:
 
 
 def _typical(case: Case) -> Node:
-    """A worker's node of median speed."""
-    nodes = [case.question.cluster.node(name) for name in dict.fromkeys(case.plan.nodes[: case.plan.workers])]
+    return _middle(_nodes_of_workers(case))
+
+
+def _nodes_of_workers(case: Case) -> list[Node]:
+    return [case.question.cluster.node(name) for name in dict.fromkeys(case.plan.nodes[: case.plan.workers])]
+
+
+def _middle(nodes: Sequence[Node]) -> Node:
+    """Return the node of median speed."""
     return sorted(nodes, key=lambda node: (node.speed, -nodes.index(node)))[len(nodes) // 2]
 
 

@@ -11,22 +11,24 @@ from typing import Literal
 
 from nfold.analysis.changes import (
     Case,
+    Changed,
     number_of_proposal,
     others,
-    proposed_s,
-    with_link,
+    proposed,
+    replayed,
+    with_larger_shares,
+    with_links,
     with_nodes,
+    with_processor_of_others,
     with_servers,
     with_workers,
     without_node,
 )
 from nfold.analysis.finding import Finding
 from nfold.analysis.pipelines import UNEVEN_STAGES
-from nfold.analysis.playback import play_back
 from nfold.analysis.units import count, link_rate
 from nfold.core.cluster import Channel, Node
 from nfold.core.report import Gain
-from nfold.planning.facts import Facts as Question
 from nfold.planning.strategies import named
 
 WORTH_SAYING = 1.02
@@ -36,20 +38,33 @@ FASTER_LINK = 3
 MOST_TASKS = 60_000
 """A larger schedule takes seconds to simulate; then only the plan itself is changed, not its strategy or size."""
 MORE_WORKERS = 4
+LARGER_SHARE = 2
+"""Times the share of a processor: what limits are raised by."""
 
 ChangeKind = Literal[
-    "strategy", "servers", "chunks", "bytes", "link", "latency", "node", "input", "workers", "fewer workers", "batch"
+    "strategy",
+    "servers",
+    "chunks",
+    "bytes",
+    "link",
+    "latency",
+    "node",
+    "cores",
+    "input",
+    "workers",
+    "fewer workers",
+    "batch",
 ]
 _TOUCHED: dict[str, tuple[ChangeKind, ...]] = {
     "link": ("strategy", "servers", "bytes", "link", "latency", "fewer workers", "batch"),
     "server": ("strategy", "servers", "bytes", "link", "latency", "batch"),
-    "transport": ("strategy", "servers", "bytes", "batch"),
+    "transport": ("strategy", "servers", "bytes", "cores", "batch"),
     "latency": ("strategy", "servers", "latency", "batch"),
     "bubble": ("chunks", "strategy", "batch"),
     "peer wait": ("node", "fewer workers"),
-    "compute": ("workers",),
+    "compute": ("workers", "cores"),
     "input": ("input", "workers"),
-    "update": ("strategy", "batch"),
+    "update": ("strategy", "cores", "batch"),
     "small batch": ("strategy", "batch"),
 }
 """Which changes can win back what a cause costs."""
@@ -61,6 +76,7 @@ class Tried:
 
     kind: ChangeKind
     gain: Gain
+    changed: Changed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +101,7 @@ def outlook(case: Case, found: tuple[Finding, ...], main: Finding, num_tasks: in
     worth = {finding.kind for finding in found if finding.lost_s * WORTH_SAYING >= (WORTH_SAYING - 1) * step_s}
     kinds = {kind for cause in worth for kind in _TOUCHED.get(cause, ())}
     rules = _OF_THE_PLAN if num_tasks > MOST_TASKS else {**_OF_THE_PLAN, **_OF_ITS_SIZE}
-    tried = [Tried(kind=kind, gain=gain) for kind, rule in rules.items() if kind in kinds for gain in rule(case, main)]
+    tried = [each for kind, rule in rules.items() if kind in kinds for each in rule(case, main)]
     best = sorted((each for each in tried if each.gain.speedup >= WORTH_SAYING), key=lambda each: -each.gain.speedup)
     return Outlook(tried=tuple(best), useful_workers=useful_workers(case) if num_tasks <= MOST_TASKS else None)
 
@@ -99,7 +115,8 @@ def useful_workers(case: Case) -> int | None:
 
     def step_s(workers: int) -> float:
         if workers not in steps:
-            steps[workers] = _sized_s(case, workers) or float("inf")
+            sized = _sized(case, workers)
+            steps[workers] = sized.step_s if sized else float("inf")
         return steps[workers]
 
     here = case.plan.workers
@@ -113,123 +130,133 @@ def useful_workers(case: Case) -> int | None:
     return here
 
 
-def _sized_s(case: Case, workers: int) -> float | None:
-    """Simulated step with another number of workers, by the same kind of plan."""
+def _sized(case: Case, workers: int) -> Changed | None:
+    """Return the run with another number of workers, by the same kind of plan."""
     if workers == case.plan.workers:
-        return case.step_s
+        return Changed(plan=case.plan, question=case.question, step_s=case.step_s)
     question = with_workers(case, workers)
     if workers == 1 and not question.servers:
-        return proposed_s(question, named("single"))
+        return proposed(question, named("single"))
     if case.plan.strategy == "single":
-        return proposed_s(question, named("ring"))
-    return proposed_s(question, named(case.plan.strategy), number_of_proposal(case))
+        return proposed(question, named("ring"))
+    return proposed(question, named(case.plan.strategy), number_of_proposal(case))
 
 
-def _halved_bytes(case: Case, main: Finding) -> Iterator[Gain]:
+def _halved_bytes(case: Case, main: Finding) -> Iterator[Tried]:
     reductions = tuple(replace(each, item_bytes=max(1, each.item_bytes // 2)) for each in case.plan.reductions)
-    plan = replace(case.plan, reductions=reductions)
-    yield _gain(replace(case, plan=plan), "halving the bytes (bf16)", case.question)
+    halved = replayed(case, case.question, replace(case.plan, reductions=reductions))
+    yield _tried(case, "bytes", "halving the bytes (bf16)", halved)
 
 
-def _faster_link(case: Case, main: Finding) -> Iterator[Gain]:
+def _faster_links(case: Case, main: Finding) -> Iterator[Tried]:
+    """One step up for the link that holds the run back; where others would hold it back next, for these too."""
     if not main.node or not main.side:
         return
     node = case.question.cluster.node(main.node)
     channel = node.uplink if main.side == "uplink" else node.downlink
-    if channel is not None:
-        speed = FASTER_LINK * channel.bandwidth_bytes_per_s
-        name = f"a {link_rate(speed * case.framing)} link for {main.node}"
-        yield _gain(case, name, with_link(case.question, main.node, speed))
+    if channel is None:
+        return
+    speed = FASTER_LINK * channel.bandwidth_bytes_per_s
+    name, used = link_rate(speed * case.framing), set(case.plan.nodes[: case.plan.world_size])
+    one = replayed(case, with_links(case.question, {main.node}, speed))
+    every = replayed(case, with_links(case.question, used, speed))
+    yield _tried(case, "link", f"a {name} link for {main.node}", one)
+    if every.step_s * WORTH_SAYING <= one.step_s:
+        yield _tried(case, "link", f"{name} links for all nodes", every)
 
 
-def _no_latency(case: Case, main: Finding) -> Iterator[Gain]:
-    yield _gain(case, "no latency", with_nodes(case.question, _without_latency))
+def _no_latency(case: Case, main: Finding) -> Iterator[Tried]:
+    yield _tried(case, "latency", "no latency", replayed(case, with_nodes(case.question, _without_latency)))
 
 
-def _evened(case: Case, main: Finding) -> Iterator[Gain]:
-    """Give a slow node the mean speed of the other workers' nodes."""
-    cluster, placed = case.question.cluster, dict.fromkeys(case.plan.nodes[: case.plan.workers])
-    speeds = [cluster.node(name).speed for name in placed if name != main.node]
-    if main.kind == "peer wait" and main.sub_cause != UNEVEN_STAGES and speeds:
-        mean = sum(speeds) / len(speeds)
-        even = with_nodes(case.question, lambda node: replace(node, speed=mean) if node.name == main.node else node)
-        yield _gain(case, f"making {main.node} as fast as the others", even)
+def _evened(case: Case, main: Finding) -> Iterator[Tried]:
+    """Give a slow node the processor of the other workers' nodes."""
+    if main.kind == "peer wait" and main.sub_cause != UNEVEN_STAGES:
+        even = with_processor_of_others(case, main.node)
+        if even is not None:
+            yield _tried(case, "node", f"making {main.node} as fast as the others", replayed(case, even))
 
 
-def _ready_input(case: Case, main: Finding) -> Iterator[Gain]:
+def _larger_shares(case: Case, main: Finding) -> Iterator[Tried]:
+    larger = with_larger_shares(case, LARGER_SHARE)
+    if larger is not None:
+        yield _tried(case, "cores", "twice the share of a processor for every node", replayed(case, larger))
+
+
+def _ready_input(case: Case, main: Finding) -> Iterator[Tried]:
     profiles = {threads: replace(each, load_s_per_sample=0.0) for threads, each in case.question.profiles.items()}
-    yield _gain(case, "input that is ready in time", replace(case.question, profiles=profiles))
+    ready = replayed(case, replace(case.question, profiles=profiles))
+    yield _tried(case, "input", "input that is ready in time", ready)
 
 
-def _more_chunks(case: Case, main: Finding) -> Iterator[Gain]:
+def _more_chunks(case: Case, main: Finding) -> Iterator[Tried]:
     """Cut every chunk in two and leave both where it is: only a pipeline is kept fuller by that."""
     plan = case.plan
     count, owners = 2 * plan.chunks, plan.placement.owners
     if main.kind == "bubble" and 2 * count <= plan.batch_size:
         halved = {name: tuple(rank for rank in ranks for _ in range(2)) for name, ranks in owners.items()}
         placement = replace(plan.placement, num_chunks=count, owners=halved)
-        finer = replace(case, plan=replace(plan, chunks=count, placement=placement))
-        gain = _gain(finer, f"`--chunks {count}`", case.question)
+        finer = replayed(case, case.question, replace(plan, chunks=count, placement=placement))
         command = f"nfold train {{file}} -n {plan.workers} --strategy {plan.strategy} --chunks {count}"
-        yield replace(gain, command=command)
+        yield _tried(case, "chunks", f"`--chunks {count}`", finer, command)
 
 
-def _twice_the_batch(case: Case, main: Finding) -> Iterator[Gain]:
-    doubled = _gain(
-        case, "twice the batch size (samples/s)", replace(case.question, batch_size=2 * case.plan.batch_size)
-    )
-    yield replace(doubled, speedup=2 * doubled.speedup)
+def _twice_the_batch(case: Case, main: Finding) -> Iterator[Tried]:
+    size = 2 * case.plan.batch_size
+    doubled = replayed(case, replace(case.question, batch_size=size), replace(case.plan, batch_size=size))
+    tried = _tried(case, "batch", "twice the batch size (samples/s)", doubled)
+    yield replace(tried, gain=replace(tried.gain, speedup=2 * tried.gain.speedup))
 
 
-def _strategies(case: Case, main: Finding) -> Iterator[Gain]:
+def _strategies(case: Case, main: Finding) -> Iterator[Tried]:
     plan = case.plan
     question = replace(case.question, servers=0, nodes=plan.nodes[: plan.workers], chunks=plan.chunks)
     for strategy in others(case):
-        step_s = proposed_s(question, strategy) if plan.workers > 1 else None
-        if step_s:
+        changed = proposed(question, strategy) if plan.workers > 1 else None
+        if changed is not None:
             command = f"nfold train {{file}} -n {plan.workers} --strategy {strategy.name} --chunks {plan.chunks}"
-            yield Gain(change=f"`--strategy {strategy.name}`", speedup=case.step_s / step_s, command=command)
+            yield _tried(case, "strategy", f"`--strategy {strategy.name}`", changed, command)
 
 
-def _servers(case: Case, main: Finding) -> Iterator[Gain]:
+def _servers(case: Case, main: Finding) -> Iterator[Tried]:
     plan = case.plan
     numbers = {0, 2 * plan.servers, plan.workers} - {plan.servers} if plan.servers else set()
     for servers in sorted(number for number in numbers if number <= plan.workers):
-        step_s = proposed_s(with_servers(case, servers), named(plan.strategy))
-        if step_s:
+        changed = proposed(with_servers(case, servers), named(plan.strategy))
+        if changed is not None:
             hosts = servers - plan.servers if len(set(plan.nodes)) > 1 else 0
             extra = f" ({count(hosts, 'host')} more)" if hosts > 0 else ""
             typed = f"nfold train {{file}} -n {plan.workers} --strategy {plan.strategy} --servers {servers}"
             command = typed if hosts <= 0 else ""  # a host must be there before a flag can use it
-            yield Gain(change=f"`--servers {servers}`{extra}", speedup=case.step_s / step_s, command=command)
+            yield _tried(case, "servers", f"`--servers {servers}`{extra}", changed, command)
 
 
-def _more_workers(case: Case, main: Finding) -> Iterator[Gain]:
+def _more_workers(case: Case, main: Finding) -> Iterator[Tried]:
     plan = case.plan
-    more = _sized_s(case, plan.workers + 1) if plan.workers < plan.batch_size else None
-    if more:
+    more = _sized(case, plan.workers + 1) if plan.workers < plan.batch_size else None
+    if more is not None:
         several = len(set(plan.nodes)) > 1
         what = "one more node like these" if several else f"`-n {plan.workers + 1}` on the same machine"
-        yield Gain(change=what, speedup=case.step_s / more)
+        yield _tried(case, "workers", what, more)
 
 
-def _fewer_workers(case: Case, main: Finding) -> Iterator[Gain]:
-    plan = case.plan
+def _fewer_workers(case: Case, main: Finding) -> Iterator[Tried]:
     without = without_node(case, main.node) if main.node else None
     if without is not None:
         alone = without.workers == 1 and not without.servers
-        step_s = proposed_s(without, named("single" if alone else plan.strategy))
-        if step_s:
-            yield Gain(change=f"leaving {main.node} out", speedup=case.step_s / step_s)
+        fewer = proposed(without, named("single" if alone else case.plan.strategy))
+        if fewer is not None:
+            yield _tried(case, "fewer workers", f"leaving {main.node} out", fewer)
 
 
-_Rule = Callable[[Case, Finding], Iterator[Gain]]
+_Rule = Callable[[Case, Finding], Iterator[Tried]]
 _OF_THE_PLAN: Mapping[ChangeKind, _Rule] = {
     "chunks": _more_chunks,
     "bytes": _halved_bytes,
-    "link": _faster_link,
+    "link": _faster_links,
     "latency": _no_latency,
     "node": _evened,
+    "cores": _larger_shares,
     "input": _ready_input,
     "batch": _twice_the_batch,
 }
@@ -241,10 +268,9 @@ _OF_ITS_SIZE: Mapping[ChangeKind, _Rule] = {
 }
 
 
-def _gain(case: Case, change: str, question: Question) -> Gain:
-    """Simulate the run's own placement with another question."""
-    step_s = play_back(case.plan, question).step_s
-    return Gain(change=change, speedup=case.step_s / step_s if step_s > 0 else 1.0)
+def _tried(case: Case, kind: ChangeKind, what: str, changed: Changed, command: str = "") -> Tried:
+    speedup = case.step_s / changed.step_s if changed.step_s > 0 else 1.0
+    return Tried(kind=kind, gain=Gain(change=what, speedup=speedup, command=command), changed=changed)
 
 
 def _without_latency(node: Node) -> Node:

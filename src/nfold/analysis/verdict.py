@@ -17,11 +17,11 @@ MOST_GAINS = 4
 _CURES: dict[VerdictClass, tuple[ChangeKind, ...]] = {
     "link": ("strategy", "servers", "bytes", "link", "fewer workers"),
     "server": ("strategy", "servers", "bytes", "link"),
-    "transport": ("strategy", "servers", "bytes", "batch"),
+    "transport": ("strategy", "servers", "bytes", "cores", "batch"),
     "latency": ("strategy", "servers", "latency", "batch"),
     "bubble": ("chunks", "strategy", "batch", "fewer workers"),
     "peer wait": ("node", "fewer workers", "strategy", "input"),
-    "compute": ("workers", "strategy"),
+    "compute": ("workers", "cores", "strategy"),
     "input": ("input",),
     "memory": (),
     "small batch": ("batch", "strategy"),

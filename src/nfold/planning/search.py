@@ -41,8 +41,11 @@ def plan(facts: Facts, strategy: str = AUTO, *, among: Sequence[Strategy] = STRA
             portfolio.add(each, MOST_CANDIDATES if chosen in (None, each) else 1)
     portfolio.settle(chosen)
     winner = portfolio.winner(chosen)
-    return _to_plan(
-        facts, winner, portfolio.is_undominated(winner), portfolio.losers(winner, forced=chosen is not None)
+    return to_plan(
+        facts,
+        winner,
+        is_undominated=portfolio.is_undominated(winner),
+        rejected=portfolio.losers(winner, forced=chosen is not None),
     )
 
 
@@ -53,21 +56,10 @@ def most_promising(facts: Facts, proposals: Sequence[Proposal], most: int) -> li
     return [proposals[index] for index in _by_estimate(facts, proposals)[:most]]
 
 
-def _by_estimate(facts: Facts, proposals: Sequence[Proposal]) -> list[int]:
-    estimates = [estimate(split_facts(facts, proposal.splits), proposal).step_s for proposal in proposals]
-    return sorted(range(len(proposals)), key=lambda index: (estimates[index], index))
-
-
-def _objection(strategy: Strategy, facts: Facts, *, wanted: bool) -> str | None:
-    objection = strategy.accepts(facts)
-    if objection and wanted:
-        raise PlanError(f"--strategy {strategy.name}: {objection}")
-    if not wanted and strategy.name in ASYNCHRONOUS:
-        return objection or NOT_COMPARED
-    return objection
-
-
-def _to_plan(facts: Facts, candidate: Candidate, is_undominated: bool, rejected: tuple[Rejected, ...]) -> Plan:
+def to_plan(
+    facts: Facts, candidate: Candidate, *, is_undominated: bool = True, rejected: tuple[Rejected, ...] = ()
+) -> Plan:
+    """Return a candidate as a plan; what it was compared with is for the caller to say."""
     proposal = candidate.proposal
     return Plan(
         strategy=candidate.strategy,
@@ -87,3 +79,17 @@ def _to_plan(facts: Facts, candidate: Candidate, is_undominated: bool, rejected:
         asynchrony=proposal.asynchrony,
         notes=proposal.notes,
     )
+
+
+def _by_estimate(facts: Facts, proposals: Sequence[Proposal]) -> list[int]:
+    estimates = [estimate(split_facts(facts, proposal.splits), proposal).step_s for proposal in proposals]
+    return sorted(range(len(proposals)), key=lambda index: (estimates[index], index))
+
+
+def _objection(strategy: Strategy, facts: Facts, *, wanted: bool) -> str | None:
+    objection = strategy.accepts(facts)
+    if objection and wanted:
+        raise PlanError(f"--strategy {strategy.name}: {objection}")
+    if not wanted and strategy.name in ASYNCHRONOUS:
+        return objection or NOT_COMPARED
+    return objection
