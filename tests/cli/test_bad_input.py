@@ -55,7 +55,8 @@ from nfold.planning.strategies import STRATEGY_NAMES
     ],
     ids=" ".join,
 )
-def test_what_is_refused_before_any_rank_starts(nfold, tmp_path, arguments, fragments):
+def test_what_is_refused_before_any_rank_starts(nfold, tmp_path, monkeypatch, arguments, fragments):
+    monkeypatch.setattr("nfold.launch.local.LocalLauncher.start", lambda *_: pytest.fail("a rank was started"))
     before = sorted(tmp_path.iterdir())
 
     nfold(*arguments).check_explained(*fragments)

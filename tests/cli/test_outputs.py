@@ -151,14 +151,22 @@ def test_without_a_terminal_there_are_plain_lines(done):
 
 
 @pytest.mark.processes
-def test_why_reads_the_run(done, nfold, monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-
+def test_why_reads_the_run(done, nfold):
     assert nfold("why", done.folder, "--json").document() == done.document
     text = nfold("why", done.folder)
     assert done.document["verdict"]["text"] in " ".join(text.out.split())
     assert "Next: nfold " in text.out
-    assert "\x1b" not in text.out
+
+
+@pytest.mark.processes
+def test_gloo_carries_the_same_bytes_to_the_same_result(done, shell, pinned):
+    with pinned(2):
+        result = shell.run("train", "steady.py", "-n", 2, "--strategy", "ring", "--transport", "gloo", "--json")
+
+    assert result.code == 0, result.err
+    report = result.document()
+    assert report["final_loss"] == done.document["final_loss"]
+    assert report["sent_bytes_per_step"] == done.document["sent_bytes_per_step"]
 
 
 def test_plan_prints_one_object_and_leaves_nothing(nfold, tmp_path):

@@ -94,6 +94,30 @@ def test_runs_that_have_ended_can_be_compared(run, nfold, tmp_path):
     assert json.loads((tmp_path / "both" / "compare.json").read_text()) == result.document()
 
 
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_a_terminal_gets_escape_codes_unless_it_wants_none(run, nfold, tmp_path, monkeypatch, no_color):
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    result = nfold("compare", "run", "--out", "alone")
+
+    assert result.code == 0, result.err
+    assert ("\x1b" in result.out) == (not no_color)
+
+
+def test_an_epoch_costs_what_its_nodes_cost_each_paid_once(run, nfold, tmp_path):
+    dear = shutil.copytree(run, tmp_path / "dear")
+    cluster = json.loads((dear / "cluster.json").read_text())
+    for node in cluster["nodes"]:
+        node["price_per_hour"] = 0.5
+    (dear / "cluster.json").write_text(json.dumps(cluster))
+
+    free, paid = nfold("compare", "run", "dear", "--json").document()["runs"]
+
+    assert free["cost_per_epoch"] is None
+    assert paid["cost_per_epoch"] == pytest.approx(0.5 * paid["epoch_s"] / 3600), "two ranks on one node"
+
+
 def test_a_script_among_runs_is_refused(run, nfold):
     nfold("compare", "run", "steady.py").check_explained("steady.py is no folder of a run")
 
