@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from nfold.core.cluster_file import parse_cluster
+from nfold.errors import ClusterError
 from nfold.launch.emulation.box import emulated
 from nfold.launch.emulation.cgroups import MOUNTS, find_hierarchy
 from nfold.launch.emulation.clearing import NAMESPACES
@@ -79,7 +80,8 @@ SEND = """
         connection.sendall(bytes(int(sys.argv[2])))
     print(began_s)
 """
-TRIES = 10
+TRIES = 3
+"""What judges speed runs alone, so a link that is slow more often than this is slow."""
 
 
 def rate(box, source, target, num_bytes, at_least=0.0):
@@ -100,6 +102,7 @@ def rate(box, source, target, num_bytes, at_least=0.0):
     return best
 
 
+@pytest.mark.quiet
 def test_eight_nodes_are_there_in_two_seconds_and_gone_after():
     began_s = time.monotonic()
     with box_of(8, uplink="100 Mbit/s", memory="1 GiB", cores=0.25) as box:
@@ -127,6 +130,7 @@ def test_a_process_keeps_its_number_and_its_exit_code_on_its_way_in():
         assert process.returncode == 7
 
 
+@pytest.mark.quiet
 def test_a_node_has_its_share_of_processor_time():
     spin = """
         import json, time
@@ -166,6 +170,7 @@ def test_a_process_sees_the_cores_and_the_memory_of_its_node():
         assert json.loads(looker.stdout.readline()) == [0.5, 1 << 30]
 
 
+@pytest.mark.quiet
 def test_each_direction_of_a_link_has_its_own_rate():
     with box_of(uplink="40 Mbit/s", downlink="8 Mbit/s") as box:
         box.set_downlink("n-0", 1e9)
@@ -207,6 +212,7 @@ def test_nothing_is_lost_where_all_send_to_one():
         assert [each.communicate(timeout=30)[0] for each in running] == [b"0\n"] * 3
 
 
+@pytest.mark.quiet
 def test_a_link_may_change_and_change_back():
     with box_of() as box:
         assert rate(box, "n-0", "n-1", 4_000_000, at_least=1e7) >= 1e7, "nothing holds it back"
@@ -267,6 +273,7 @@ def test_killing_a_node_kills_all_of_it_and_nothing_else():
         node.stdout.close()
 
 
+@pytest.mark.quiet
 def test_several_boxes_of_the_same_names_do_not_meet():
     with box_of(uplink="8 Mbit/s") as slow, box_of() as fast:
         assert slow.address("n-0") != fast.address("n-0")
@@ -344,6 +351,6 @@ def test_what_nobody_could_remove_is_removed_by_the_next_start(owner):
 def test_a_box_that_cannot_be_finished_leaves_nothing(monkeypatch):
     before = set(os.listdir(NAMESPACES))
     monkeypatch.setattr("nfold.launch.emulation.box.shape", lambda *_, **__: ("qdisc add dev nonsense root tbf",))
-    with pytest.raises(Exception, match=r"^tc .* failed: "), box_of(uplink="8 Mbit/s"):
+    with pytest.raises(ClusterError, match=r"^tc .* failed: "), box_of(uplink="8 Mbit/s"):
         pass
     assert set(os.listdir(NAMESPACES)) <= before
