@@ -1,6 +1,9 @@
 """`ps-async` and `ssp` from the command line: they learn, go on, fail and stop like any other strategy."""
 
 import json
+import re
+import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,15 @@ def test_a_run_goes_on_under_another_strategy(nfold, tmp_path):
         assert len(_losses(tmp_path / "run")) == steps
 
 
+def test_the_learning_rate_may_follow_the_staleness(nfold, tmp_path):
+    way = ("-n", "2", "--strategy", "ps-async", "--staleness-aware", "--steps", "6", "--debug", "--json")
+    result = nfold("train", "steady.py", *way, "--out", "run")
+
+    assert result.code == 0, result.err
+    assert sum(result.document()["staleness"].values()) == 2 * 6
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["asynchrony"]["staleness_aware"]
+
+
 def test_a_loop_over_steps_may_be_left(nfold, tmp_path):
     del nfold
     script = str(tmp_path / "steady.py")
@@ -91,7 +103,10 @@ def test_a_rank_that_dies_is_named(shell):
 
     result = shell.run("train", "faulty.py", "-n", "2", "--strategy", "ps-async")
 
-    result.check_explained("was killed by signal 9 (SIGKILL)", "out of memory")
+    ended = time.time()
+    result.check_explained(f"rank 1 (on {socket.gethostname()}, pid ", "out of memory", "1 other rank stopped because")
+    assert re.search(r"was killed by signal 9 \(SIGKILL\) (at|near) step \d+\.", result.message), result.message
+    assert ended - float((shell.folder / "fault-time").read_text()) < 2
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+from pathlib import Path
 from shutil import which
 
 import pytest
@@ -15,6 +16,7 @@ from nfold.errors import ClusterError
 from nfold.launch.emulation.clearing import NAMESPACES
 from nfold.launch.emulation.owners import STATE
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 CLUSTER = """
 [[node]]
 name = "n"
@@ -199,11 +201,12 @@ def test_a_signal_while_the_cluster_is_built_leaves_nothing(shell, cluster, emul
 
 @pytest.mark.quiet
 def test_a_program_of_torch_distributed_runs_as_it_is(shell, cluster, emulation):
-    result = shell.run("emulate", cluster(2), "--", sys.executable, "ddp.py")
+    result = shell.run("emulate", cluster(2), "--", sys.executable, EXAMPLES / "ddp.py")
     assert result.code == 0, result.err
-    lines = sorted(line.split() for line in result.out.splitlines())
-    assert [line[:3] for line in lines] == [[f"[n-{rank}]", f"n-{rank}", "2"] for rank in range(2)]
-    assert len({line[3] for line in lines}) == 1, "all nodes have the same parameters"
+    lines = sorted(result.out.splitlines())
+    assert len(lines) == 2
+    for rank, line in enumerate(lines):
+        assert re.fullmatch(rf"\[n-{rank}\] \d+\.\d ms a step", line)
 
 
 # Training
@@ -265,6 +268,18 @@ def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emul
     (link,) = [node["uplink"] for node in known["nodes"] if node["name"] == "n-1"]
     assert link["bandwidth_bytes_per_s"] < 1.4e6
     assert json.loads((folder / "trace.json").read_text())["parts"][0]["step"] == 0, "what was before is kept"
+
+
+@pytest.mark.quiet
+def test_dedicated_servers_get_nodes_of_their_own_and_a_node_may_become_slow(shell, cluster, emulation):
+    ps = ("--strategy", "ps", "--servers", "1", "--fault", "slow n-1 0.5@50ms")
+    result = shell.run("train", "steady.py", "--emulate", cluster(3), *ps, "--json")
+    assert result.code == 0, result.err
+    assert "fault: slow n-1 0.5@50ms: now" in result.err
+    plan = json.loads((shell.folder / "runs/steady-1/plan.json").read_text())
+    assert (plan["workers"], plan["servers"], plan["nodes"]) == (2, 1, ["n-0", "n-1", "n-2"])
+    assert {share["rank"] for reduction in plan["reductions"] for share in reduction["shares"]} == {2}
+    assert result.document()["final_loss"] > 0
 
 
 @pytest.mark.quiet
