@@ -63,6 +63,8 @@ class Shell:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
     tag: str = field(default_factory=lambda: uuid.uuid4().hex)
+    finish_s: float = 60.0
+    """How long a command may take."""
 
     def start(self, *arguments: str | Path, cwd: Path | None = None) -> "subprocess.Popen[str]":
         """Start `nfold ARGUMENTS` as a process."""
@@ -82,7 +84,7 @@ class Shell:
 
     def finish(self, process: "subprocess.Popen[str]") -> Result:
         """Wait for a process; assert that none of its processes and no half-written file is left."""
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=self.finish_s)
         result = Result(process.returncode, out, err)
         assert self.processes() == [], result
         self.check_no_halves()

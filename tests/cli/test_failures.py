@@ -14,8 +14,8 @@ import pytest
 
 from nfold.errors import WorkerLost
 from nfold.program import ProgramSource
+from nfold.runtime.state_file import StoredState
 from nfold.runtime.vigil import Patience
-from nfold.verbs.checkpoint import checkpoint_step
 from nfold.verbs.folder import CHECKPOINT, RunFolder
 from nfold.verbs.job import Job
 from nfold.verbs.observer import Silent
@@ -356,7 +356,7 @@ def test_a_history_that_cannot_be_written(nfold, tmp_path, monkeypatch):
 def _kept_step(run: Path) -> int:
     """The step of a run's checkpoint, which is written a moment after the ranks have gone on."""
     checkpoint = run / CHECKPOINT
-    return checkpoint_step(checkpoint.read_bytes()) if checkpoint.exists() else 0
+    return StoredState.open(checkpoint).step if checkpoint.exists() else 0
 
 
 def _wait_for_ranks(shell, count: int) -> None:

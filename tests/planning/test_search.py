@@ -123,19 +123,19 @@ def test_too_little_memory_is_said_with_numbers():
         nodes=("tiny",) * 2,
         profiles={1: profile(GRAPH, base_bytes=768 << 20)},
     )
-    with pytest.raises(PlanError, match=r"--strategy ring: 2 ranks need 1.5 GiB on tiny, which has 1.0 GiB. Use more"):
+    with pytest.raises(PlanError, match=r"--strategy ring: 2 ranks need 1536 MiB on tiny, which has 1024 MiB \("):
         plan(question, "ring")
     chosen = plan(question, "auto")
     assert chosen.strategy == "single", "one process fits where two do not"
     predicted = [loser for loser in chosen.rejected if loser.predicted is not None]
     assert {loser.strategy: loser.why[:25] for loser in predicted} == dict.fromkeys(
-        ("ring", "ps", "weighted", "pipeline", "hybrid"), "2 ranks need 1.5 GiB on t"
+        ("ring", "ps", "weighted", "pipeline", "hybrid"), "2 ranks need 1536 MiB on "
     )
 
 
 def test_memory_that_nothing_fits_lists_every_strategy():
     node = Node(name="box", cores=16.0, memory_bytes=1, local=channel())
-    with pytest.raises(PlanError, match=r"no strategy can run here. single: 1 ranks need .*; ring: .*; ps: "):
+    with pytest.raises(PlanError, match=r"no strategy can run here. single: 1 rank needs .*; ring: .*; ps: "):
         plan(facts(GRAPH, 2, cluster=Cluster(nodes=(node,))), "auto")
 
 

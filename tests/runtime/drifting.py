@@ -3,16 +3,17 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
-from harness import CPU, make_plan
+from harness import CPU, file_of, make_plan
 
 from nfold.capture.random import LOCK
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Asynchrony, Plan
 from nfold.core.trace import StepParts
 from nfold.program import Program
-from nfold.runtime.gather import gather
+from nfold.runtime.collecting import collect
 from nfold.runtime.service.replica import AsynchronousReplica
 from nfold.runtime.state import read_checkpoint
 from nfold.transport.memory import MemoryNetwork
@@ -57,7 +58,7 @@ class Drifted:
 
     def state_at(self, stop: int) -> dict[str, torch.Tensor]:
         """The whole model's state dict at a stop."""
-        return read_checkpoint(self.checkpoints[stop]).model
+        return read_checkpoint(self.checkpoints[stop]).model()
 
 
 def drift(
@@ -112,9 +113,11 @@ def drift(
                 replica.allow(stop)
                 replica.pause()
                 drifted.sent_bytes[rank] = drifted.sent_bytes[rank] or transport.sent_bytes
-                parts = gather(transport, plan.world_size, number, replica.contribution(with_optimizer=True))
-                if parts is not None:
-                    drifted.checkpoints.append(replica.join(parts, stop))
+                offered = replica.offer(with_optimizer=True)
+                join = partial(replica.join, step=stop)
+                collected = collect(transport, plan.world_size, number, offered, join)
+                if collected is not None:
+                    drifted.checkpoints.append(file_of(collected))
             replica.end()
             drifted.models[rank] = {name: value.clone() for name, value in replica.model.state_dict().items()}
             drifted.staleness.update(replica.staleness)

@@ -22,6 +22,7 @@ from nfold.planning.facts import Facts
 from nfold.planning.search import plan
 from nfold.planning.strategies import named
 from nfold.program import Program
+from nfold.runtime.collecting import Collected, collect
 from nfold.runtime.data import sample_order
 from nfold.runtime.replica import Replica
 from nfold.runtime.state import read_checkpoint
@@ -126,7 +127,12 @@ class Played:
     @property
     def state(self) -> dict[str, torch.Tensor]:
         """The whole model's state dict."""
-        return read_checkpoint(self.checkpoint).model
+        return read_checkpoint(self.checkpoint).model()
+
+
+def file_of(collected: Collected) -> bytes:
+    """All bytes of a file of state."""
+    return b"".join((collected.header, *(bytes(run.data) for run in collected.runs)))
 
 
 def play(
@@ -141,11 +147,10 @@ def play(
 ) -> Played:
     """Play steps on threads over the in-memory transport and gather the state; a rank that takes longer hangs."""
     network = MemoryNetwork(plan.world_size)
-    played, parts = Played(plan.world_size), [b""] * plan.world_size
+    played = Played(plan.world_size)
     errors: list[BaseException] = []
     dataset = program.train_data()
     start = read_checkpoint(checkpoint).step if checkpoint else 0
-    joined: list[Callable[[], None]] = []
     built = threading.Barrier(plan.world_size)
 
     replicas: list[Replica] = []
@@ -168,9 +173,10 @@ def play(
                 played.step_losses[rank].append(result.losses)
                 if step == start:
                     played.sent_bytes[rank] = result.parts.sent_bytes
-            parts[rank] = replica.contribution(with_optimizer=True)
-            if rank == 0:
-                joined.append(lambda: setattr(played, "checkpoint", replica.join(parts, steps)))
+            offered = replica.offer(with_optimizer=True)
+            found = collect(transport, plan.world_size, 1, offered, lambda said: replica.join(said, steps))
+            if found is not None:
+                played.checkpoint = file_of(found)
         except BaseException as error:
             errors.append(error)
             network.fail(rank)
@@ -187,7 +193,6 @@ def play(
     network.close()
     if errors:
         raise errors[0]
-    joined[0]()
     for step_losses in zip(*played.step_losses, strict=True):
         merged = {chunk: loss for losses in step_losses for chunk, loss in losses.items()}
         played.losses.append(sum(merged[chunk] for chunk in sorted(merged)))

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from nfold.runtime import events as ev
 from nfold.runtime.coordinator import POSTMORTEM_S, Coordinator
 from nfold.runtime.progress import FIRST_WINDOW, WINDOW_S
 from nfold.runtime.slowness import NUM_STEPS
+from nfold.runtime.spool import Arrived
 from nfold.transport.probe import ProbedPair
 
 FOUND = ProbedPair(
@@ -68,6 +70,11 @@ def known(workers: int = 2) -> ev.Known:
     return ev.Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=cluster(), plan=a_plan(workers))
 
 
+def file(name: str) -> Arrived:
+    """What a rank has sent."""
+    return Arrived(Path(name), 1)
+
+
 @dataclass
 class Job:
     """A coordinator with ranks that say what the test tells them to."""
@@ -95,9 +102,9 @@ class Job:
         self.told += commands
         return commands
 
-    def say(self, rank: int, what: str, blob: bytes = b"", **message: Any) -> list[ev.Command]:
+    def say(self, rank: int, what: str, sent: Arrived | None = None, **message: Any) -> list[ev.Command]:
         """A message as it comes off a wire: through JSON."""
-        return self.handle(ev.Received(rank, json.loads(json.dumps({"is": what, **message})), blob))
+        return self.handle(ev.Received(rank, json.loads(json.dumps({"is": what, **message})), sent))
 
     def all_say(self, what: str, ranks: Any = None, **message: Any) -> list[ev.Command]:
         """Return what only the last one's message brought; nothing may come before."""
@@ -125,9 +132,9 @@ class Job:
     def all_step(self, *numbers: int, step_s: float = 1.0) -> list[ev.Command]:
         return [command for rank in self.workers for command in self.steps(rank, *numbers, step_s=step_s)]
 
-    def finish(self, rank: int, blob: bytes = b"") -> list[ev.Command]:
+    def finish(self, rank: int, sent: Arrived | None = None) -> list[ev.Command]:
         usage = RankUsage(rank=rank, node="box", role="worker", peak_rss_bytes=1, cpu_s=1.0, wall_s=1.0)
-        return self.say(rank, "finished", blob, usage=codec.encode(usage), staleness={})
+        return self.say(rank, "finished", sent, usage=codec.encode(usage), staleness={})
 
     def profiled(self) -> list[ev.Command]:
         profile = profile_of(GRAPH)
@@ -213,15 +220,15 @@ def test_a_job_of_two_ranks_from_start_to_end():
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]
     assert orders(job.all_step(2, 3)) == ["StepDone", "StepDone", "01 until 6"]
     assert job.say(1, "checkpoint") == []
-    assert job.say(0, "checkpoint", b"state") == [ev.KeepCheckpoint(4, b"state")]
+    assert job.say(0, "checkpoint", file("state")) == [ev.KeepCheckpoint(4, file("state"))]
     assert orders(job.all_step(4, 5)) == ["StepDone", "StepDone", "01 until 8", "01 checkpoint"]
     assert orders(job.all_step(6, 7)) == ["StepDone", "StepDone", "01 finish"]
-    job.say(0, "checkpoint", b"end")
-    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(8, b"end")]
+    job.say(0, "checkpoint", file("end"))
+    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(8, file("end"))]
     assert job.finish(1) == []
-    (finished,) = job.finish(0, b"model")
+    (finished,) = job.finish(0, file("model"))
     assert isinstance(finished, ev.Finished)
-    assert (finished.model, finished.interrupted) == (b"model", False)
+    assert (finished.model, finished.interrupted) == (file("model"), False)
     assert [usage.rank for usage in finished.usage] == [0, 1]
     assert job.handle(ev.Left(0, "exited with code 0")) == [], "it is over"
 
@@ -428,7 +435,7 @@ def test_test_data_are_evaluated_and_state_is_kept_at_each_end_of_an_epoch():
     assert [each.message.get("tag") for each in job.told[-3:]] == [None, 1, 2]
     job.all_step(0, 1, 2, 3)
     assert job.say(0, "evaluated", sums={"loss": [3.0, 10], "accuracy": [9.0, 10], "broken": [float("nan"), 10]}) == []
-    assert job.say(0, "checkpoint", b"x") == []
+    assert job.say(0, "checkpoint", file("x")) == []
     (evaluated,) = job.say(1, "evaluated", sums={"loss": [1.0, 10], "accuracy": [5.0, 10], "broken": [0.0, 10]})
     assert evaluated == ev.Evaluated(4, 0, {"loss": 0.2, "accuracy": 0.7})
 
@@ -441,10 +448,10 @@ def test_nothing_is_evaluated_where_that_is_not_wanted():
 def test_a_checkpoint_is_kept_only_when_all_ranks_have_given_their_part():
     job = Job(ev.JobSettings(workers=2, strategy="ring", checkpoint_every=1))
     job.until_training()
-    assert job.say(0, "checkpoint", b"one") == []
-    assert job.say(0, "checkpoint", b"two") == []
-    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(1, b"one")]
-    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(2, b"two")]
+    assert job.say(0, "checkpoint", file("one")) == []
+    assert job.say(0, "checkpoint", file("two")) == []
+    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(1, file("one"))]
+    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(2, file("two"))]
 
 
 @pytest.mark.parametrize(
@@ -490,9 +497,9 @@ def test_an_interrupt_lets_the_granted_steps_end_and_keeps_a_checkpoint():
     assert job.handle(ev.Interrupted()) == []
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]
     assert orders(job.all_step(2, 3)) == ["StepDone", "StepDone", "01 checkpoint", "01 finish"]
-    job.say(0, "checkpoint", b"kept")
-    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(4, b"kept")]
-    job.finish(0, b"model")
+    job.say(0, "checkpoint", file("kept"))
+    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(4, file("kept"))]
+    job.finish(0, file("model"))
     (finished,) = job.finish(1)
     assert finished.interrupted
 
@@ -524,8 +531,16 @@ def test_an_interrupt_waits_for_what_was_ordered():
     job.until_training()
     job.handle(ev.Interrupted())
     assert "01 finish" not in orders(job.all_step(0, 1, 2, 3)), "the checkpoint of step 4 is still to come"
-    job.say(0, "checkpoint", b"x")
+    job.say(0, "checkpoint", file("x"))
     assert orders(job.say(1, "checkpoint")) == ["KeepCheckpoint", "01 checkpoint", "01 finish"]
+
+
+def test_a_rank_that_asks_for_a_part_of_the_checkpoint_is_sent_it():
+    job = Job(known=known(), checkpoint=b"header", first_step=5)
+    job.until_planned()
+    assert job.say(1, "wants", start=100, stop=300) == [ev.SendState(1, 100, 300)]
+    job.workers = range(2)
+    assert orders(job.all_say("built", kept={})) == ["01 until 8", "01 checkpoint"], "which answers no order"
 
 
 def test_a_job_that_goes_on_wires_its_ranks_and_measures_nothing_again():
@@ -765,7 +780,7 @@ def test_a_rank_that_leaves_after_it_has_finished_is_no_loss():
     job.all_step(0)
     assert job.finish(1) == []
     assert job.handle(ev.Left(1, "exited with code 0")) == []
-    assert isinstance(job.finish(0, b"model")[0], ev.Finished)
+    assert isinstance(job.finish(0, file("model"))[0], ev.Finished)
 
 
 def test_a_rank_that_is_lost_while_another_has_finished_is_a_loss():

@@ -8,7 +8,8 @@ from nets import images, program
 from torch.nn import functional as F
 
 from nfold.capture.building import build_model
-from nfold.runtime.evaluation import evaluate
+from nfold.runtime.collecting import Collected, Run
+from nfold.runtime.evaluation import evaluate, fill
 
 CPU = torch.device("cpu")
 
@@ -35,3 +36,21 @@ def test_a_last_smaller_batch_counts_for_its_samples_only():
         assert count == len(data)
         assert total / count == pytest.approx(expected.item(), rel=1e-12)
     assert model.training
+
+
+def test_a_module_is_filled_by_pieces_that_end_anywhere():
+    wanted, found = (torch.nn.BatchNorm1d(5) for _ in range(2))
+    with torch.no_grad():
+        wanted.weight.copy_(torch.arange(5.0))
+        wanted.running_var.fill_(3.0)
+        wanted.num_batches_tracked.fill_(9)
+    flat = {name: value.reshape(-1) for name, value in wanted.state_dict().items()}
+
+    def runs():
+        for name, values in flat.items():
+            for start in range(0, values.numel(), 2):
+                data = values[start : start + 2].view(torch.uint8).numpy().data
+                yield Run(name, start * values.itemsize, data)
+
+    assert fill(found, Collected(b"", runs())) is found
+    assert all(torch.equal(value, wanted.state_dict()[name]) for name, value in found.state_dict().items())

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from nfold.errors import PeerLost, TransportError
-from nfold.runtime import gather as gathering
+from nfold.runtime import exchange
 from nfold.runtime.gather import gather
 from nfold.transport.memory import MemoryNetwork
 
@@ -61,7 +61,7 @@ def test_a_lost_rank_ends_a_gather():
 
 
 def test_a_gather_does_not_wait_for_ever(monkeypatch):
-    monkeypatch.setattr(gathering, "WAIT_S", 0.01)
+    monkeypatch.setattr(exchange, "WAIT_S", 0.01)
     network = MemoryNetwork(2)
     with pytest.raises(TransportError, match="1 messages of a gather did not arrive within 0 s"):
         gather(network.transport(0), 2, 1, b"part")

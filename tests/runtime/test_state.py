@@ -1,48 +1,87 @@
-"""What ranks hold becomes one file, and the parts are let go on the way."""
+"""What ranks hold becomes one file, and of a file each rank reads what it needs."""
 
 import torch
+from harness import file_of
 from torch import nn
 
 from nfold.core.graph import ModelGraph, Operator, Parameter, Tensor
 from nfold.core.placement import Reduction
-from nfold.runtime.state import contribution, join, read_checkpoint
+from nfold.runtime.collecting import collect
+from nfold.runtime.replica import take_model
+from nfold.runtime.state import Checkpoint, join_facts, offer, read_checkpoint
 from nfold.runtime.weights import Weights
+from nfold.transport.memory import MemoryNetwork
 
 
-def test_parts_are_let_go_while_they_are_joined():
-    model = nn.Linear(2, 3)
-    operator = Operator(name="A", kind="A", inputs=("input",), outputs=("loss",), parameters=("weight", "bias"))
+class Tied(nn.Module):
+    """Two names for one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(6.0).reshape(3, 2))
+        self.bias = nn.Parameter(torch.ones(3))
+        self.again = self.weight
+
+
+def graph_of(sizes):
+    operator = Operator(name="A", kind="A", inputs=("input",), outputs=("loss",), parameters=tuple(sizes))
     loss = Tensor(name="loss", producer="A", consumers=(), bytes_per_sample=0.0)
+    parameters = tuple(
+        Parameter(name=name, num_elements=size, num_bytes=4 * size, dtype="float32", trainable=True, users=("A",))
+        for name, size in sizes.items()
+    )
+    return ModelGraph(operators=(operator,), tensors=(loss,), parameters=parameters, capture="fx")
+
+
+def reduction(name, size):
+    return Reduction(
+        name=name, parameters=(name,), num_elements=size, dtype="float32", item_bytes=4, members=(0,), route="local"
+    )
+
+
+def stored(model):
+    sizes = {name: each.numel() for name, each in model.named_parameters()}
+    reductions = tuple(reduction(name, size) for name, size in sizes.items())
+    weights = Weights(model, graph_of(sizes))
+    offered = offer(0, reductions, {}, weights, ())
+    network = MemoryNetwork(1)
+    collected = collect(network.transport(0), 1, 1, offered, lambda said: join_facts(said, 5, 2))
+    data = file_of(collected)
+    network.close()
+    return data
+
+
+def test_a_tied_weight_is_there_under_all_its_names():
+    found = read_checkpoint(stored(Tied()))
+    assert (found.step, found.chunks, found.optimizer().tensors) == (5, 2, {})
+    state = found.model()
+    assert state.keys() == {"weight", "bias", "again"}
+    assert torch.equal(state["again"], torch.arange(6.0).reshape(3, 2))
+
+
+def test_nothing_is_copied_to_be_offered():
+    model = Tied()
     sizes = {"weight": 6, "bias": 3}
-    graph = ModelGraph(
-        operators=(operator,),
-        tensors=(loss,),
-        parameters=tuple(
-            Parameter(name=name, num_elements=size, num_bytes=4 * size, dtype="float32", trainable=True, users=("A",))
-            for name, size in sizes.items()
-        ),
-        capture="fx",
-    )
-    reductions = tuple(
-        Reduction(
-            name=name,
-            parameters=(name,),
-            num_elements=size,
-            dtype="float32",
-            item_bytes=4,
-            members=(rank,),
-            route="local",
-        )
-        for rank, (name, size) in enumerate(sizes.items())
-    )
-    weights, other = Weights(model, graph), nn.Linear(2, 3)
-    parts = [
-        contribution(0, reductions, {}, weights, ()),
-        contribution(1, reductions, {}, Weights(other, graph), ()),
-    ]
-    whole = join(parts, weights, 5, 2)
-    assert parts == []
-    found = read_checkpoint(whole)
-    assert (found.step, found.chunks, found.optimizer.tensors) == (5, 2, {})
-    assert torch.equal(found.model["weight"], model.weight)
-    assert torch.equal(found.model["bias"], other.bias), "which rank 1 updates"
+    reductions = tuple(reduction(name, size) for name, size in sizes.items())
+    offered = offer(0, reductions, None, Weights(model, graph_of(sizes)), ())
+    own = {each.data_ptr() for each in model.parameters()}
+    assert {part.values.data_ptr() for part in [*offered.parts, *offered.rest]} == own
+
+
+def test_only_what_is_needed_is_read():
+    data = stored(Tied())
+    header_bytes = 8 + int.from_bytes(data[:8], "little")
+    read = []
+
+    def ask(start, stop):
+        read.append(stop - start)
+        return data[start:stop]
+
+    model = Tied()
+    with torch.no_grad():
+        for each in model.parameters():
+            each.fill_(7.0)
+    take_model(model, Checkpoint(data[:header_bytes], ask), [model.weight])
+    assert read == [12], "three elements of the bias"
+    assert model.weight.eq(7.0).all()
+    assert model.bias.eq(1.0).all()

@@ -1,8 +1,11 @@
 """The wall time of a run, booked to the event that ends each stretch."""
 
+from pathlib import Path
+
 import pytest
 
 from nfold.runtime import events as ev
+from nfold.runtime.spool import Arrived
 from nfold.verbs.phases import Phases
 
 
@@ -33,7 +36,7 @@ def test_every_instant_is_in_one_phase(clock):
         (0.2, ev.Sampled(())),  # taken while the next step is played
         (0.3, step(1)),
         (0.7, ev.Evaluated(step=2, epoch=0, metrics={})),
-        (0.25, ev.KeepCheckpoint(step=2, data=b"")),
+        (0.25, ev.KeepCheckpoint(step=2, file=Arrived(Path("x"), 1))),
         (0.4, ev.Finished()),
     ]:
         clock.now_s += after_s

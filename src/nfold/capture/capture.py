@@ -94,6 +94,7 @@ def recapture(
     graph: ModelGraph,
     *,
     rebuild: Callable[[], nn.Module] | None = None,
+    lazy: bool = False,
 ) -> Captured:
     """Capture again what another process captured, without the gate. About six forward passes.
 
@@ -103,12 +104,13 @@ def recapture(
         example: the same batches.
         graph: what the other process found.
         rebuild: see `capture`.
+        lazy: let copies of the model share its memory, where nobody holds the addresses of its weights yet.
 
     Raises:
         InternalError: it came out differently.
     """
     with _undisturbed():
-        fresh = fresh_copies(model, rebuild)
+        fresh = fresh_copies(model, rebuild, lazy=lazy)
         facts = find_facts(fresh, loss, example, divisible=not graph.indivisible)
         attempt = _Attempt(model, fresh, loss, example, facts)
         wanted = [operator.name for operator in graph.operators]

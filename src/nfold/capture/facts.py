@@ -1,6 +1,8 @@
 """What is true of a program whatever captures it: may its batch be cut, who gets a gradient, what does it keep."""
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,10 +79,10 @@ def _call(model: nn.Module, loss: Loss, example: Example) -> _Calls:
     for size, which in ((large, 0), (large, 0), (small, 1)):
         seed_all(0)
         before = RandomState()
-        calls.losses.append(try_step(model, loss, example.batch(size, which)).detach())
+        with _noting_gradients(model) as found:
+            calls.losses.append(try_step(model, loss, example.batch(size, which)).detach())
         foreign = foreign or before.others_moved()
-        calls.gradients.append(_with_gradient(model))
-        model.zero_grad(set_to_none=True)
+        calls.gradients.append(frozenset(found))
         now = snapshot(model)
         if state:
             calls.changed.extend(key for key in changes(state, now) if key not in calls.changed)
@@ -98,8 +100,25 @@ def _refuse_changes(changed: list[tuple[str, str]]) -> None:
         )
 
 
-def _with_gradient(model: nn.Module) -> frozenset[str]:
-    return frozenset(name for name, parameter in model.named_parameters() if parameter.grad is not None)
+@contextlib.contextmanager
+def _noting_gradients(model: nn.Module) -> Iterator[set[str]]:
+    """Note which parameters get a gradient, and drop each at once: all of them would be the model once more."""
+    found: set[str] = set()
+
+    def note(name: str, parameter: torch.Tensor) -> None:
+        found.add(name)
+        parameter.grad = None
+
+    trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    handles = [
+        each.register_post_accumulate_grad_hook(functools.partial(note, name))  # type: ignore[no-untyped-call]
+        for name, each in trained
+    ]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _carried_state(calls: _Calls) -> str:

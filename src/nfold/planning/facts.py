@@ -33,6 +33,8 @@ class Facts:
     """Of `ssp`: slices that a worker may be ahead of the slowest; None: the strategy chooses."""
     staleness_aware: bool = False
     """Of asynchronous strategies: whether a gradient's learning rate is divided by its age."""
+    evaluates: bool = False
+    """Whether the model is evaluated between steps."""
 
     def threads(self, world_size: int) -> tuple[int, ...]:
         """Return the compute threads of each of the first ranks: as many as help, of their nodes' cores."""

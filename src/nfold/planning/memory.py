@@ -50,6 +50,13 @@ def peak_memory_bytes(
     )
 
 
+def held_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int) -> int:
+    """Return what a rank holds from step to step: weights, gradients, optimizer state, and room to receive."""
+    nothing = frozenset[str]()
+    foreign = nothing if proposal.asynchrony else foreign_parameters(graph, proposal.placement)[rank]
+    return _state_bytes(graph, proposal, profile, rank, foreign)
+
+
 def foreign_parameters(graph: ModelGraph, placement: Placement) -> tuple[frozenset[str], ...]:
     """Return for each rank the parameters that only others need. What nobody uses, all keep."""
     everyone = tuple(range(placement.world_size))

@@ -13,8 +13,10 @@ from nfold.core.plan import Prediction, Rejected
 from nfold.errors import PlanError
 from nfold.planning.candidates import Candidate, estimate_proposal, simulate_proposal
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.room import memory_objection
+from nfold.planning.splitting import split_facts
 from nfold.planning.strategies import Strategy
-from nfold.planning.verdicts import TIE, comparison, memory_objection, undominated
+from nfold.planning.verdicts import TIE, comparison, undominated
 
 MANY_RANKS = 16
 """From so many on, proposals are estimated: the simulator takes a minute for the messages of 64 servers."""
@@ -85,8 +87,12 @@ class Portfolio:
             self._estimated[key] = estimate_proposal(self._facts, strategy, proposal)
         candidate, least_step_s = self._estimated[key]
         candidate = replace(candidate, strategy=strategy)
-        objection = memory_objection(self._facts, candidate.predicted)
+        objection = self._memory_objection(candidate)
         return _Estimated(index=index, candidate=candidate, least_step_s=least_step_s, objection=objection)
+
+    def _memory_objection(self, candidate: Candidate) -> str | None:
+        facts = split_facts(self._facts, candidate.proposal.splits)
+        return memory_objection(facts, candidate.proposal, candidate.predicted)
 
     def settle(self, chosen: Strategy | None) -> None:
         """Simulate what may win, the most promising of all strategies first; the others keep their estimates."""
@@ -95,7 +101,7 @@ class Portfolio:
             wanted = [line for line in lines if chosen is not None and line.strategy == chosen.name] or lines
             line = min(wanted, key=lambda each: each.waiting[0].promise)
             candidate = self._settled(line.waiting[0], best_s)
-            objection = memory_objection(self._facts, candidate.predicted)
+            objection = self._memory_objection(candidate)
             if objection:
                 line.too_large.append((candidate, objection))
             else:

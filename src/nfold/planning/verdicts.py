@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from nfold.core.plan import Prediction
-from nfold.planning.facts import Facts, Proposal
+from nfold.planning.facts import Proposal
 
 TIE = 1.01
 """Step times that differ by less are a tie."""
@@ -26,20 +26,6 @@ def _point(prediction: Prediction) -> tuple[float, int, int]:
 
 def _beats(one: tuple[float, int, int], other: tuple[float, int, int]) -> bool:
     return one != other and all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
-
-
-def memory_objection(facts: Facts, prediction: Prediction) -> str | None:
-    """Say which node would run out of memory, with the numbers."""
-    for node in facts.cluster.nodes:
-        needs = [
-            size for size, name in zip(prediction.peak_memory_bytes, facts.nodes, strict=False) if name == node.name
-        ]
-        if sum(needs) > node.memory_bytes:
-            return (
-                f"{len(needs)} ranks need {sum(needs) / 2**30:.1f} GiB on {node.name}, which has "
-                f"{node.memory_bytes / 2**30:.1f} GiB. Use more --chunks, fewer workers, or another node."
-            )
-    return None
 
 
 def comparison(

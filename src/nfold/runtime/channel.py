@@ -38,6 +38,8 @@ _MAX_JSON_BYTES = 1 << 30
 _MAX_BLOB_BYTES = 1 << 40
 ALIVE: Message = {"is": "alive"}
 """What a rank says when it has nothing else to say."""
+PIECE = "piece"
+"""What a rank's message is with the next bytes of a file, before the reply that the file goes with."""
 _NOT_OURS = "the control connection carries something that is not nfold's protocol"
 
 

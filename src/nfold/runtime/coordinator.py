@@ -10,7 +10,7 @@ step and a stop is never far away.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nfold.core import codec
 from nfold.core.plan import Plan
@@ -25,6 +25,9 @@ from nfold.runtime.reprobing import Reprobing
 from nfold.runtime.same_program import check_same_program, recipe_of, tell_kept
 from nfold.runtime.trials import try_all
 from nfold.runtime.vigil import PATIENCE, Patience, Vigil
+
+if TYPE_CHECKING:
+    from nfold.runtime.spool import Arrived
 
 POSTMORTEM_S = 0.4
 """How long the other ranks have to say what they saw, after the first bad news."""
@@ -81,6 +84,8 @@ class Coordinator:
             self._postmortem.excuse((event.rank,))  # it may leave before the others have finished
         if self._postmortem.open:
             return self._examine(event)
+        if isinstance(event, ev.Received) and event.message["is"] == "wants":
+            return [ev.SendState(event.rank, event.message["start"], event.message["stop"])]
         return self._advance(event)
 
     def _advance(self, event: ev.Event | None) -> list[ev.Command]:
@@ -195,7 +200,8 @@ class Coordinator:
         return (yield from self._finish(ranks, progress, commands, total))
 
     def _finish(self, ranks: tuple[int, ...], progress: Progress, commands: list[ev.Command], total: int) -> Flow:
-        left, model, usage = set(ranks), b"", {}
+        left, usage = set(ranks), {}
+        model: Arrived | None = None
         staleness: dict[str, int] = {}
         while left:
             event = yield commands
@@ -205,7 +211,7 @@ class Coordinator:
             if event.message["is"] == "finished":
                 left.discard(event.rank)
                 usage[event.rank] = codec.decode(RankUsage, event.message["usage"])
-                model = event.blob or model
+                model = event.file or model
                 staleness = event.message["staleness"] or staleness
             else:
                 commands = progress.take(event)

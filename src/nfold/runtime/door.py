@@ -8,11 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from nfold.errors import ClusterError
-from nfold.runtime.channel import ALIVE, Channel, ChannelClosed, QueueChannel, SocketChannel, greet, is_path
+from nfold.runtime.channel import ALIVE, PIECE, Channel, ChannelClosed, QueueChannel, SocketChannel, greet, is_path
 from nfold.runtime.events import Event, Left, Received
 
 if TYPE_CHECKING:
     import queue
+
+    from nfold.runtime.spool import Spools
 
 HELLO_TIMEOUT_S = 5.0
 EAR_TIMEOUT_S = 2.0
@@ -53,6 +55,7 @@ class SocketDoor:
         ended: Ended,
         *,
         tell: Tell,
+        spools: "Spools | None" = None,
     ) -> None:
         """Listen on a host's port, or where the host is the path of a Unix socket, on that.
 
@@ -64,6 +67,7 @@ class SocketDoor:
             events: what ranks say is put there.
             ended: says how a rank ended.
             tell: is given a line for the log about each of the first strangers, from a thread of the door's.
+            spools: take the files that ranks send; None where nothing is kept.
 
         Raises:
             ClusterError: the port is in use, or the address is not ours.
@@ -82,7 +86,7 @@ class SocketDoor:
         self._token, self._world_size, self._events, self._ended = token, world_size, events, ended
         self._heard: dict[int, SocketChannel] = {}
         self._lock = threading.Lock()
-        self._tell = tell
+        self._tell, self._spools = tell, spools
         self._is_closed = False
         self.refused = 0
         threading.Thread(target=self._accept, name="nfold-door", daemon=True).start()
@@ -100,6 +104,8 @@ class SocketDoor:
         self._listener.close()
         for channel in list(self.channels.values()):
             channel.close()
+        if self._spools is not None:
+            self._spools.close()
 
     def _accept(self) -> None:
         while True:
@@ -121,7 +127,7 @@ class SocketDoor:
                 return
             channel = self.channels[rank] = SocketChannel(connection)
             self._heard[rank] = channel
-        listen(rank, channel, self._events, self._ended)
+        listen(rank, channel, self._events, self._ended, self._spools)
 
     def _refuse(self, connection: socket.socket, who: str, why: str) -> None:
         """Send a stranger away; the lock is held, so that lines come in order and none after the end."""
@@ -137,7 +143,10 @@ class ThreadDoor:
 
     host, port = "", 0
 
-    def __init__(self, world_size: int, events: "queue.SimpleQueue[Event]", ended: Ended) -> None:
+    def __init__(
+        self, world_size: int, events: "queue.SimpleQueue[Event]", ended: Ended, spools: "Spools | None" = None
+    ) -> None:
+        self._spools = spools
         self.channels: dict[int, Channel] = {}
         self.far_ends: dict[int, QueueChannel] = {}
         self._ears: list[threading.Thread] = []
@@ -145,7 +154,7 @@ class ThreadDoor:
             near, self.far_ends[rank] = QueueChannel.pair()
             self.channels[rank] = near
             ear = threading.Thread(
-                target=listen, args=(rank, near, events, ended), name=f"nfold-ear-{rank}", daemon=True
+                target=listen, args=(rank, near, events, ended, spools), name=f"nfold-ear-{rank}", daemon=True
             )
             self._ears.append(ear)
             ear.start()
@@ -160,6 +169,8 @@ class ThreadDoor:
             channel.close()
         for ear in self._ears:
             ear.join(EAR_TIMEOUT_S)
+        if self._spools is not None:
+            self._spools.close()
 
 
 def _listen_on_path(path: str) -> socket.socket:
@@ -173,13 +184,23 @@ def _listen_on_path(path: str) -> socket.socket:
     return listener
 
 
-def listen(rank: int, channel: Channel, events: "queue.SimpleQueue[Event]", ended: Ended) -> None:
-    """Turn a rank's messages into events until its channel ends."""
+def listen(
+    rank: int, channel: Channel, events: "queue.SimpleQueue[Event]", ended: Ended, spools: "Spools | None" = None
+) -> None:
+    """Turn a rank's messages into events until its channel ends.
+
+    Pieces of a file are written down by this thread, so that a rank sends no faster than they can be. The file goes
+    with the rank's next reply to an order.
+    """
     while True:
         try:
             message, blob = channel.receive()
         except ChannelClosed:
             events.put(Left(rank, ended(rank) or HOW_IT_ENDED))
             return
-        if message != ALIVE:
-            events.put(Received(rank, message, blob))
+        if message["is"] == PIECE:
+            if spools is not None:
+                spools.add(rank, message["of"], blob)
+        elif message != ALIVE:
+            file = spools.end(rank) if spools is not None and message.get("has_file") else None
+            events.put(Received(rank, message, file))

@@ -1,4 +1,4 @@
-"""Loss and metrics on the test data, over the ranks that hold the whole model."""
+"""Loss and metrics on the test data, over the ranks that hold the whole model, or on one that fetches it for that."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +9,7 @@ from torch import nn
 from nfold.capture.tree import map_tensors
 from nfold.errors import ProgramError
 from nfold.program import Program, describe
+from nfold.runtime.collecting import Collected
 from nfold.runtime.data import Batch, collate
 
 LOSS = "test_loss"
@@ -34,6 +35,17 @@ def evaluate(
     finally:
         model.train()
     return totals
+
+
+def fill(model: nn.Module, collected: Collected) -> nn.Module:
+    """Give a module the values of a whole state dict, as they come, and return it."""
+    flat = {name: value.detach().reshape(-1) for name, value in model.state_dict().items()}
+    for run in collected.runs:
+        own = flat[run.name]
+        values = torch.frombuffer(bytearray(run.data), dtype=own.dtype)
+        start = run.start // own.itemsize
+        own[start : start + values.numel()] = values
+    return model
 
 
 def _batches(

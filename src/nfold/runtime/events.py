@@ -11,6 +11,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
+from nfold.runtime.spool import Arrived
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +116,8 @@ class Received:
 
     rank: int
     message: dict[str, Any]
-    blob: bytes = b""
+    file: Arrived | None = None
+    """What came in pieces before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,15 @@ class Order:
     ranks: tuple[int, ...]
     message: dict[str, Any]
     blob: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SendState:
+    """Send a rank the bytes of the checkpoint that it asks for."""
+
+    rank: int
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +245,10 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class KeepCheckpoint:
-    """Write a checkpoint."""
+    """Put a checkpoint in its place."""
 
     step: int
-    data: bytes
+    file: Arrived
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +256,7 @@ class Finished:
     """The job is over and every rank has said goodbye."""
 
     usage: tuple[RankUsage, ...] = ()
-    model: bytes = b""
+    model: Arrived | None = None
     interrupted: bool = False
     staleness: dict[str, int] = field(default_factory=dict)
     """Of an asynchronous run: gradients by how many updates old they were when they were applied."""
@@ -295,6 +306,7 @@ class TrialDone:
 
 Command = (
     Order
+    | SendState
     | SetTimer
     | Noted
     | Planned

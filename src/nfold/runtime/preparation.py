@@ -229,6 +229,7 @@ class Preparation:
             chunks=ready["chunks"],
             staleness=self._settings.staleness,
             staleness_aware=self._settings.staleness_aware,
+            evaluates=bool(ready["has_test"]) and self._settings.evaluate,
         )
 
 

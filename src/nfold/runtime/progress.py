@@ -1,6 +1,6 @@
 """Joins what the ranks report into steps, evaluations and checkpoints, and says how far ranks may run ahead."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nfold.core import codec
 from nfold.core.plan import Plan
@@ -9,6 +9,9 @@ from nfold.planning.asynchronous import serving_ranks
 from nfold.runtime import events as ev
 from nfold.runtime.averages import averages
 from nfold.runtime.service.rows import aligned
+
+if TYPE_CHECKING:
+    from nfold.runtime.spool import Arrived
 
 WINDOW_S = 0.3
 FIRST_WINDOW = 4
@@ -29,7 +32,7 @@ class Progress:
         self._reports: dict[int, dict[int, dict[str, Any]]] = {}
         self._sums: dict[int, list[dict[str, list[float]]]] = {}
         """By the step after which it was evaluated."""
-        self._checkpoints: dict[int, bytes] = {}
+        self._checkpoints: dict[int, Arrived] = {}
         self._step_s: float | None = None
 
     def window(self) -> int:
@@ -90,8 +93,8 @@ class Progress:
         else:
             return []
         commands: list[ev.Command] = []
-        if event.blob:
-            self._checkpoints[step] = event.blob
+        if event.file:
+            self._checkpoints[step] = event.file
         if kind == "evaluated" and event.message["sums"]:
             self._sums.setdefault(step, []).append(event.message["sums"])
         if not missing:

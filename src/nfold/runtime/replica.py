@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from nfold.capture.samples import sample_batches
 from nfold.capture.splitting import split
 from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
+from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
 from nfold.core.schedule import RankSchedule, Schedule, StatisticsGroup
 from nfold.core.trace import ReductionParts, Span, StepParts
@@ -33,7 +34,7 @@ from nfold.runtime.clipping import Clipping
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine, Played
 from nfold.runtime.letting_go import let_go
-from nfold.runtime.state import Checkpoint, contribution, fingerprints_of, join
+from nfold.runtime.state import Checkpoint, Offer, fingerprints_of, join_facts, offer
 from nfold.runtime.updates import Kept, UpdateKey, Updater, build_updaters, kept_by
 from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
@@ -51,6 +52,7 @@ def traced(
     *,
     splits: Mapping[str, int] | None = None,
     parameters: Mapping[str, nn.Parameter] | None = None,
+    lazy: bool = False,
 ) -> Captured | None:
     """Trace the model, unless this rank runs it whole and without seeds between its operators.
 
@@ -63,13 +65,14 @@ def traced(
         device: where to compute.
         splits: operator -> number of parts.
         parameters: what the parts use.
+        lazy: nobody holds the addresses of the weights yet.
     """
     cut = splits or any(len(segment.operators) < len(graph.operators) for segment in own.segments)
     random = any(operator.num_random for operator in graph.operators)
     if graph.capture == "opaque" or not own.segments or not (cut or random):
         return None
     rebuild = functools.partial(build_model, program, device)
-    captured = recapture(model, program.loss, sample_batches(dataset), graph, rebuild=rebuild)
+    captured = recapture(model, program.loss, sample_batches(dataset), graph, rebuild=rebuild, lazy=lazy)
     return split(captured, splits or {}, parameters)
 
 
@@ -122,40 +125,37 @@ class Replica:
         own = schedule.ranks[rank]
         self._all_groups = schedule.statistics
         self._groups = tuple(group for group in schedule.statistics if rank in group.members)
-        self.model = self._build_model(checkpoint)
+        self._foreign = foreign_parameters(self._graph, plan.placement)
+        self.model = build_model(self.program, device)
         self._weights = Weights(self.model, self._graph)
         parameters = self._weights.parameters
+        # Before there are buffers and states: until here a rank holds weights that it does not need, and gradients.
+        captured = self._traced(graph, dataset, own)
+        if checkpoint is not None:
+            served = served_parameters(rank, plan.reductions)
+            take_model(self.model, checkpoint, self._weights.unneeded(self._foreign[rank] - served))
         self._buffers = Buffers(rank, plan.reductions, self._groups, plan.chunks, parameters, device)
+        let_go(self.model, self._graph, parameters, self._foreign[rank])
         self._updaters = self._build_updaters(parameters, checkpoint)
         self._clipping = self._build_clipping(parameters)
         self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
         self._loader = self._build_loader(own, dataset, last_step)
-        self._cells = self._build_cells(own, self._traced(graph, dataset, own))
+        self._cells = self._build_cells(own, captured)
         self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock, times_reductions=measures)
         norms = {statistic.module for statistic in graph.statistics}
         self._changed_buffers = ChangedBuffers(self.model, but=norms)
-        self._foreign = foreign_parameters(self._graph, plan.placement)
-        let_go(self.model, self._graph, parameters, self._foreign[rank])
         self._previous_end_s: float | None = None
-
-    def _build_model(self, checkpoint: Checkpoint | None) -> nn.Module:
-        model = build_model(self.program, self.device)
-        if checkpoint is not None:
-            take_model(model, checkpoint)
-        return model
 
     def _traced(self, graph: ModelGraph, dataset: Any, own: RankSchedule) -> Captured | None:
         given = (self.program, self.model, graph, dataset, own, self.device)
-        return traced(*given, splits=self.plan.splits, parameters=self._weights.parameters)
+        return traced(*given, splits=self.plan.splits, parameters=self._weights.parameters, lazy=True)
 
     def _build_updaters(
         self, parameters: dict[str, nn.Parameter], checkpoint: Checkpoint | None
     ) -> dict[UpdateKey, Updater]:
         updaters = build_updaters(self.program, self._graph, self.plan.reductions, self.rank, self._buffers, parameters)
         if checkpoint is not None:
-            shapes = {name: each.shape for name, each in parameters.items()}
-            for updater in updaters.values():
-                updater.restore(self._weights.cut(checkpoint.optimizer), shapes, checkpoint.step)
+            take_states(updaters.values(), checkpoint, self._weights)
         return updaters
 
     def _build_clipping(self, parameters: dict[str, nn.Parameter]) -> Clipping | None:
@@ -238,7 +238,7 @@ class Replica:
 
     # State
 
-    def contribution(self, *, with_optimizer: bool) -> bytes:
+    def offer(self, *, with_optimizer: bool) -> Offer:
         """Return what only this rank holds of the whole model, and of the optimizer's state if that is wanted."""
         own = [op for op in self._graph.operators if min(self.plan.placement.owners[op.name]) == self.rank]
         modules = dict.fromkeys(module for operator in own for module in operator.statistics)
@@ -246,15 +246,8 @@ class Replica:
         # Rank 0 has its own in its module, unless they are rows of one that it has let go.
         untrained = self._untrained() if self.rank or self.plan.splits else ()
         marks = fingerprints(self.rank, self.plan.reductions, self._weights.parameters)
-        return contribution(
-            self.rank,
-            self.plan.reductions,
-            self._updaters if with_optimizer else {},
-            self._weights,
-            modules,
-            untrained,
-            fingerprints=marks,
-        )
+        updaters = self._updaters if with_optimizer else None
+        return offer(self.rank, self.plan.reductions, updaters, self._weights, modules, untrained, fingerprints=marks)
 
     def _untrained(self) -> tuple[str, ...]:
         """Parameters that no reduction holds, and of whose users this rank is the first owner."""
@@ -262,14 +255,14 @@ class Replica:
         left = (each for each in self._graph.parameters if each.users and each.name not in reduced)
         return tuple(each.name for each in left if self.plan.placement.ranks_of(each.users)[0] == self.rank)
 
-    def join(self, parts: list[bytes], step: int) -> bytes:
-        """Join all ranks' contributions into a checkpoint.
+    def join(self, said: list[dict[str, Any]], step: int) -> dict[str, Any]:
+        """Join what all ranks say beside tensors into what a checkpoint says.
 
         Raises:
             ProgramError: ranks hold different values of the same parameter.
         """
-        check_agreement([fingerprints_of(part) for part in parts], self._graph, step)
-        return join(parts, self._weights, step, self.plan.chunks)
+        check_agreement([fingerprints_of(facts) for facts in said], self._graph, step)
+        return join_facts(said, step, self.plan.chunks)
 
     @property
     def is_complete(self) -> bool:
@@ -290,16 +283,44 @@ def num_tags(schedule: Schedule) -> int:
     return 1 + max((task.tag for rank in schedule.ranks for task in rank.tasks), default=-1)
 
 
-def take_model(model: nn.Module, checkpoint: Checkpoint) -> None:
+def take_model(model: nn.Module, checkpoint: Checkpoint, unneeded: Collection[nn.Parameter] = ()) -> None:
     """Give a module the parameters of a checkpoint.
+
+    Args:
+        model: the rank's.
+        checkpoint: where they are.
+        unneeded: parameters that stay as they are, so that nobody reads what nobody uses.
 
     Raises:
         ProgramError: they are another module's.
     """
+    skipped = {id(parameter) for parameter in unneeded}
+    instead = {
+        name: value.detach()
+        for name, value in model.state_dict(keep_vars=True).items()
+        if id(value) in skipped and checkpoint.shape(name) == tuple(value.shape)
+    }
     try:
-        model.load_state_dict(checkpoint.model)
+        model.load_state_dict(checkpoint.model(instead))
     except RuntimeError as error:
         raise ProgramError(
             f"model() does not build the module of which the checkpoint of step {checkpoint.step} was taken: "
             f"{one_line(str(error))}. Put it back, or begin a new run."
         ) from error
+
+
+def served_parameters(rank: int, reductions: Iterable[Reduction]) -> frozenset[str]:
+    """Return the parameters of which a rank serves shares, whoever computes with them."""
+    served = (each for each in reductions if any(share.rank == rank for share in each.shares))
+    return frozenset(name for reduction in served for name in reduction.parameters)
+
+
+def take_states(updaters: Iterable[Updater], checkpoint: Checkpoint, weights: Weights) -> None:
+    """Give optimizers their states of a checkpoint, of one at a time.
+
+    Raises:
+        ProgramError: they are another optimizer's.
+    """
+    shapes = {name: each.shape for name, each in weights.parameters.items()}
+    for updater in updaters:
+        updater.restore(weights.cut(checkpoint.optimizer(updater.parameters)), shapes, checkpoint.step)

@@ -17,6 +17,7 @@ from nfold.runtime import events as ev
 from nfold.runtime.channel import ChannelClosed
 from nfold.runtime.coordinator import Coordinator
 from nfold.runtime.door import Door
+from nfold.runtime.state_file import StoredState
 
 BOOT_TIMEOUT_S = 180.0
 GRACE_S = 1.0
@@ -57,10 +58,12 @@ class Session:
         world_size: int,
         token: str,
         log: Callable[[str], None],
+        checkpoint: StoredState | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._coordinator, self._launcher, self._door, self._events = coordinator, launcher, door, events
         self._world_size, self._token, self._log, self._clock = world_size, token, log, clock
+        self._checkpoint = checkpoint
         self._timers: list[threading.Timer] = []
         self._hearing = contextlib.ExitStack()
         self._interrupts = 0
@@ -112,6 +115,8 @@ class Session:
                         begun = True
                         yield ev.TrainingBegins()
                     self._send(command)
+                elif isinstance(command, ev.SendState):
+                    self._send_state(command)
                 elif isinstance(command, ev.SetTimer):
                     self._set_timer(command.seconds)
                 else:
@@ -189,6 +194,12 @@ class Session:
                 self._door.channels[rank].send(order.message, order.blob)
             except ChannelClosed:
                 continue  # its reader reports the loss, with how the rank ended
+
+    def _send_state(self, wanted: ev.SendState) -> None:
+        """Send a rank a part of the checkpoint."""
+        assert self._checkpoint is not None, "a rank asks for what it has been told of"
+        data = self._checkpoint.read(wanted.start, wanted.stop)
+        self._send(ev.Order((wanted.rank,), {"do": "take"}, data))
 
     def _set_timer(self, seconds: float) -> None:
         timer = threading.Timer(seconds, lambda: self._events.put(ev.TimedOut()))

@@ -1,116 +1,290 @@
 """The whole model's state from what each rank holds, as one file that needs no nfold to read.
 
-State belongs to parameters, not to ranks: every rank contributes what only it has, rank 0 joins it, and any number of
-ranks under any plan can take it back. A checkpoint is a safetensors file:
+State belongs to parameters, not to ranks: every rank offers what only it has, rank 0 asks for one piece after another
+(`runtime/collecting.py`), and any number of ranks under any plan can take it back, each no more than it needs. A
+checkpoint is a safetensors file:
 
     model.NAME             the plain module's state dict
     optimizer.NAME.KEY     whatever the optimizer keeps for that parameter
     metadata "nfold"       step, chunks, the optimizer's class and plain values, as JSON
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import nn
 
 from nfold.core.placement import Reduction
-from nfold.errors import CheckpointError
+from nfold.errors import CheckpointError, ProgramError
 from nfold.runtime.agreement import Fingerprints
-from nfold.runtime.updates import OptimizerState, Plain, UpdateKey, Updater, collect
+from nfold.runtime.state_file import MODEL_PREFIX, Header
+from nfold.runtime.updates import OptimizerState, Plain, UpdateKey, Updater
 from nfold.runtime.weights import Weights
 
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "C64": torch.complex64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
+    "F8_E5M2": torch.float8_e5m2,
+    "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_OPTIMIZER_PREFIX = "optimizer."
 _FINGERPRINTS = "fingerprints"
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A training state: the parameters after `step` steps, and what it takes to go on."""
+class Part:
+    """Elements of one tensor of the file, counted flat."""
 
-    step: int
-    chunks: int
-    model: dict[str, torch.Tensor]
-    optimizer: OptimizerState
+    name: str
+    shape: tuple[int, ...]
+    """Of the whole tensor."""
+    start: int
+    values: torch.Tensor
+
+    @property
+    def described(self) -> tuple[str, str, tuple[int, ...], int, int]:
+        """Return name, type, shape, first element and the end.
+
+        Raises:
+            ProgramError: such a file cannot hold its type.
+        """
+        dtype = self.values.dtype
+        if dtype not in _NAMES:
+            raise ProgramError(f"{self.name} is {dtype}, which a file of weights (safetensors) cannot hold.")
+        return self.name, _NAMES[dtype], self.shape, self.start, self.start + self.values.numel()
 
 
-def contribution(
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one rank has of the whole state. Nothing is copied: it holds until the rank goes on training."""
+
+    parts: list[Part]
+    """What it must give."""
+    rest: list[Part]
+    """Its module's state dict: rank 0's counts where nobody gives anything."""
+    facts: dict[str, Any]
+    """Fingerprints of what others hold as well, and what the optimizer keeps beside tensors."""
+
+
+class Reader:
+    """Reads the bytes of parts."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self._index, self._flat = -1, torch.empty(0)
+
+    def read(self, index: int, start: int, stop: int) -> memoryview:
+        """Return the bytes of elements, counted from the begin of the part. They are gone when the tensor changes."""
+        if index != self._index:
+            self._index, self._flat = index, self._parts[index].values.detach().reshape(-1)
+        found: memoryview = self._flat[start:stop].cpu().contiguous().view(torch.uint8).numpy().data
+        return found
+
+
+def offer(
     rank: int,
     reductions: Iterable[Reduction],
-    updaters: Mapping[UpdateKey, Updater],
+    updaters: Mapping[UpdateKey, Updater] | None,
     weights: Weights,
     buffer_modules: Iterable[str],
     untrained: Iterable[str] = (),
     fingerprints: Fingerprints | None = None,
-) -> bytes:
-    """Return what this rank alone must give to the whole model's state: safetensors bytes.
+) -> Offer:
+    """Return what this rank alone must give to the whole model's state.
 
     Args:
         rank: this one.
         reductions: all.
-        updaters: its own.
+        updaters: its own; None: only the module's state dict is wanted, under its own names.
         weights: its own.
         buffer_modules: whose buffers it gives.
         untrained: parameters of no reduction that it gives, since rank 0 has let them go.
         fingerprints: of what other ranks hold as well.
     """
-    parameters = weights.parameters
+    reductions = tuple(reductions)
+    prefix = "" if updaters is None else MODEL_PREFIX
+    state_dict = weights.model.state_dict()
+    names = _names(weights.model, state_dict)
     owned = [name for reduction in reductions if reduction.members[0] == rank for name in reduction.parameters]
-    owned += untrained
-    tensors = {f"model.{name}": parameters[name].detach().cpu().clone() for name in owned}
-    for module in buffer_modules:
-        for name, buffer in _saved_buffers(weights.model.get_submodule(module)):
-            tensors[".".join(part for part in ("model", module, name) if part)] = buffer.detach().cpu().clone()
-    return _pack(
-        tensors, weights.join(_own_state(rank, reductions, updaters, parameters)), {_FINGERPRINTS: fingerprints or {}}
+    parts = []
+    for name in (*owned, *untrained):
+        place = weights.place(name)
+        values = weights.parameters[name]
+        parts += [Part(prefix + whole, place.shape, place.start, values) for whole in names.get(place.name, ())]
+    for name, buffer in _buffers(weights.model, buffer_modules):
+        parts += [Part(prefix + whole, tuple(buffer.shape), 0, buffer) for whole in names.get(name, ())]
+    state = _OptimizerParts()
+    for updater in (updaters or {}).values():
+        state.take(updater, _first_holder(rank, reductions), weights)
+    rest = [Part(prefix + name, tuple(value.shape), 0, value) for name, value in state_dict.items()]
+    return Offer([*parts, *state.parts], rest, {**state.facts, _FINGERPRINTS: fingerprints or {}})
+
+
+def _names(model: nn.Module, state_dict: Collection[str]) -> dict[str, list[str]]:
+    """Every name in the state dict of a tensor, by each of its names."""
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    same: dict[int, list[str]] = {}
+    for name, tensor in named:
+        if name in state_dict:
+            same.setdefault(id(tensor), []).append(name)
+    return {name: same.get(id(tensor), []) for name, tensor in named}
+
+
+def _buffers(model: nn.Module, modules: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    for path in modules:
+        for name, buffer in model.get_submodule(path).named_buffers(recurse=False):
+            yield ".".join(part for part in (path, name) if part), buffer
+
+
+def _first_holder(rank: int, reductions: Iterable[Reduction]) -> frozenset[str]:
+    """Parameters of whose optimizer state this rank gives what it has: its shares, or buckets it is first of."""
+    return frozenset(
+        name
+        for reduction in reductions
+        if reduction.route == "server" or reduction.members[0] == rank
+        for name in reduction.parameters
     )
 
 
-def fingerprints_of(part: bytes) -> Fingerprints:
-    """Return the fingerprints in a contribution."""
-    found: Fingerprints = _facts(part)[_FINGERPRINTS]
+class _OptimizerParts:
+    """What optimizers keep, by the names of the module's parameters."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[tuple[str, int], Part] = {}
+        self._scalars: dict[str, dict[str, Any]] = {}
+        self._groups: dict[str, dict[str, Plain]] = {}
+        self._kind = ""
+
+    def take(self, updater: Updater, names: frozenset[str], weights: Weights) -> None:
+        """Take one optimizer's."""
+        self._kind = self._kind or updater.kind
+        for piece, state, group in updater.state():
+            if piece.name not in names:
+                continue
+            place = weights.place(piece.name)
+            self._groups[place.name] = group
+            for key, value in state.items():
+                name = f"{_OPTIMIZER_PREFIX}{place.name}.{key}"
+                if not isinstance(value, torch.Tensor):
+                    self._scalars.setdefault(place.name, {})[key] = value
+                elif value.dim() == 0 or value.numel() != piece.stop - piece.start:
+                    self._add(Part(name, tuple(value.shape), 0, _dense(value)))
+                else:
+                    self._add(Part(name, place.shape, place.start + piece.start, _dense(value)))
+
+    def _add(self, part: Part) -> None:
+        """Of a step count, which each piece of a parameter has, one is enough."""
+        self._tensors[part.name, part.start] = part
+
+    @property
+    def parts(self) -> list[Part]:
+        return list(self._tensors.values())
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups}
+
+
+def _dense(value: torch.Tensor) -> torch.Tensor:
+    return value.to_dense() if value.is_sparse else value
+
+
+def fingerprints_of(facts: Mapping[str, Any]) -> Fingerprints:
+    """Return the fingerprints among what a rank says."""
+    found: Fingerprints = facts[_FINGERPRINTS]
     return found
 
 
-def _saved_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    left_out = module._non_persistent_buffers_set
-    return ((name, buffer) for name, buffer in module.named_buffers(recurse=False) if name not in left_out)
+def join_facts(facts: Iterable[Mapping[str, Any]], step: int, chunks: int) -> dict[str, Any]:
+    """Return what a checkpoint says beside its tensors, from what all ranks say."""
+    joined: dict[str, Any] = {"step": step, "chunks": chunks, "optimizer": "", "scalars": {}, "groups": {}}
+    for each in facts:
+        joined["optimizer"] = joined["optimizer"] or each["optimizer"]
+        joined["scalars"] |= each["scalars"]
+        joined["groups"] |= each["groups"]
+    return joined
 
 
-def join(parts: list[bytes], weights: Weights, step: int, chunks: int) -> bytes:
-    """Join all contributions into a checkpoint; what nobody contributed is as this rank's module has it.
+class Checkpoint:
+    """A training state: the parameters after `step` steps, and what it takes to go on. Tensors are read when asked for.
 
-    Args:
-        parts: what ranks gave. The list is emptied on the way: the whole model need not be in memory twice.
-        weights: this rank's.
-        step: that was reached.
+    Attributes:
+        step: steps done.
         chunks: of a step.
     """
-    model = weights.model
-    tensors = {f"model.{name}": tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
-    aliases = _aliases(model)
-    optimizer = OptimizerState()
-    while parts:
-        loaded, state, _ = _unpack(parts.pop(0))
-        for name, tensor in loaded.items():
-            own = name.removeprefix("model.")
-            whole = f"model.{weights.whole_name(own)}"
-            for alias in aliases.get(whole, (whole,)):
-                weights.put(tensors, alias, own, tensor)
-        _merge(optimizer, state)
-    return _pack(tensors, optimizer, {"step": step, "chunks": chunks})
 
+    def __init__(self, header: bytes, read: Callable[[int, int], bytes | bytearray]) -> None:
+        """Look at a checkpoint.
 
-def plain_model(checkpoint: bytes) -> bytes:
-    """Return only the module's state dict: what `model.safetensors` holds."""
-    tensors, _, _ = _unpack(checkpoint)
-    return save_tensors(
-        {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
-    )
+        Args:
+            header: the begin of its file.
+            read: returns bytes of its file, from one position to another.
+
+        Raises:
+            CheckpointError: it is none.
+        """
+        self._header, self._read = Header(header), read
+        facts = self._header.facts
+        try:
+            self.step, self.chunks = int(facts["step"]), int(facts["chunks"])
+            self._scalars, self._kind = facts["scalars"], facts.get("optimizer", "")
+            self._groups = {name: _with_tuples(group) for name, group in facts["groups"].items()}
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"this is not a checkpoint of nfold, or it is damaged: {error}") from error
+        self._optimizer_keys: dict[str, list[str]] = {}
+        for name in self._header.entries:
+            if name.startswith(_OPTIMIZER_PREFIX):
+                parameter, _, key = name.removeprefix(_OPTIMIZER_PREFIX).rpartition(".")
+                self._optimizer_keys.setdefault(parameter, []).append(key)
+
+    def model(self, instead: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
+        """Return the module's state dict.
+
+        Args:
+            instead: tensors to put there for those of the checkpoint, which are not read.
+        """
+        names = [name for name in self._header.entries if name.startswith(MODEL_PREFIX)]
+        own = {name: name.removeprefix(MODEL_PREFIX) for name in names}
+        instead = instead or {}
+        return {own[name]: instead[own[name]] if own[name] in instead else self._tensor(name) for name in names}
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Return the shape of a tensor of the state dict; None if there is none of that name."""
+        entry = self._header.entries.get(MODEL_PREFIX + name)
+        return entry.shape if entry else None
+
+    def optimizer(self, parameters: Collection[str] | None = None) -> OptimizerState:
+        """Return what the optimizer keeps for some parameters, or for all."""
+        keys = {name: each for name, each in self._optimizer_keys.items() if parameters is None or name in parameters}
+        tensors = {
+            name: {key: self._tensor(f"{_OPTIMIZER_PREFIX}{name}.{key}") for key in each} for name, each in keys.items()
+        }
+        return OptimizerState(tensors, self._scalars, self._groups, self._kind)
+
+    def _tensor(self, name: str) -> torch.Tensor:
+        entry = self._header.entries[name]
+        data = bytearray(self._read(*self._header.range_of(name)))
+        dtype = DTYPES[entry.dtype]
+        if not data:
+            return torch.empty(entry.shape, dtype=dtype)
+        return torch.frombuffer(data, dtype=dtype).reshape(entry.shape)
 
 
 def read_checkpoint(data: bytes) -> Checkpoint:
@@ -119,88 +293,10 @@ def read_checkpoint(data: bytes) -> Checkpoint:
     Raises:
         CheckpointError: they hold something else.
     """
-    try:
-        tensors, optimizer, facts = _unpack(data)
-        model = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
-        return Checkpoint(facts["step"], facts["chunks"], model, optimizer)
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise CheckpointError(f"this is not a checkpoint of nfold, or it is damaged: {error}") from error
-
-
-def _own_state(
-    rank: int,
-    reductions: Iterable[Reduction],
-    updaters: Mapping[UpdateKey, Updater],
-    parameters: Mapping[str, nn.Parameter],
-) -> OptimizerState:
-    """Optimizer state of which this rank is the first holder: its shares, or buckets whose first member it is."""
-    sizes = {name: parameter.numel() for name, parameter in parameters.items()}
-    own = {
-        name
-        for reduction in reductions
-        if reduction.route == "server" or reduction.members[0] == rank
-        for name in reduction.parameters
-    }
-    parts = [part for updater in updaters.values() for part in updater.state() if part[0].name in own]
-    state = collect(parts, sizes)
-    state.kind = next((updater.kind for updater in updaters.values()), "")
-    for name, tensors in state.tensors.items():
-        for key, tensor in tensors.items():
-            if tensor.dim() and tensor.numel() == sizes[name]:
-                tensors[key] = tensor.view(parameters[name].shape)
-    return state
-
-
-def _merge(into: OptimizerState, part: OptimizerState) -> None:
-    """Shares of one parameter come from several ranks, each zero where the others have something."""
-    for name, tensors in part.tensors.items():
-        for key, tensor in tensors.items():
-            have = into.tensors.setdefault(name, {})
-            is_share = key in have and tensor.dim() > 0
-            have[key] = have[key] + tensor if is_share else tensor
-    into.scalars.update(part.scalars)
-    into.groups.update(part.groups)
-    into.kind = into.kind or part.kind
-
-
-def _aliases(model: nn.Module) -> dict[str, tuple[str, ...]]:
-    """Every key of the state dict, by the first key of the tensor that it shares."""
-    first: dict[int, str] = {}
-    aliases: dict[str, tuple[str, ...]] = {}
-    for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
-        key = first.setdefault(id(tensor), f"model.{name}")
-        aliases[key] = (*aliases.get(key, ()), f"model.{name}")
-    return aliases
-
-
-def _pack(tensors: dict[str, torch.Tensor], optimizer: OptimizerState, facts: dict[str, Any]) -> bytes:
-    everything = dict(tensors)
-    for name, state in optimizer.tensors.items():
-        for key, tensor in state.items():
-            everything[f"optimizer.{name}.{key}"] = tensor.detach().cpu().contiguous()
-    plain = {**facts, "optimizer": optimizer.kind, "scalars": optimizer.scalars, "groups": optimizer.groups}
-    contiguous = {name: tensor.contiguous() for name, tensor in everything.items()}
-    return save_tensors(contiguous, metadata={"nfold": json.dumps(plain)})
-
-
-def _unpack(data: bytes) -> tuple[dict[str, torch.Tensor], OptimizerState, dict[str, Any]]:
-    facts = _facts(data)
-    tensors = load_tensors(data)
-    groups = {name: _with_tuples(group) for name, group in facts.pop("groups").items()}
-    optimizer = OptimizerState(scalars=facts.pop("scalars"), groups=groups, kind=facts.pop("optimizer", ""))
-    for name in [name for name in tensors if name.startswith("optimizer.")]:
-        parameter, _, key = name.removeprefix("optimizer.").rpartition(".")
-        optimizer.tensors.setdefault(parameter, {})[key] = tensors.pop(name)
-    return tensors, optimizer, facts
+    header_bytes = 8 + int.from_bytes(data[:8], "little")
+    return Checkpoint(data[:header_bytes], lambda start, stop: data[start:stop])
 
 
 def _with_tuples(group: dict[str, Any]) -> dict[str, Plain]:
     """Return hyper-parameters as the optimizer had them, since JSON has no tuples."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
-
-
-def _facts(data: bytes) -> dict[str, Any]:
-    header_bytes = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + header_bytes])
-    facts: dict[str, Any] = json.loads(header["__metadata__"]["nfold"])
-    return facts

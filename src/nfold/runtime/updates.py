@@ -110,8 +110,13 @@ class Updater:
             for each in self._held
         ]
 
+    @property
+    def parameters(self) -> frozenset[str]:
+        """What the user calls the parameters of which this updates a part."""
+        return frozenset(each.name for each in self._held)
+
     def restore(self, saved: OptimizerState, shapes: Mapping[str, torch.Size], step: int) -> None:
-        """Take back what `collect` gathered after so many steps, cut to this updater's pieces.
+        """Take back what was kept after so many steps, cut to this updater's pieces.
 
         Raises:
             ProgramError: it is another optimizer's.
@@ -242,26 +247,6 @@ def _served(reduction: Reduction, piece: Piece, name: str, buffers: Buffers, sha
     tensor = nn.Parameter(home)
     tensor.grad = gradient
     return _Held(piece, name, tensor, home, gradient)
-
-
-def collect(parts: list[tuple[Piece, dict[str, Any], dict[str, Plain]]], sizes: Mapping[str, int]) -> OptimizerState:
-    """Join the state of pieces into the state of whole parameters (flat; `restore` gives the shape back)."""
-    joined = OptimizerState()
-    for piece, state, group in parts:
-        joined.groups[piece.name] = group
-        for key, value in state.items():
-            if isinstance(value, torch.Tensor) and value.is_sparse:
-                value = value.to_dense()
-            if not isinstance(value, torch.Tensor):
-                joined.scalars.setdefault(piece.name, {})[key] = value
-            elif value.dim() == 0 or value.numel() != piece.stop - piece.start:
-                joined.tensors.setdefault(piece.name, {})[key] = value.detach().clone()
-            else:
-                tensors = joined.tensors.setdefault(piece.name, {})
-                if key not in tensors:
-                    tensors[key] = torch.zeros(sizes[piece.name], dtype=value.dtype)
-                tensors[key][piece.start : piece.stop] = value.detach().reshape(-1).to(tensors[key].device)
-    return joined
 
 
 def _cut(tensor: torch.Tensor, held: _Held, shape: torch.Size) -> torch.Tensor:

@@ -4,11 +4,25 @@ Rows are leaves of their own in the memory of the module's parameter. So gradien
 of parts, and the module holds what was trained. What leaves the rank for a checkpoint is the whole parameter's.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 
 from nfold.core.graph import ModelGraph, Parameter, Rows
 from nfold.runtime.updates import OptimizerState
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a parameter of the graph lies."""
+
+    name: str
+    """Of the module's parameter."""
+    shape: tuple[int, ...]
+    """Of that."""
+    start: int
+    """First element, counted flat."""
 
 
 class Weights:
@@ -26,24 +40,18 @@ class Weights:
         self.rows = {parameter.name: parameter.rows for parameter in graph.parameters if parameter.rows}
         self.parameters = {parameter.name: self._tensor(parameter) for parameter in graph.parameters}
 
-    def put(self, into: dict[str, torch.Tensor], key: str, name: str, value: torch.Tensor) -> None:
-        """Put the value of a parameter of the graph, or of something else of the module, where the whole one is kept.
-
-        Args:
-            into: whole tensors; rows are written into the one that is there.
-            key: which one.
-            name: of the parameter.
-            value: its own.
-        """
+    def place(self, name: str) -> Place:
+        """Return where a parameter of the graph lies in the module's own, of which it may be rows."""
         rows = self.rows.get(name)
-        if rows is None:
-            into[key] = value.clone()
-        else:
-            into[key][rows.start : rows.stop] = value
+        whole = self._whole[name if rows is None else rows.parameter]
+        start = 0 if rows is None else rows.start * (whole.numel() // whole.shape[0])
+        return Place(name if rows is None else rows.parameter, tuple(whole.shape), start)
 
-    def whole_name(self, name: str) -> str:
-        """Return what the module calls the parameter of which a parameter of the graph may be rows."""
-        return self.rows[name].parameter if name in self.rows else name
+    def unneeded(self, foreign: frozenset[str]) -> tuple[nn.Parameter, ...]:
+        """Return the module's parameters of which a rank that lets go of some of the graph's needs nothing."""
+        needed = {self.place(name).name for name in self.parameters if name not in foreign}
+        gone = {self.place(name).name for name in foreign} - needed
+        return tuple(self._whole[name] for name in sorted(gone))
 
     def cut(self, state: OptimizerState) -> OptimizerState:
         """Return an optimizer's state by the names of the graph, from one by those of the module."""
@@ -58,17 +66,6 @@ class Weights:
                 cut.groups[name] = state.groups[whole]
         return cut
 
-    def join(self, state: OptimizerState) -> OptimizerState:
-        """Return an optimizer's state by the names of the module; rows that this rank does not hold are zero."""
-        joined = OptimizerState(kind=state.kind)
-        for name, tensors in state.tensors.items():
-            into = joined.tensors.setdefault(self.whole_name(name), {})
-            for key, value in tensors.items():
-                self._join_tensor(into, key, name, value)
-        joined.scalars.update({self.whole_name(name): value for name, value in state.scalars.items()})
-        joined.groups.update({self.whole_name(name): value for name, value in state.groups.items()})
-        return joined
-
     def _tensor(self, parameter: Parameter) -> nn.Parameter:
         if parameter.rows is None:
             return self._whole[parameter.name]
@@ -79,12 +76,3 @@ class Weights:
         """Cut what the optimizer keeps for each element; a step count is everybody's."""
         same = value.shape == self._whole[rows.parameter].shape
         return value[rows.start : rows.stop] if same else value
-
-    def _join_tensor(self, into: dict[str, torch.Tensor], key: str, name: str, value: torch.Tensor) -> None:
-        rows = self.rows.get(name)
-        if rows is None or value.shape != self.parameters[name].shape:
-            into[key] = value
-            return
-        if key not in into:
-            into[key] = torch.zeros(self._whole[rows.parameter].shape, dtype=value.dtype, device=value.device)
-        into[key][rows.start : rows.stop] = value

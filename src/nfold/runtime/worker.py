@@ -27,6 +27,7 @@ import torch
 
 from nfold.capture.autocast import under_autocast
 from nfold.capture.building import build_model
+from nfold.capture.heap import give_back
 from nfold.capture.random import LOCK
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
@@ -34,9 +35,9 @@ from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage
 from nfold.errors import InternalError, NfoldError, PeerLost, TransportError
 from nfold.program import Program, describe
-from nfold.runtime.channel import Channel, ChannelClosed, Message
-from nfold.runtime.evaluation import evaluate
-from nfold.runtime.gather import gather
+from nfold.runtime.channel import PIECE, Channel, ChannelClosed, Message
+from nfold.runtime.collecting import Collected, collect
+from nfold.runtime.evaluation import evaluate, fill
 from nfold.runtime.loading import find_device, load_dataset, weights_checksum
 from nfold.runtime.orders import Orders
 from nfold.runtime.replica import Replica
@@ -44,7 +45,7 @@ from nfold.runtime.reporter import Reporter
 from nfold.runtime.resident import peak_bytes, settle
 from nfold.runtime.sampler import Kernel, Sampler, shared_bytes_of_this_process
 from nfold.runtime.service.replica import AsynchronousReplica
-from nfold.runtime.state import Checkpoint, plain_model, read_checkpoint
+from nfold.runtime.state import Checkpoint
 from nfold.runtime.tools import Tools, Wiring
 from nfold.transport.base import Transport
 
@@ -198,8 +199,8 @@ class Worker:
         pace = self._tools.pace(self._the_program, self._datasets["train"], order["chunk_size"], order["threads"])
         self._channel.send({"is": "paced", "pace": codec.encode(pace)})
 
-    def _do_build(self, order: Message, saved: bytes) -> None:
-        checkpoint = read_checkpoint(saved) if saved else None
+    def _do_build(self, order: Message, header: bytes) -> None:
+        checkpoint = Checkpoint(header, self._read_state) if header else None
         self._next_step = checkpoint.step if checkpoint else 0
         self._kept_from = self._next_step + WARM_UP_STEPS
         self._last_step = order["total_steps"]
@@ -231,6 +232,14 @@ class Worker:
             *place, self._the_transport, report=report, flush=flush, fail=self._orders.fail, **shared
         )
 
+    def _read_state(self, start: int, stop: int) -> bytes:
+        """Ask for bytes of the checkpoint; until they are here no other order comes."""
+        self._channel.send({"is": "wants", "start": start, "stop": stop})
+        order, data = self._orders.get()
+        if order["do"] != "take":
+            raise InternalError(f"the coordinator ordered {order['do']!r} instead of sending the checkpoint")
+        return data
+
     # Training
 
     def _do_until(self, order: Message) -> None:
@@ -257,31 +266,32 @@ class Worker:
     def _do_evaluate(self, order: Message) -> None:
         replica, plan = self._the_replica, self._the_replica.plan
         self._pause()
-        model, part, num_parts = replica.model, self.rank, plan.workers
+        model, num_parts = replica.model, plan.workers
         if not replica.is_complete:
-            whole = self._gather(order["tag"], with_optimizer=False)
-            model, part, num_parts = build_model(self._the_program, self._device), self.rank, 1
-            if whole is not None:
-                model.load_state_dict(read_checkpoint(whole).model)
+            collected, num_parts = self._collect(order["tag"], with_optimizer=False), 1
+            if collected is not None:
+                model = fill(build_model(self._the_program, self._device), collected)
         sums: dict[str, list[float]] = {}
-        if part < num_parts:
-            sums = evaluate(self._the_program, model, self._datasets["test"], part, num_parts, self._device)
+        if self.rank < num_parts:
+            sums = evaluate(self._the_program, model, self._datasets["test"], self.rank, num_parts, self._device)
+        if model is not replica.model:
+            del model
+            give_back()
         self._channel.send({"is": "evaluated", "sums": sums})
 
     def _do_checkpoint(self, order: Message) -> None:
         self._pause()
-        whole = self._gather(order["tag"], with_optimizer=True)
-        self._channel.send({"is": "checkpoint", "step": self._next_step}, whole or b"")
+        has_file = self._send_file("checkpoint", order["tag"], with_optimizer=True)
+        self._channel.send({"is": "checkpoint", "step": self._next_step, "has_file": has_file})
 
     def _do_finish(self, order: Message) -> None:
         self._part()
-        usage = None
-        model = b""
+        usage, has_file = None, False
         if self._replica is not None:
             usage = codec.encode(self._usage(self._replica.plan))
-            whole = self._gather(order["tag"], with_optimizer=False)
-            model = plain_model(whole) if whole is not None else b""
-        self._channel.send({"is": "finished", "usage": usage, "staleness": self._staleness}, model)
+            has_file = self._send_file("model", order["tag"], with_optimizer=False)
+        told = {"usage": usage, "staleness": self._staleness, "has_file": has_file}
+        self._channel.send({"is": "finished", **told})
 
     def _do_drop(self) -> None:
         """Forget the plan and what was trained under it; another plan may follow."""
@@ -316,12 +326,26 @@ class Worker:
         """Steps that this rank knows to be done."""
         return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
 
-    def _gather(self, tag: int, *, with_optimizer: bool) -> bytes | None:
-        """Bring the whole model's state to rank 0; returns it there and None elsewhere."""
+    def _collect(self, tag: int, *, with_optimizer: bool) -> Collected | None:
+        """Collect the whole model's state; returns it on rank 0, a piece at a time, and None elsewhere."""
         replica = self._the_replica
-        part = replica.contribution(with_optimizer=with_optimizer)
-        parts = gather(self._the_transport, replica.plan.world_size, tag, part)
-        return replica.join(parts, self._next_step) if parts is not None else None
+
+        def join(said: list[dict[str, Any]]) -> dict[str, Any] | None:
+            joined = replica.join(said, self._next_step)
+            return joined if with_optimizer else None
+
+        offered = replica.offer(with_optimizer=with_optimizer)
+        return collect(self._the_transport, replica.plan.world_size, tag, offered, join)
+
+    def _send_file(self, name: str, tag: int, *, with_optimizer: bool) -> bool:
+        """Send the whole model's state to the coordinator in pieces, on rank 0; returns whether this is rank 0."""
+        collected = self._collect(tag, with_optimizer=with_optimizer)
+        if collected is None:
+            return False
+        self._channel.send({"is": PIECE, "of": name}, collected.header)
+        for run in collected.runs:
+            self._channel.send({"is": PIECE, "of": name}, run.data)
+        return True
 
     def _usage(self, plan: Plan) -> RankUsage:
         peak = peak_bytes()

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shlex
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,7 +25,8 @@ from nfold.core.report import Report
 from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, PlanError
 from nfold.runtime.events import Known, Recipe
-from nfold.verbs.checkpoint import checkpoint_step
+from nfold.runtime.spool import PARTIAL, Arrived, Spool, Spools
+from nfold.runtime.state_file import StoredState
 
 RUNS = Path("runs")
 CHECKPOINT = "checkpoint.safetensors"
@@ -33,12 +35,13 @@ EMULATED = "emulated.toml"
 LOG = "log.txt"
 TRACE, REPORT = "trace.json", "report.json"
 MAKE_ROOM = "Make room, or use another --out."
-PARTIAL = ".partial"
 _FILES = (
     *("graph.json", "profile.json", "cluster.json", "plan.json", "job.json", TRACE, REPORT),
     *("history.jsonl", LOG, CHECKPOINT, MODEL, EMULATED),
 )
 _MOST_NAMED = 5
+_SENT = re.compile(rf"(checkpoint|model)-\d+{re.escape(PARTIAL)}")
+"""Files that ranks send, while they come."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +143,11 @@ class RunFolder:
     def _foreign(self) -> list[str]:
         """Names in a folder that is to become a run's; a log of a run that never began is only added to."""
         own = {LOG, *(f"{name}{PARTIAL}" for name in _FILES)}
-        return [name for name in sorted(os.listdir(self.path)) if name not in own and not name.startswith(".")]
+        return [
+            name
+            for name in sorted(os.listdir(self.path))
+            if name not in own and not name.startswith(".") and not _SENT.fullmatch(name)
+        ]
 
     def clear_halves(self) -> None:
         """Remove what a job was writing when it was killed."""
@@ -275,57 +282,69 @@ class RunFolder:
         Raises:
             CheckpointError: the disk is full, or the folder is gone; the earlier file is as it was.
         """
-        temporary = self.path / f"{name}{PARTIAL}"
+        spool = Spool(self.path / f"{name}{PARTIAL}")
+        spool.add(data)
+        self.put_in_place(name, spool.end(), what)
+
+    def spools(self) -> Spools:
+        """Return what takes files of ranks, until `put_in_place` or `clear_halves`."""
+        return Spools(self.path)
+
+    def put_in_place(self, name: str, file: Arrived, what: str) -> None:
+        """Put a file that is complete in the place of an earlier one.
+
+        Raises:
+            CheckpointError: as `write_whole` does.
+        """
         try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path / name)
+            file.put(self.path / name)
         except OSError as error:
             kept = " The previous one is unharmed." if (self.path / name).exists() else ""
             raise CheckpointError(
-                f"cannot write {what} ({size(len(data))}) to {self.path}: {error.strerror}.{kept} {MAKE_ROOM}"
+                f"cannot write {what} ({size(file.num_bytes)}) to {self.path}: {error.strerror}.{kept} {MAKE_ROOM}"
             ) from error
-        finally:
-            with contextlib.suppress(OSError):  # the folder itself may be gone
-                temporary.unlink(missing_ok=True)
 
     def _save(self, noun: Any, name: str) -> None:
         self.write_whole(name, f"{codec.dumps(noun, indent=1)}\n".encode(), name)
 
-    def checkpoint(self) -> bytes:
-        """Read the last checkpoint; empty if the run ended before it wrote one.
+    def checkpoint(self) -> StoredState | None:
+        """Find the last checkpoint; None if the run ended before it wrote one.
 
         Raises:
             CheckpointError: it is damaged or lost.
         """
         path = self.path / CHECKPOINT
         if path.exists():
-            data = path.read_bytes()
             try:
-                checkpoint_step(data)
+                return StoredState.open(path)
             except CheckpointError as error:
                 raise CheckpointError(f"{path}: {error}. Put a copy of it back, or begin a new run.") from error
-            return data
         if self.record().has_checkpoint:
             raise CheckpointError(
                 f"{path} is gone, and without it the {self.last_step} steps that were done cannot be gone on with. "
                 "Put it back, or begin a new run."
             )
-        return b""
+        return None
 
-    def ensure_model(self, checkpoint: bytes) -> None:
+    def ensure_model(self, checkpoint: StoredState) -> None:
         """Write the model of a run that was stopped between its last checkpoint and its end.
 
         Raises:
             CheckpointError: as `write_whole` does.
         """
-        from nfold.runtime.state import plain_model
+        if not self._holds(checkpoint):  # that of a run that was stopped earlier and went on
+            spool = Spool(self.path / f"{MODEL}{PARTIAL}")
+            for piece in checkpoint.model():
+                spool.add(piece)
+            self.put_in_place(MODEL, spool.end(), "the model")
 
-        path, model = self.path / MODEL, plain_model(checkpoint)
-        if not path.exists() or path.read_bytes() != model:  # that of a run that was stopped earlier and went on
-            self.write_whole(MODEL, model, "the model")
+    def _holds(self, checkpoint: StoredState) -> bool:
+        """Whether the model's file is that of a checkpoint."""
+        try:
+            with open(self.path / MODEL, "rb") as file:
+                return all(file.read(len(piece)) == piece for piece in checkpoint.model()) and not file.read(1)
+        except FileNotFoundError:
+            return False
 
     # History
 

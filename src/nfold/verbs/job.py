@@ -19,9 +19,9 @@ from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
 from nfold.runtime.coordinator import Coordinator
 from nfold.runtime.session import Session
+from nfold.runtime.state_file import StoredState
 from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
-from nfold.verbs.checkpoint import checkpoint_step
 from nfold.verbs.folder import CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
 from nfold.verbs.observer import Observer, StepInfo
 from nfold.verbs.options import Options
@@ -71,7 +71,7 @@ class Job:
         self._boxed: BoxedRanks | None = None
         self._telling = threading.RLock()
         """The observer is told things by the thread of the faults too."""
-        self._kept_step = checkpoint_step(resumed.checkpoint) if resumed and resumed.checkpoint else 0
+        self._kept_step = resumed.checkpoint.step if resumed and resumed.checkpoint else 0
 
     def play(self) -> Iterator[StepInfo]:
         """Play the job to its end, or until the caller stops asking.
@@ -91,6 +91,7 @@ class Job:
             raise
         finally:
             if self.folder is not None:
+                self.folder.clear_halves()
                 if not (self._has_trained or self._log_matters):
                     self.folder.discard()
                 self.folder.release()
@@ -136,12 +137,13 @@ class Job:
         events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
         token = secrets.token_hex(16)
         resumed = self._resumed
+        checkpoint = resumed.checkpoint if resumed else None
         coordinator = Coordinator(
             self._settings,
             cores=len(os.sched_getaffinity(0)),
             known=resumed.known if resumed else None,
-            checkpoint=resumed.checkpoint if resumed else b"",
-            first_step=checkpoint_step(resumed.checkpoint) if resumed and resumed.checkpoint else 0,
+            checkpoint=checkpoint.header if checkpoint else b"",
+            first_step=checkpoint.step if checkpoint else 0,
             patience=self._patience,
         )
         launcher, door = find_ways(
@@ -153,6 +155,7 @@ class Job:
             token=token,
             events=events,
             tell=self._log,
+            spools=self.folder.spools() if self.folder else None,
         )
         return Session(
             coordinator,
@@ -162,6 +165,7 @@ class Job:
             world_size=self._settings.world_size,
             token=token,
             log=self._log,
+            checkpoint=checkpoint,
         )
 
     # What happens
@@ -197,7 +201,7 @@ class Job:
 
     def _keep_checkpoint(self, folder: RunFolder, kept: ev.KeepCheckpoint) -> None:
         is_first = not self._kept_step
-        folder.write_whole(CHECKPOINT, kept.data, f"the checkpoint of step {kept.step}")
+        folder.put_in_place(CHECKPOINT, kept.file, f"the checkpoint of step {kept.step}")
         self._kept_step = kept.step
         if is_first and isinstance(self._source, ProgramSource):
             folder.save_record(self._record())
@@ -355,8 +359,8 @@ class Job:
             write_documents(self.folder, outcome, self._keep_model, is_complete=is_complete)
 
     def _keep_model(self) -> None:
-        if self.folder is not None and self.outcome.model:
-            self.folder.write_whole(MODEL, self.outcome.model, "the model")
+        if self.folder is not None and self.outcome.model is not None:
+            self.folder.put_in_place(MODEL, self.outcome.model, "the model")
             self._model_is_kept = True
 
     @property
@@ -376,5 +380,5 @@ class Resumed:
     known: ev.Known | None
     """None: measure and plan anew, because the ranks are others."""
     begun: ev.Begun
-    checkpoint: bytes
+    checkpoint: StoredState | None
     history: list[dict[str, Any]]

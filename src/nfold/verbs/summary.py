@@ -11,6 +11,7 @@ from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Tr
 from nfold.errors import InternalError
 from nfold.planning.facts import Facts
 from nfold.runtime.events import Known, LinksChanged
+from nfold.runtime.spool import Arrived
 from nfold.verbs.thinning import Samples, Thinned
 
 MOST_PARTS = 8000
@@ -38,7 +39,7 @@ class Outcome:
     last_step: int = 0
     trace: Trace | None = None
     report: Report | None = None
-    model: bytes = b""
+    model: Arrived | None = None
     interrupted: bool = False
     change: LinksChanged | None = None
     """The last one."""

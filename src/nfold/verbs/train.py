@@ -13,7 +13,6 @@ from nfold.errors import CheckpointError, InternalError, PlanError
 from nfold.planning.strategies import AUTO, SERVING
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
-from nfold.verbs.checkpoint import checkpoint_step
 from nfold.verbs.folder import MODEL, JobRecord, RunFolder
 from nfold.verbs.job import Job, Resumed
 from nfold.verbs.observer import Observer, Silent, StepInfo
@@ -38,8 +37,11 @@ class Run:
     trace: Trace
     history: list[dict[str, Any]]
     """A line per step, and one per evaluation (the one with metrics)."""
-    model: bytes
-    """safetensors."""
+
+    @property
+    def model(self) -> bytes:
+        """Return the trained parameters and buffers as safetensors."""
+        return (self.folder / MODEL).read_bytes()
 
     def state_dict(self) -> "dict[str, torch.Tensor]":
         """Return the trained parameters and buffers; the plain module's `load_state_dict` takes them."""
@@ -166,7 +168,6 @@ def play_to_end(job: Job) -> Run:
         report=outcome.report,
         trace=outcome.trace,
         history=outcome.history,
-        model=outcome.model,
     )
 
 
@@ -192,12 +193,12 @@ def name_of(source: ProgramSource | Program) -> str:
 def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
     record, known = folder.record(), folder.known()
     checkpoint = folder.checkpoint()
-    step = checkpoint_step(checkpoint) if checkpoint else 0
+    step = checkpoint.step if checkpoint else 0
     if known.plan is None:
         raise CheckpointError(f"{folder.path} holds no plan")
     options = _resumed_options(folder, known.plan.chunks, wishes)
     total = options.steps or record.total_steps
-    if step >= total:
+    if checkpoint is not None and step >= total:
         folder.ensure_model(checkpoint)
         raise PlanError(_tell_complete(folder, step, total))
     same = _ways(options) == _ways(record)

@@ -12,6 +12,7 @@ from nfold.launch.threads import ThreadLauncher
 from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
 from nfold.runtime.door import Door, SocketDoor, Tell, ThreadDoor
+from nfold.runtime.spool import Spools
 from nfold.verbs.boxed import BoxedRanks
 from nfold.verbs.options import Options
 
@@ -60,6 +61,7 @@ def find_ways(
     token: str,
     events: Events,
     tell: Tell,
+    spools: Spools | None = None,
 ) -> tuple[Launcher, Door]:
     """Return what starts ranks and where they arrive.
 
@@ -72,14 +74,22 @@ def find_ways(
         token: they prove that they know it.
         events: what they say is put there.
         tell: is given lines for the log, from any thread.
+        spools: take the files that ranks send.
     """
     if isinstance(source, Program) or options.debug:
-        return _threads(source, world_size, events)
+        return _threads(source, world_size, events, spools)
     command = [*_rank_command(source), "--transport", options.transport]
     launcher = LocalLauncher(command, log, place=boxed.place) if boxed else LocalLauncher(command, log)
     host = boxed.door if boxed else HOST
     return launcher, SocketDoor(
-        host, options.port, token, world_size, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S), tell=tell
+        host,
+        options.port,
+        token,
+        world_size,
+        events,
+        lambda rank: launcher.ended(rank, EXIT_WAIT_S),
+        tell=tell,
+        spools=spools,
     )
 
 
@@ -88,12 +98,12 @@ def _are_threads(source: Source, options: Options) -> bool:
     return options.debug or isinstance(source, Program)
 
 
-def _threads(source: Source, world_size: int, events: Events) -> tuple[Launcher, Door]:
+def _threads(source: Source, world_size: int, events: Events, spools: Spools | None) -> tuple[Launcher, Door]:
     from nfold.verbs.threads import ThreadRanks
 
     ranks = ThreadRanks(source, world_size)
     launcher = ThreadLauncher(lambda rank: ranks.run(rank, door.far_ends[rank]), finish=ranks.close)
-    door = ThreadDoor(world_size, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S))
+    door = ThreadDoor(world_size, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S), spools)
     return launcher, door
 
 

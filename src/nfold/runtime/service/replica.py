@@ -28,7 +28,7 @@ from nfold.runtime.cells import Cells
 from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine
-from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, take_model, traced
+from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, take_model, take_states, traced
 from nfold.runtime.service.client import Client, Local, RemoteServer, ServerEnd
 from nfold.runtime.service.rows import Account
 from nfold.runtime.service.server import RemoteWorker, Server, WorkerEnd
@@ -36,7 +36,7 @@ from nfold.runtime.service.shards import Slots, rows, slices
 from nfold.runtime.service.store import Norms, Store
 from nfold.runtime.service.tickets import Tickets
 from nfold.runtime.service.wire import Tags
-from nfold.runtime.state import Checkpoint, contribution, join
+from nfold.runtime.state import Checkpoint, Offer, join_facts, offer
 from nfold.runtime.updates import Kept, build_updaters, kept_by
 from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
@@ -155,17 +155,17 @@ class AsynchronousReplica:
         """Whether every worker holds the whole current model: but for batch statistics, which one shard keeps."""
         return not self._groups
 
-    def contribution(self, *, with_optimizer: bool) -> bytes:
+    def offer(self, *, with_optimizer: bool) -> Offer:
         """Return what only this rank holds of the whole model, and of the optimizer's state if that is wanted."""
         keeper = self._servers[0] if self._groups else 0
         kept = [module for operator in self._graph.operators for module in operator.statistics]
-        updaters = self._server.store.updaters if self._server is not None and with_optimizer else {}
+        updaters = (self._server.store.updaters if self._server is not None else {}) if with_optimizer else None
         modules = dict.fromkeys(kept) if self.rank == keeper else ()
-        return contribution(self.rank, self.plan.reductions, updaters, self._weights, modules)
+        return offer(self.rank, self.plan.reductions, updaters, self._weights, modules)
 
-    def join(self, parts: list[bytes], step: int) -> bytes:
-        """Join all ranks' contributions into a checkpoint."""
-        return join(parts, self._weights, step, self.plan.chunks)
+    def join(self, said: list[dict[str, Any]], step: int) -> dict[str, Any]:
+        """Join what all ranks say beside tensors into what a checkpoint says."""
+        return join_facts(said, step, self.plan.chunks)
 
     def end(self) -> None:
         """Part from the other ranks while nothing is under way, so that no message is waited for any more."""
@@ -193,9 +193,7 @@ class AsynchronousReplica:
         buffers = Buffers(self.rank, served, (), self.plan.chunks, parameters, self.device)
         updaters = build_updaters(self.program, self._graph, served, self.rank, buffers, parameters)
         if checkpoint is not None:
-            shapes = {name: each.shape for name, each in parameters.items()}
-            for updater in updaters.values():
-                updater.restore(checkpoint.optimizer, shapes, checkpoint.step)
+            take_states(updaters.values(), checkpoint, self._weights)
         keeps = self._groups and self.rank == self._servers[0]
         norms = Norms(self.model, self._graph, self._groups) if keeps else None
         return Store(slices(self.plan.reductions, self.rank), buffers, updaters, norms)

@@ -1,0 +1,110 @@
+"""Takes files that come in pieces, each written to disk as it comes, so that none is ever whole in memory."""
+
+import contextlib
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+PARTIAL = ".partial"
+"""End of the names of files that are not complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A file that has come, under a name that says that it is not yet in place."""
+
+    path: Path
+    num_bytes: int
+    error: OSError | None = None
+    """Why it could not be written; then there is no such file."""
+
+    def put(self, target: Path) -> None:
+        """Move it to its place when it is safely on the disk; whatever happens, it does not stay where it is.
+
+        Raises:
+            OSError: it could not be written, or not be moved.
+        """
+        try:
+            if self.error is not None:
+                raise self.error
+            with open(self.path, "rb") as file:
+                os.fsync(file.fileno())
+            self.path.replace(target)
+        finally:
+            with contextlib.suppress(OSError):  # the folder itself may be gone
+                self.path.unlink(missing_ok=True)
+
+
+class Spool:
+    """One file on its way. What goes wrong is told at its end: the sender is not to blame, and goes on sending."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._num_bytes = 0
+        self._error: OSError | None = None
+        try:
+            self._file = open(path, "wb")  # noqa: SIM115  it is closed by `end`
+        except OSError as error:
+            self._error = error
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Write more of it."""
+        self._num_bytes += len(data)
+        if self._error is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self._fail(error)
+
+    def end(self) -> Arrived:
+        """Return the file, or why there is none."""
+        if self._error is None:
+            try:
+                self._file.close()
+            except OSError as error:
+                self._fail(error)
+        return Arrived(self._path, self._num_bytes, self._error)
+
+    def _fail(self, error: OSError) -> None:
+        self._error = error
+        with contextlib.suppress(OSError):  # what could not be flushed cannot be on closing either
+            self._file.close()
+        with contextlib.suppress(OSError):  # the folder itself may be gone
+            self._path.unlink(missing_ok=True)
+
+
+class Spools:
+    """The files that ranks send, each of them one at a time, to a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._open: dict[int, Spool] = {}
+        self._begun = 0
+        self._is_closed = False
+
+    def add(self, rank: int, name: str, data: bytes) -> None:
+        """Take a piece of the file that a rank sends; the first one begins it."""
+        with self._lock:
+            if self._is_closed:
+                return
+            if rank not in self._open:
+                self._begun += 1
+                self._open[rank] = Spool(self._folder / f"{name}-{self._begun}{PARTIAL}")
+            spool = self._open[rank]
+        spool.add(data)
+
+    def end(self, rank: int) -> Arrived | None:
+        """Return the file that a rank has sent, if it has sent one."""
+        with self._lock:
+            spool = self._open.pop(rank, None)
+        return None if spool is None else spool.end()
+
+    def close(self) -> None:
+        """Begin no more files, and close those that will not be complete."""
+        with self._lock:
+            self._is_closed = True
+            left, self._open = list(self._open.values()), {}
+        for spool in left:
+            spool.end()

@@ -1,0 +1,109 @@
+"""What does not fit is said node by node, with figures that can be told apart."""
+
+from dataclasses import replace
+
+import pytest
+from grids import chain, channel, facts, profile
+
+from nfold.core.cluster import Cluster, Node
+from nfold.core.placement import Placement
+from nfold.core.plan import Prediction
+from nfold.planning.facts import Proposal
+from nfold.planning.placed import reductions_of
+from nfold.planning.room import memory_objection
+
+MIB = 1 << 20
+GRAPH = chain(2 * MIB, 2 * MIB, 2 * MIB)
+"""Three operators with 8 MiB of weights each, and the loss."""
+
+
+def node(name, mib):
+    return Node(name=name, cores=1.0, memory_bytes=int(mib * MIB), local=channel())
+
+
+def question(*rooms, evaluates=False):
+    names = tuple(f"n{index}" for index in range(len(rooms)))
+    nodes = tuple(node(name, mib) for name, mib in zip(names, rooms, strict=True))
+    costly = profile(GRAPH, base_bytes=100 * MIB, optimizer_bytes=2 * 24 * MIB)
+    return facts(
+        GRAPH,
+        len(rooms),
+        cluster=Cluster(nodes=nodes),
+        nodes=names,
+        profiles={1: costly},
+        evaluates=evaluates,
+    )
+
+
+def staged(asked, *ranks):
+    """An operator for each of some ranks."""
+    owners = {operator.name: (rank,) * 4 for operator, rank in zip(GRAPH.operators, ranks, strict=True)}
+    placement = Placement(num_chunks=4, world_size=max(ranks) + 1, owners=owners)
+    return Proposal(
+        placement=placement, reductions=reductions_of(asked, placement), workers=placement.world_size, servers=0
+    )
+
+
+def predicted(*mib):
+    peaks = tuple(int(each * MIB) for each in mib)
+    return Prediction(step_s=1.0, sent_bytes_per_step=0, peak_memory_bytes=peaks)
+
+
+def ranks_of(graph, last):
+    """The first operators one by one, the others on the last rank."""
+    return [min(index, last) for index in range(len(graph.operators))]
+
+
+def test_every_node_that_is_too_small_is_named():
+    asked = question(200, 210, 5000)
+    told = memory_objection(asked, staged(asked, *ranks_of(GRAPH, 2)), predicted(300, 310, 320))
+    assert told is not None
+    assert told.startswith("1 rank needs 300 MiB on n0, which has 200 MiB (32 MiB of it for weights, gradients and")
+    assert "; 1 rank needs 310 MiB on n1, which has 210 MiB (" in told
+    assert "n2" not in told
+
+
+def test_figures_that_look_alike_are_told_in_bytes():
+    asked = question(200, 5000, 5000)
+    told = memory_objection(asked, staged(asked, *ranks_of(GRAPH, 2)), predicted(200 + 1 / 2048, 1, 1))
+    assert told is not None
+    assert f"1 rank needs {200 * MIB + 512} bytes on n0, which has {200 * MIB} bytes (" in told
+
+
+def test_many_nodes_are_counted():
+    asked = question(*[10] * 7)
+    proposal = replace(staged(asked, *ranks_of(GRAPH, 6)), workers=7)
+    wide = replace(proposal, placement=replace(proposal.placement, world_size=7))
+    told = memory_objection(asked, wide, predicted(*[300] * 7))
+    assert told is not None
+    assert (told.count("rank needs"), "and on 3 other nodes too. Use" in told) == (4, True)
+
+
+@pytest.mark.parametrize(("rooms", "fits"), [((132, 132, 132), True), ((132, 131, 132), False)])
+def test_every_rank_builds_the_whole_model(rooms, fits):
+    """100 MiB for the process, 24 for weights and 8 for the gradient of one."""
+    asked = question(*rooms)
+    told = memory_objection(asked, staged(asked, *ranks_of(GRAPH, 2)), predicted(120, 120, 120))
+    if fits:
+        assert told is None
+    else:
+        assert told is not None
+        assert "1 rank needs 132 MiB on n1, which has 131 MiB (to build the whole model before it is cut)" in told
+
+
+def test_rank_0_fetches_the_whole_model_to_evaluate_it():
+    """100 MiB for the process, 24 for the model, and 32 for its own weights, gradients and state."""
+    for evaluates in (False, True):
+        asked = question(155, 155, 155, evaluates=evaluates)
+        told = memory_objection(asked, staged(asked, *ranks_of(GRAPH, 2)), predicted(132, 132, 132))
+        assert (told is not None) is evaluates
+    assert told is not None
+    assert "needs 156 MiB on n0, which has 155 MiB (to evaluate the whole model, which rank 0 fetches)" in told
+
+
+def test_who_holds_the_whole_model_needs_no_more_between_steps():
+    asked = question(130, 130)
+    owners = {operator.name: (0, 0, 1, 1) for operator in GRAPH.operators}
+    placement = Placement(num_chunks=4, world_size=2, owners=owners)
+    proposal = Proposal(placement=placement, reductions=reductions_of(asked, placement), workers=2, servers=0)
+    assert memory_objection(asked, proposal, predicted(120, 120)) is None
