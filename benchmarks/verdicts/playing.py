@@ -21,20 +21,25 @@ def cluster_toml(machines: tuple[Machine, ...]) -> str:
 
 
 def play(case: Case) -> Report:
-    """Train for some steps on the case's cluster."""
+    """Train for some steps on the case's cluster, and leave nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        cluster = Path(folder) / "cluster.toml"
-        cluster.write_text(cluster_toml(case.machines))
-        return nfold.train(
-            str(PROGRAMS / case.program),
-            emulate=cluster,
-            fault=case.faults,
-            strategy=case.strategy,
-            workers=len(case.machines) - case.servers,
-            servers=case.servers,
-            chunks=case.chunks,
-            steps=case.steps,
-            evaluate=False,
-            checkpoint_every=0,
-            out=Path(folder) / "run",
-        ).report
+        return play_in(case, Path(folder) / "run")
+
+
+def play_in(case: Case, out: Path) -> Report:
+    """Do the same and keep the run's folder."""
+    cluster = out.with_suffix(".toml")
+    cluster.write_text(cluster_toml(case.machines))
+    return nfold.train(
+        str(PROGRAMS / case.program),
+        emulate=cluster,
+        fault=case.faults,
+        strategy=case.strategy,
+        workers=len(case.machines) - case.servers,
+        servers=case.servers,
+        chunks=case.chunks,
+        steps=case.steps,
+        evaluate=False,
+        checkpoint_every=0,
+        out=out,
+    ).report

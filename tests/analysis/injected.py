@@ -17,7 +17,7 @@ from grids import chain, profile
 from nfold.analysis.causes import findings
 from nfold.analysis.facts import gather
 from nfold.analysis.playback import play_back
-from nfold.analysis.prospect import look_back
+from nfold.analysis.prospect import Again, look_back
 from nfold.analysis.report import Result, report
 from nfold.analysis.simulated import parts_of
 from nfold.analysis.verdict import main_finding, verdict
@@ -55,6 +55,9 @@ class Injected:
     cpu_s_per_byte: float = 1e-10
     update_s: float = 1e-3
     cores: float = 1.0
+    shares: dict[str, float] = field(default_factory=dict)
+    """Node -> cores, where it has others."""
+    quota_period_s: float = 0.0
     links: dict[str, float] = field(default_factory=dict)
     """`n2 uplink` -> Mbit/s, known before the run."""
     degraded: dict[str, float] = field(default_factory=dict)
@@ -70,6 +73,8 @@ class Injected:
     memory_bytes: int = 1 << 30
     probe_error: float = 0.03
     is_emulated: bool = False
+    idle_nodes: int = 0
+    """Nodes of the cluster that the run does not use."""
     seed: int = 0
 
     def report(self) -> Report:
@@ -80,10 +85,13 @@ class Injected:
 
     def verdict(self) -> Verdict:
         """What the report would say, without the time that it takes to simulate changes."""
+        return verdict(main_finding(findings(self.again().facts)), None, "my.py")
+
+    def again(self) -> Again:
+        """The run simulated again as it was."""
         question = self._question(self._cluster(self.links, {}, self.probe_error))
         planned = self._plan(question)
-        facts = gather(planned, self._trace(planned), question.cluster, 2)
-        return verdict(main_finding(findings(look_back(facts, question).facts)), None, "my.py")
+        return look_back(gather(planned, self._trace(planned), question.cluster, 2), question)
 
     def turned_into(self, later: "Injected", *, is_noticed: bool = True) -> Report:
         """The report of a run whose cluster became another one half-way; noticed: its links were probed again."""
@@ -120,14 +128,15 @@ class Injected:
             nodes=tuple(
                 Node(
                     name=name,
-                    cores=self.cores,
+                    cores=self.shares.get(name, self.cores),
+                    quota_period_s=self.quota_period_s,
                     memory_bytes=self.memory_bytes,
                     speed=speeds.get(name, 1.0),
                     local=Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="measured"),
                     uplink=channel(f"{name} uplink"),
                     downlink=channel(f"{name} downlink"),
                 )
-                for name in self._nodes
+                for name in (*self._nodes, *(f"idle{index}" for index in range(self.idle_nodes)))
             ),
         )
 
@@ -171,10 +180,11 @@ class Injected:
     def _trace(self, planned: Plan) -> Trace:
         dice = random.Random(self.seed + 1)
         truth = self._cluster({**self.links, **self.degraded}, self.speeds, 0.0)
-        steps = [self._true_step(planned, truth, dice) for _ in range(NUM_SIMULATED)]
+        num_simulated = self.world_size if self.quota_period_s else NUM_SIMULATED
+        steps = [self._true_step(planned, _turned(truth, step), dice) for step in range(num_simulated)]
         parts: list[StepParts] = []
         for step in range(NUM_STEPS):
-            parts.extend(self._parts(planned, steps[step % NUM_SIMULATED], step))
+            parts.extend(self._parts(planned, steps[step % num_simulated], step))
         shown = tuple(replace(_as_measured(step, self), step=3 + index) for index, step in enumerate(steps))
         usage = tuple(
             RankUsage(
@@ -255,6 +265,12 @@ class Injected:
             disk_bytes=0,
             **{**given, **{name: value * span_s for name, value in per_second.items()}},
         )
+
+
+def _turned(cluster: Cluster, by: int) -> Cluster:
+    """The same, but quotas are granted at other moments: that follows from the order of the nodes."""
+    by %= len(cluster.nodes)
+    return replace(cluster, nodes=(*cluster.nodes[by:], *cluster.nodes[:by]))
 
 
 def _as_measured(step: StepTrace, injected: Injected) -> StepTrace:

@@ -65,6 +65,16 @@ def test_computing_gains_from_one_more_node_until_it_does_not():
     assert "will not help" not in small.verdict.text, "a pipeline on both would"
 
 
+def test_one_worker_of_a_cluster_is_asked_what_another_node_would_bring():
+    alone = {"workers": 1, "strategy": "single", "mbit": 5000, "seconds_per_sample": 1e-2, "batch_size": 24}
+    of_many, found = gains(Injected(**alone, idle_nodes=3))
+    assert found["one more node like these"] == pytest.approx(1.9, rel=0.1)
+    assert of_many.verdict.useful_workers is None
+    assert "will not help" not in of_many.verdict.text
+    on_one_machine, _ = gains(Injected(**alone))
+    assert on_one_machine.verdict.useful_workers == 1
+
+
 def test_nothing_below_two_per_cent_is_promised():
     for injected in (Injected(workers=2, mbit=5000), Injected(workers=2, mbit=20)):
         assert all(gain.speedup >= 1.02 for gain in injected.report().verdict.gains)
@@ -78,3 +88,39 @@ def test_slow_reading_gains_from_input_that_is_ready():
 def test_latency_is_left_out_of_the_step():
     _, found = gains(Injected(workers=4, megabytes=0.05, latency_s=0.02, mbit=5000))
     assert found["no latency"] > 3
+
+
+def test_links_that_are_all_slow_gain_from_all_of_them():
+    _, found = gains(Injected(workers=4, mbit=50, probe_error=0.0))
+    assert found["150 Mbit/s links for all nodes"] == pytest.approx(3.0, rel=0.1)
+    assert not any(change.startswith("a ") for change in found), "one faster link would win nothing"
+
+
+def test_one_slow_link_needs_no_other():
+    _, found = gains(Injected(workers=4, links={"n2 uplink": 50}, probe_error=0.0))
+    assert not any("all nodes" in change for change in found)
+
+
+QUOTA = {"mbit": 5000, "seconds_per_sample": 1e-2, "quota_period_s": 0.01, "cpu_s_per_byte": 1e-8}
+
+
+def test_a_node_with_a_small_share_gains_the_whole_processor_of_the_others():
+    """Moving bytes and updates take its small share too, so it is not enough that it computes as fast."""
+    slow = Injected(workers=2, cores=0.3, shares={"n1": 0.1}, speeds={"n1": 1 / 3}, **QUOTA)
+    even = Injected(workers=2, cores=0.3, **QUOTA)
+    report, found = gains(slow)
+    assert report.verdict.kind == "peer wait"
+    real = report.step_s.p50 / even.report().step_s.p50
+    assert found["making n1 as fast as the others"] == pytest.approx(real, rel=0.05)
+
+
+def test_computing_under_a_limit_gains_from_twice_the_share():
+    report, found = gains(Injected(workers=2, cores=0.3, **QUOTA))
+    assert report.verdict.kind == "compute"
+    assert found["twice the share of a processor for every node"] == pytest.approx(2.0, rel=0.05)
+    assert "twice the share of a processor" in report.verdict.text
+
+
+def test_no_share_is_doubled_beyond_a_core_or_without_a_limit():
+    for injected in (Injected(workers=2, cores=0.6, **QUOTA), Injected(workers=2, mbit=5000, seconds_per_sample=1e-2)):
+        assert not any("share" in change for change in gains(injected)[1])

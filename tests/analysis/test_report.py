@@ -35,6 +35,11 @@ def test_more_ranks_than_cores_are_said(run):
     assert shared.evidence == "part of compute: 4 ranks with 4 threads share 2 cores"
 
 
+def test_a_rank_with_less_than_a_core_shares_it_with_nobody(run):
+    report = run(workers=1, cores=0.4, compute_s=(0.04,), communication_s=(0.01,)).report()
+    assert report.verdict.text.startswith("Compute: 1 rank has 0.4 cores of here, which do 80 % of each step")
+
+
 def test_ranks_that_crowd_a_cache_are_told_from_ranks_that_share_cores(run):
     causes = run(crowding=(1.0, 1.25)).report().causes
     shared = next(cause for cause in causes if cause.kind == "shared cores")

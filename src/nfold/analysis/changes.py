@@ -83,15 +83,17 @@ def number_of_proposal(case: Case) -> int | None:
 def with_workers(case: Case, workers: int) -> Question:
     """Return the question with the first workers alone, or with more of them on nodes like those in use.
 
-    On one machine more workers share it; on several each new one brings a node.
+    On one machine more workers share it; in a cluster of several nodes each new one brings a node, also when the run
+    uses but one of them.
     """
     plan, question = case.plan, case.question
     placed, servers = list(plan.nodes[: plan.workers]), plan.nodes[plan.workers : plan.world_size]
     cluster = question.cluster
     while len(placed) < workers:
         node = cluster.node(placed[len(placed) % plan.workers])
-        if len(set(plan.nodes)) > 1:
-            node = replace(_typical(case), name=f"{node.name}/{len(placed)}")
+        if len(cluster.nodes) > 1:
+            like = _typical(case)
+            node = replace(like, name=f"{like.name}/{len(placed)}")
             cluster = replace(cluster, nodes=(*cluster.nodes, node))
         placed.append(node.name)
     return replace(

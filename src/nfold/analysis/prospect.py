@@ -29,6 +29,8 @@ class Prospect:
     """A run's facts, completed by what was simulated."""
 
     facts: Facts
+    case: Case | None = None
+    """The run as it simulates; None where it cannot be."""
     outlook: Outlook | None = None
     predicted_time: TimeParts | None = None
     predicted_step_s: float | None = None
@@ -69,6 +71,7 @@ def look_ahead(facts: Facts, question: Question) -> Prospect:
     )
     return Prospect(
         facts=again.facts,
+        case=case,
         outlook=outlook(case, found, main_finding(found), again.as_it_was.num_tasks),
         predicted_step_s=again.planned.step_s,
         predicted_time=simulated_time(again.planned.trace, facts.plan.workers),

@@ -125,10 +125,11 @@ def _small_batch(facts: Facts, lost_s: float) -> Finding:
 
 
 def _who_computes(facts: Facts) -> str:
-    """`4 ranks share 2 cores, which do`, or `2 cores do`."""
+    """`4 ranks share 2 cores, which do`, `1 rank has 0.4 cores, which do`, or `2 cores do`."""
     use = facts.cores[0]
     if use.threads > use.node.cores:
-        return f"{count(use.num_ranks, 'rank')} share {count(use.node.cores, 'core')} of {use.node.name}, which do"
+        held = f"{count(use.node.cores, 'core')} of {use.node.name}, which do"
+        return f"1 rank has {held}" if use.num_ranks == 1 else f"{use.num_ranks} ranks share {held}"
     threads = sum(use.threads for use in facts.cores)
     return f"{count(threads, 'core')} {'does' if threads == 1 else 'do'}"
 
