@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -41,6 +41,35 @@ def cluster(**fields) -> Cluster:
     return parse_cluster(f'[[node]]\nname = "pi"\n{lines}', "c.toml")
 
 
+# What a box says of itself
+
+
+@pytest.fixture
+def late(tmp_path, monkeypatch):
+    """A box, not built, of two nodes with 3 and 5 ms."""
+    monkeypatch.setattr(box, "groups_of", lambda number: None)
+    nodes = "".join(
+        f'[[node]]\nname = "{name}"\ncores = 0.1\nuplink = "100 Mbit/s"\nlatency = "{ms} ms"\n'
+        for name, ms in (("a", 3), ("b", 5))
+    )
+    return box.Box(parse_cluster(nodes, "c.toml"), 1, tmp_path)
+
+
+def test_without_netem_ranks_delay_what_they_receive_and_the_user_is_told(late):
+    late.has_netem = False
+    (note,) = late.notes
+    assert note.startswith("this kernel cannot delay packets (it lacks netem): nfold delays what its own ranks receive")
+    both = late.cluster.node("a").uplink.latency_s + late.cluster.node("b").downlink.latency_s
+    assert late.delay_s("a", "b") == both == pytest.approx(0.004), "half of what each has"
+    assert late.delay_s("a", "a") == 0.0
+
+
+def test_with_netem_the_kernel_delays_and_there_is_nothing_to_tell(late):
+    late.has_netem = True
+    assert late.notes == []
+    assert late.delay_s("a", "b") == 0.0
+
+
 # Layout
 
 

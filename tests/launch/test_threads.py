@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from nfold.launch import threads
 from nfold.launch.threads import ThreadLauncher
 
 pytestmark = pytest.mark.timeout(30)
@@ -16,7 +17,8 @@ def test_how_a_thread_ended():
     assert [launcher.ended(rank, 10.0) for rank in range(2)] == ["ended with code 10", "ended with code 11"]
 
 
-def test_a_thread_that_runs_has_not_ended():
+def test_a_thread_that_runs_has_not_ended(monkeypatch):
+    monkeypatch.setattr(threads, "LEAST_GRACE_S", 0.01)
     go = threading.Event()
     launcher = ThreadLauncher(lambda _: int(not go.wait(20.0)))
     launcher.start(0, "", 0, "")

@@ -15,7 +15,13 @@ from nfold.capture.building import build_model
 from nfold.errors import PlanError, ProgramError
 from nfold.program import Program
 
-WAYS = [("ring", 2, 0), ("ps", 2, 0)]
+
+def check_every_way(mine: Program, num_steps: int) -> None:
+    """Assert that a ring and a server end with what a plain loop ends with."""
+    graph, expected = graph_of(mine), plain_loop(mine, num_steps, 4).state_dict()
+    for strategy in ("ring", "ps"):
+        played = play(mine, graph, make_plan(mine, graph, strategy, 2, 0, chunks=4), num_steps)
+        assert difference(played.state, expected) <= 1e-9, strategy
 
 
 class Zeroing(torch.optim.SGD):
@@ -40,13 +46,9 @@ class Signing(torch.optim.SGD):
                 parameter.data = parameter.data.clamp(-0.5, 0.5)
 
 
-@pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
 @pytest.mark.parametrize("kind", [Zeroing, Signing])
-def test_optimizers_that_replace_gradients_and_data(kind, strategy, workers, servers):
-    mine = program("plain", optimizer=lambda parameters: kind(parameters, lr=0.01))
-    graph = graph_of(mine)
-    played = play(mine, graph, make_plan(mine, graph, strategy, workers, servers, chunks=4), 6)
-    assert difference(played.state, plain_loop(mine, 6, 4).state_dict()) <= 1e-9
+def test_optimizers_that_replace_gradients_and_data(kind):
+    check_every_way(program("plain", optimizer=lambda parameters: kind(parameters, lr=0.01)), 6)
 
 
 class Recomputing(nn.Module):
@@ -83,12 +85,8 @@ def of(model: type[nn.Module]) -> Program:
     )
 
 
-@pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
-def test_a_gradient_that_comes_twice_is_waited_for(strategy, workers, servers):
-    mine = of(Recomputing)
-    graph = graph_of(mine)
-    played = play(mine, graph, make_plan(mine, graph, strategy, workers, servers, chunks=4), 5)
-    assert difference(played.state, plain_loop(mine, 5, 4).state_dict()) <= 1e-9
+def test_a_gradient_that_comes_twice_is_waited_for():
+    check_every_way(of(Recomputing), 5)
 
 
 def test_gradients_that_come_and_go_are_refused():
@@ -149,13 +147,9 @@ def penalty_in_loss(outputs: tuple[torch.Tensor, torch.Tensor], targets: torch.T
     return penalty((outputs[0], slope), targets)
 
 
-@pytest.mark.parametrize(("strategy", "workers", "servers"), WAYS)
 @pytest.mark.parametrize(("model", "loss"), [(Penalized, penalty), (Open, penalty_in_loss)], ids=["forward", "loss"])
-def test_a_gradient_penalty_is_exact(model, loss, strategy, workers, servers):
-    mine = replace(of(model), loss=loss)
-    graph = graph_of(mine)
-    played = play(mine, graph, make_plan(mine, graph, strategy, workers, servers, chunks=4), 5)
-    assert difference(played.state, plain_loop(mine, 5, 4).state_dict()) <= 1e-9
+def test_a_gradient_penalty_is_exact(model, loss):
+    check_every_way(replace(of(model), loss=loss), 5)
 
 
 def test_a_model_that_is_built_once_is_refused():
