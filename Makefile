@@ -1,5 +1,6 @@
 # demo   install on a fresh machine and run the main job         test   check, then every test
 # check  format, lint, types, layers                             bench  every benchmark: hours
+# pure   the tests that need no torch, no ranks and no browser
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,12 +10,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check browser bench docs clean
+.PHONY: help demo test pure check browser bench docs clean
 
 help:
 	@echo 'make demo    install into $(VENV) and train the real digits three ways, side by side'
 	@echo 'make test    format, lint, types, layers and every test'
 	@echo 'make check   the same without the tests'
+	@echo 'make pure    only the tests that need neither torch nor ranks nor a browser'
 	@echo 'make browser install chromium with apt-get if it is missing, for the tests of pages'
 	@echo 'make bench   every benchmark, hours, some as root; rewrites benchmarks/*/result.json'
 	@echo 'make docs    check that what documents link to, name and tell to type exists'
@@ -30,6 +32,14 @@ test: check browser
 	  -n $$($(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m processes -n auto $$(grep -rl 'mark.processes' tests --include='test_*.py')
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m quiet $$(grep -rl 'mark.quiet' tests --include='test_*.py')
+
+# Machines of the runtime decide and do nothing, so they are pure, too.
+MACHINES := coordinator gather measuring postmortem preparation reduction_times reprobing service_parts slowness system vigil
+PURE := $(addprefix tests/,core program simulation planning analysis verbs view) \
+  $(patsubst %,tests/launch/test_%.py,emulation_plan faults memory threads) $(MACHINES:%=tests/runtime/test_%.py)
+
+pure: $(VENV)/.installed-dev
+	@PYTHONPATH=tests $(BIN)/python -m pytest $(PYTEST_ARGS) -p without_torch --ignore tests/view/test_in_browser.py -n auto $(PURE)
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --quiet . && echo 'format  ok'

@@ -12,9 +12,15 @@ from nfold.planning.asynchronous import NOT_COMPARED, check_staleness, serving_r
 from nfold.planning.drifting import Question, drift
 from nfold.planning.search import plan
 from nfold.planning.staleness import REPLY_BYTES, REQUEST_BYTES
+from nfold.planning.strategies import named
 
 GRAPH = model({"A": ("input",), "B": ("a", "target")}, (parameter("w", 600, "A"), parameter("v", 600, "B")))
 SLICE_S = 1.0
+
+
+def forced(asked, strategy):
+    """A plan where nothing is asked of the others."""
+    return plan(asked, strategy, among=(named(strategy),))
 
 
 def question(speeds=(1.0, 1.0), bound=None, **fields):
@@ -32,7 +38,7 @@ def question(speeds=(1.0, 1.0), bound=None, **fields):
         "threads": (1,) * len(speeds),
         "owners": tuple(range(len(speeds))),
         "batch_size": 8 * len(speeds),
-        "reductions": plan(facts(GRAPH, len(speeds)), "ps-async").reductions,
+        "reductions": forced(facts(GRAPH, len(speeds)), "ps-async").reductions,
         "statistics_bytes": 0,
         "compute_s": lambda rank, size: SLICE_S,
         "load_s_per_sample": 0.0,
@@ -76,7 +82,7 @@ def test_equal_questions_get_equal_answers():
 @pytest.mark.parametrize(("workers", "servers"), [(2, 0), (3, 0), (1, 1), (2, 1), (3, 2)])
 @pytest.mark.parametrize("strategy", ["ps-async", "ssp"])
 def test_bytes_are_a_gradient_and_the_values_for_each_slice(workers, servers, strategy):
-    chosen = plan(facts(GRAPH, workers, servers, batch_size=30), strategy)
+    chosen = forced(facts(GRAPH, workers, servers, batch_size=30), strategy)
     head = 2 * REQUEST_BYTES + REPLY_BYTES
     remote = workers * servers if servers else workers * (workers - 1)
     whole = workers if servers else workers - 1
@@ -121,6 +127,6 @@ def test_wishes_that_make_no_sense(strategy, staleness, aware, message):
 
 def test_a_shard_needs_memory_of_its_own():
     costly = {1: profile(GRAPH, base_bytes=0)}
-    served = plan(facts(GRAPH, 2, profiles=costly), "ps").predicted.peak_memory_bytes
-    drifting = plan(facts(GRAPH, 2, profiles=costly), "ps-async").predicted.peak_memory_bytes
+    served = forced(facts(GRAPH, 2, profiles=costly), "ps").predicted.peak_memory_bytes
+    drifting = forced(facts(GRAPH, 2, profiles=costly), "ps-async").predicted.peak_memory_bytes
     assert min(drifting) >= min(served) + 4 * GRAPH.parameter_bytes // 2

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 from grids import chain, facts
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfold.planning.chunking import chunk_counts, deal, share_chunks
@@ -27,6 +27,7 @@ def test_counts_follow_the_workers_within_what_a_batch_has(question, counts):
     assert chunk_counts(question) == counts
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 7), st.lists(st.integers(1, 9).map(float), min_size=1, max_size=3))
 def test_no_other_shares_would_be_done_earlier(num_chunks, seconds):
     counts = share_chunks(num_chunks, tuple(seconds))
@@ -47,6 +48,7 @@ def test_turns_are_spread_evenly():
     assert deal((0, 2)) == (1, 1)
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=4))
 def test_everybody_has_as_many_turns_as_chunks(counts):
     turns = deal(tuple(counts))

@@ -14,7 +14,7 @@ from nfold.planning.coarsening import coarsen
 from nfold.planning.hypergraph import Costs, Hypergraph, blocks_of, build, loads_s, owners_of, traffic
 from nfold.planning.schedule import compile_schedule
 
-CASES = settings(max_examples=60, deadline=None)
+CASES = settings(max_examples=30, deadline=None)
 
 
 def seconds_of(graph: ModelGraph, **fields: float) -> dict[str, tuple[float, float]]:

@@ -20,7 +20,7 @@ def test_a_tied_weight_is_summed_over_the_owners_of_all_its_users():
     assert (reduction.members, reduction.route) == ((0, 1, 2), "ring")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_every_trained_parameter_lies_in_one_reduction_of_its_owners(data):
     graph = data.draw(graphs())

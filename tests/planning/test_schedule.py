@@ -14,7 +14,7 @@ from nfold.planning.buckets import buckets_of
 from nfold.planning.schedule import compile_schedule
 
 CASES = settings(max_examples=25, deadline=None)
-MANY_CASES = settings(max_examples=60, deadline=None)
+MANY_CASES = settings(max_examples=40, deadline=None)
 
 
 def compiled(graph, placement, reductions, **fields) -> Schedule:

@@ -178,7 +178,7 @@ def test_dedicated_servers_leave_only_strategies_that_use_them():
     assert {chosen.strategy, *(loser.strategy for loser in chosen.rejected if loser.predicted)} == {"ps", "weighted"}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.integers(1, 4),
     st.sampled_from([1e4, 1e6, 1e9]),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from grids import chain, channel, facts, graphs, model, profile
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nfold.core.cluster import Cluster, Node
@@ -78,7 +78,7 @@ def test_no_division_is_better_than_the_one_found(seed, num_runs, num_machines, 
     assert sum(sent.of(stage) for stage in found) == min(totals)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_the_bytes_of_stages_are_those_of_the_schedule(data):
     graph = replace(data.draw(graphs()), clips_gradients=False)  # the few bytes of a norm are the same for every layout
@@ -90,14 +90,14 @@ def test_the_bytes_of_stages_are_those_of_the_schedule(data):
     grid, machines = Grid(question, runs, num_chunks), machines_of(question)
     costs = StageCosts(grid, machines, limited=False)
     stages = data.draw(st.sampled_from(every_division(len(runs), workers, workers)))
-    if any(min(grid.shares(machines[stage.first : stage.last])) == 0 for stage in stages):
-        return
+    assume(all(min(grid.shares(machines[stage.first : stage.last])) > 0 for stage in stages))
     owners = grid.owners(machines, stages)
     placement = Placement(num_chunks=num_chunks, world_size=workers, owners=owners)
     schedule = compile_schedule(graph, placement, reductions_of(question, placement), batch_size=question.batch_size)
     assert schedule.sent_bytes == sum(costs.bytes(each.first, each.last)[each.start, each.stop] for each in stages)
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_runs_hold_every_operator_once_in_order_and_are_not_too_many(data):
     graph = data.draw(graphs())

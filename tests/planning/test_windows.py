@@ -1,7 +1,7 @@
 """How many chunks each rank may have begun."""
 
 from grids import grids, model, place
-from hypothesis import given
+from hypothesis import given, settings
 
 from nfold.planning.windows import busy_windows
 
@@ -30,6 +30,7 @@ def test_who_computes_nothing_still_has_a_window():
     assert busy_windows(CHAIN, place(dict.fromkeys("ABCD", (0, 0)), 2)) == {0: 1, 1: 1}
 
 
+@settings(max_examples=25, deadline=None)
 @given(grids())
 def test_a_window_is_never_more_than_all_ranks_and_messages_need(grid):
     graph, placement, _ = grid

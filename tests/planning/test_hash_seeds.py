@@ -1,0 +1,55 @@
+"""Every rank compiles the schedule for itself, in a process that hashes words in its own way: all must get the same."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ASK = """
+import json, sys
+sys.path.append(sys.argv[1])
+from grids import chain, channel, facts, model, parameter
+from nfold.core import codec
+from nfold.core.cluster import Cluster, Node
+from nfold.core.graph import Statistic
+from nfold.planning.schedule import compile_schedule
+from nfold.planning.search import plan
+from nfold.planning.strategies import named
+
+skips = model(
+    {
+        **{"Stem": ("input",), "Left": ("stem",), "Right": ("stem",), "Join": ("left", "right", "stem")},
+        "Loss": ("join", "target"),
+    },
+    (parameter("tied", 4000, "Left", "Right"), parameter("stem", 900, "Stem"), parameter("join", 7000, "Join")),
+    (Statistic(module="Stem", num_channels=3, num_calls=1, dtype="float32"),),
+    clips_gradients=True,
+)
+nodes = tuple(
+    Node(name=name, cores=1.0, memory_bytes=1 << 30, local=channel(), uplink=channel(rate), downlink=channel(1e6))
+    for name, rate in (("east", 1e6), ("west", 2e5), ("north", 1e6), ("south", 5e5))
+)
+names = tuple(node.name for node in nodes)
+for graph in (skips, chain(3000, 100, 5000, 700)):
+    question = facts(graph, 4, cluster=Cluster(nodes=nodes), nodes=names, batch_size=8, chunks=4)
+    for strategy in ("ring", "weighted", "hybrid", "hypergraph"):
+        found = plan(question, strategy, among=(named(strategy),))
+        print(json.dumps(codec.encode(found)))
+        schedule = compile_schedule(graph, found.placement, found.reductions, batch_size=found.batch_size)
+        print(json.dumps(codec.encode(schedule)))
+print(json.dumps(codec.encode(plan(question, "auto"))))
+"""
+
+
+def ask(seed: str) -> "subprocess.Popen[bytes]":
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    command = [sys.executable, "-c", ASK, str(Path(__file__).parent)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
+
+
+def test_plans_and_schedules_do_not_depend_on_how_words_are_hashed():
+    asked = [ask("1"), ask("2")]
+    one, other = (each.communicate(timeout=60)[0] for each in asked)
+    assert [each.returncode for each in asked] == [0, 0]
+    assert one.count(b"\n") == 2 * 2 * 4 + 1
+    assert one == other
