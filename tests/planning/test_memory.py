@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from grids import facts, grids, model, parameter, place, profile
-from hypothesis import given
+from hypothesis import given, settings
 
 from nfold.core.placement import chunk_sizes
 from nfold.planning.memory import foreign_parameters, kept_bytes, peak_memory_bytes, working_bytes
@@ -74,6 +74,7 @@ def test_an_empty_chunk_keeps_nothing():
     assert peaks[0] - peaks[2] == pytest.approx(2e6, rel=0.01)
 
 
+@settings(max_examples=25, deadline=None)
 @given(grids())
 def test_all_ranks_together_keep_what_the_batch_does_if_nothing_is_freed(grid):
     graph, placement, reductions = grid
