@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from nfold.verbs.observer import Silent
 from nfold.verbs.options import Options
 
 RING = ("-n", "2", "--strategy", "ring")
+PAUSE = threading.Event()
+"""Never set: between two looks at what tells nobody, so that looking takes no core from the ranks."""
 
 
 @pytest.mark.processes
@@ -30,8 +33,10 @@ def test_a_rank_that_dies_at_import(shell):
 
     result = shell.run("train", "faulty.py", *RING)
 
+    ended = time.time()
     result.check_explained("rank 1 (on ", ", pid ", "exited with code 3 while it loaded the program", "1 other rank")
     result.check_explained("The last lines that ranks printed:\n  no licence was found\n", "The log has ")
+    assert ended - float((shell.folder / "fault-time").read_text()) < 2
 
 
 @pytest.mark.processes
@@ -88,6 +93,17 @@ def test_a_script_that_raises_at_import_is_said_once_for_all_ranks(shell):
     assert result.err.count("no licence") == 2, "the error and the line"
     assert "The log" not in result.err
     assert not list(shell.folder.glob("runs/*")), "all that there is to say was said"
+
+
+@pytest.mark.processes
+def test_data_that_are_no_numbers_are_told_by_real_ranks_as_by_threads(shell):
+    """The rest of what a program can have wrong is in test_bad_input.py, with ranks that are threads."""
+    shell.environment["FAULT"] = "nan item 399"
+
+    result = shell.run("train", "faulty.py", *RING)
+
+    result.check_explained("at step 14: the loss of chunk ", "item 399 of train_data() (1 of the chunk's 8) holds NaN")
+    result.check_explained("1 other rank stopped because of it")
 
 
 @pytest.mark.processes
@@ -181,6 +197,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_step_under_way(shell):
     run = shell.folder / "runs" / "faulty-1"
     while not ((shell.folder / "fault-time").exists() and _kept_step(run) == 20):
         assert job.poll() is None
+        PAUSE.wait(0.01)
     job.send_signal(signal.SIGINT)
     assert next(line for line in job.stderr if line.startswith("stopping after the step under way"))
     job.send_signal(signal.SIGINT)
@@ -364,3 +381,4 @@ def _wait_for_ranks(shell, count: int) -> None:
     deadline = time.monotonic() + 20
     while len(shell.processes()) <= count:
         assert time.monotonic() < deadline
+        PAUSE.wait(0.01)

@@ -322,6 +322,10 @@ class Worker:
         return self._replica.staleness if isinstance(self._replica, AsynchronousReplica) else {}
 
     @property
+    def _step_under_way(self) -> int:
+        return self._replica.step_under_way if isinstance(self._replica, AsynchronousReplica) else self._next_step
+
+    @property
     def _reached(self) -> int:
         """Steps that this rank knows to be done."""
         return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
@@ -373,7 +377,7 @@ class Worker:
                     "kind": type(error).__name__,
                     "text": text,
                     "doing": self._doing,
-                    "step": self._reached if self._doing == "training" else None,
+                    "step": self._step_under_way if self._doing == "training" else None,
                     "reached": self._reached,
                     "is_echo": isinstance(error, (PeerLost, TransportError)),
                     "peer": getattr(error, "peer", None),

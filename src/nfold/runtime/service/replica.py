@@ -141,6 +141,12 @@ class AsynchronousReplica:
         return self._server.steps_done if self._server is not None else self._first_step
 
     @property
+    def step_under_way(self) -> int:
+        """The step that this rank computes a slice of, where what goes wrong belongs to; others may be elsewhere."""
+        step = self._computing.step if self._computing is not None else None
+        return self.steps_done if step is None else step
+
+    @property
     def staleness(self) -> dict[str, int]:
         """Gradients by staleness, where tickets are handed out; empty elsewhere, so that each is counted once."""
         return self._server.histogram if self._server is not None and self.rank == self._servers[0] else {}
@@ -345,6 +351,8 @@ class _Slices:
     ) -> None:
         self._cells, self._engine, self._loader, self._network = cells, engine, loader, network
         self._tickets, self._account = tickets, account
+        self.step: int | None = None
+        """Of the slice that was begun last."""
 
     def prepare(self, ticket: int) -> None:
         """Start to load a ticket's samples, while values are on their way."""
@@ -353,6 +361,7 @@ class _Slices:
     def compute(self, ticket: int) -> None:
         """Compute a ticket's gradient, the mean over its samples."""
         step, sizes = self._tickets.step(ticket), self._tickets.sizes(ticket)
+        self.step = step
         self._cells.begin(step, sizes)
         seconds = self._engine.play(step, sizes, keep_spans=False).seconds
         for part, kind in (("input_s", "LOAD"), ("forward_s", "F"), ("backward_s", "B")):
