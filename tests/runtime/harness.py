@@ -7,17 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from pretended import cluster, profile_of
 from torch import nn
 from torch.utils.data import default_collate
 
 from nfold.capture.building import build_model
 from nfold.capture.capture import capture_program
 from nfold.capture.random import LOCK
-from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction
 from nfold.core.plan import Plan, Prediction
-from nfold.core.profile import ChunkTiming, OperatorProfile, Profile, Timing
 from nfold.planning.facts import Facts
 from nfold.planning.search import plan
 from nfold.planning.strategies import named
@@ -34,33 +33,6 @@ CPU = torch.device("cpu")
 def graph_of(program: Program) -> ModelGraph:
     """Capture a program with the gate."""
     return capture_program(build_model(program, CPU), program, program.train_data()).graph
-
-
-def profile_of(graph: ModelGraph) -> Profile:
-    """A profile in which every operator takes a millisecond."""
-    once = Timing(median_s=1e-3, spread_s=0.0, repeats=1)
-    timing = ChunkTiming(chunk_size=8, forward=once, backward=once)
-    return Profile(
-        device_kind="cpu",
-        num_threads=1,
-        operators=tuple(
-            OperatorProfile(operator=op.name, timings=(timing,), saved_bytes_per_sample=1.0) for op in graph.operators
-        ),
-        whole=(timing,),
-        update=once,
-        load_s_per_sample=0.0,
-        parameter_bytes=graph.parameter_bytes,
-        optimizer_bytes=0,
-        activation_bytes_per_sample=0.0,
-        base_bytes=0,
-        peak_bytes=0,
-    )
-
-
-def cluster() -> Cluster:
-    """One quick machine."""
-    channel = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="declared")
-    return Cluster(nodes=(Node(name="box", cores=8.0, memory_bytes=1 << 40, local=channel),))
 
 
 def make_plan(program: Program, graph: ModelGraph, strategy: str, workers: int, servers: int, chunks: int) -> Plan:

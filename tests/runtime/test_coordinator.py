@@ -6,19 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import cluster, profile_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core import codec
 from nfold.core.cluster import Channel
-from nfold.core.graph import ModelGraph, Operator, Parameter, Tensor
+from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Pace, Profile
 from nfold.core.trace import RankUsage, ReductionParts, Span, StepParts, SystemSample
-from nfold.errors import NonFiniteLoss, PlanError, ProgramError, WorkerLost
-from nfold.planning.facts import Facts
-from nfold.planning.search import plan
+from nfold.errors import PlanError, ProgramError, WorkerLost
 from nfold.runtime import events as ev
 from nfold.runtime.coordinator import POSTMORTEM_S, Coordinator
 from nfold.runtime.progress import FIRST_WINDOW, WINDOW_S
@@ -37,33 +35,8 @@ READY = {
 """Four steps an epoch, eight in all."""
 
 
-def tensor(name: str, producer: str, *consumers: str) -> Tensor:
-    return Tensor(name=name, producer=producer, consumers=consumers, bytes_per_sample=4.0, requires_grad=bool(producer))
-
-
-GRAPH = ModelGraph(
-    operators=(Operator(name="A", kind="op", inputs=("input", "target"), outputs=("loss",), parameters=("w",)),),
-    tensors=(tensor("input", "", "A"), tensor("target", "", "A"), tensor("loss", "A")),
-    parameters=(Parameter(name="w", num_elements=8, num_bytes=32, dtype="float32", trainable=True, users=("A",)),),
-    capture="fx",
-)
-
-
 PACE = codec.encode(Pace(mean_s=sum(profile_of(GRAPH).whole_s(13)), deviation_s=0.0))
 """Of half a batch: what was profiled, so nobody slows anybody down."""
-
-
-def a_plan(workers: int, strategy: str = "ring") -> Plan:
-    facts = Facts(
-        graph=GRAPH,
-        profiles={1: profile_of(GRAPH)},
-        cluster=cluster(),
-        nodes=("box",) * workers,
-        workers=workers,
-        servers=0,
-        batch_size=25,
-    )
-    return plan(facts, strategy)
 
 
 def known(workers: int = 2) -> ev.Known:
@@ -734,44 +707,6 @@ def test_a_failure_of_the_only_rank_is_told_at_once():
     job = Job(ev.JobSettings(strategy="single"))
     job.start()
     assert isinstance(failure(job.fail(0)), WorkerLost)
-
-
-def test_an_echo_is_never_the_cause():
-    job = Job(ev.JobSettings(workers=3, strategy="ring"))
-    job.until_training()
-    job.fail(0, "rank 2 is lost", is_echo=True, step=3)
-    job.fail(2, "RuntimeError: too large", step=3)
-    error = failure(job.fail(1, "rank 2 is lost", is_echo=True, step=3))
-    assert str(error).startswith("rank 2 (on host-2, pid 102) failed at step 4: RuntimeError: too large")
-    assert "2 other ranks stopped because of it." in str(error)
-
-
-def test_a_death_is_the_cause_of_its_echoes():
-    job = Job(ev.JobSettings(workers=3, strategy="ring"))
-    job.until_training()
-    job.fail(0, "rank 1 is lost", is_echo=True, step=2)
-    job.fail(2, "rank 1 is lost", is_echo=True, step=3)
-    error = failure(job.handle(ev.Left(1, "was killed by signal 9 (SIGKILL)")))
-    assert str(error).startswith("rank 1 (on host-1, pid 101) was killed by signal 9 (SIGKILL) at step 4.")
-    assert "2 other ranks stopped because of it." in str(error)
-
-
-@pytest.mark.parametrize(("kind", "expected"), [("NonFiniteLoss", NonFiniteLoss), ("ProgramError", ProgramError)])
-def test_our_own_errors_keep_their_kind(kind, expected):
-    job = Job()
-    job.until_training()
-    job.fail(0, "the loss is nan", kind=kind, step=2)
-    error = failure(job.handle(ev.TimedOut()))
-    assert type(error) is expected
-    assert "failed at step 3: the loss is nan" in str(error)
-
-
-def test_what_every_rank_would_say_of_a_program_needs_no_rank():
-    job = Job()
-    job.start()
-    job.fail(1, "train_data() raised ValueError: no such folder", kind="ProgramError")
-    error = failure(job.handle(ev.TimedOut()))
-    assert str(error).rstrip(".") == "train_data() raised ValueError: no such folder"
 
 
 def test_a_rank_that_leaves_after_it_has_finished_is_no_loss():

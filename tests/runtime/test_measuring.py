@@ -3,9 +3,9 @@
 from itertools import combinations
 
 import pytest
-from harness import profile_of
 from hypothesis import given
 from hypothesis import strategies as st
+from pretended import profile_of
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph, Operator, Tensor

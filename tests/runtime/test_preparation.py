@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from harness import cluster
-from test_coordinator import a_plan
+from pretended import a_plan, cluster
 
 from nfold.core.cluster import Channel, Cluster
 from nfold.errors import PlanError

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from harness import cluster
+from pretended import cluster
 
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
