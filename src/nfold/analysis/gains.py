@@ -235,7 +235,7 @@ def _more_workers(case: Case, main: Finding) -> Iterator[Tried]:
     plan = case.plan
     more = _sized(case, plan.workers + 1) if plan.workers < plan.batch_size else None
     if more is not None:
-        several = len(set(plan.nodes)) > 1
+        several = len(case.question.cluster.nodes) > 1
         what = "one more node like these" if several else f"`-n {plan.workers + 1}` on the same machine"
         yield _tried(case, "workers", what, more)
 
