@@ -6,6 +6,7 @@ import torch
 from torch.utils.data import default_collate
 
 from nfold.capture.example import Example
+from nfold.capture.random import LOCK, RandomState, seed_all
 from nfold.capture.tree import map_tensors, shapes_text
 from nfold.errors import ProgramError
 from nfold.program import describe
@@ -15,6 +16,9 @@ _GOLDEN = 0.6180339887498949
 
 def sample_batches(dataset: Any, device: torch.device | None = None) -> Example:
     """Return batches of a dataset's items, from all over it; they repeat when it has fewer than a batch needs.
+
+    Items that draw random numbers (augmentation) draw the same ones each time, and leave the generators as they were:
+    what is compared on a batch must not differ by the batch.
 
     Args:
         dataset: the user's.
@@ -27,7 +31,8 @@ def sample_batches(dataset: Any, device: torch.device | None = None) -> Example:
     _check_form(load_item(dataset, 0))
 
     def make(size: int, which: int) -> tuple[Any, Any]:
-        inputs, target = collate(dataset, [_spread(which * size + offset, length) for offset in range(size)])
+        indices = [_spread(which * size + offset, length) for offset in range(size)]
+        inputs, target = _join(dataset, indices, _draw_again(dataset, indices))
         if device is None:
             return inputs, target
         return map_tensors(lambda t: t.to(device), inputs), map_tensors(lambda t: t.to(device), target)
@@ -85,7 +90,23 @@ def collate(dataset: Any, indices: list[int]) -> tuple[Any, Any]:
     Raises:
         ProgramError: an item cannot be read, or the items do not fit together.
     """
-    items = [load_item(dataset, index) for index in indices]
+    return _join(dataset, indices, [load_item(dataset, index) for index in indices])
+
+
+def _draw_again(dataset: Any, indices: list[int]) -> list[Any]:
+    with LOCK:
+        before = RandomState()
+        try:
+            items = []
+            for index in indices:
+                seed_all(index)
+                items.append(load_item(dataset, index))
+            return items
+        finally:
+            before.restore()
+
+
+def _join(dataset: Any, indices: list[int], items: list[Any]) -> tuple[Any, Any]:
     try:
         inputs, target = default_collate(items)
     except Exception as error:
