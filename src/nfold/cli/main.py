@@ -3,6 +3,8 @@
 Even what is light is imported inside `main`, so that Ctrl-C finds somebody to hear it from the first moment on.
 """
 
+import errno
+import os
 import sys
 
 TYPE_CHECKING = False  # typing itself would take as long to import as all else here
@@ -18,14 +20,21 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 
     `nfold emulate` ends with the exit code of what it ran.
     """
+    _open_closed_streams()
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        sys.stdout.flush()
     except KeyboardInterrupt as stop:
         print(f"nfold: stopped. {stop}".rstrip(), file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has seen enough
-    return EXIT_OK
+        return EXIT_OK
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename:
+            raise
+        return _cannot_print(error)
+    return code
 
 
 def _run(arguments: "Sequence[str] | None") -> int:
@@ -37,6 +46,30 @@ def _run(arguments: "Sequence[str] | None") -> int:
     except NfoldError as error:
         print("\n".join((f"nfold: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
         return EXIT_ERROR
+
+
+def _open_closed_streams() -> None:
+    """Give a command that was started without standard streams (`>&-`) some that lead nowhere.
+
+    Else what it opens first would take their numbers, and its ranks would print into that.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
+
+
+def _cannot_print(error: OSError) -> int:
+    """Say that the disk which output goes to is full, where that can be said; what is left of it is dropped."""
+    import contextlib
+
+    with contextlib.suppress(OSError):
+        print(f"nfold: cannot write its output: {error.strerror}. Free some, or send it elsewhere.", file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.close()
+    return EXIT_ERROR
 
 
 def build_parser() -> "argparse.ArgumentParser":
