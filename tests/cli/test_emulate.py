@@ -12,9 +12,15 @@ import pytest
 
 from nfold.cli.emulate import split
 from nfold.core.cluster_file import read_cluster
-from nfold.errors import ClusterError
+from nfold.errors import ClusterError, WorkerLost
 from nfold.launch.emulation.clearing import NAMESPACES
 from nfold.launch.emulation.owners import STATE
+from nfold.program import ProgramSource
+from nfold.runtime.vigil import Patience
+from nfold.verbs.folder import RunFolder
+from nfold.verbs.job import Job
+from nfold.verbs.observer import Silent
+from nfold.verbs.options import Options
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CLUSTER = """
@@ -288,6 +294,45 @@ def test_a_fault_while_training_names_the_node(shell, cluster, emulation):
     result = shell.run("train", "steady.py", "--emulate", cluster(), "--strategy", "ring", "--fault", "kill n-1@0s")
     result.check_explained("rank 1 (on n-1, pid ", "was killed by signal 9 (SIGKILL)")
     assert "fault: kill n-1@0s: now" in result.err
+
+
+@pytest.mark.quiet
+@pytest.mark.timeout(120)
+def test_a_partition_that_ends_is_survived(shell, cluster, emulation):
+    arguments = ("--emulate", cluster(3), "--strategy", "ring", "--steps", "60", "--checkpoint-every", "0")
+    result = shell.run("train", "wide.py", *arguments, "--fault", "partition n-1@300ms for 5s")
+    assert result.code == 0, result.err
+    assert "fault: partition n-1@300ms for 5s: over" in result.err
+    assert "have heard nothing from each other" not in result.err, "five seconds are no reason to worry anybody"
+    spent = json.loads((shell.folder / "runs/wide-1/trace.json").read_text())["ledger"]
+    assert spent["steps"] > 4, "nothing passed for five seconds"
+
+
+@pytest.mark.quiet
+@pytest.mark.timeout(120)
+def test_a_partition_without_an_end_is_told_and_given_up(shell, cluster, emulation, monkeypatch):
+    """The coordinator still hears every rank: orders cross no shaped link."""
+    monkeypatch.chdir(shell.folder)
+    notes = []
+
+    class Keeper(Silent):
+        def noted(self, text):
+            notes.append(text)
+
+    job = Job(
+        ProgramSource.parse("wide.py"),
+        Options(emulate=cluster(3), strategy="ring", steps=100_000, fault=("partition n-1@300ms",)),
+        Keeper(),
+        folder=RunFolder.create("run", ""),
+        patience=Patience(noticed_s=7.0, lost_s=10.0),
+    )
+    with pytest.raises(WorkerLost) as caught:
+        list(job.play())
+    who = r"rank 1 \(on n-1, pid \d+\) and ranks 0 and 2 have heard nothing from each other for "
+    assert re.match(who + r"1\d s .*the network between them is cut\. 2 other ranks stopped", str(caught.value))
+    (told,) = [note for note in notes if "heard nothing" in note]
+    assert re.match(who + r"[789] s: .* After 10 s the job is given up", told)
+    assert not shell.processes()
 
 
 # Planning for machines that are only described

@@ -16,7 +16,7 @@ from nfold.runtime import door as doors
 from nfold.runtime.channel import ChannelClosed, QueueChannel, SocketChannel, connect, greet
 from nfold.runtime.door import SocketDoor, ThreadDoor
 from nfold.runtime.events import Left, Received
-from nfold.runtime.heartbeat import keep_beating
+from nfold.runtime.heartbeat import Heartbeat
 from nfold.transport.handshake import (
     CHALLENGE_BYTES,
     COORDINATOR,
@@ -405,7 +405,7 @@ def test_signs_of_life_are_heard_and_are_no_events(door, events):
     assert heard
     assert list(door.heard_s()) == [1]
     before_s = door.heard_s()[1]
-    beating = keep_beating(rank_side, period_s=0.001)
+    beating = Heartbeat(rank_side, period_s=0.001).thread
     pause = threading.Event()
     while door.heard_s()[1] == before_s:
         pause.wait(0.001)  # a sign of life is no event that one could wait for

@@ -669,6 +669,61 @@ def test_a_rank_that_was_silent_and_answers_again_is_told():
     assert orders(job.all_step(0)) == ["StepDone"]
 
 
+def hear_nothing(job: Job, seconds: float) -> None:
+    """Let both ranks say that they have not heard each other for that long."""
+    for rank in (0, 1):
+        job.say(rank, "alive", silent_s=[[1 - rank, seconds]] if seconds else [])
+
+
+def test_ranks_that_live_and_do_not_hear_each_other_are_told_and_then_given_up():
+    job = Job()
+    job.until_training()
+    said = {}
+    for now in range(61):
+        hear_nothing(job, float(now))
+        if commands := job.handle(ev.Tick(float(now), {0: float(now), 1: float(now)})):
+            said[now] = commands
+    assert said == {
+        10: [
+            ev.Noted(
+                "rank 1 (on host-1, pid 101) and rank 0 have heard nothing from each other for 10 s: the network "
+                "between them is cut. After 60 s the job is given up."
+            )
+        ],
+        60: [ev.SetTimer(POSTMORTEM_S)],
+    }
+    (failed,) = job.handle(ev.TimedOut())
+    assert isinstance(failed.error, WorkerLost)
+    assert str(failed.error) == (
+        "rank 1 (on host-1, pid 101) and rank 0 have heard nothing from each other for 60 s in the first steps. Every "
+        "rank still runs: the network between them is cut. 1 other rank stopped because of it."
+    )
+    assert not failed.is_death, "what ranks printed last has nothing to do with it"
+
+
+def test_a_network_that_carries_again_is_told():
+    job = Job()
+    job.until_training()
+    hear_nothing(job, 12.0)
+    job.handle(ev.Tick(12.0, {0: 12.0, 1: 12.0}))
+    hear_nothing(job, 0.0)
+    assert job.handle(ev.Tick(14.0, {0: 14.0, 1: 14.0})) == [
+        ev.Noted("rank 1 (on host-1, pid 101) and rank 0 hear each other again")
+    ]
+    assert orders(job.all_step(0)) == ["StepDone"]
+
+
+def test_a_rank_that_nobody_hears_is_told_of_once_as_silent():
+    job = Job()
+    job.until_training()
+    for now in (0.0, 5.0):
+        assert job.handle(ev.Tick(now, {0: now, 1: 0.0})) == []
+    hear_nothing(job, 10.0)
+    (note,) = job.handle(ev.Tick(10.0, {0: 10.0, 1: 0.0}))
+    assert "has not answered for 10 s" in note.text
+    assert job.handle(ev.Tick(11.0, {0: 11.0, 1: 0.0})) == []
+
+
 def test_a_rank_that_has_finished_is_not_waited_for():
     job = Job()
     phases()["finish"](job)

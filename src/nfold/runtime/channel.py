@@ -29,6 +29,7 @@ from nfold.transport.handshake import (
     unpack_challenge,
     unpack_hello,
 )
+from nfold.transport.keeping import keep_asking
 
 Message = dict[str, Any]
 
@@ -73,6 +74,7 @@ class SocketChannel:
         self._sending = threading.Lock()
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_asking(connection)
 
     @property
     def local_host(self) -> str:

@@ -18,6 +18,7 @@ from nfold.core.trace import RankUsage
 from nfold.errors import NfoldError
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
+from nfold.runtime.cuts import QUIET_S, Cuts
 from nfold.runtime.postmortem import Postmortem
 from nfold.runtime.preparation import Preparation, build_order
 from nfold.runtime.progress import Progress
@@ -50,7 +51,7 @@ class Coordinator:
         self._settings, self._cores = settings, cores
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
         self._postmortem = Postmortem(settings.world_size)
-        self._patience, self._vigil = patience, Vigil(patience)
+        self._patience, self._vigil, self._cuts = patience, Vigil(patience), Cuts(patience)
         self._asking = Asking(self._postmortem)
         self._preparation = Preparation(settings, cores, self._asking)
         self._gathers = self._steps_asked = 0
@@ -73,7 +74,10 @@ class Coordinator:
         if self._over:
             return []
         if isinstance(event, ev.Tick):
-            return [] if self._postmortem.open else self._watch(event)
+            return [] if self._postmortem.open else self._watch(event) or self._watch_network(event)
+        if isinstance(event, ev.Received) and event.message["is"] == "alive":
+            self._cuts.hear(event.rank, dict(event.message["silent_s"]))
+            return []
         if isinstance(event, ev.Continue):
             self._steps_asked += 1  # here, because it may come while the ranks are still getting ready
         if isinstance(event, ev.Left):
@@ -107,6 +111,17 @@ class Coordinator:
         notes += [self._postmortem.tell_return(rank) for rank in news.back]
         for rank in news.lost:
             self._postmortem.silent(rank, lost_s)
+        commands: list[ev.Command] = [ev.Noted(note) for note in notes]
+        return commands + (self._examine(tick) if news.lost else [])
+
+    def _watch_network(self, tick: ev.Tick) -> list[ev.Command]:
+        """Say which ranks hear nothing from each other, and give up when that stays so."""
+        heard = {rank for rank in self._postmortem.awaited if tick.now_s - tick.heard_s.get(rank, tick.now_s) < QUIET_S}
+        news = self._cuts.look(heard)
+        notes = [self._postmortem.tell_cut(cut, self._patience.lost_s) for cut in news.begun]
+        notes += [self._postmortem.tell_healed(cut) for cut in news.healed]
+        for cut in news.lost:
+            self._postmortem.cut_off(cut)
         commands: list[ev.Command] = [ev.Noted(note) for note in notes]
         return commands + (self._examine(tick) if news.lost else [])
 

@@ -1,23 +1,66 @@
-"""A rank's sign of life, from a thread of its own: a long step is no silence, a process that is stopped is."""
+"""A rank's sign of life, from a thread of its own: a long step is no silence, a process that is stopped is.
+
+It also tells which other ranks are not heard, since the network between ranks may be cut where the one to the
+coordinator is not.
+"""
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
-from nfold.runtime.channel import ALIVE, Channel, ChannelClosed
+from nfold.runtime.channel import ALIVE, Channel, ChannelClosed, Message
+from nfold.runtime.cuts import QUIET_S
+from nfold.runtime.tools import Wiring
+from nfold.transport.base import Transport
 
 BEAT_S = 2.0
 
 
-def keep_beating(channel: Channel, period_s: float = BEAT_S) -> threading.Thread:
-    """Show on a channel that this process lives, until the channel is closed."""
-    thread = threading.Thread(target=_beat, args=(channel, period_s), name="nfold-heartbeat", daemon=True)
-    thread.start()
-    return thread
+class Heartbeat:
+    """Shows on a channel that this process lives, until the channel is closed."""
+
+    def __init__(self, channel: Channel, period_s: float = BEAT_S) -> None:
+        self._channel, self._period_s = channel, period_s
+        self._silent_s: Callable[[], dict[int, float]] = dict
+        self._told = False
+        self.thread = threading.Thread(target=self._beat, name="nfold-heartbeat", daemon=True)
+        self.thread.start()
+
+    def watch(self, silent_s: Callable[[], dict[int, float]]) -> None:
+        """From now on tell of peers that are silent.
+
+        Args:
+            silent_s: returns for how long each peer has been.
+        """
+        self._silent_s = silent_s
+
+    def _beat(self) -> None:
+        never = threading.Event()
+        while not never.wait(self._period_s):
+            try:
+                self._channel.send(self._sign())
+            except ChannelClosed:
+                return
+
+    def _sign(self) -> Message:
+        """Return what to say: who is silent, once more when nobody is any longer, else only that we live."""
+        quiet = [[peer, seconds] for peer, seconds in self._silent_s().items() if seconds >= QUIET_S]
+        before, self._told = self._told, bool(quiet)
+        return {**ALIVE, "silent_s": quiet} if quiet or before else ALIVE
 
 
-def _beat(channel: Channel, period_s: float) -> None:
-    never = threading.Event()
-    while not never.wait(period_s):
-        try:
-            channel.send(ALIVE)
-        except ChannelClosed:
-            return
+class WatchedWiring:
+    """A wiring whose connections the heartbeat watches."""
+
+    def __init__(self, wiring: Wiring, heartbeat: Heartbeat) -> None:
+        self._wiring, self._heartbeat = wiring, heartbeat
+
+    def listen(self) -> list[Any]:
+        """Return the address at which others reach this rank."""
+        return self._wiring.listen()
+
+    def connect(self, rank: int, addresses: list[list[Any]]) -> Transport:
+        """Return the transport once all ranks are connected."""
+        transport = self._wiring.connect(rank, addresses)
+        self._heartbeat.watch(transport.silent_s)
+        return transport

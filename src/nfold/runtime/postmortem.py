@@ -3,6 +3,7 @@
 from typing import Any
 
 from nfold.errors import NfoldError, NonFiniteLoss, ProgramError, WorkerLost
+from nfold.runtime.cuts import Cut
 
 _DOING = {
     "load": "while it loaded the program",
@@ -19,10 +20,12 @@ _DOING = {
 }
 """What a rank does at an order, in words that follow `failed` or `was killed`."""
 _SILENT = "has not answered for"
+_CUT_OFF = "and rank"
 _OUT_OF_MEMORY = "was killed by signal 9"
-_TELLS_ALL = (_SILENT, _OUT_OF_MEMORY)
-"""Who is stopped, or killed from outside, prints nothing of it."""
+_TELLS_ALL = (_SILENT, _CUT_OFF, _OUT_OF_MEMORY)
+"""Who is stopped, cut off, or killed from outside, prints nothing of it."""
 _WHY_SILENT = "its process is stopped, or its machine hangs or cannot be reached"
+_WHY_CUT = "the network between them is cut"
 _KINDS: dict[str, type[NfoldError]] = {"ProgramError": ProgramError, "NonFiniteLoss": NonFiniteLoss}
 
 
@@ -68,6 +71,10 @@ class Postmortem:
         """Note that a rank is given up, because it shows no sign of life."""
         self.left(rank, f"{_SILENT} {seconds:.0f} s")
 
+    def cut_off(self, cut: Cut) -> None:
+        """Note that a rank and others are given up, because nothing passes between them."""
+        self.left(cut.rank, _say_cut(cut))
+
     @property
     def awaited(self) -> set[int]:
         """Ranks that should be there."""
@@ -88,6 +95,15 @@ class Postmortem:
     def tell_return(self, rank: int) -> str:
         """Return a line about a rank that was silent."""
         return f"rank {rank} ({self._place(rank)}) answers again"
+
+    def tell_cut(self, cut: Cut, lost_s: float) -> str:
+        """Return a line about ranks that do not hear each other."""
+        where = f"rank {cut.rank} ({self._place(cut.rank)})"
+        return f"{where} {_say_cut(cut)}: {_WHY_CUT}. After {lost_s:.0f} s the job is given up."
+
+    def tell_healed(self, cut: Cut) -> str:
+        """Return a line about ranks that did not hear each other."""
+        return f"rank {cut.rank} ({self._place(cut.rank)}) and {_ranks(cut.others)} hear each other again"
 
     def excuse(self, ranks: tuple[int, ...]) -> None:
         """These ranks are done: their leaving is no failure."""
@@ -165,6 +181,8 @@ class Postmortem:
         memory = " If nobody killed it, the machine may have run out of memory: use fewer workers or a smaller batch."
         if status.startswith(_SILENT):
             return f"{self._others()} Perhaps {_WHY_SILENT}."
+        if status.startswith(_CUT_OFF):
+            return f" Every rank still runs: {_WHY_CUT}.{self._others()}"
         return self._others() + (memory if status.startswith(_OUT_OF_MEMORY) else "")
 
     def _place(self, rank: int) -> str:
@@ -173,6 +191,15 @@ class Postmortem:
     def _others(self) -> str:
         count = self._world_size - len(self._excused) - 1
         return "" if count < 1 else f" {count} other rank{'s' if count > 1 else ''} stopped because of it."
+
+
+def _say_cut(cut: Cut) -> str:
+    return f"and {_ranks(cut.others)} have heard nothing from each other for {cut.silent_s:.0f} s"
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    *others, last = map(str, ranks)
+    return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
 
 
 def _sentence(text: str) -> str:

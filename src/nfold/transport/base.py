@@ -49,6 +49,14 @@ class Transport(Protocol):
         """Set who is told that a peer is lost; told at once if one already is."""
         ...
 
+    def silent_s(self) -> dict[int, float]:
+        """Return for how long each peer's machine has given no sign of life; 0 where that cannot be told.
+
+        Machines answer for programs that are busy or stopped, so more than a few seconds mean that nothing passes
+        between the two.
+        """
+        ...
+
     def close(self) -> None:
         """Send what is queued, say goodbye, and let go of sockets and threads."""
         ...

@@ -5,6 +5,7 @@ else is queued for the writer. The reader fills posted memory directly. With a d
 has arrived that much later, in order, while the reader goes on.
 """
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -68,6 +69,13 @@ class Link:
             self._inbox.post(tag, into, done)
         except TransportError as error:
             self._lose(str(error))
+
+    def silent_s(self) -> float:
+        """Return for how long the peer's machine has given no sign of life; 0 once the conversation is over."""
+        with self._changed, contextlib.suppress(OSError):  # lost just now: that is told on its own
+            if not (self._closing or self._departed or self._lost):
+                return self._pipe.silent_s()
+        return 0.0
 
     def begin_close(self, last_word: Kind) -> None:
         """Say goodbye behind all that is queued, or give up what is queued and say so."""

@@ -65,6 +65,10 @@ class LinkedTransport:
         """Set who is told that a peer is lost; told at once if one already is."""
         self._losses.tell(callback)
 
+    def silent_s(self) -> dict[int, float]:
+        """Return for how long each peer's machine has given no sign of life."""
+        return {peer: link.silent_s() for peer, link in self._links.items()}
+
     def close(self) -> None:
         """Send what is queued, say goodbye, and let go of connections and threads."""
         self._leave(Kind.GOODBYE)

@@ -19,6 +19,10 @@ class Pipe(Protocol):
         """Write what goes without waiting, and return how many bytes that was."""
         ...
 
+    def silent_s(self) -> float:
+        """Return for how long the peer's machine has given no sign of life; 0 where that cannot be told."""
+        ...
+
     def shutdown(self) -> None:
         """Break the pipe and wake who waits in it, as far as that is possible."""
         ...

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from nfold.errors import ClusterError
 from nfold.transport.framing import advance
 from nfold.transport.inbox import MAX_EARLY_BYTES
+from nfold.transport.keeping import keep_asking, silent_s
 from nfold.transport.linked import LinkedTransport
 from nfold.transport.listener import Address, Listener
 from nfold.transport.mesh import MeshOrder, form_mesh
@@ -15,8 +16,6 @@ __all__ = ["Address", "Listener", "TcpTransport", "connect_mesh"]
 
 READ_AHEAD_BYTES = 16 << 10
 """Read at once when less is wanted, so that a small frame costs one system call instead of two."""
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 5))
-"""Seconds of silence, seconds between probes, probes: a host that lost power is noticed after 15 s."""
 
 
 class TcpTransport(LinkedTransport):
@@ -68,9 +67,7 @@ class SocketPipe:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE:
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        keep_asking(connection)
         self._socket = connection
         self._ahead = memoryview(bytearray(READ_AHEAD_BYTES))
         self._start = 0
@@ -98,6 +95,10 @@ class SocketPipe:
             return self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
+
+    def silent_s(self) -> float:
+        """Return for how long the peer's kernel has said nothing."""
+        return silent_s(self._socket)
 
     def shutdown(self) -> None:
         """Break the connection; what the kernel has taken still goes out."""

@@ -151,6 +151,10 @@ class GroupPipe:
         """Write nothing: Gloo always waits for the peer."""
         return 0
 
+    def silent_s(self) -> float:
+        """Return 0: Gloo does not show its connections."""
+        return 0.0
+
     def shutdown(self) -> None:
         """Do nothing: Gloo cannot wake who waits. The goodbye of the frames does."""
 

@@ -12,7 +12,7 @@ from nfold.launch.orphans import end_with_parent, notice_by_yourself
 from nfold.program import Program, ProgramSource
 from nfold.runtime.channel import ChannelClosed, connect
 from nfold.runtime.compiler import leave_compiler_out
-from nfold.runtime.heartbeat import keep_beating
+from nfold.runtime.heartbeat import Heartbeat, WatchedWiring
 from nfold.runtime.orders import Orders
 
 
@@ -28,7 +28,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     orders = Orders(channel, abandon=_end_at_once)
-    keep_beating(channel)
+    heartbeat = Heartbeat(channel)
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
     leave_compiler_out()
     gc.disable()  # what is imported stays: to look through it for garbage, again and again, takes half a second
@@ -36,12 +36,14 @@ def main() -> int:
     from nfold.verbs.toolbox import Toolbox, wiring
 
     source = ProgramSource(path=Path(arguments.script), function=arguments.function)
+    address = arguments.host or channel.local_host
+    ways = wiring(arguments.transport, arguments.rank, address, token, _delays_s(arguments))
     worker = Worker(
         arguments.rank,
         channel,
         orders,
         lambda: _load(source),
-        wiring(arguments.transport, arguments.rank, arguments.host or channel.local_host, token, _delays_s(arguments)),
+        WatchedWiring(ways, heartbeat),
         Toolbox(),
         script=source.path,
         owns_process=True,

@@ -1,0 +1,85 @@
+"""Finds which ranks the network has cut off from each other, from whom each of them does not hear. Pure.
+
+rank 0: "nothing from 2 for 11 s"      rank 1: "nothing from 2 for 10 s"      rank 2: "nothing from 0, 1 for 11 s"
+-->  rank 2 and ranks 0 and 1 have heard nothing from each other
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from nfold.runtime.vigil import Patience
+
+QUIET_S = 6.0
+"""Machines that reach each other are heard every two seconds: longer silence belongs to a cut others show."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """Nothing passes between a rank and some others."""
+
+    rank: int
+    others: tuple[int, ...]
+    silent_s: float
+    """Of the pair that has been silent longest."""
+
+    @property
+    def pairs(self) -> frozenset[frozenset[int]]:
+        """Return which ranks do not hear each other."""
+        return frozenset(frozenset((self.rank, other)) for other in self.others)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CutNews:
+    """What has changed since the last look."""
+
+    begun: tuple[Cut, ...] = ()
+    healed: tuple[Cut, ...] = ()
+    lost: tuple[Cut, ...] = ()
+    """Cuts whose end is waited for no longer."""
+
+
+class Cuts:
+    """Watches the network between the ranks of one job."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._silent_s: dict[int, Mapping[int, float]] = {}
+        self._told: tuple[Cut, ...] = ()
+
+    def hear(self, rank: int, silent_s: Mapping[int, float]) -> None:
+        """Note for how long a rank has not heard others, as it says now."""
+        self._silent_s[rank] = silent_s
+
+    def look(self, ranks: Collection[int]) -> CutNews:
+        """Return what is new about the network between some ranks."""
+        cuts = _cuts(self._pairs(ranks))
+        quiet = frozenset[frozenset[int]]().union(*(cut.pairs for cut in cuts))
+        known = frozenset[frozenset[int]]().union(*(cut.pairs for cut in self._told))
+        begun = tuple(cut for cut in cuts if cut.silent_s >= self._patience.noticed_s and not cut.pairs & known)
+        healed = tuple(cut for cut in self._told if not cut.pairs & quiet)
+        self._told = (*(cut for cut in self._told if cut not in healed), *begun)
+        return CutNews(
+            begun=begun, healed=healed, lost=tuple(cut for cut in cuts if cut.silent_s >= self._patience.lost_s)
+        )
+
+    def _pairs(self, ranks: Collection[int]) -> dict[frozenset[int], float]:
+        pairs: dict[frozenset[int], float] = {}
+        for rank in ranks:
+            for peer, seconds in self._silent_s.get(rank, {}).items():
+                if peer in ranks:
+                    pair = frozenset((rank, peer))
+                    pairs[pair] = max(seconds, pairs.get(pair, 0.0))
+        return pairs
+
+
+def _cuts(pairs: Mapping[frozenset[int], float]) -> list[Cut]:
+    """Explain pairs by as few ranks as possible: again and again take the one with most silent partners."""
+    cuts, left = [], dict(pairs)
+    while left:
+        counts = Counter(rank for pair in left for rank in pair)
+        rank = max(counts, key=lambda each: (counts[each], each))
+        mine = {pair: left.pop(pair) for pair in [pair for pair in left if rank in pair]}
+        others = tuple(sorted(other for pair in mine for other in pair if other != rank))
+        cuts.append(Cut(rank=rank, others=others, silent_s=max(mine.values())))
+    return cuts
