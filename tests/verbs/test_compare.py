@@ -1,12 +1,14 @@
 """What a comparison runs: every place of its sweep once, on links of the speed that was asked for."""
 
+from pathlib import Path
+
 import pytest
 
 from nfold.cli.compare import links
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.comparison import Architecture
 from nfold.errors import ClusterError, PlanError
-from nfold.verbs.compare import Sweep, compare, with_links
+from nfold.verbs.compare import Sweep, check_shares, compare, options_of, with_links
 
 LOCAL = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="measured")
 LINK = Channel(latency_s=2e-3, bandwidth_bytes_per_s=12.5e6, origin="declared")
@@ -91,3 +93,47 @@ def test_rates_share_the_last_ones_unit():
 def test_rates_without_sense_are_refused(wrong):
     with pytest.raises(ClusterError):
         links(wrong)
+
+
+def given(sweep, cluster=None, **wishes):
+    """Return the options of every run of a sweep, by its folder."""
+    check_shares(wishes, sweep, cluster)
+    return {cell.folder: options_of(cell, wishes, sweep, cluster, Path("all")) for cell in sweep.cells()}
+
+
+def test_what_is_said_of_staleness_goes_to_the_strategies_that_understand_it():
+    sweep = Sweep(workers=(2,), strategies=("ring", "ssp", "ps-async"))
+    runs = given(sweep, staleness=2, staleness_aware=True, steps=7)
+
+    assert {name: (run.staleness, run.staleness_aware) for name, run in runs.items()} == {
+        "single-1": (None, False),
+        "ring-2": (None, False),
+        "ssp-2": (2, True),
+        "ps-async-2": (None, True),
+    }
+    assert {run.steps for run in runs.values()} == {7}
+
+
+def test_a_fault_goes_to_the_runs_with_a_rank_on_its_node():
+    sweep = Sweep(workers=(1, 2), strategies=("ring",))
+    runs = given(sweep, CLUSTER, emulate=CLUSTER, fault=["slow b 0.5@1s", "slow a 0.5@2s"])
+
+    assert {name: list(run.fault) for name, run in runs.items()} == {
+        "single-1": ["slow a 0.5@2s"],
+        "ring-2": ["slow b 0.5@1s", "slow a 0.5@2s"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("strategies", "wishes", "said"),
+    [
+        (("ring", "ps-async"), {"staleness": 2}, "--staleness 2 is the bound of ssp, .* --strategies ring,ps-async"),
+        (("ring", "ps"), {"staleness_aware": True}, "--staleness-aware is for ps-async and ssp"),
+        (("single",), {"fault": ["kill b@1s"]}, "--fault 'kill b@1s': no run has a rank on b"),
+        (("ssp",), {"staleness": -1}, "--staleness -1: it must be at least 0"),
+    ],
+    ids=str,
+)
+def test_a_wish_that_no_run_could_be_given_is_refused(strategies, wishes, said):
+    with pytest.raises(PlanError, match=said):
+        given(Sweep(workers=(2,), strategies=strategies), CLUSTER, **wishes)

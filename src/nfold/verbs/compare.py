@@ -11,12 +11,14 @@ from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.cluster_file import read_cluster
 from nfold.core.comparison import Architecture, Comparison
 from nfold.errors import PlanError
+from nfold.launch.emulation.faults import Fault, parse_fault
+from nfold.planning.asynchronous import ASYNCHRONOUS, StaleSynchronous
 from nfold.planning.strategies import SERVING, STRATEGY_NAMES
 from nfold.verbs.conclusion import Entry, concluded
-from nfold.verbs.folder import RunFolder, next_free
+from nfold.verbs.folder import RunFolder, place
 from nfold.verbs.job import Job
 from nfold.verbs.observer import Observer, Silent
-from nfold.verbs.options import CommonWishes, Options, check_out
+from nfold.verbs.options import Options, StrategyWishes, check_out, nodes_of_ranks
 from nfold.verbs.pages import write_comparison
 from nfold.verbs.train import Source, find_source, name_of, play_to_end
 from nfold.verbs.ways import check_room
@@ -95,7 +97,7 @@ def compare(
     links_bytes_per_s: Sequence[float] = (),
     target_loss: float | None = None,
     observer: Observer | None = None,
-    **wishes: Unpack[CommonWishes],
+    **wishes: Unpack[StrategyWishes],
 ) -> Comparison:
     """Run every strategy with every number of workers and servers on all links, one after another.
 
@@ -110,7 +112,8 @@ def compare(
         links_bytes_per_s: speeds of every link of the emulated cluster; empty: as it is.
         target_loss: what `time_to_loss_s` is about; None: the lowest that all runs reached.
         observer: is shown what happens.
-        wishes: other fields of Options; `out` is the folder of all the runs.
+        wishes: other fields of Options; `out` is the folder of all the runs. What only some strategies understand
+            goes to the runs of those, and a fault to the runs with a rank on its node.
 
     Returns:
         The comparison; compare.json and compare.html lie beside the runs.
@@ -121,12 +124,13 @@ def compare(
     servers = server_counts if server_counts is not None else (wishes.get("servers", 0),)
     sweep = Sweep(workers=workers, strategies=strategies, servers=servers, links_bytes_per_s=links_bytes_per_s)
     cluster = _cluster(wishes, sweep)
+    check_shares(wishes, sweep, cluster)
     source = find_source(program)
     entries: list[Entry] = []
     with _parent(wishes.get("out"), name_of(source)) as parent:
-        for why in sweep.left_out():
+        for why in (*sweep.left_out(), *_faults_left_out(wishes, sweep, cluster)):
             (observer or Silent()).noted(why)
-        runs = [(cell, Options(**_wishes(wishes, cell, sweep, cluster, parent))) for cell in sweep.cells()]
+        runs = [(cell, options_of(cell, wishes, sweep, cluster, parent)) for cell in sweep.cells()]
         check_room(source, max((options for _, options in runs), key=lambda each: each.workers + each.servers))
         for cell, options in runs:
             if observer is not None:
@@ -162,7 +166,7 @@ def compare_runs(
     return write_comparison(Path(out), comparison)
 
 
-def _cluster(wishes: CommonWishes, sweep: Sweep) -> Cluster | None:
+def _cluster(wishes: StrategyWishes, sweep: Sweep) -> Cluster | None:
     """Read the cluster once; links without one make no sense."""
     asked = wishes.get("emulate")
     if asked is None:
@@ -185,8 +189,57 @@ def _with_links(node: Node, bytes_per_s: float) -> Node:
     return replace(node, uplink=at_speed(node.uplink), downlink=at_speed(node.downlink))
 
 
-def _wishes(wishes: CommonWishes, cell: Cell, sweep: Sweep, cluster: Cluster | None, parent: Path) -> dict[str, Any]:
+def check_shares(wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None) -> None:
+    """Refuse wishes that no run of a sweep could be given.
+
+    Raises:
+        PlanError: no strategy understands one, or a fault is for a node without a rank.
+    """
+    bound, among = wishes.get("staleness"), ",".join(sweep.strategies)
+    if bound is not None and StaleSynchronous.name not in sweep.strategies:
+        raise PlanError(
+            f"--staleness {bound} is the bound of {StaleSynchronous.name}, which is not among --strategies {among}. "
+            "Add it, or leave out --staleness."
+        )
+    if wishes.get("staleness_aware") and not set(ASYNCHRONOUS) & set(sweep.strategies):
+        raise PlanError(
+            f"--staleness-aware is for {' and '.join(ASYNCHRONOUS)}, and neither is among --strategies {among}. "
+            "Add one, or leave out --staleness-aware."
+        )
+    for fault in _faults(wishes, cluster):
+        if not any(_happens(fault, cell, cluster) for cell in sweep.cells()):
+            raise PlanError(f"--fault {fault.text!r}: no run has a rank on {fault.node}. Use a larger -n.")
+
+
+def _faults_left_out(wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None) -> Iterator[str]:
+    for cell in sweep.cells():
+        for fault in _faults(wishes, cluster):
+            if not _happens(fault, cell, cluster):
+                yield f"{cell.folder} is run without --fault {fault.text!r}: no rank of it lives on {fault.node}"
+
+
+def _faults(wishes: StrategyWishes, cluster: Cluster | None) -> list[Fault]:
+    return [] if cluster is None else [parse_fault(text, cluster) for text in wishes.get("fault", ())]
+
+
+def _happens(fault: Fault, cell: Cell, cluster: Cluster | None) -> bool:
+    num_ranks = cell.workers + cell.architecture.servers
+    return cluster is not None and fault.node in nodes_of_ranks(cluster, num_ranks)
+
+
+def options_of(cell: Cell, wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None, parent: Path) -> Options:
+    """Return what one run of a sweep is given of what was asked of all.
+
+    Raises:
+        PlanError: it makes no sense.
+    """
     mine: dict[str, Any] = dict(wishes)
+    if cell.architecture.strategy != StaleSynchronous.name:
+        mine.pop("staleness", None)
+    if cell.architecture.strategy not in ASYNCHRONOUS:
+        mine.pop("staleness_aware", None)
+    if cluster is not None:
+        mine["fault"] = [fault.text for fault in _faults(wishes, cluster) if _happens(fault, cell, cluster)]
     if cluster is not None and cell.link_bytes_per_s:
         mine["emulate"] = with_links(cluster, cell.link_bytes_per_s)
     elif cluster is not None:
@@ -199,7 +252,7 @@ def _wishes(wishes: CommonWishes, cell: Cell, sweep: Sweep, cluster: Cluster | N
         out=parent / cell.folder,
         default_chunks=None if cell.architecture.strategy == SINGLE else _common_chunks(sweep.workers),
     )
-    return mine
+    return Options(**mine)
 
 
 def _common_chunks(workers: Sequence[int]) -> int:
@@ -212,11 +265,10 @@ def _common_chunks(workers: Sequence[int]) -> int:
 def _parent(out: str | Path | None, name: str) -> Iterator[Path]:
     """The folder of all the runs; it goes again if none of them left anything."""
     check_out(out)
-    is_new = out is None or not Path(out).exists()
-    parent = Path(out) if out is not None else next_free(f"{name}-compare")
+    parent, made = place(out, f"{name}-compare")
     try:
         yield parent
     finally:
-        if is_new:
-            with contextlib.suppress(OSError):  # it holds runs, or was never made
-                parent.rmdir()
+        with contextlib.suppress(OSError):  # it holds runs, or was never made
+            for folder in made:
+                folder.rmdir()

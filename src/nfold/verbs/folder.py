@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,10 +72,14 @@ class JobRecord:
 class RunFolder:
     """One run's files."""
 
-    def __init__(self, path: Path, *, is_new: bool = False) -> None:
+    def __init__(self, path: Path, *, made: Sequence[Path] = ()) -> None:
+        """Args:
+        path: of the folder.
+        made: folders that there are only because of this run, itself first; empty: it was there before.
+        """
         self.path = path
-        self._is_new = is_new
-        self._found = [] if is_new or not path.is_dir() else os.listdir(path)
+        self._made = made
+        self._found = [] if made or not path.is_dir() else os.listdir(path)
         self._log_bytes = self.log.stat().st_size if LOG in self._found else 0
         self._unlock: Callable[[], object] | None = None
 
@@ -86,8 +90,8 @@ class RunFolder:
         Raises:
             PlanError: it holds a run already, or files of somebody else, or cannot be made.
         """
-        folder = cls(Path(out), is_new=not Path(out).exists()) if out is not None else cls(next_free(name), is_new=True)
-        path = folder.path
+        path, made = place(out, name)
+        folder = cls(path, made=made)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -160,14 +164,14 @@ class RunFolder:
             self._unlock()
 
     def discard(self) -> None:
-        """Leave nothing of a job: no file that was not there before, no line of the log, and no folder that it made."""
+        """Leave nothing of a job: no file that was not there before, no line of the log, no folder that it made."""
         with contextlib.suppress(OSError):  # it holds something else, or is gone already
             for name in set(_FILES) - set(self._found):
                 (self.path / name).unlink(missing_ok=True)
             if LOG in self._found:
                 os.truncate(self.log, self._log_bytes)
-            if self._is_new:
-                self.path.rmdir()
+            for made in self._made:
+                made.rmdir()
 
     @property
     def resume_command(self) -> str:
@@ -394,7 +398,28 @@ class RunFolder:
                 return  # the line that was being written when the run was killed
 
 
-def next_free(name: str) -> Path:
+def place(out: str | Path | None, name: str) -> tuple[Path, list[Path]]:
+    """Return where something is to be written, and which folders there are, or will be, only because of it.
+
+    Args:
+        out: the folder that was asked for; None: a new one under runs/, which is made at once.
+        name: of the new one, but for its number.
+
+    Returns:
+        The folder; and what to remove again if nothing is written, itself first.
+    """
+    if out is not None:
+        return Path(out), _missing(Path(out))
+    missing = _missing(RUNS)
+    path = _next_free(name)
+    return path, [path, *missing]
+
+
+def _missing(path: Path) -> list[Path]:
+    return [each for each in (path, *path.parents) if not each.exists()]
+
+
+def _next_free(name: str) -> Path:
     """Make the next numbered folder under runs/; two jobs that begin at once get one each.
 
     Raises:

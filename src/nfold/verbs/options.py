@@ -41,13 +41,18 @@ class CommonWishes(TypedDict, total=False):
     first_step_within: float
 
 
-class Wishes(CommonWishes, total=False):
+class StrategyWishes(CommonWishes, total=False):
+    """The same, and what only some strategies understand."""
+
+    staleness: int | None
+    staleness_aware: bool
+
+
+class Wishes(StrategyWishes, total=False):
     """Keyword arguments of the verbs that make one run."""
 
     workers: int
     strategy: str
-    staleness: int | None
-    staleness_aware: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
