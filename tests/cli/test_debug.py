@@ -57,7 +57,7 @@ def test_what_the_program_prints_does_not_garble_the_line(shell, terminal):
     progress = [line for line in lines if " %  loss " in line]
     assert len(progress) >= 4, "one for each epoch at least"
     assert all(line.startswith("epoch ") for line in progress)
-    assert not (shell.folder / "run" / "log.txt").exists()
+    assert (shell.folder / "run" / "log.txt").read_text() == "", "it is there, like every file of a run"
 
 
 def test_a_debugger_can_be_talked_to(shell, terminal):

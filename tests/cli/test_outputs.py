@@ -5,6 +5,7 @@ import importlib.util
 import json
 import socket
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -178,13 +179,28 @@ def test_plan_prints_one_object_and_leaves_nothing(nfold, tmp_path):
 
 
 def test_compare_prints_one_object(nfold, tmp_path):
-    result = nfold("compare", "steady.py", "-n", "1,2", "--strategies", "ring", "--steps", "2", "--json", "--debug")
+    sweep = ("-n", "1,2", "--strategies", "ring,ssp", "--staleness", "2")
+    result = nfold("compare", "steady.py", *sweep, "--steps", "2", "--json", "--debug")
 
     runs = result.document()["runs"]
-    assert [run["name"] for run in runs] == ["single", "ring x2"]
+    assert [run["name"] for run in runs] == ["single", "ring x2", "ssp x2"]
     for run in runs:
         _check(run["report"], REPORT)
         assert (tmp_path / run["folder"] / "report.json").is_file()
+
+
+@pytest.mark.processes
+@pytest.mark.quiet
+def test_the_ledger_of_a_run_is_the_time_of_its_command(shell):
+    began_s = time.perf_counter()
+    result = shell.run("train", "steady.py", "-n", "2", "--strategy", "ring", "--steps", "10", "--json")
+    took_s = time.perf_counter() - began_s
+    spent = result.document()["ledger"]
+    assert {"start-up", "profiling, planning", "building", "summing up", "writing", "ending"} <= spent.keys()
+    assert 0.85 * took_s - 0.3 < sum(spent.values()) < took_s, "but for printing, and for the end of the process"
+    report, page = ((shell.folder / "runs/steady-1" / name).read_text() for name in ("report.json", "report.html"))
+    assert json.loads(report)["ledger"] == spent
+    assert "writing" in page[page.index('<section id="ledger">') :].partition("</section>")[0]
 
 
 def test_the_seed_decides_the_result(nfold, tmp_path, one_core):

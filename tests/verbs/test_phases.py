@@ -42,11 +42,20 @@ def test_every_instant_is_in_one_phase(clock):
         clock.now_s += after_s
         phases.happened(happening)
     clock.now_s += 0.05
-    spent = phases.close()
+    spent = phases.book("ending")
     assert spent == pytest.approx(
         {"start-up": 1.5, "building": 2.5, "steps": 0.6, "evaluation": 0.7, "checkpoints": 0.25, "ending": 0.45}
     )
     assert sum(spent.values()) == pytest.approx(clock.now_s - 100)
+
+
+def test_a_ledger_may_begin_before_it_is_made_and_go_on_after_the_end(clock):
+    phases = Phases(clock, begun_s=97.0)
+    phases.happened(ev.RanksStarted())
+    clock.now_s += 1.0
+    assert phases.book("ending") == pytest.approx({"start-up": 3.0, "ending": 1.0})
+    clock.now_s += 0.5
+    assert phases.book("writing") == pytest.approx({"start-up": 3.0, "ending": 1.0, "writing": 0.5})
 
 
 def test_a_users_own_loop_is_no_step(clock):
@@ -57,4 +66,4 @@ def test_a_users_own_loop_is_no_step(clock):
     phases.returned()
     clock.now_s += 1.0
     phases.happened(step(1))
-    assert phases.close() == pytest.approx({"steps": 2.0, "your own loop": 5.0, "ending": 0.0})
+    assert phases.book("ending") == pytest.approx({"steps": 2.0, "your own loop": 5.0, "ending": 0.0})

@@ -41,6 +41,7 @@ def _run(arguments: "Sequence[str] | None") -> int:
     from nfold.errors import NfoldError
 
     parsed = build_parser().parse_args(arguments)
+    parsed.is_process = arguments is None
     try:
         return parsed.run(parsed) or EXIT_OK
     except NfoldError as error:

@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import Any
 
+from nfold.cli.beginning import begun_s
 from nfold.cli.flags import add_json, add_program, add_run_flags, only_result_on_stdout, wishes
 from nfold.errors import PlanError
 
@@ -37,12 +38,12 @@ def run(parsed: argparse.Namespace) -> None:
 
     if (parsed.program is None) == (parsed.resume is None):
         raise PlanError("give either a script to train, or --resume RUN to go on with a run")
-    observer = TerminalObserver()
+    observer, begun = TerminalObserver(), begun_s(with_process=parsed.is_process)
     with only_result_on_stdout(parsed), observer.shown():
         if parsed.resume is not None:
-            done = resume(parsed.resume, observer=observer, **wishes(parsed))
+            done = resume(parsed.resume, observer=observer, begun_s=begun, **wishes(parsed))
         else:
-            done = train(parsed.program, observer=observer, **wishes(parsed))
+            done = train(parsed.program, observer=observer, begun_s=begun, **wishes(parsed))
     if parsed.json:
         print(codec.dumps(done.report, indent=1))
     else:

@@ -26,7 +26,7 @@ from nfold.verbs.folder import CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
 from nfold.verbs.observer import Observer, StepInfo
 from nfold.verbs.options import Options
 from nfold.verbs.pages import write_documents
-from nfold.verbs.phases import Phases
+from nfold.verbs.phases import ENDING, SUMMING_UP, Phases
 from nfold.verbs.summary import Outcome, summarise
 from nfold.verbs.ways import check_room, find_ways, own_threads
 
@@ -52,13 +52,14 @@ class Job:
         resumed: "Resumed | None" = None,
         alone_samples_per_s: float | None = None,
         patience: Patience = PATIENCE,
+        begun_s: float | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._source, self._options, self._observer = source, options, observer
         self.folder, self._resumed, self._alone, self._patience = folder, resumed, alone_samples_per_s, patience
         settings = options.settings(lockstep=lockstep, plan_only=plan_only)
         self._settings = replace(settings, begun=resumed.begun) if resumed else settings
-        self._clock = clock
+        self._clock, self._begun_s = clock, begun_s
         self.outcome = Outcome(history=list(resumed.history) if resumed else [])
         self._usage: tuple[RankUsage, ...] = ()
         self._unwritten: list[dict[str, Any]] = []
@@ -97,8 +98,8 @@ class Job:
                 self.folder.release()
 
     def _play(self) -> Iterator[StepInfo]:
+        phases, stops = Phases(self._clock, self._begun_s), queue.SimpleQueue[None]()
         check_room(self._source, self._options)
-        phases, stops = Phases(self._clock), queue.SimpleQueue[None]()
         with contextlib.ExitStack() as ending:
             if self._options.emulated:
                 # Outside of the session, which hears for itself: what is half built, or half removed, is not left so.
@@ -231,6 +232,7 @@ class Job:
             self.folder.save_known(planned.known, planned.plan, self._record() if has_script else None)
             if self._options.emulated is not None and not self._options.cluster_file:
                 self.folder.save_emulated(self._options.emulated)
+            self.folder.log.touch()
             self._is_saved = True
 
     def _record(self) -> JobRecord:
@@ -350,13 +352,14 @@ class Job:
             self._keep_model()
             return
         try:
-            summarise(outcome, self._usage, phases.close(), self._typed, self._alone)
+            summarise(outcome, self._usage, phases.book(ENDING), self._typed, self._alone)
+            outcome.keep_time(phases, SUMMING_UP)
         except BaseException:
             self._keep_model()  # what was trained does not depend on what is said of it
             raise
         if self.folder is not None:
             is_complete = outcome.last_step >= self._total
-            write_documents(self.folder, outcome, self._keep_model, is_complete=is_complete)
+            write_documents(self.folder, outcome, self._keep_model, phases, is_complete=is_complete)
 
     def _keep_model(self) -> None:
         if self.folder is not None and self.outcome.model is not None:

@@ -19,6 +19,7 @@ from nfold.errors import CheckpointError, InternalError, RunError
 from nfold.planning.splitting import split_graph
 from nfold.runtime.events import Known
 from nfold.verbs.folder import MAKE_ROOM, MODEL, REPORT, TRACE, RunFolder
+from nfold.verbs.phases import WRITING, Phases
 from nfold.verbs.prospects import predicted_points
 from nfold.verbs.summary import Outcome
 from nfold.view.chrome import chrome_trace
@@ -80,16 +81,20 @@ def folder_facts(folder: RunFolder) -> RunFacts:
     )
 
 
-def write_documents(folder: RunFolder, outcome: Outcome, write_model: Callable[[], None], *, is_complete: bool) -> None:
+def write_documents(
+    folder: RunFolder, outcome: Outcome, write_model: Callable[[], None], phases: Phases, *, is_complete: bool
+) -> None:
     """Write what became of a run that has just been summed up.
 
     Each file is tried, whatever became of the others, those that cannot be made again first: a full disk that has no
-    room for a large one may have some for those after it.
+    room for a large one may have some for those after it. The ledger is in the report and on the page, and the time
+    that writing took is in the ledger: so these two, which by then take a moment, are written once more.
 
     Args:
         folder: of the run.
         outcome: what it amounts to.
         write_model: puts the trained parameters into the folder.
+        phases: keep the time.
         is_complete: whether it has trained to its end, so that nobody can go on with it.
 
     Raises:
@@ -98,24 +103,33 @@ def write_documents(folder: RunFolder, outcome: Outcome, write_model: Callable[[
     trace, made = outcome.trace, outcome.report
     if trace is None or made is None:
         raise InternalError("a run that was not summed up has no documents")
-    writes: dict[str, Callable[[], None]] = {
-        REPORT: lambda: _write_report(folder, outcome),
-        MODEL: write_model,
-        TRACE: lambda: folder.save_trace(trace),
-        PAGE: lambda: _write_pages(folder, outcome),
-    }
-    errors: dict[str, CheckpointError] = {}
-    for name, write in writes.items():
-        try:
-            write()
-        except CheckpointError as error:
-            errors[name] = error
+    writes: list[tuple[str, Callable[[], None]]] = [
+        (REPORT, lambda: _write_report(folder, outcome)),
+        (MODEL, write_model),
+        (TRACE, lambda: folder.save_trace(trace)),
+        (PAGE, lambda: _write_pages(folder, outcome)),
+    ]
+    errors = _try_all(writes)
+    if not errors:
+        outcome.keep_time(phases, WRITING)
+        errors = _try_all([writes[0], writes[-1]])
     if not errors:
         return
     first = next(iter(errors.values()))
     if not is_complete:
         raise first
     raise CheckpointError(_tell_missing(folder, str(first).removesuffix(MAKE_ROOM).strip(), tuple(errors))) from first
+
+
+def _try_all(writes: Sequence[tuple[str, Callable[[], None]]]) -> dict[str, CheckpointError]:
+    """Write all that can be written, and return what went wrong by file."""
+    errors: dict[str, CheckpointError] = {}
+    for name, write in writes:
+        try:
+            write()
+        except CheckpointError as error:
+            errors[name] = error
+    return errors
 
 
 def _tell_missing(folder: RunFolder, reason: str, missing: Sequence[str]) -> str:

@@ -5,6 +5,11 @@ from collections.abc import Callable
 from nfold.analysis.ledger import STEPS
 from nfold.runtime import events as ev
 
+ENDING = "ending"
+SUMMING_UP = "summing up"
+"""What-ifs included: each plays the step again."""
+WRITING = "writing"
+
 _ENDED_BY: dict[type, str] = {
     ev.RanksStarted: "start-up",
     ev.Planned: "profiling, planning",
@@ -12,35 +17,36 @@ _ENDED_BY: dict[type, str] = {
     ev.StepDone: STEPS,
     ev.Evaluated: "evaluation",
     ev.KeepCheckpoint: "checkpoints",
-    ev.Finished: "ending",
+    ev.Finished: ENDING,
 }
 """Other events happen beside what goes on and end nothing."""
 
 
 class Phases:
-    """A ledger whose entries sum to the time from its making to the last entry, since every instant is in one."""
+    """A ledger whose entries sum to the time from its beginning to the last entry, since every instant is in one."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], begun_s: float | None = None) -> None:
+        """Args:
+        clock: gives seconds.
+        begun_s: by the clock, when the first entry begins; None: now.
+        """
         self._clock = clock
-        self._since_s = clock()
+        self._since_s = clock() if begun_s is None else begun_s
         self._seconds: dict[str, float] = {}
 
     def happened(self, happening: object) -> None:
         """Book the time since the last entry, if this ends something."""
         phase = _ENDED_BY.get(type(happening))
         if phase is not None:
-            self._book(phase)
+            self.book(phase)
 
     def returned(self) -> None:
         """Book what the user's own loop over the steps took."""
-        self._book("your own loop")
+        self.book("your own loop")
 
-    def close(self) -> dict[str, float]:
-        """Book what is left, and return seconds by phase, in the order in which they began."""
-        self._book("ending")
-        return dict(self._seconds)
-
-    def _book(self, phase: str) -> None:
+    def book(self, phase: str) -> dict[str, float]:
+        """Book the time since the last entry, and return seconds by phase, in the order in which they began."""
         now_s = self._clock()
         self._seconds[phase] = self._seconds.get(phase, 0.0) + now_s - self._since_s
         self._since_s = now_s
+        return dict(self._seconds)

@@ -12,6 +12,7 @@ from nfold.errors import InternalError
 from nfold.planning.facts import Facts
 from nfold.runtime.events import Known, LinksChanged
 from nfold.runtime.spool import Arrived
+from nfold.verbs.phases import Phases
 from nfold.verbs.thinning import Samples, Thinned
 
 MOST_PARTS = 8000
@@ -46,6 +47,14 @@ class Outcome:
     changed_s: float = 0.0
     """When, since training began or went on."""
     staleness: dict[str, int] = field(default_factory=dict)
+
+    def keep_time(self, phases: Phases, phase: str) -> None:
+        """Add to the ledger what came after it was made."""
+        spent = phases.book(phase)
+        if self.trace is None or self.report is None:
+            raise InternalError("a run that was not summed up has no ledger")
+        self.trace = replace(self.trace, ledger=spent)
+        self.report = replace(self.report, ledger={**self.report.ledger, phase: spent[phase]})
 
 
 def summarise(

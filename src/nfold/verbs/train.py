@@ -1,5 +1,6 @@
 """train, start, plan: from a program to a run, step by step or whole, or only to what it would be."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,22 +51,27 @@ class Run:
         return load(self.model)
 
 
-def train(program: Source, *, observer: Observer | None = None, **wishes: Unpack[Wishes]) -> Run:
+def train(
+    program: Source, *, observer: Observer | None = None, begun_s: float | None = None, **wishes: Unpack[Wishes]
+) -> Run:
     """Train a program to its end.
 
     Args:
         program: a script's path (`FILE.py` or `FILE.py:function`), a function of a script that returns a Program, or
             a Program; the last has no script that workers could import, so its ranks are threads of this process.
         observer: is shown what happens.
+        begun_s: when the run's ledger begins, by time.perf_counter(); None: now.
         wishes: the fields of Options.
 
     Raises:
         NfoldError: with what happened, where, and what to do; nothing is left running.
         KeyboardInterrupt: Ctrl-C; the checkpoint is kept.
     """
+    begun_s = time.perf_counter() if begun_s is None else begun_s
     options = Options(**wishes)
     source = find_source(program)
-    job = Job(source, options, observer or Silent(), folder=RunFolder.create(options.out, name_of(source)))
+    folder = RunFolder.create(options.out, name_of(source))
+    job = Job(source, options, observer or Silent(), folder=folder, begun_s=begun_s)
     return play_to_end(job)
 
 
@@ -81,18 +87,22 @@ def start(program: Source, **wishes: Unpack[Wishes]) -> Iterator[StepInfo]:
     return Job(source, options, Silent(), folder=folder, lockstep=True).play()
 
 
-def resume(path: str | Path, *, observer: Observer | None = None, **wishes: Unpack[Wishes]) -> Run:
+def resume(
+    path: str | Path, *, observer: Observer | None = None, begun_s: float | None = None, **wishes: Unpack[Wishes]
+) -> Run:
     """Go on with a run from its last checkpoint, in its folder.
 
     Args:
         path: the run's folder.
         observer: is shown what happens.
+        begun_s: when the ledger of what is added begins, by time.perf_counter(); None: now.
         wishes: fields of Options that shall differ from the run's; with other ranks it is planned anew, with the same
             it goes on bit for bit. Chunks stay as they are.
 
     Raises:
         NfoldError: there is nothing to go on with, or as `train` does.
     """
+    begun_s = time.perf_counter() if begun_s is None else begun_s
     folder = RunFolder.open(path)
     refuse_while_loading("resume")
     observer = observer or Silent()
@@ -111,7 +121,7 @@ def resume(path: str | Path, *, observer: Observer | None = None, **wishes: Unpa
             f"note: the run in {folder.path} wrote no checkpoint, so it begins anew: "
             f"the {count(steps_done, 'step')} in its history {'is' if steps_done == 1 else 'are'} done again"
         )
-    return play_to_end(Job(source, options, observer, folder=folder, resumed=resumed))
+    return play_to_end(Job(source, options, observer, folder=folder, resumed=resumed, begun_s=begun_s))
 
 
 def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wishes: Unpack[Wishes]) -> Plan:
