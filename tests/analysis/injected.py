@@ -85,7 +85,7 @@ class Injected:
 
     def verdict(self) -> Verdict:
         """What the report would say, without the time that it takes to simulate changes."""
-        return verdict(main_finding(findings(self.again().facts)), None, "my.py")
+        return verdict(main_finding(findings(self.again().facts)), None, self.strategy, "my.py")
 
     def again(self) -> Again:
         """The run simulated again as it was."""

@@ -62,7 +62,9 @@ def test_computing_gains_from_one_more_node_until_it_does_not():
     assert report.verdict.useful_workers is None
     small, _ = gains(Injected(workers=2, mbit=20, batch_size=24))
     assert small.verdict.useful_workers == 1
-    assert "will not help" not in small.verdict.text, "a pipeline on both would"
+    text = small.verdict.text
+    assert "`--strategy hypergraph`" in text
+    assert text.endswith("; with ring, more than 1 worker will not help."), "a pipeline on both would"
 
 
 def test_one_worker_of_a_cluster_is_asked_what_another_node_would_bring():

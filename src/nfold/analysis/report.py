@@ -90,7 +90,7 @@ def _report(prospect: Prospect, result: Result, skip: int, whole: Sequence[Worke
         cpu_cores=_cpu_cores(trace),
         final_loss=result.final_loss,
         metrics=dict(result.metrics),
-        verdict=_dated(verdict(main, prospect.outlook, result.program), trace.since_step),
+        verdict=_dated(verdict(main, prospect.outlook, plan.strategy, result.program), trace.since_step),
         causes=ranked_causes(facts),
         predicted=_predicted(prospect, step_s.p50),
         since_step=trace.since_step,

@@ -50,12 +50,13 @@ def main_finding(findings: Sequence[Finding]) -> Finding:
     return top
 
 
-def verdict(finding: Finding, outlook: Outlook | None, program: str) -> Verdict:
+def verdict(finding: Finding, outlook: Outlook | None, strategy: str, program: str) -> Verdict:
     """Return a finding as the verdict.
 
     Args:
         finding: what costs most.
         outlook: what changes would win; None where nothing was simulated.
+        strategy: of the run.
         program: for commands, as a shell takes it.
 
     Raises:
@@ -63,7 +64,7 @@ def verdict(finding: Finding, outlook: Outlook | None, program: str) -> Verdict:
     """
     if finding.verdict is None:
         raise InternalError(f"{finding.kind} cannot be the verdict")
-    advice = _advice(finding, outlook)
+    advice = _advice(finding, outlook, strategy)
     return Verdict(
         kind=finding.verdict,
         place=finding.place,
@@ -109,23 +110,26 @@ def _gain(gain: Gain, program: str) -> Gain:
     return replace(gain, command=gain.command.replace("{file}", program))
 
 
-def _advice(finding: Finding, outlook: Outlook | None) -> str:
+def _advice(finding: Finding, outlook: Outlook | None, strategy: str) -> str:
     if outlook is None:
         return finding.remedy
     best = sorted(cures(finding, outlook)[:MOST_GAINS], key=lambda gain: gain.speedup)
     if best:
-        return _sentence(best, outlook.useful_workers)
+        return _sentence(best, outlook.useful_workers, strategy)
     if finding.verdict == "compute":
-        return _sentence((), outlook.useful_workers) or "No change that was simulated wins 2 %."
+        return _sentence((), outlook.useful_workers, strategy) or "No change that was simulated wins 2 %."
     return finding.remedy
 
 
-def _sentence(gains: Sequence[Gain], useful: int | None) -> str:
-    """`A would be 1.4x faster, B 1.8x, C 2.3x; more than 5 workers will not help.`"""
+def _sentence(gains: Sequence[Gain], useful: int | None, strategy: str) -> str:
+    """`A would be 1.4x faster, B 1.8x, C 2.3x; more than 5 workers will not help.`
+
+    The limit is that of the run's own strategy, which is named where another one is advised.
+    """
     parts = [f"{gain.change} {'' if index else 'would be '}{_times(gain.speedup)}" for index, gain in enumerate(gains)]
     first = ", ".join(part + (" faster" if not index else "") for index, part in enumerate(parts))
-    elsewhere = any(gain.change.startswith("`--strategy") for gain in gains)  # the limit is of the run's own strategy
-    limit = f"more than {count(useful, 'worker')} will not help" if useful and not elsewhere else ""
+    own = f"with {strategy}, " if any(gain.change.startswith("`--strategy") for gain in gains) else ""
+    limit = f"{own}more than {count(useful, 'worker')} will not help" if useful else ""
     sentence = "; ".join(piece for piece in (first, limit) if piece)
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
