@@ -8,9 +8,10 @@ from grids import chain, channel, facts, model, parameter, profile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nfold.core import codec
 from nfold.core.cluster import Cluster, Node
 from nfold.core.placement import chunk_sizes
-from nfold.core.plan import Plan
+from nfold.core.plan import Plan, Prediction, Unpredicted
 from nfold.core.profile import Timing
 from nfold.errors import PlanError
 from nfold.planning.buckets import bounds
@@ -127,7 +128,7 @@ def test_too_little_memory_is_said_with_numbers():
         plan(question, "ring")
     chosen = plan(question, "auto")
     assert chosen.strategy == "single", "one process fits where two do not"
-    predicted = [loser for loser in chosen.rejected if loser.predicted is not None]
+    predicted = [loser for loser in chosen.rejected if isinstance(loser.predicted, Prediction)]
     assert {loser.strategy: loser.why[:25] for loser in predicted} == dict.fromkeys(
         ("ring", "ps", "weighted", "pipeline", "hybrid"), "2 ranks need 1536 MiB on "
     )
@@ -169,13 +170,17 @@ def test_auto_keeps_by_how_much_the_others_lost():
 def test_a_strategy_that_cannot_be_used_is_kept_without_a_prediction():
     chosen = plan(facts(WHOLE, 2), "ring")
     objection = next(loser for loser in chosen.rejected if loser.strategy == "ps")
-    assert objection.predicted is None
+    assert objection.predicted == Unpredicted(), "an object, but without figures"
+    assert codec.loads(Plan, codec.dumps(chosen)) == chosen
     assert "must see all parameters at once" in objection.why
 
 
 def test_dedicated_servers_leave_only_strategies_that_use_them():
     chosen = plan(facts(GRAPH, 2, 1), "auto")
-    assert {chosen.strategy, *(loser.strategy for loser in chosen.rejected if loser.predicted)} == {"ps", "weighted"}
+    assert {
+        chosen.strategy,
+        *(loser.strategy for loser in chosen.rejected if isinstance(loser.predicted, Prediction)),
+    } == {"ps", "weighted"}
 
 
 @settings(max_examples=8, deadline=None)
@@ -192,7 +197,11 @@ def test_auto_is_never_predicted_slower_than_another(workers, bandwidth, latency
     names = ["ring", "ps", "pipeline", "hybrid"] if workers > 1 else ["ring", "ps", "single"]
     able = [name for name in names if named(name).accepts(question) is None]
     assert all(chosen.predicted.step_s <= forced(question, name).predicted.step_s for name in able)
-    assert all(chosen.predicted.step_s <= loser.predicted.step_s for loser in chosen.rejected if loser.predicted)
+    assert all(
+        chosen.predicted.step_s <= loser.predicted.step_s
+        for loser in chosen.rejected
+        if isinstance(loser.predicted, Prediction)
+    )
 
 
 def test_equal_questions_get_equal_plans():
@@ -217,12 +226,14 @@ def test_heavy_parameters_on_slow_links_make_a_pipeline():
 def test_what_nobody_beats_in_everything_is_kept_with_its_chunks():
     chosen = plan(dear_network(batch_size=64), "ring")
     shown = [(chosen.predicted, chosen.is_undominated)]
-    shown += [(loser.predicted, loser.is_undominated) for loser in chosen.rejected if loser.predicted]
+    shown += [
+        (loser.predicted, loser.is_undominated) for loser in chosen.rejected if isinstance(loser.predicted, Prediction)
+    ]
     points = [(each.step_s, each.sent_bytes_per_step, max(each.peak_memory_bytes)) for each, _ in shown]
     for (_, flag), point in zip(shown, points, strict=True):
         beaten = any(other != point and all(a <= b for a, b in zip(other, point, strict=True)) for other in points)
         assert flag is not beaten
-    assert {loser.chunks for loser in chosen.rejected if loser.predicted} >= {1, 2}
+    assert {loser.chunks for loser in chosen.rejected if isinstance(loser.predicted, Prediction)} >= {1, 2}
 
 
 def test_a_loser_says_what_it_would_save():

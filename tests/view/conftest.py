@@ -12,7 +12,7 @@ from nfold.core.comparison import Compared, Comparison, Throughput
 from nfold.core.environment import Environment
 from nfold.core.graph import ModelGraph, Operator
 from nfold.core.placement import Placement
-from nfold.core.plan import Plan, Prediction, Rejected
+from nfold.core.plan import Plan, Prediction, Rejected, Unpredicted
 from nfold.core.report import Cause, Gain, PredictedStep, Quantiles, Report, TimeParts, Verdict
 from nfold.core.trace import RankUsage, Span, StepParts, StepTrace, SystemSample, Trace
 from nfold.view.html import RunFacts, ScalingCurve
@@ -120,7 +120,7 @@ PLAN = Plan(
             predicted=Prediction(step_s=0.06, sent_bytes_per_step=16_000_000, peak_memory_bytes=(310 << 20,) * 4),
             why="20 % slower than ring: rank 0 sums for 4 workers while they wait for it",
         ),
-        Rejected(strategy="single", predicted=None, why="4 workers were asked for"),
+        Rejected(strategy="single", predicted=Unpredicted(), why="4 workers were asked for"),
     ),
 )
 

@@ -20,12 +20,22 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Unpredicted:
+    """In the place of a prediction where nothing could be proposed: in JSON the same object, without figures."""
+
+    step_s: None = None
+    sent_bytes_per_step: None = None
+    peak_memory_bytes: tuple[int, ...] = ()
+    compute_s: None = None
+    exposed_communication_s: None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Rejected:
     """A strategy that was not chosen, and why."""
 
     strategy: str
-    predicted: Prediction | None
-    """None when it could not be proposed at all."""
+    predicted: Prediction | Unpredicted
     why: str
     chunks: int = 0
     """0 when it could not be proposed at all."""

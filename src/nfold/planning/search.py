@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from nfold.core.plan import Plan, Rejected
+from nfold.core.plan import Plan, Rejected, Unpredicted
 from nfold.errors import PlanError
 from nfold.planning.asynchronous import ASYNCHRONOUS, NOT_COMPARED
 from nfold.planning.candidates import Candidate
@@ -36,7 +36,7 @@ def plan(facts: Facts, strategy: str = AUTO, *, among: Sequence[Strategy] = STRA
     for each in among:
         objection = _objection(each, facts, wanted=each is chosen)
         if objection:
-            portfolio.rejected.append(Rejected(strategy=each.name, predicted=None, why=objection))
+            portfolio.rejected.append(Rejected(strategy=each.name, predicted=Unpredicted(), why=objection))
         else:
             portfolio.add(each, MOST_CANDIDATES if chosen in (None, each) else 1)
     portfolio.settle(chosen)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from nfold.analysis.units import count, figure, percent, rate, seconds, signed_percent, size
-from nfold.core.plan import Plan, Prediction, Rejected
+from nfold.core.plan import Plan, Prediction, Rejected, Unpredicted
 from nfold.core.report import Report
 from nfold.view.grid import grid_picture
 from nfold.view.rendering import PLAIN, Look, render
@@ -77,8 +77,8 @@ def _marked(candidate: Plan | Rejected) -> str:
     return f"{candidate.strategy} *" if candidate.is_undominated else candidate.strategy
 
 
-def _prediction_cells(predicted: Prediction | None) -> list[str]:
-    if predicted is None:
+def _prediction_cells(predicted: Prediction | Unpredicted) -> list[str]:
+    if isinstance(predicted, Unpredicted):
         return [_NONE, _NONE, _NONE]
     memory = size(max(predicted.peak_memory_bytes)) if predicted.peak_memory_bytes else _NONE
     return [seconds(predicted.step_s), size(predicted.sent_bytes_per_step), memory]
