@@ -67,6 +67,12 @@ def test_a_trace_can_be_exported(run, nfold, tmp_path):
     assert len([event for event in events if event["ph"] == "f"]) == len(sends)
 
 
+def test_what_was_written_is_one_object_for_programs(run, nfold, tmp_path):
+    assert nfold("report", "run", "--json").document() == {"page": "run/report.html", "chrome": None}
+    written = nfold("report", "run", "--chrome", "trace.json", "--json").document()
+    assert written == {"page": "run/report.html", "chrome": "trace.json"}
+
+
 def test_a_trace_that_cannot_be_written_is_explained(run, nfold):
     result = nfold("report", "run", "--chrome", "no/such/folder.json")
 

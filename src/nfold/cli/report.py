@@ -1,7 +1,10 @@
 """nfold report"""
 
 import argparse
+import json
 from typing import Any
+
+from nfold.cli.flags import add_json
 
 
 def add_parser(commands: Any) -> None:
@@ -12,6 +15,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--chrome", metavar="OUT.json", help="also write its traced steps for ui.perfetto.dev or chrome://tracing"
     )
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -20,6 +24,9 @@ def run(parsed: argparse.Namespace) -> None:
     from nfold.verbs.pages import report
 
     written = report(parsed.folder, chrome=parsed.chrome)
+    if parsed.json:
+        print(json.dumps({"page": str(written.page), "chrome": str(written.chrome) if written.chrome else None}))
+        return
     print(f"page: {written.page}")
     if written.chrome is not None:
         print(f"trace: {written.chrome}  (open it in ui.perfetto.dev or chrome://tracing)")
