@@ -1,6 +1,7 @@
 """What is read out of the kernel's texts, and what happened between two readings."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from nfold.runtime import system
 from nfold.runtime.sampler import Kernel, Sampler, interface_of, shared_bytes_of_this_process
 from nfold.runtime.system import Reading, sample_between
+from nfold.transport.tcp import Listener, TcpTransport, connect_mesh
 
 TASK_STAT = (
     "3127 (a (name) 7) S 3062 3062 3009 0 -1 4194304 103 0 0 0 250 75 0 0 20 0 9 0 235384 3133440 412 "
@@ -163,13 +165,31 @@ def test_this_process_computes_and_its_memory_counts() -> None:
 
 
 def test_threads_of_a_transport_are_told_from_others() -> None:
-    stop = threading.Event()
-    thread = threading.Thread(target=stop.wait, name="nfold-read-1", daemon=True)
-    thread.start()
-    reading = Kernel("", iter([0.0]).__next__).read()
-    stop.set()
-    thread.join()
-    assert list(reading.communication_cpu_s) == [thread.native_id]
+    """All of them: those that read, those that write long messages, and those that deliver late."""
+    before = set(threading.enumerate())
+    ranks = connected(delay_s=1e-6)
+    try:
+        sent = threading.Event()
+        ranks[0].send(1, 1, memoryview(bytes(4 << 20)), sent.set)
+        ranks[1].receive(0, 1, memoryview(bytearray(4 << 20)), lambda: None)
+        assert sent.wait(10)
+        own = {thread.native_id: thread.name for thread in set(threading.enumerate()) - before}
+        reading = Kernel("", iter([0.0]).__next__).read()
+    finally:
+        for rank in ranks:
+            rank.abort()
+    assert {name[:-1] for name in own.values()} == {"nfold-read-", "nfold-write-", "nfold-late-"}
+    assert own.keys() <= set(reading.communication_cpu_s)
+
+
+def connected(delay_s: float) -> list[TcpTransport]:
+    """Return two ranks with a connection that delivers late."""
+    with Listener("127.0.0.1") as first, Listener("127.0.0.1") as second, ThreadPoolExecutor(2) as pool:
+        listeners = [first, second]
+        addresses = [listener.address for listener in listeners]
+        return list(
+            pool.map(lambda rank: connect_mesh(rank, 2, listeners[rank], addresses, "a", 10.0, [delay_s] * 2), (0, 1))
+        )
 
 
 def test_the_interface_is_found_by_its_address() -> None:

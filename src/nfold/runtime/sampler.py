@@ -26,7 +26,7 @@ from nfold.runtime.system import (
 )
 
 PERIOD_S = 1.0
-COMMUNICATION_THREADS = ("nfold-read-", "nfold-write-", "nfold-memory-")
+COMMUNICATION_THREADS = ("nfold-read-", "nfold-write-", "nfold-late-", "nfold-memory-")
 """How the threads of a transport are named."""
 LOOPBACK = "lo"
 _GET_ADDRESS = 0x8915
