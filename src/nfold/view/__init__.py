@@ -1,6 +1,6 @@
 """What people look at in a terminal: progress, tables, explanations."""
 
-from nfold.view.explain import failure_block, why_text
+from nfold.view.explain import why_text
 from nfold.view.progress import BesideLine, Progress, ProgressLine
 from nfold.view.rendering import Look
 from nfold.view.tables import compare_table, plan_table, threads_of
@@ -11,7 +11,6 @@ __all__ = [
     "Progress",
     "ProgressLine",
     "compare_table",
-    "failure_block",
     "plan_table",
     "threads_of",
     "why_text",

@@ -1,4 +1,4 @@
-"""A report or a failure as text that says what happened, where, and what to type next."""
+"""A report as text that says what happened, where, and what to type next."""
 
 from textwrap import fill, indent
 
@@ -25,28 +25,6 @@ def why_text(report: Report, *, look: Look = PLAIN) -> str:
         f"Next: {report.next_command}" if report.next_command else "",
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def failure_block(
-    *, cause: str, rank: int, node: str, step: int | None, line: str | None = None, num_echoes: int = 0
-) -> str:
-    """Return the first cause of a failed run, once; the other ranks that failed because of it are counted.
-
-    Args:
-        cause: the exception in one line, `ValueError: ...`.
-        rank: where it was raised.
-        node: host of that rank.
-        step: of the run; None before the first one.
-        line: the user's line, `FILE:NUMBER: code`.
-        num_echoes: ranks that failed because this one did.
-    """
-    when = "before the first step" if step is None else f"at step {step}"
-    lines = [f"rank {rank} on {node} failed {when}: {cause}"]
-    if line:
-        lines.append(f"  {line}")
-    if num_echoes:
-        lines.append(f"  ({num_echoes} other rank{'' if num_echoes == 1 else 's'} stopped because of it)")
-    return "\n".join(lines) + "\n"
 
 
 def _summary(report: Report) -> str:
