@@ -196,6 +196,17 @@ def others() -> Iterator[Case]:
         )
 
 
+def few() -> Iterator[Case]:
+    """Too few samples for what a step costs anyway."""
+    yield Case(
+        name="a batch of 2, one worker",
+        program="fixed_costs.py:two_samples",
+        machines=_even(1),
+        strategy="single",
+        expected=("small batch",),
+    )
+
+
 def both() -> Iterator[Case]:
     """Two causes at once: the larger one must be on top."""
     machines = _but(_even(4), 1, uplink="20 Mbit/s")
@@ -227,4 +238,4 @@ def both() -> Iterator[Case]:
     )
 
 
-CASES = (*links(), *stragglers(), *servers(), *others(), *both())
+CASES = (*links(), *stragglers(), *servers(), *others(), *few(), *both())
