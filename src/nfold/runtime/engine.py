@@ -89,6 +89,8 @@ class Engine:
         self._transport, self._performer, self._clock = transport, performer, clock
         self._times = ReductionTimes(schedule.tasks if times_reductions else (), clock)
         self._changed = threading.Condition()
+        self._awaited: Callable[[], bool] | None = None
+        """What the compute lane waits for. Waking it for every message would cost more than most messages do."""
         self._failure: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
@@ -147,8 +149,9 @@ class Engine:
         with self._changed:
             if self._failure is None and is_ready():
                 return
-            begin_s = self._clock()
+            begin_s, self._awaited = self._clock(), is_ready
             self._changed.wait_for(lambda: self._failure is not None or is_ready())
+            self._awaited = None
             played.waited_s += self._clock() - begin_s
             if self._failure is not None:
                 raise self._failure
@@ -189,7 +192,8 @@ class Engine:
                 if not is_arrival:
                     self._times.happened(event, self._started[event])
                     self._left -= event in self._messages
-                self._changed.notify_all()
+                if self._awaited is not None and self._awaited():
+                    self._changed.notify_all()
             messages = (self._messages[waiter] for waiter in ready if waiter in self._messages)
             pending.extend((message.id, False) for message in messages if self._start(message))
 

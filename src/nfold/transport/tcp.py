@@ -16,6 +16,9 @@ __all__ = ["Address", "Listener", "TcpTransport", "connect_mesh"]
 
 READ_AHEAD_BYTES = 16 << 10
 """Read at once when less is wanted, so that a small frame costs one system call instead of two."""
+MOST_AT_ONCE_BYTES = 64 << 10
+_BUFFER_PER_WAKE = 8
+"""The kernel offers the sender half of its buffer, and less when segments are small: what is waited for must fit."""
 
 
 class TcpTransport(LinkedTransport):
@@ -72,6 +75,7 @@ class SocketPipe:
         self._ahead = memoryview(bytearray(READ_AHEAD_BYTES))
         self._start = 0
         self._end = 0
+        self._wakes_at = 1
 
     def read_into(self, target: memoryview) -> None:
         """Wait until the target is full."""
@@ -79,7 +83,8 @@ class SocketPipe:
         while filled < len(target):
             rest = target[filled:]
             if len(rest) >= READ_AHEAD_BYTES:
-                filled += self._receive(rest, socket.MSG_WAITALL)
+                self._fill(rest)
+                filled = len(target)
             else:
                 self._start, self._end = 0, self._receive(self._ahead, 0)
                 filled += self._take(rest)
@@ -116,6 +121,21 @@ class SocketPipe:
             target[:num_bytes] = self._ahead[self._start : self._start + num_bytes]
             self._start += num_bytes
         return num_bytes
+
+    def _fill(self, target: memoryview) -> None:
+        """Read many bytes, and wake up for some at a time: a slow link would wake us for every segment."""
+        buffer_bytes = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        at_once = min(MOST_AT_ONCE_BYTES, buffer_bytes // _BUFFER_PER_WAKE)
+        filled = 0
+        while filled < len(target):
+            self._wake_at(min(at_once, len(target) - filled))
+            filled += self._receive(target[filled:], 0)
+        self._wake_at(1)
+
+    def _wake_at(self, num_bytes: int) -> None:
+        if num_bytes != self._wakes_at:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, num_bytes)
+            self._wakes_at = num_bytes
 
     def _receive(self, target: memoryview, flags: int) -> int:
         num_bytes = self._socket.recv_into(target, 0, flags)
