@@ -72,6 +72,7 @@ def test_small_batch(run):
         run(compute_s=(0.001, 0.001), communication_s=(0.001, 0.001), update_s=0.002, other_s=0.001).report().verdict
     )
     assert (verdict.kind, verdict.value, verdict.unit) == ("small batch", 64, "samples")
+    assert "not help" not in verdict.text, "other numbers of workers were not simulated"
 
 
 def test_update_and_other_are_only_causes_while_compute_outweighs_them(run):

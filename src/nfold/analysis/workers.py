@@ -119,7 +119,7 @@ def _small_batch(facts: Facts, lost_s: float) -> Finding:
         unit="samples",
         evidence=evidence,
         head=f"Small batch: with {each:g} samples per worker {evidence}.",
-        remedy="A larger batch_size would spread them over more samples; more workers would not help.",
+        remedy="A larger batch_size would spread them over more samples.",
         next_command=f"nfold compare {{file}} -n 1,{workers}" if workers > 1 else _other_size(facts, facts.cores[0]),
     )
 
