@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import pytest
 from grids import chain, channel, facts, profile
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nfold.core.cluster import Cluster, Node
+from nfold.core.profile import Profile, Timing
 from nfold.planning import kahypar
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.hypergraph import blocks_of, loads_s
@@ -14,15 +17,21 @@ from nfold.planning.hypergraph_strategy import WITHOUT, ByHypergraph, hypergraph
 from nfold.planning.machines import machines_of
 from nfold.planning.schedule import compile_schedule
 from nfold.planning.search import plan
+from nfold.planning.strategies import named
 
 GRAPH = chain(10, 20, 200_000, 30)
 
 
 def question(
-    *speeds: float, graph=GRAPH, memory: int = 1 << 40, samples: tuple[int | None, ...] = (), **fields
+    *speeds: float,
+    graph=GRAPH,
+    memory: int = 1 << 40,
+    samples: tuple[int | None, ...] = (),
+    bandwidth: float = 1e8,
+    **fields,
 ) -> Facts:
     """One node for each rank."""
-    links = {"local": channel(), "uplink": channel(), "downlink": channel()}
+    links = dict.fromkeys(("local", "uplink", "downlink"), channel(bandwidth))
     living = samples or (None,) * len(speeds)
     nodes = tuple(
         Node(name=f"n{index}", cores=1.0, memory_bytes=memory, speed=speed, num_samples=number, **links)
@@ -47,7 +56,7 @@ def test_proposals_are_few_different_and_whole():
     asked = question(1.0, 1.0, 1.0)
     found = proposals(asked)
     tables = [tuple(each.placement.owners.items()) for each in found]
-    assert 1 <= len(found) <= 6
+    assert 1 <= len(found) <= 12
     assert len(set(tables)) == len(tables)
     for each in found:
         assert set(each.placement.owners) == {op.name for op in asked.graph.operators}
@@ -80,6 +89,67 @@ def test_the_users_chunks_are_used():
 
 def test_equal_questions_get_equal_proposals():
     assert proposals(question(1.0, 2.0, 1.0)) == proposals(question(1.0, 2.0, 1.0))
+
+
+def predicted_s(asked: Facts, strategy: str) -> float:
+    return plan(asked, strategy, among=(named(strategy),)).predicted.step_s
+
+
+def unlike(factors: list[float], graph=GRAPH) -> dict[int, Profile]:
+    """Operators that take so many times as long as they would if all were alike."""
+    even = profile(graph)
+
+    def timing(known: Timing, factor: float) -> Timing:
+        return replace(known, median_s=known.median_s * factor)
+
+    operators = tuple(
+        replace(
+            each,
+            timings=tuple(
+                replace(one, forward=timing(one.forward, factor), backward=timing(one.backward, factor))
+                for one in each.timings
+            ),
+        )
+        for each, factor in zip(even.operators, factors, strict=True)
+    )
+    return {1: replace(even, operators=operators)}
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=2, max_size=4),
+    st.lists(st.floats(0.1, 10.0), min_size=5, max_size=5),
+    st.sampled_from([1e5, 1e6, 1e8]),
+)
+def test_it_is_never_predicted_slower_than_what_it_contains(speeds, factors, bandwidth):
+    asked = question(*speeds, bandwidth=bandwidth, profiles=unlike(factors))
+    mine = predicted_s(asked, "hypergraph")
+    for contained in ("pipeline", "hybrid"):
+        if named(contained).accepts(asked) is None:
+            assert mine <= predicted_s(asked, contained)
+
+
+def test_on_slow_links_it_is_as_uneven_as_saves_time():
+    """The third layer has nearly all weights and must have one owner, the first all the work."""
+    asked = question(1.0, 1.0, 1.0, bandwidth=1e5, profiles=unlike([20.0, 1.0, 1.0, 1.0, 1.0]))
+    cells = hypergraph_of(asked, 3)
+    shares = limits_of(asked, machines_of(asked), 0.0).shares
+    seconds = asked.profiles[1].operators_s(32 / 3)
+    imbalances = []
+    for each in proposals(replace(asked, chunks=3)):
+        loads = loads_s(cells, blocks_of(cells, each.placement, seconds), 3)
+        imbalances.append(max(load / sum(loads) / share for load, share in zip(loads, shares, strict=True)) - 1)
+    assert max(imbalances) > 0.25
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.floats(0.9, 1.1), min_size=5, max_size=5))
+def test_noise_in_what_was_measured_changes_the_prediction_about_as_much(noise):
+    slow = {"bandwidth": 1e6}
+    steady = predicted_s(question(1.0, 1.0, 1.0, profiles=unlike([3.0, 1.0, 2.0, 1.0, 0.1]), **slow), "hypergraph")
+    factors = [factor * each for factor, each in zip([3.0, 1.0, 2.0, 1.0, 0.1], noise, strict=True)]
+    noisy = predicted_s(question(1.0, 1.0, 1.0, profiles=unlike(factors), **slow), "hypergraph")
+    assert noisy == pytest.approx(steady, rel=0.25)
 
 
 def test_samples_that_live_on_nodes_draw_their_cells_there():

@@ -3,24 +3,30 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nfold.core.placement import chunk_sizes
+from nfold.core.placement import Placement, chunk_sizes
 from nfold.planning import kahypar
 from nfold.planning.chunking import chunk_counts, deal
 from nfold.planning.coarsening import coarsen
+from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.grain import propose_splits
-from nfold.planning.hypergraph import Costs, Hypergraph, build, owners_of
+from nfold.planning.hypergraph import Costs, Hypergraph, blocks_of, build, owners_of
 from nfold.planning.limits import Limits
 from nfold.planning.machines import Machine, machines_of
-from nfold.planning.partition import Effort, Partition, partitions
+from nfold.planning.partition import Effort, Partition, improved, measure, partitions
 from nfold.planning.placed import placed
 from nfold.planning.splitting import split_facts
-from nfold.planning.structured import uncut, unshared
+from nfold.planning.structured import Hybrid, Pipeline, uncut, unshared
 
-EPSILONS = (0.25, 0.15, 0.05)
+EPSILONS = (0.25, 0.1)
 """How far a rank's work may be above its share: less balance saves bytes; what is worth it the simulator decides."""
 NUM_KEPT = 2
 """Partitions of each tolerance that are proposed."""
+CONTAINED = (Pipeline(), Hybrid())
+"""Strategies whose placements are among the partitions: where the search begins that time has the last word on."""
+ROOMS = (1.0, 1.1)
+"""How heavy a rank may be, by the heaviest of such a placement, while its bytes are lowered. On slow links a good
+pipeline is out of balance by far more than EPSILONS, and everything within them sends many times as much."""
 MOST_CELLS = 4096
 """Vertices of a hypergraph: more operators ride together where there are many chunks."""
 ROOM = 0.9
@@ -50,10 +56,9 @@ class ByHypergraph:
 
     def _proposals(self, facts: Facts) -> Iterator[Proposal]:
         machines = machines_of(facts)
-        hypergraph = hypergraph_of(facts, chunk_counts(facts)[-1])
         notes = () if kahypar.is_available() else (WITHOUT,)
         seen = set[tuple[tuple[int, ...], ...]]()
-        for partition in _partitions(facts, hypergraph, machines):
+        for hypergraph, partition in _partitions(facts, machines):
             owners = _interleaved(facts, hypergraph, partition.blocks)
             if not hypergraph.fixed:
                 owners = _relabelled(facts, machines, owners)
@@ -91,7 +96,16 @@ def limits_of(facts: Facts, machines: tuple[Machine, ...], epsilon: float) -> Li
     )
 
 
-def _partitions(facts: Facts, hypergraph: Hypergraph, machines: tuple[Machine, ...]) -> Iterator[Partition]:
+def _partitions(facts: Facts, machines: tuple[Machine, ...]) -> Iterator[tuple[Hypergraph, Partition]]:
+    """Yield what is found from nothing, then what is found from the placements of strategies that are contained."""
+    finest = hypergraph_of(facts, chunk_counts(facts)[-1])
+    yield from ((finest, each) for each in _balanced(facts, finest, machines))
+    for placement in _contained(facts, Effort.of(finest, len(machines)).num_layouts):
+        hypergraph = hypergraph_of(facts, placement.num_chunks)
+        yield from ((hypergraph, each) for each in _as_uneven(facts, hypergraph, machines, placement))
+
+
+def _balanced(facts: Facts, hypergraph: Hypergraph, machines: tuple[Machine, ...]) -> Iterator[Partition]:
     """Yield the best of each tolerance; what was found for one is where the search for the next begins."""
     known: list[Partition] = []
     effort = Effort.of(hypergraph, len(machines))
@@ -100,6 +114,34 @@ def _partitions(facts: Facts, hypergraph: Hypergraph, machines: tuple[Machine, .
         starts = [partition.blocks for partition in known[:NUM_KEPT]]
         known = partitions(hypergraph, limits, starts, effort.from_layouts() if starts else effort)
         yield from known[:NUM_KEPT]
+
+
+def _contained(facts: Facts, most: int) -> list[Placement]:
+    """Return the placements of contained strategies that are the fastest by estimate."""
+    if not most:
+        return []
+    found = [each for strategy in CONTAINED if strategy.accepts(facts) is None for each in strategy.propose(facts)]
+    different = {tuple(each.placement.owners.values()): each for each in found}.values()
+    fastest = sorted(different, key=lambda each: estimate(facts, each).step_s)
+    return [each.placement for each in fastest[:most]]
+
+
+def _as_uneven(
+    facts: Facts, hypergraph: Hypergraph, machines: tuple[Machine, ...], placement: Placement
+) -> Iterator[Partition]:
+    """Yield partitions of fewer bytes than a placement whose heaviest rank has about as much to do."""
+    profile = facts.profiles[machines[0].threads]
+    blocks = blocks_of(hypergraph, placement, profile.operators_s(facts.batch_size / placement.num_chunks))
+    epsilon = _imbalance(measure(hypergraph, limits_of(facts, machines, 0.0), blocks), facts, machines)
+    for room in ROOMS:
+        yield from improved(hypergraph, limits_of(facts, machines, room * (1 + epsilon) - 1), blocks)
+
+
+def _imbalance(partition: Partition, facts: Facts, machines: tuple[Machine, ...]) -> float:
+    """Return how far the heaviest block is above its share."""
+    total_s = sum(partition.loads_s) or 1.0
+    shares = limits_of(facts, machines, 0.0).shares
+    return max(load_s / total_s / share for load_s, share in zip(partition.loads_s, shares, strict=True)) - 1
 
 
 def _homes(facts: Facts, num_chunks: int) -> tuple[int, ...]:

@@ -24,6 +24,8 @@ LOOSER = 2.0
 WORK = 30_000
 """Pins times blocks that are searched well in a few tenths of a second. From nothing a quarter of it takes as long, and
 where there is more nothing better is found: known layouts are good starts for large models."""
+LARGE = 200_000
+"""So many that finding layouts of other strategies takes as long as dividing."""
 HUGE = 500_000
 """So many that one V-cycle takes a second."""
 SMALL_WORK = 300
@@ -40,16 +42,18 @@ class Effort:
     """Numberings of the vertices from which Mt-KaHyPar begins from nothing, each at two tolerances."""
     num_cycles: int
     """Of what was found so far, the best that go through a V-cycle."""
+    num_layouts: int = 0
+    """Placements of other strategies that are improved at their own balance."""
 
     @classmethod
     def of(cls, hypergraph: Hypergraph, num_blocks: int) -> "Effort":
         """Return what a plan can wait for."""
         work = num_blocks * sum(len(net.pins) for net in hypergraph.nets)
         if work > WORK:
-            return cls(num_starts=2, num_seeds=0, num_cycles=1 if work <= HUGE else 0)
+            return cls(num_starts=2, num_seeds=0, num_cycles=int(work <= HUGE), num_layouts=int(work <= LARGE))
         if work < SMALL_WORK:
-            return cls(num_starts=4, num_seeds=1, num_cycles=1)
-        return cls(num_starts=6, num_seeds=min(3, WORK // (4 * work or 1)), num_cycles=3)
+            return cls(num_starts=4, num_seeds=1, num_cycles=1, num_layouts=2)
+        return cls(num_starts=6, num_seeds=min(3, WORK // (4 * work or 1)), num_cycles=3, num_layouts=2)
 
     def from_layouts(self) -> "Effort":
         """Return what is enough where good starts are known: the same hypergraph under other limits."""
@@ -90,6 +94,12 @@ def partitions(
         found += _from_nothing(hypergraph, limits, effort)
         found += [_cycled(hypergraph, limits, each) for each in _best(found)[: effort.num_cycles]]
     return _best(found)
+
+
+def improved(hypergraph: Hypergraph, limits: Limits, layout: Sequence[int]) -> list[Partition]:
+    """Return what one layout is improved to: by moves of single cells, and by a V-cycle after them."""
+    repaired = measure(hypergraph, limits, repair(hypergraph, limits, layout))
+    return [repaired, _cycled(hypergraph, limits, repaired)] if kahypar.is_available() else [repaired]
 
 
 def measure(hypergraph: Hypergraph, limits: Limits, blocks: Sequence[int]) -> Partition:

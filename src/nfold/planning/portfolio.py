@@ -15,7 +15,7 @@ from nfold.planning.candidates import Candidate, estimate_proposal, simulate_pro
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.room import memory_objection
 from nfold.planning.splitting import split_facts
-from nfold.planning.strategies import Strategy
+from nfold.planning.strategies import CONTAINED, Strategy
 from nfold.planning.verdicts import TIE, comparison, undominated
 
 MANY_RANKS = 16
@@ -65,6 +65,8 @@ class Portfolio:
 
     def __init__(self, facts: Facts, among: Sequence[Strategy]) -> None:
         self._facts, self._among = facts, among
+        self._proposals: dict[str, list[Proposal]] = {}
+        """By strategy."""
         self._estimated: dict[object, tuple[Candidate, float]] = {}
         self._simulated: dict[object, tuple[tuple[float, ...], Prediction]] = {}
         """Without schedules and traces, which are large."""
@@ -74,11 +76,21 @@ class Portfolio:
         self.rejected: list[Rejected] = []
 
     def add(self, strategy: Strategy, most: int) -> None:
-        """Estimate all proposals of a strategy, of which so many that fit the memory become candidates."""
-        estimated = (
-            self._estimate(index, each, strategy.name) for index, each in enumerate(strategy.propose(self._facts))
-        )
-        self._lines.append(_Line(strategy.name, most, sorted(estimated, key=lambda each: each.promise)))
+        """Estimate all proposals of a strategy, of which so many that fit the memory become candidates.
+
+        So do as many of each strategy that it contains, so that it is never predicted slower than one of those.
+        """
+        parts = [each for each in CONTAINED.get(strategy.name, ()) if each.accepts(self._facts) is None]
+        for each in (*parts, strategy):
+            estimated = (
+                self._estimate(index, proposal, strategy.name) for index, proposal in enumerate(self._proposed(each))
+            )
+            self._lines.append(_Line(strategy.name, most, sorted(estimated, key=lambda each: each.promise)))
+
+    def _proposed(self, strategy: Strategy) -> list[Proposal]:
+        if strategy.name not in self._proposals:
+            self._proposals[strategy.name] = list(strategy.propose(self._facts))
+        return self._proposals[strategy.name]
 
     def _estimate(self, index: int, proposal: Proposal, strategy: str) -> _Estimated:
         """Estimate a proposal, unless another strategy made it too."""
@@ -126,12 +138,15 @@ class Portfolio:
 
     def _note(self) -> None:
         """Sort out what fits; of what does not, say of the fastest what it lacks."""
-        for line in self._lines:
-            self._fitting += [line.fitting[index] for index in sorted(line.fitting)]
-            if line.best is not None:
-                self._best.append(line.best)
-            if line.too_large:
-                candidate, why = min(line.too_large, key=lambda each: each[0].predicted.step_s)
+        for name in dict.fromkeys(line.strategy for line in self._lines):
+            lines = [line for line in self._lines if line.strategy == name]
+            self._fitting += [line.fitting[index] for line in lines for index in sorted(line.fitting)]
+            best = [line.best for line in lines if line.best is not None]
+            if best:
+                self._best.append(min(best, key=lambda candidate: candidate.predicted.step_s))
+            too_large = [each for line in lines for each in line.too_large]
+            if too_large:
+                candidate, why = min(too_large, key=lambda each: each[0].predicted.step_s)
                 self.rejected.append(_rejected(candidate, why))
         order = [strategy.name for strategy in self._among]
         self.rejected.sort(key=lambda loser: order.index(loser.strategy))

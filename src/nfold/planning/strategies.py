@@ -16,6 +16,7 @@ from nfold.planning.data_parallel import (
     serving_objection,
 )
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.hypergraph_strategy import CONTAINED as _OF_HYPERGRAPH
 from nfold.planning.hypergraph_strategy import ByHypergraph
 from nfold.planning.structured import Hybrid, Pipeline
 from nfold.planning.weights import best_weights, link_rates
@@ -130,6 +131,8 @@ STRATEGIES: tuple[Strategy, ...] = (
     AsynchronousParameterServer(),
     StaleSynchronous(),
 )
+CONTAINED: Mapping[str, tuple[Strategy, ...]] = {ByHypergraph.name: _OF_HYPERGRAPH}
+"""Those whose placements a strategy could have found as well, so that they count as its own."""
 SERVING = (ParameterServer.name, Weighted.name, *ASYNCHRONOUS)
 """Those that can use dedicated servers."""
 CUTTING = (Pipeline.name,)
