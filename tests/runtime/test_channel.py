@@ -439,8 +439,8 @@ def test_an_address_that_is_not_ours(events):
 
 def test_ranks_that_are_threads_are_heard_and_leave(events):
     door = ThreadDoor(2, events, lambda rank: f"ended like rank {rank}")
-    door.far_ends[1].send({"is": "hello"}, b"x")
-    assert events.get() == Received(1, {"is": "hello"}, b"x")
+    door.far_ends[1].send({"is": "hello"})
+    assert events.get() == Received(1, {"is": "hello"})
     door.channels[1].send({"do": "load"})
     assert door.far_ends[1].receive() == ({"do": "load"}, b"")
     door.far_ends[1].close()
