@@ -14,7 +14,7 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
-from nfold.core.placement import Placement
+from nfold.core.placement import Placement, chunk_sizes
 from nfold.planning.data_parallel import even_owners
 from nfold.planning.facts import Facts
 from nfold.planning.hypergraph import Hypergraph, owners_of, traffic
@@ -63,11 +63,12 @@ def measured(way: str, facts: Facts, owners: dict[str, tuple[int, ...]], plan_s:
     chunks = len(next(iter(owners.values())))
     placement = Placement(num_chunks=chunks, world_size=facts.workers, owners=owners)
     schedule = compile_schedule(facts.graph, placement, reductions_of(facts, placement), batch_size=facts.batch_size)
-    seconds = facts.profiles[1].operators_s(facts.batch_size / chunks)
+    sizes = chunk_sizes(facts.batch_size, chunks)
+    seconds = {size: facts.profiles[1].operators_s(size) for size in set(sizes)}
     loads = [0.0] * facts.workers
     for name, ranks in owners.items():
-        for rank in ranks:
-            loads[rank] += sum(seconds[name])
+        for rank, size in zip(ranks, sizes, strict=True):
+            loads[rank] += sum(seconds[size][name])
     most_load = max(loads) / sum(loads) * facts.workers
     return Result(way=way, sent_bytes=schedule.sent_bytes, most_load=most_load, chunks=chunks, plan_s=plan_s)
 
