@@ -7,7 +7,7 @@ from grids import facts, grids, model, parameter, place, profile
 from hypothesis import given, settings
 
 from nfold.core.placement import chunk_sizes
-from nfold.planning.memory import foreign_parameters, kept_bytes, peak_memory_bytes, working_bytes
+from nfold.planning.memory import foreign_parameters, held_bytes, kept_bytes, peak_memory_bytes, working_bytes
 from nfold.planning.placed import placed
 from nfold.planning.schedule import compile_schedule
 
@@ -86,3 +86,17 @@ def test_all_ranks_together_keep_what_the_batch_does_if_nothing_is_freed(grid):
         for rank in schedule.ranks
     )
     assert kept == sum(saved.values()) * 16
+
+
+def test_rank_0_has_room_for_the_whole_model_where_it_evaluates_it():
+    costly = profile(GRAPH, base_bytes=10**6, optimizer_bytes=2 * 4 * 7000)
+    asked = facts(GRAPH, 2, batch_size=32, profiles={1: costly})
+    proposal = placed(asked, stages(4, world_size=2))
+    before = peak_memory_bytes(asked, proposal, costly, (0, 0))
+    after = peak_memory_bytes(replace(asked, evaluates=True), proposal, costly, (0, 0))
+    whole = sum(each.num_bytes for each in GRAPH.parameters)
+    assert after == (10**6 + held_bytes(GRAPH, proposal, costly, 0) + whole, before[1])
+    together = placed(asked, dict.fromkeys("ABCD", (0, 1)))
+    assert peak_memory_bytes(replace(asked, evaluates=True), together, costly, (0, 0)) == peak_memory_bytes(
+        asked, together, costly, (0, 0)
+    ), "each worker holds all of it"

@@ -1,7 +1,5 @@
 """What does not fit is said node by node, with figures that can be told apart."""
 
-from dataclasses import replace
-
 import pytest
 from grids import chain, channel, facts, profile
 
@@ -70,13 +68,29 @@ def test_figures_that_look_alike_are_told_in_bytes():
     assert f"1 rank needs {200 * MIB + 512} bytes on n0, which has {200 * MIB} bytes (" in told
 
 
-def test_many_nodes_are_counted():
-    asked = question(*[10] * 7)
-    proposal = replace(staged(asked, *ranks_of(GRAPH, 6)), workers=7)
-    wide = replace(proposal, placement=replace(proposal.placement, world_size=7))
-    told = memory_objection(asked, wide, predicted(*[300] * 7))
+def whole_model(asked, workers):
+    owners = {operator.name: tuple(range(workers)) for operator in GRAPH.operators}
+    placement = Placement(num_chunks=workers, world_size=workers, owners=owners)
+    return Proposal(placement=placement, reductions=reductions_of(asked, placement), workers=workers, servers=0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "listed"),
+    [(2, "n0 and n1"), (4, "n0, n1, n2 and n3"), (7, "n0, n1, n2 and 4 more")],
+)
+def test_nodes_alike_are_told_together(nodes, listed):
+    asked = question(*[200] * nodes)
+    told = memory_objection(asked, whole_model(asked, nodes), predicted(*[300] * nodes))
     assert told is not None
-    assert (told.count("rank needs"), "and on 3 other nodes too. Use" in told) == (4, True)
+    assert told.startswith(f"1 rank needs 300 MiB on each of {listed}, which have 200 MiB (")
+    assert told.count("rank needs") == 1
+
+
+def test_of_many_unlike_nodes_the_first_are_told():
+    asked = question(*range(10, 17))
+    told = memory_objection(asked, whole_model(asked, 7), predicted(*[300] * 7))
+    assert told is not None
+    assert (told.count("rank needs"), "; and so on for 3 more. Use" in told) == (4, True)
 
 
 @pytest.mark.parametrize(("rooms", "fits"), [((132, 132, 132), True), ((132, 131, 132), False)])
@@ -103,7 +117,4 @@ def test_rank_0_fetches_the_whole_model_to_evaluate_it():
 
 def test_who_holds_the_whole_model_needs_no_more_between_steps():
     asked = question(130, 130)
-    owners = {operator.name: (0, 0, 1, 1) for operator in GRAPH.operators}
-    placement = Placement(num_chunks=4, world_size=2, owners=owners)
-    proposal = Proposal(placement=placement, reductions=reductions_of(asked, placement), workers=2, servers=0)
-    assert memory_objection(asked, proposal, predicted(120, 120)) is None
+    assert memory_objection(asked, whole_model(asked, 2), predicted(120, 120)) is None

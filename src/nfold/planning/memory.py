@@ -7,6 +7,8 @@ activations       kept from forward to backward by the chunks that it has begun,
 backward          of one operator: a weight's gradient before it is added to its bucket, gradients of activations
 messages          every activation and gradient that it receives in a step: room is made when the step begins
 data              the batches of this step and the next
+
+Between steps rank 0 fetches the whole model to evaluate it, where no worker holds it: then it has no activations.
 """
 
 from collections import Counter
@@ -40,7 +42,7 @@ def peak_memory_bytes(
     foreign = nothing if proposal.asynchrony else foreign_parameters(facts.graph, placement)
     sizes = chunk_sizes(facts.batch_size, placement.num_chunks)
     passing = _passing_bytes(facts.graph, placement, sizes)
-    return tuple(
+    first, *others = (
         profile.base_bytes
         + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
         + _batch_bytes(facts.graph, placement, sizes, rank)
@@ -48,6 +50,20 @@ def peak_memory_bytes(
         + (_whole_chunk_bytes(proposal, profile, sizes, rank) if working is None else working[rank])
         for rank in range(placement.world_size)
     )
+    return max(first, evaluation_bytes(facts, proposal, profile)), *others
+
+
+def evaluation_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> int:
+    """Return what rank 0 holds while it evaluates a model that no worker has whole; 0 where that does not happen."""
+    if not facts.evaluates or proposal.asynchrony or not is_cut(facts.graph, proposal):
+        return 0
+    weights = sum(each.num_bytes for each in facts.graph.parameters)
+    return profile.base_bytes + held_bytes(facts.graph, proposal, profile, 0) + weights
+
+
+def is_cut(graph: ModelGraph, proposal: Proposal) -> bool:
+    """Return whether a worker does without some of the weights, or has them in parts."""
+    return bool(proposal.splits) or any(foreign_parameters(graph, proposal.placement)[: proposal.workers])
 
 
 def held_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int) -> int:

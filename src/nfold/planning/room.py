@@ -1,7 +1,8 @@
 """Says which nodes have too little memory for a proposal, with the numbers: while it trains, and between steps.
 
 building      every rank builds the user's whole module, since only the user's code can, and those that compute a part
-              of it trace it, which makes one gradient after another; then a rank lets go of what it does not need
+              of it trace it, which makes one gradient after another; when it goes on with a checkpoint, it reads
+              what it needs of that, one module after another; then it lets go of what it does not need
 evaluating    where no worker holds the whole model, rank 0 fetches it for that
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from nfold.core.plan import Prediction
 from nfold.core.profile import Profile
 from nfold.planning.facts import Facts, Proposal
-from nfold.planning.memory import foreign_parameters, held_bytes
+from nfold.planning.memory import evaluation_bytes, held_bytes, is_cut
 
 _MOST_NAMED = 4
 _WIDE = 10 * 2**30
@@ -28,25 +29,34 @@ def memory_objection(facts: Facts, proposal: Proposal, prediction: Prediction) -
     trains = prediction.peak_memory_bytes
     profile = facts.profiles[max(facts.profiles)]
     names = facts.nodes[: len(trains)]
-    whole = _weights(facts) + _largest_gradient(facts)
+    whole = 2 * _weights(facts)
     rooms = {node.name: node.memory_bytes for node in facts.cluster.nodes}
     if all(_on(trains, names, node) + names.count(node) * whole <= rooms[node] for node in set(names)):
         return None  # between steps a rank never holds more than that beside what it trains with
     between = _between_steps(facts, proposal, profile)
-    told = []
+    alike: dict[tuple[str, str], list[str]] = {}
     for node in dict.fromkeys(names):
-        needs = {"": _on(trains, names, node)}
-        needs |= {why: _on(bytes_of, names, node) for why, bytes_of in between.items()}
+        needs = {why: _on(bytes_of, names, node) for why, bytes_of in between.items()}
+        needs[""] = _on(trains, names, node)
         why = max(needs, key=lambda each: needs[each])
         if needs[why] > rooms[node]:
-            held = sum(
-                held_bytes(facts.graph, proposal, profile, rank) for rank, name in enumerate(names) if name == node
-            )
-            told.append(_tell(names.count(node), node, needs[why], rooms[node], why or _of_it(held)))
-    if not told:
+            ranks = [rank for rank, name in enumerate(names) if name == node]
+            held = sum(held_bytes(facts.graph, proposal, profile, rank) for rank in ranks)
+            needed, there = _apart(needs[why], rooms[node])
+            who = "1 rank needs" if len(ranks) == 1 else f"{len(ranks)} ranks need"
+            alike.setdefault((f"{who} {needed} on", f"{there} ({why or _of_it(held)})"), []).append(node)
+    if not alike:
         return None
-    more = f"; and on {len(told) - _MOST_NAMED} other nodes too" if len(told) > _MOST_NAMED else ""
+    told = [f"{who} {_listed(nodes)} {there}" for (who, there), nodes in alike.items()]
+    more = f"; and so on for {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
     return f"{'; '.join(told[:_MOST_NAMED])}{more}. Use more --chunks, fewer workers, or another node."
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    if len(nodes) == 1:
+        return f"{nodes[0]}, which has"
+    shown = nodes if len(nodes) <= _MOST_NAMED else [*nodes[: _MOST_NAMED - 1], f"{len(nodes) - _MOST_NAMED + 1} more"]
+    return f"each of {', '.join(shown[:-1])} and {shown[-1]}, which have"
 
 
 def _on(needs: Sequence[int], names: Sequence[str], node: str) -> int:
@@ -56,16 +66,16 @@ def _on(needs: Sequence[int], names: Sequence[str], node: str) -> int:
 def _between_steps(facts: Facts, proposal: Proposal, profile: Profile) -> dict[str, tuple[int, ...]]:
     """Bytes of each rank by what it does."""
     placement = proposal.placement
-    foreign = foreign_parameters(facts.graph, placement)
-    if proposal.asynchrony is not None or not any(foreign[: proposal.workers]):
+    if proposal.asynchrony is not None or not is_cut(facts.graph, proposal):
         return {}
-    weights, computing = _weights(facts), {rank for owners in placement.owners.values() for rank in owners}
-    traced = [_largest_gradient(facts) if rank in computing else 0 for rank in range(placement.world_size)]
-    found = {"to build the whole model before it is cut": tuple(profile.base_bytes + weights + each for each in traced)}
-    if facts.evaluates:
-        held = profile.base_bytes + held_bytes(facts.graph, proposal, profile, 0) + weights
-        found["to evaluate the whole model, which rank 0 fetches"] = (held, *[0] * (placement.world_size - 1))
-    return found
+    weights = _weights(facts)
+    computing = {rank for owners in placement.owners.values() for rank in owners}
+    beside = [_largest_gradient(facts) if rank in computing else 0 for rank in range(placement.world_size)]
+    evaluating = [evaluation_bytes(facts, proposal, profile), *[0] * (placement.world_size - 1)]
+    return {
+        "to evaluate the whole model, which rank 0 fetches": tuple(evaluating),
+        "to build the whole model before it is cut": tuple(profile.base_bytes + weights + each for each in beside),
+    }
 
 
 def _weights(facts: Facts) -> int:
@@ -80,12 +90,11 @@ def _of_it(held: int) -> str:
     return f"{_size(held)} of it for weights, gradients and optimizer state"
 
 
-def _tell(ranks: int, node: str, needed: int, room: int, why: str) -> str:
-    who = "1 rank needs" if ranks == 1 else f"{ranks} ranks need"
-    needs, there = _size(needed), _size(room)
-    if needs == there:  # they differ below the last digit
-        needs, there = f"{needed} bytes", f"{room} bytes"
-    return f"{who} {needs} on {node}, which has {there} ({why})"
+def _apart(needed: int, there: int) -> tuple[str, str]:
+    """Return two amounts in a unit in which they differ."""
+    if _size(needed) == _size(there):
+        return f"{needed} bytes", f"{there} bytes"
+    return _size(needed), _size(there)
 
 
 def _size(num_bytes: int) -> str:

@@ -1,6 +1,7 @@
 """One rank's part of a job, built from a plan: model, buffers, optimizers and the engine that plays its schedule."""
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -131,11 +132,12 @@ class Replica:
         parameters = self._weights.parameters
         # Before there are buffers and states: until here a rank holds weights that it does not need, and gradients.
         captured = self._traced(graph, dataset, own)
+        unneeded = self._foreign[rank] - served_parameters(rank, plan.reductions)
         if checkpoint is not None:
-            served = served_parameters(rank, plan.reductions)
-            take_model(self.model, checkpoint, self._weights.unneeded(self._foreign[rank] - served))
+            take_model(self.model, checkpoint, self._weights.unneeded(unneeded))
+        let_go(self.model, self._graph, parameters, unneeded)
         self._buffers = Buffers(rank, plan.reductions, self._groups, plan.chunks, parameters, device)
-        let_go(self.model, self._graph, parameters, self._foreign[rank])
+        let_go(self.model, self._graph, parameters, self._foreign[rank] - unneeded)  # the buffers have the values
         self._updaters = self._build_updaters(parameters, checkpoint)
         self._clipping = self._build_clipping(parameters)
         self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
@@ -295,13 +297,14 @@ def take_model(model: nn.Module, checkpoint: Checkpoint, unneeded: Collection[nn
         ProgramError: they are another module's.
     """
     skipped = {id(parameter) for parameter in unneeded}
-    instead = {
-        name: value.detach()
-        for name, value in model.state_dict(keep_vars=True).items()
-        if id(value) in skipped and checkpoint.shape(name) == tuple(value.shape)
-    }
+    state = model.state_dict(keep_vars=True)
+    alike = {name: value.detach() for name, value in state.items() if checkpoint.shape(name) == tuple(value.shape)}
+    needed = [name for name in alike if id(state[name]) not in skipped]
     try:
-        model.load_state_dict(checkpoint.model(instead))
+        # Other names and shapes are found before anything is read; then one module at a time is in memory twice.
+        model.load_state_dict({**alike, **checkpoint.model(checkpoint.names - alike.keys())})
+        for _, names in itertools.groupby(needed, key=lambda name: name.rpartition(".")[0]):
+            model.load_state_dict(checkpoint.model(names), strict=False)
     except RuntimeError as error:
         raise ProgramError(
             f"model() does not build the module of which the checkpoint of step {checkpoint.step} was taken: "

@@ -254,16 +254,15 @@ class Checkpoint:
                 parameter, _, key = name.removeprefix(_OPTIMIZER_PREFIX).rpartition(".")
                 self._optimizer_keys.setdefault(parameter, []).append(key)
 
-    def model(self, instead: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
-        """Return the module's state dict.
+    @property
+    def names(self) -> frozenset[str]:
+        """Return what the module's state dict calls its tensors."""
+        names = (name for name in self._header.entries if name.startswith(MODEL_PREFIX))
+        return frozenset(name.removeprefix(MODEL_PREFIX) for name in names)
 
-        Args:
-            instead: tensors to put there for those of the checkpoint, which are not read.
-        """
-        names = [name for name in self._header.entries if name.startswith(MODEL_PREFIX)]
-        own = {name: name.removeprefix(MODEL_PREFIX) for name in names}
-        instead = instead or {}
-        return {own[name]: instead[own[name]] if own[name] in instead else self._tensor(name) for name in names}
+    def model(self, names: Iterable[str] | None = None) -> dict[str, torch.Tensor]:
+        """Return some tensors of the module's state dict, or all."""
+        return {name: self._tensor(MODEL_PREFIX + name) for name in (self.names if names is None else names)}
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Return the shape of a tensor of the state dict; None if there is none of that name."""
