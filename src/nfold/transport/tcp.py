@@ -1,6 +1,7 @@
 """Moves bytes between ranks over plain TCP: a full mesh of proven connections, no pickle."""
 
 import contextlib
+import select
 import socket
 from collections.abc import Mapping, Sequence
 
@@ -76,6 +77,8 @@ class SocketPipe:
         self._start = 0
         self._end = 0
         self._wakes_at = 1
+        self._readable = select.poll()
+        self._readable.register(connection, select.POLLIN)
 
     def read_into(self, target: memoryview) -> None:
         """Wait until the target is full."""
@@ -129,7 +132,9 @@ class SocketPipe:
         filled = 0
         while filled < len(target):
             self._wake_at(min(at_once, len(target) - filled))
-            filled += self._receive(target[filled:], 0)
+            # A receive that waits takes part of it first, and may then wait for more than is still to come.
+            self._readable.poll()
+            filled += self._receive(target[filled:], socket.MSG_DONTWAIT)
         self._wake_at(1)
 
     def _wake_at(self, num_bytes: int) -> None:
