@@ -160,7 +160,7 @@ def test_many_ranks_are_planned_by_estimate(monkeypatch):
     chosen = plan(asked, "auto")
     assert chosen.world_size == MANY_RANKS
     assert not simulated, "and one rank alone cannot be faster"
-    rivals = [each.predicted.step_s for each in chosen.rejected if each.predicted]
+    rivals = [each.predicted.step_s for each in chosen.rejected if each.predicted.step_s is not None]
     assert rivals
     assert chosen.predicted.step_s <= 1.01 * min(rivals)
 
