@@ -277,7 +277,7 @@ def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emul
     assert json.loads((folder / "trace.json").read_text())["parts"][0]["step"] == 0, "what was before is kept"
 
 
-@pytest.mark.quiet
+@pytest.mark.processes
 def test_dedicated_servers_get_nodes_of_their_own_and_a_node_may_become_slow(shell, cluster, emulation):
     ps = ("--strategy", "ps", "--servers", "1", "--fault", "slow n-1 0.5@50ms")
     result = shell.run("train", "steady.py", "--emulate", cluster(3), *ps, "--json")
@@ -289,14 +289,14 @@ def test_dedicated_servers_get_nodes_of_their_own_and_a_node_may_become_slow(she
     assert result.document()["final_loss"] > 0
 
 
-@pytest.mark.quiet
+@pytest.mark.processes
 def test_a_fault_while_training_names_the_node(shell, cluster, emulation):
     result = shell.run("train", "steady.py", "--emulate", cluster(), "--strategy", "ring", "--fault", "kill n-1@0s")
     result.check_explained("rank 1 (on n-1, pid ", "was killed by signal 9 (SIGKILL)")
     assert "fault: kill n-1@0s: now" in result.err
 
 
-@pytest.mark.quiet
+@pytest.mark.processes
 @pytest.mark.timeout(120)
 def test_a_partition_that_ends_is_survived(shell, cluster, emulation):
     arguments = ("--emulate", cluster(3), "--strategy", "ring", "--steps", "60", "--checkpoint-every", "0")
@@ -308,7 +308,7 @@ def test_a_partition_that_ends_is_survived(shell, cluster, emulation):
     assert spent["steps"] > 4, "nothing passed for five seconds"
 
 
-@pytest.mark.quiet
+@pytest.mark.processes
 @pytest.mark.timeout(120)
 def test_a_partition_without_an_end_is_told_and_given_up(shell, cluster, emulation, monkeypatch):
     """The coordinator still hears every rank: orders cross no shaped link."""
