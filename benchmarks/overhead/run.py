@@ -45,6 +45,7 @@ def compare(script: Path, steps: int, num_threads: int) -> dict[str, Any]:
         race(plain_racer(script, steps, num_threads, here / "b"), plain_racer(script, steps, num_threads, here / "c"))
         plain, once, again = (json.loads((here / name).read_text()) for name in "abc")
         rows = json.loads((here / "run" / "trace.json").read_text())["parts"]
+        own_threads = json.loads((here / "run" / "plan.json").read_text())["threads"][0]
     steps_s = [row["step_s"] for row in rows]
     return {
         "plain_step_s": statistics.median(plain[NUM_WARMUP:]),
@@ -53,6 +54,7 @@ def compare(script: Path, steps: int, num_threads: int) -> dict[str, Any]:
         **ratio("plain_to_itself_", again, once),
         "steps": steps,
         "threads": num_threads,
+        "nfold_threads": own_threads,
     }
 
 
@@ -64,8 +66,13 @@ def start_s(command: list[str], repeats: int = 7) -> float:
 def main() -> None:
     """Measure, print and write result.json."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the plain loop")
+    options.add_argument(
+        "--threads", type=int, default=1, help="of the plain loop, and at most of nfold, which may take fewer"
+    )
     chosen = options.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(chosen.threads)
+    # The same cores for both: of two virtual ones, one may be several per cent slower than the other for minutes.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: chosen.threads])
     result: dict[str, Any] = {"steps": {}, "start_s": {}}
     for name, (script, steps) in PROGRAMS.items():
         row = compare(script, steps, chosen.threads)
