@@ -134,7 +134,8 @@ class SocketPipe:
             self._wake_at(min(at_once, len(target) - filled))
             # A receive that waits takes part of it first, and may then wait for more than is still to come.
             self._readable.poll()
-            filled += self._receive(target[filled:], socket.MSG_DONTWAIT)
+            with contextlib.suppress(BlockingIOError):  # the kernel may have had second thoughts
+                filled += self._receive(target[filled:], socket.MSG_DONTWAIT)
         self._wake_at(1)
 
     def _wake_at(self, num_bytes: int) -> None:
