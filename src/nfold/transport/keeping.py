@@ -11,7 +11,8 @@ import struct
 ASK_AFTER_S = 2
 """An idle connection is asked after as much silence, and again as often."""
 BREAK_AFTER_S = 90
-"""A connection breaks by itself after as much silence. The coordinator, which sees all of them, gives up before."""
+"""A connection breaks by itself after as much silence, or when its other end takes no more bytes for so long. The
+coordinator, which sees all of them, gives up before."""
 _TCP_INFO = struct.Struct("=52x2I")
 """Of the kernel's `tcp_info`: milliseconds since the last data came, and since the last acknowledgement did."""
 
