@@ -81,6 +81,8 @@ class Plan:
     """None: every step waits for all gradients, and a schedule says what is done when."""
     notes: tuple[str, ...] = ()
     """What a user should know of how it was found."""
+    evaluates: bool = False
+    """Whether the model is evaluated between steps, which takes room where no worker holds all of it."""
 
     @property
     def world_size(self) -> int:

@@ -78,6 +78,7 @@ def to_plan(
         rejected=rejected,
         asynchrony=proposal.asynchrony,
         notes=proposal.notes,
+        evaluates=facts.evaluates,
     )
 
 

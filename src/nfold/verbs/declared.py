@@ -44,6 +44,7 @@ def plan_declared(
         chunks=asked.chunks or (known.plan.chunks if known.plan.chunks > 1 else None),
         staleness=asked.staleness,
         staleness_aware=asked.staleness_aware,
+        evaluates=known.plan.evaluates,
     )
     return plan(facts, asked.strategy)
 

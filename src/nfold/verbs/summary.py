@@ -130,4 +130,5 @@ def question_of(plan: Plan, known: Known) -> Facts:
         servers=plan.servers,
         batch_size=plan.batch_size,
         chunks=plan.chunks,
+        evaluates=plan.evaluates,
     )

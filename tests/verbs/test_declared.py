@@ -1,0 +1,54 @@
+"""A plan for described machines promises only what `train` keeps: the evaluation between steps needs room too."""
+
+from dataclasses import replace
+
+import pytest
+from grids import chain, channel, facts, profile
+
+from nfold.core.cluster import Cluster, Node
+from nfold.errors import PlanError
+from nfold.planning.search import plan
+from nfold.runtime.events import Known
+from nfold.verbs import declared
+from nfold.verbs.declared import plan_declared
+from nfold.verbs.observer import Silent
+from nfold.verbs.summary import question_of
+
+MIB = 1 << 20
+GRAPH = chain(2 * MIB, 2 * MIB, 2 * MIB)
+"""Three operators with 8 MiB of weights each, and the loss."""
+
+
+def known(*, evaluates):
+    costly = profile(GRAPH, base_bytes=100 * MIB, optimizer_bytes=2 * 24 * MIB)
+    asked = facts(GRAPH, 1, profiles={1: costly}, evaluates=evaluates)
+    return Known(graph=GRAPH, profiles={1: costly}, cluster=asked.cluster, plan=plan(asked, "single"))
+
+
+def described(mib):
+    link = channel()
+    nodes = (
+        Node(name=f"n{index}", cores=1.0, memory_bytes=mib * MIB, local=link, uplink=link, downlink=link)
+        for index in range(3)
+    )
+    return Cluster(nodes=tuple(nodes))
+
+
+def test_it_counts_the_evaluation_that_training_will_count(monkeypatch):
+    """The nodes have room to train a stage, and not for the whole model beside it."""
+
+    def planned(*, evaluates):
+        monkeypatch.setattr(declared, "_measure", lambda *_: known(evaluates=evaluates))
+        return plan_declared("program.py", described(150), {"strategy": "pipeline"}, Silent())
+
+    assert planned(evaluates=False).workers == 3
+    with pytest.raises(PlanError, match="to evaluate the whole model, which rank 0 fetches"):
+        planned(evaluates=True)
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_a_run_is_asked_again_as_it_was_planned(evaluates):
+    before = known(evaluates=evaluates)
+    assert before.plan is not None
+    assert question_of(before.plan, before).evaluates is evaluates
+    assert question_of(replace(before.plan, evaluates=not evaluates), before).evaluates is not evaluates
