@@ -54,3 +54,29 @@ def test_a_module_is_filled_by_pieces_that_end_anywhere():
 
     assert fill(found, Collected(b"", runs())) is found
     assert all(torch.equal(value, wanted.state_dict()[name]) for name, value in found.state_dict().items())
+
+
+class Reordered(torch.nn.Module):
+    """Elements in memory in another order than they are counted in, and a constant with one element in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
+        self.weight = torch.nn.Parameter(torch.randn(2, 3).t())
+        self.register_buffer("ones", torch.ones(1).expand(5))
+
+
+def test_a_module_is_filled_whatever_the_order_of_its_elements_in_memory():
+    wanted, found = Reordered(), Reordered()
+    strides = {name: value.stride() for name, value in found.state_dict().items()}
+
+    def runs():
+        for name, value in wanted.state_dict().items():
+            data = value.contiguous().view(-1).view(torch.uint8).numpy().data
+            middle = 4 * (value.numel() // 2)
+            yield from (Run(name, 0, data[:middle]), Run(name, middle, data[middle:]))
+
+    fill(found, Collected(b"", runs()))
+    for name, value in found.state_dict().items():
+        assert torch.equal(value, wanted.state_dict()[name]), name
+        assert value.stride() == strides[name]

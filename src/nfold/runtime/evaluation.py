@@ -1,5 +1,6 @@
 """Loss and metrics on the test data, over the ranks that hold the whole model, or on one that fetches it for that."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,12 +40,17 @@ def evaluate(
 
 def fill(model: nn.Module, collected: Collected) -> nn.Module:
     """Give a module the values of a whole state dict, as they come, and return it."""
-    flat = {name: value.detach().reshape(-1) for name, value in model.state_dict().items()}
-    for run in collected.runs:
-        own = flat[run.name]
-        values = torch.frombuffer(bytearray(run.data), dtype=own.dtype)
-        start = run.start // own.itemsize
-        own[start : start + values.numel()] = values
+    state = model.state_dict()
+    for name, runs in itertools.groupby(collected.runs, key=lambda run: run.name):
+        own = state[name].detach()
+        whole = own.contiguous()  # itself, unless its elements lie in another order than those of a file
+        flat = whole.view(-1)
+        for run in runs:
+            values = torch.frombuffer(bytearray(run.data), dtype=own.dtype)
+            start = run.start // own.itemsize
+            flat[start : start + values.numel()] = values
+        if whole is not own and not torch.equal(whole, own):  # an expanded constant cannot be written to
+            own.copy_(whole)
     return model
 
 
