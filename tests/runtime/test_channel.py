@@ -6,6 +6,7 @@ import re
 import socket
 import struct
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -448,3 +449,46 @@ def test_ranks_that_are_threads_are_heard_and_leave(events):
     assert door.heard_s() == {}, "a thread cannot fall silent alone"
     door.close()
     assert events.get() == Left(0, "ended like rank 0")
+
+
+class SlowDisk:
+    """Takes so long to write a piece that it looks at the door meanwhile."""
+
+    def __init__(self) -> None:
+        self.door, self.was_heard = None, []
+
+    def _look(self, rank):
+        begin_s = time.monotonic()
+        self.was_heard.append(self.door.heard_s()[rank] >= begin_s)
+
+    def add(self, rank, name, data):
+        self._look(rank)
+
+    def end(self, rank):
+        self._look(rank)
+
+    def close(self):
+        """Nothing to close."""
+
+
+def test_a_rank_whose_file_is_being_written_counts_as_heard(events):
+    disk = SlowDisk()
+    door = disk.door = SocketDoor("127.0.0.1", 0, TOKEN, 1, events, lambda rank: None, tell=print, spools=disk)
+    rank_side = connect(door.host, door.port, TOKEN, 0)
+    rank_side.send({"is": "piece", "of": "model"}, b"a piece")
+    rank_side.send({"is": "finished", "has_file": True})
+    assert events.get() == Received(0, {"is": "finished", "has_file": True})
+    assert disk.was_heard == [True, True]
+    door.close()
+    rank_side.close()
+
+
+def test_a_channel_that_was_busy_has_heard_the_other_side_until_then():
+    one, other = tcp_pair()
+    seconds = itertools.count(100.0)
+    channel = SocketChannel(other, clock=lambda: next(seconds))
+    with channel.busy():
+        assert [channel.heard_s, channel.heard_s] == [101.0, 102.0]
+    assert [channel.heard_s, channel.heard_s] == [103.0, 103.0]
+    one.close()
+    channel.close()

@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from nfold.errors import RunError, TransportError
@@ -59,6 +59,10 @@ class Channel(Protocol):
         """Wait for a message; raises ChannelClosed when there will be none."""
         ...
 
+    def busy(self) -> contextlib.AbstractContextManager[None]:
+        """While this is open nobody receives, and that the other side is not heard is no sign of anything."""
+        ...
+
     def close(self) -> None:
         """End the conversation; a `receive` under way raises ChannelClosed on both sides."""
         ...
@@ -69,12 +73,16 @@ class SocketChannel:
 
     def __init__(self, connection: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
         self._socket, self._clock = connection, clock
-        self.heard_s = clock()
-        """When the last bytes came, in the middle of a message too."""
+        self._heard_s, self._is_busy = clock(), False
         self._sending = threading.Lock()
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             keep_asking(connection)
+
+    @property
+    def heard_s(self) -> float:
+        """When the last bytes came, in the middle of a message too; now, where nobody reads what comes."""
+        return self._clock() if self._is_busy else self._heard_s
 
     @property
     def local_host(self) -> str:
@@ -100,6 +108,16 @@ class SocketChannel:
         message = _parse(self._read(text_bytes))
         return message, self._read(blob_bytes) if blob_bytes else b""
 
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Do something with what came, which may take its time; what comes meanwhile is heard later."""
+        self._is_busy = True
+        try:
+            yield
+        finally:
+            self._hear()  # first, so that nobody sees an older time in between
+            self._is_busy = False
+
     def close(self) -> None:
         """Close the socket."""
         with contextlib.suppress(OSError):  # already gone: closing is all that is left to do
@@ -110,7 +128,7 @@ class SocketChannel:
         return _read(self._socket, num_bytes, self._hear)
 
     def _hear(self) -> None:
-        self.heard_s = self._clock()
+        self._heard_s = self._clock()
 
 
 def connect(host: str, port: int, token: str, rank: int, timeout_s: float = 30.0) -> SocketChannel:
@@ -227,6 +245,10 @@ class QueueChannel:
             raise ChannelClosed("the control connection was closed")
         message, blob = item
         return message, blob
+
+    def busy(self) -> contextlib.AbstractContextManager[None]:
+        """Do nothing: nobody asks when a thread was heard."""
+        return contextlib.nullcontext()
 
     def close(self) -> None:
         """Wake both sides."""

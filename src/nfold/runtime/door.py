@@ -189,8 +189,8 @@ def listen(
 ) -> None:
     """Turn a rank's messages into events until its channel ends.
 
-    Pieces of a file are written down by this thread, so that a rank sends no faster than they can be. The file goes
-    with the rank's next reply to an order.
+    Pieces of a file are written down by this thread, so that a rank sends no faster than they can be; while the disk
+    lets us wait, the rank counts as heard. The file goes with the rank's next reply to an order.
     """
     while True:
         try:
@@ -200,7 +200,11 @@ def listen(
             return
         if message["is"] == PIECE:
             if spools is not None:
-                spools.add(rank, message["of"], blob)
+                with channel.busy():
+                    spools.add(rank, message["of"], blob)
         elif message != ALIVE:
-            file = spools.end(rank) if spools is not None and message.get("has_file") else None
+            file = None
+            if spools is not None and message.get("has_file"):
+                with channel.busy():
+                    file = spools.end(rank)
             events.put(Received(rank, message, file))
