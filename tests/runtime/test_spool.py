@@ -68,3 +68,18 @@ def test_a_file_that_cannot_be_put_there_does_not_stay(tmp_path):
     with pytest.raises(OSError, match="kept"):
         spool.end().put(tmp_path / "kept")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_what_comes_after_the_end_of_a_file_is_not_written(tmp_path):
+    spool = Spool(tmp_path / "file")
+    spool.add(b"in time")
+    spool.end()
+    spool.add(b" late")
+    assert (tmp_path / "file").read_bytes() == b"in time"
+
+
+def test_nothing_stays_of_a_file_that_is_dropped(tmp_path):
+    spool = Spool(tmp_path / "file")
+    spool.add(b"half")
+    spool.drop()
+    assert not list(tmp_path.iterdir())

@@ -37,12 +37,17 @@ class Arrived:
 
 
 class Spool:
-    """One file on its way. What goes wrong is told at its end: the sender is not to blame, and goes on sending."""
+    """One file on its way. What goes wrong is told at its end: the sender is not to blame, and goes on sending.
+
+    Any thread may end it; what comes later is not written.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._num_bytes = 0
         self._error: OSError | None = None
+        self._lock = threading.Lock()
+        self._has_ended = False
         try:
             self._file = open(path, "wb")  # noqa: SIM115  it is closed by `end`
         except OSError as error:
@@ -50,21 +55,32 @@ class Spool:
 
     def add(self, data: bytes | memoryview) -> None:
         """Write more of it."""
-        self._num_bytes += len(data)
-        if self._error is None:
-            try:
-                self._file.write(data)
-            except OSError as error:
-                self._fail(error)
+        with self._lock:
+            if self._has_ended:
+                return
+            self._num_bytes += len(data)
+            if self._error is None:
+                try:
+                    self._file.write(data)
+                except OSError as error:
+                    self._fail(error)
 
     def end(self) -> Arrived:
         """Return the file, or why there is none."""
-        if self._error is None:
-            try:
-                self._file.close()
-            except OSError as error:
-                self._fail(error)
-        return Arrived(self._path, self._num_bytes, self._error)
+        with self._lock:
+            self._has_ended = True
+            if self._error is None:
+                try:
+                    self._file.close()
+                except OSError as error:
+                    self._fail(error)
+            return Arrived(self._path, self._num_bytes, self._error)
+
+    def drop(self) -> None:
+        """End it and leave nothing of it."""
+        self.end()
+        with contextlib.suppress(OSError):  # the folder itself may be gone
+            self._path.unlink(missing_ok=True)
 
     def _fail(self, error: OSError) -> None:
         self._error = error
