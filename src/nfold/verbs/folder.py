@@ -156,7 +156,7 @@ class RunFolder:
     def clear_halves(self) -> None:
         """Remove what a job was writing when it was killed."""
         for half in self.path.glob(f"*{PARTIAL}"):
-            half.unlink()
+            half.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Let other jobs write here."""
@@ -338,8 +338,12 @@ class RunFolder:
         """
         if not self._holds(checkpoint):  # that of a run that was stopped earlier and went on
             spool = Spool(self.path / f"{MODEL}{PARTIAL}")
-            for piece in checkpoint.model():
-                spool.add(piece)
+            try:
+                for piece in checkpoint.model():
+                    spool.add(piece)
+            except BaseException:
+                spool.drop()
+                raise
             self.put_in_place(MODEL, spool.end(), "the model")
 
     def _holds(self, checkpoint: StoredState) -> bool:
