@@ -92,10 +92,7 @@ class Job:
             raise
         finally:
             if self.folder is not None:
-                self.folder.clear_halves()
-                if not (self._has_trained or self._log_matters):
-                    self.folder.discard()
-                self.folder.release()
+                self._leave(self.folder)
 
     def _play(self) -> Iterator[StepInfo]:
         phases, stops = Phases(self._clock, self._begun_s), queue.SimpleQueue[None]()
@@ -337,6 +334,19 @@ class Job:
         self._log_matters &= self.folder.log.exists() and self.folder.log.stat().st_size > 0
         if self._log_matters:
             error.add_note(f"The log has the tracebacks and what the ranks printed: {self.folder.log}")
+
+    def _leave(self, folder: RunFolder) -> None:
+        """Leave the folder to others. What cannot be cleared is told; it must not hide what ended the job."""
+        try:
+            folder.clear_halves()
+        except OSError as error:
+            self._note(f"note: {error.filename} is half written and cannot be removed: {error.strerror}")
+        finally:
+            try:
+                if not (self._has_trained or self._log_matters):
+                    folder.discard()
+            finally:
+                folder.release()
 
     @property
     def _has_trained(self) -> bool:
