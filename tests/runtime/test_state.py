@@ -85,3 +85,31 @@ def test_only_what_is_needed_is_read():
     assert read == [12], "three elements of the bias"
     assert model.weight.eq(7.0).all()
     assert model.bias.eq(1.0).all()
+
+
+class Loaded(nn.Module):
+    """Counts how often it is loaded, and makes something of what it loads."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((2,), value))
+        self.times, self.double = 0, None
+        self.register_load_state_dict_post_hook(Loaded._make)
+
+    def _make(self, _) -> None:
+        self.times, self.double = self.times + 1, 2 * self.weight.detach()
+
+
+def test_a_model_of_many_modules_is_not_loaded_once_for_each():
+    saved, model = (nn.Sequential(*(Loaded(start + index) for index in range(8))) for start in (10.0, 0.0))
+    take_model(model, read_checkpoint(stored(saved)))
+    assert [each.weight.tolist() for each in model] == [[10.0 + index] * 2 for index in range(8)]
+    assert [each.double.tolist() for each in model] == [[20.0 + 2 * index] * 2 for index in range(8)]
+    assert all(each.times <= 2 for each in model)
+
+
+def test_elements_in_another_order_in_memory_are_written_and_restored():
+    saved, model = (nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last) for _ in range(2))
+    take_model(model, read_checkpoint(stored(saved)))
+    assert torch.equal(model.weight, saved.weight)
+    assert model.weight.is_contiguous(memory_format=torch.channels_last)

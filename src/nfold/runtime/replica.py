@@ -1,7 +1,6 @@
 """One rank's part of a job, built from a plan: model, buffers, optimizers and the engine that plays its schedule."""
 
 import functools
-import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -301,10 +300,11 @@ def take_model(model: nn.Module, checkpoint: Checkpoint, unneeded: Collection[nn
     alike = {name: value.detach() for name, value in state.items() if checkpoint.shape(name) == tuple(value.shape)}
     needed = [name for name in alike if id(state[name]) not in skipped]
     try:
-        # Other names and shapes are found before anything is read; then one module at a time is in memory twice.
+        # Other names and shapes are found before anything is read; then one tensor at a time is in memory twice.
         model.load_state_dict({**alike, **checkpoint.model(checkpoint.names - alike.keys())})
-        for _, names in itertools.groupby(needed, key=lambda name: name.rpartition(".")[0]):
-            model.load_state_dict(checkpoint.model(names), strict=False)
+        for name in needed:
+            alike[name].copy_(checkpoint.model((name,))[name])
+        model.load_state_dict(alike, strict=False)  # for modules that make something else of what they load
     except RuntimeError as error:
         raise ProgramError(
             f"model() does not build the module of which the checkpoint of step {checkpoint.step} was taken: "
