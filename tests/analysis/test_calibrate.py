@@ -29,10 +29,20 @@ def test_a_slow_node_stays_slow():
 
 
 def test_nodes_that_differ_by_a_few_per_cent_are_taken_for_equal():
-    found = seconds_per_sample(Injected(workers=4, mbit=5000, speeds={"n1": 1.08, "n3": 0.93}))
+    found = seconds_per_sample(Injected(workers=4, mbit=5000, speeds={"n1": 1.05, "n3": 0.97}))
     assert len(set(found.values())) == 1
     apart = seconds_per_sample(Injected(workers=4, mbit=5000, speeds={"n1": 1.1 * ALIKE}))
     assert apart["n1"] < apart["n0"]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_slow_half_stays_slow(nodes):
+    """The median of all is between both halves, and each is near it."""
+    slow = [f"n{index}" for index in range(nodes)]
+    found = seconds_per_sample(Injected(workers=2 * nodes, mbit=5000, speeds=dict.fromkeys(slow, 0.8), seed=1))
+    fast = found[f"n{nodes}"]
+    assert [found[name] for name in slow] == [pytest.approx(fast / 0.8, rel=0.1)] * nodes
+    assert len(set(found.values())) == 2
 
 
 @pytest.mark.parametrize("seconds", [2e-4, 1e-3])

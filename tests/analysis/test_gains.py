@@ -56,6 +56,11 @@ def test_a_slow_node_is_worth_what_its_speed_costs():
     assert report.verdict.sub_cause == "slower processor"
 
 
+def test_of_two_nodes_the_slower_one_is_worth_what_it_costs():
+    _, found = gains(Injected(workers=2, mbit=5000, seconds_per_sample=1e-2, speeds={"n1": 0.8}, seed=1))
+    assert found["making n1 as fast as the others"] == pytest.approx(1.25, rel=0.05)
+
+
 def test_computing_gains_from_one_more_node_until_it_does_not():
     report, found = gains(Injected(workers=2, mbit=5000, seconds_per_sample=1e-2, batch_size=24))
     assert found["one more node like these"] == pytest.approx(1.45, rel=0.1)

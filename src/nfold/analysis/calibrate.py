@@ -15,7 +15,7 @@ nothing of its node, and equal nodes are seldom measured as equal: nodes that di
 equal, or every other placement would be promised the luck of the node that happened to look fastest.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
@@ -88,9 +88,23 @@ def _lane_s(parts: StepParts) -> float:
 
 
 def _evened(speeds: Mapping[str, float]) -> dict[str, float]:
-    """Give nodes about as fast as the median one its speed."""
-    middle = median(speeds.values())
-    return {name: middle if middle / ALIKE <= speed <= middle * ALIKE else speed for name, speed in speeds.items()}
+    """Give nodes that may be equal their median speed: the largest group first, of equally large ones the tightest.
+
+    They are compared with each other: the median of two nodes is between them, so both may be near it and far apart.
+    """
+    even: dict[str, float] = {}
+    left = sorted(speeds, key=lambda name: speeds[name])
+    while left:
+        groups = [_alike(left[first:], speeds) for first in range(len(left))]
+        group = max(groups, key=lambda names: (len(names), speeds[names[0]] / speeds[names[-1]]))
+        even |= dict.fromkeys(group, median(speeds[name] for name in group))
+        left = [name for name in left if name not in even]
+    return even
+
+
+def _alike(names: Sequence[str], speeds: Mapping[str, float]) -> list[str]:
+    """Return the nodes that may be equal to the first, which is the slowest."""
+    return [name for name in names if speeds[name] <= ALIKE * speeds[names[0]]]
 
 
 def _ratio(measured: float, simulated: float) -> float:
