@@ -6,10 +6,13 @@ import pytest
 from grids import facts, grids, model, parameter, place, profile
 from hypothesis import given, settings
 
+from nfold.core.graph import Statistic
 from nfold.core.placement import chunk_sizes
 from nfold.planning.memory import foreign_parameters, held_bytes, kept_bytes, peak_memory_bytes, working_bytes
 from nfold.planning.placed import placed
 from nfold.planning.schedule import compile_schedule
+from nfold.planning.search import plan
+from nfold.planning.strategies import named
 
 WEIGHTS = (
     parameter("a.weight", 1000, "A"),
@@ -100,3 +103,24 @@ def test_rank_0_has_room_for_the_whole_model_where_it_evaluates_it():
     assert peak_memory_bytes(replace(asked, evaluates=True), together, costly, (0, 0)) == peak_memory_bytes(
         asked, together, costly, (0, 0)
     ), "each worker holds all of it"
+
+
+@pytest.mark.parametrize("strategy", ["ps-async", "ssp"])
+def test_rank_0_fetches_the_batch_statistics_of_asynchronous_workers_with_the_model(strategy):
+    weights = tuple(parameter(f"{name}.weight", 2 * 10**6, name) for name in "ABC")
+    graph = model({"A": ("input",), "B": ("a",), "C": ("b", "target")}, weights)
+
+    def peaks(graph, *, evaluates):
+        return plan(facts(graph, 2, evaluates=evaluates), strategy).predicted.peak_memory_bytes
+
+    assert peaks(graph, evaluates=True) == peaks(graph, evaluates=False), "each worker holds all of it"
+    normed = replace(
+        graph,
+        operators=tuple(replace(each, statistics=("B",) if each.name == "B" else ()) for each in graph.operators),
+        statistics=(Statistic(module="B", num_channels=2, num_calls=1, dtype="float32"),),
+    )
+    asked = facts(normed, 2)
+    (proposal,) = named(strategy).propose(asked)
+    whole = 3 * 4 * 2 * 10**6
+    held = held_bytes(normed, proposal, asked.profiles[1], 0)
+    assert peaks(normed, evaluates=True) == (held + whole, peaks(normed, evaluates=False)[1])

@@ -97,13 +97,10 @@ def predict(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: t
             update_s=profiles[0].update.median_s,
         )
     )
-    copies = _copies_bytes(proposal)
     return Prediction(
         step_s=played.step_s,
         sent_bytes_per_step=played.sent_bytes_per_step,
-        peak_memory_bytes=tuple(
-            peak + more for peak, more in zip(peak_memory_bytes(facts, proposal, profiles[0]), copies, strict=True)
-        ),
+        peak_memory_bytes=peak_memory_bytes(facts, proposal, profiles[0]),
         compute_s=played.compute_s,
         exposed_communication_s=max(0.0, played.step_s - played.compute_s),
     )
@@ -130,16 +127,6 @@ def loads_s(facts: Facts, proposal: Proposal, threads: tuple[int, ...]) -> tuple
 
 def _owners(proposal: Proposal) -> tuple[int, ...]:
     return next(iter(proposal.placement.owners.values()))
-
-
-def _copies_bytes(proposal: Proposal) -> list[int]:
-    """What a shard takes beyond a synchronous one: memory apart from its worker's, and values on their way to each."""
-    copies = [0] * proposal.placement.world_size
-    for reduction in proposal.reductions:
-        for share in reduction.shares:
-            own = 2 if share.rank < proposal.workers else 0
-            copies[share.rank] += (own + proposal.workers) * (share.stop - share.start) * reduction.item_bytes
-    return copies
 
 
 def _served(facts: Facts, asynchrony: Asynchrony) -> Proposal:

@@ -8,7 +8,8 @@ backward          of one operator: a weight's gradient before it is added to its
 messages          every activation and gradient that it receives in a step: room is made when the step begins
 data              the batches of this step and the next
 
-Between steps rank 0 fetches the whole model to evaluate it, where no worker holds it: then it has no activations.
+Between steps rank 0 fetches the whole model to evaluate it, where no worker holds it, or only with batch statistics of
+its own: then it has no activations.
 """
 
 from collections import Counter
@@ -20,6 +21,7 @@ from nfold.core.profile import Profile
 from nfold.core.schedule import RankSchedule, Schedule, Segment
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.segments import INPUTS
+from nfold.planning.statistics import statistics_groups
 
 _MESSAGES = ("activation", "gradient")
 _STEPS_LOADED = 2
@@ -55,10 +57,17 @@ def peak_memory_bytes(
 
 def evaluation_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> int:
     """Return what rank 0 holds while it evaluates a model that no worker has whole; 0 where that does not happen."""
-    if not facts.evaluates or proposal.asynchrony or not is_cut(facts.graph, proposal):
+    if not facts.evaluates or not _is_fetched(facts.graph, proposal):
         return 0
     weights = sum(each.num_bytes for each in facts.graph.parameters)
     return profile.base_bytes + held_bytes(facts.graph, proposal, profile, 0) + weights
+
+
+def _is_fetched(graph: ModelGraph, proposal: Proposal) -> bool:
+    """Return whether the model is whole nowhere: of asynchronous workers each has batch statistics of its own."""
+    if proposal.asynchrony:
+        return bool(statistics_groups(graph, proposal.placement))
+    return is_cut(graph, proposal)
 
 
 def is_cut(graph: ModelGraph, proposal: Proposal) -> bool:
@@ -150,7 +159,15 @@ def _state_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: 
     )
     for reduction in proposal.reductions:
         amount += _bucket_bytes(reduction, profile.optimizer_bytes / total, rank)
+        if proposal.asynchrony:
+            amount += _copies_bytes(reduction, proposal.workers, rank)
     return round(amount)
+
+
+def _copies_bytes(reduction: Reduction, workers: int, rank: int) -> int:
+    """What a shard takes beyond a synchronous one: memory apart from its worker's, and values on their way to each."""
+    served = sum(share.stop - share.start for share in reduction.shares if share.rank == rank) * reduction.item_bytes
+    return (workers + (2 if rank < workers else 0)) * served
 
 
 def _bucket_bytes(reduction: Reduction, state_per_byte: float, rank: int) -> float:

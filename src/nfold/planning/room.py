@@ -13,6 +13,8 @@ from nfold.core.profile import Profile
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.memory import evaluation_bytes, held_bytes, is_cut
 
+_EVALUATING = "to evaluate the whole model, which rank 0 fetches"
+_BUILDING = "to build the whole model before it is cut"
 _MOST_NAMED = 4
 _WIDE = 10 * 2**30
 """From here on bytes are told in GiB."""
@@ -66,16 +68,14 @@ def _on(needs: Sequence[int], names: Sequence[str], node: str) -> int:
 def _between_steps(facts: Facts, proposal: Proposal, profile: Profile) -> dict[str, tuple[int, ...]]:
     """Bytes of each rank by what it does."""
     placement = proposal.placement
+    evaluating = evaluation_bytes(facts, proposal, profile)
+    needs = {_EVALUATING: (evaluating, *[0] * (placement.world_size - 1))} if evaluating else {}
     if proposal.asynchrony is not None or not is_cut(facts.graph, proposal):
-        return {}
+        return needs
     weights = _weights(facts)
     computing = {rank for owners in placement.owners.values() for rank in owners}
     beside = [_largest_gradient(facts) if rank in computing else 0 for rank in range(placement.world_size)]
-    evaluating = [evaluation_bytes(facts, proposal, profile), *[0] * (placement.world_size - 1)]
-    return {
-        "to evaluate the whole model, which rank 0 fetches": tuple(evaluating),
-        "to build the whole model before it is cut": tuple(profile.base_bytes + weights + each for each in beside),
-    }
+    return needs | {_BUILDING: tuple(profile.base_bytes + weights + each for each in beside)}
 
 
 def _weights(facts: Facts) -> int:
