@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from nfold.capture.stepping import Stepping
-from nfold.runtime.updates import Updater
+from nfold.runtime.buffers import Piece
+from nfold.runtime.updates import OptimizerState, Updater, _Held
 
 RATE = 0.25
 """A power of two: the product with the learning rate is the same number however it is come by."""
@@ -28,3 +29,39 @@ def test_a_rate_multiplies_the_learning_rate_of_one_step(optimizer):
         updater.step(rate)
         expected.step()
         assert torch.equal(ours, theirs)
+
+
+def updater_of(weight, fused):
+    stepping = Stepping(lambda weights: torch.optim.Adam(weights, lr=0.1, fused=fused))
+    return Updater(stepping, [_Held(Piece("w", 0, weight.numel(), 0), "w", weight)], [])
+
+
+def reordered(value):
+    return nn.Parameter(value.to(memory_format=torch.channels_last))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_state_is_restored_in_the_order_in_memory_that_its_parameter_has(fused):
+    values, gradient = torch.randn(4, 3, 2, 2), torch.randn(4, 3, 2, 2)
+    ours = reordered(values)
+    ours.grad = torch.empty_like(ours).copy_(gradient)
+    begun = updater_of(ours, fused)
+    begun.step()
+    again = reordered(ours.detach().clone())
+    resumed = updater_of(again, fused)
+    ((_, state, _),) = begun.state()
+    kept = OptimizerState(tensors={"w": {key: value.contiguous() for key, value in state.items()}})
+    resumed.restore(kept, {"w": ours.shape}, 1)
+    for weight, updater in ((ours, begun), (again, resumed)):
+        weight.grad = torch.empty_like(weight).copy_(gradient.flip(0))
+        updater.step()
+    assert torch.equal(ours, again)
+
+
+def test_a_gradient_in_another_order_in_memory_than_its_parameter_is_applied_to_the_same_elements():
+    values, gradient = torch.randn(4, 3, 2, 2), torch.randn(4, 3, 2, 2)
+    plain, ours = nn.Parameter(values.clone()), reordered(values)
+    for weight in (plain, ours):
+        weight.grad = gradient.clone()  # as the bucket has it
+        updater_of(weight, fused=True).step()
+    assert torch.allclose(ours, plain, rtol=0.0, atol=1e-6)

@@ -83,6 +83,7 @@ class Updater:
         Raises:
             ProgramError: a rate is asked for, and the optimizer has none.
         """
+        self._order_gradients()
         if rate == 1.0:
             self._optimizer.step()
             return
@@ -92,6 +93,13 @@ class Updater:
         self._optimizer.step()
         for group, own in zip(self._optimizer.param_groups, kept, strict=True):
             group["lr"] = own
+
+    def _order_gradients(self) -> None:
+        """Give fused optimizers gradients in their parameters' order in memory: they go by that, buckets do not."""
+        for group in self._optimizer.param_groups:
+            for tensor in group["params"] if group.get("fused") else ():
+                if tensor.grad is not None and tensor.grad.stride() != tensor.stride():
+                    tensor.grad = torch.empty_like(tensor).copy_(tensor.grad)
 
     def keep_values(self) -> None:
         """Bring back what the optimizer put elsewhere: it may replace the data and gradients of its parameters."""
@@ -253,8 +261,9 @@ def _cut(tensor: torch.Tensor, held: _Held, shape: torch.Size) -> torch.Tensor:
     """Take a piece's part of a whole state tensor; tensors of another shape (a step count) are copied as they are."""
     if tensor.numel() != shape.numel() or (tensor.dim() == 0 and shape):
         return tensor.clone()
-    part = tensor.reshape(-1)[held.piece.start : held.piece.stop]
-    return part.to(held.tensor.device).view(held.tensor.shape).clone()
+    part = tensor.reshape(-1)[held.piece.start : held.piece.stop].view(held.tensor.shape)
+    # In the parameter's order in memory, as the optimizer made it: fused ones go by that.
+    return torch.empty_like(held.tensor, dtype=tensor.dtype, requires_grad=False).copy_(part)
 
 
 def _plain(group: Mapping[str, Any]) -> dict[str, Plain]:
