@@ -382,3 +382,29 @@ def _wait_for_ranks(shell, count: int) -> None:
     while len(shell.processes()) <= count:
         assert time.monotonic() < deadline
         PAUSE.wait(0.01)
+
+
+@pytest.mark.parametrize(
+    ("full", "lacking"),
+    [(("report.json",), "report.json lacks"), (("report.json", "report.html"), "report.json and report.html lack")],
+)
+def test_what_cannot_be_written_a_second_time_lacks_only_the_time_of_writing(nfold, monkeypatch, full, lacking):
+    real_replace, written = os.replace, []
+
+    def fail_again(path, target):
+        name = Path(target).name
+        if name in full and name in written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written.append(name)
+        return real_replace(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.os.replace", fail_again)
+        result = nfold("train", "steady.py", "--steps", "2", "--debug", "--json", "--out", "mine")
+
+    result.check_explained(
+        "training is complete and mine/model.safetensors holds the model, but cannot write report.json (",
+        f"The previous one is unharmed. Nothing else is lost: {lacking} the time that writing took.",
+    )
+    assert "Not written" not in result.message
+    assert (nfold("why", "mine").code, nfold("report", "mine").code) == (0, 0)

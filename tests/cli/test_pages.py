@@ -9,6 +9,7 @@ import pytest
 
 from nfold.core.cluster import Channel, Cluster
 from nfold.verbs.folder import RunFolder
+from nfold.verbs.pages import scaling_curves
 from nfold.verbs.prospects import predicted_points
 from nfold.verbs.train import train
 
@@ -46,6 +47,23 @@ def test_a_run_leaves_a_page_that_can_be_written_again(trained, run, nfold):
 
     assert (result.code, result.out) == (0, "page: run/report.html\n")
     assert (run / "report.html").read_text() == page
+
+
+def test_report_and_trace_tell_the_same_time_of_writing(trained):
+    kept = {name: json.loads((trained / name).read_text())["ledger"] for name in ("report.json", "trace.json")}
+    assert kept["trace.json"]["writing"] == kept["report.json"]["writing"] > 0
+
+
+def test_the_curves_of_a_page_are_computed_once(nfold, monkeypatch):
+    computed = []
+
+    def count(*asked):
+        computed.append(asked)
+        return scaling_curves(*asked)
+
+    monkeypatch.setattr("nfold.verbs.pages.scaling_curves", count)
+    assert nfold("train", "steady.py", "--steps", "2", "--debug").code == 0
+    assert len(computed) == 1
 
 
 def test_a_run_of_an_older_version_has_a_page_too(run, nfold):

@@ -4,9 +4,10 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -86,9 +87,9 @@ def write_documents(
 ) -> None:
     """Write what became of a run that has just been summed up.
 
-    Each file is tried, whatever became of the others, those that cannot be made again first: a full disk that has no
-    room for a large one may have some for those after it. The ledger is in the report and on the page, and the time
-    that writing took is in the ledger: so these two, which by then take a moment, are written once more.
+    Each file is tried, whatever became of the others: a full disk that has no room for a large one may have some for
+    those after it. The time that writing took is in the ledger, which is in the trace, in the report and on the page:
+    so the trace is written when it is known, and the other two, which by then take a moment, once more.
 
     Args:
         folder: of the run.
@@ -100,31 +101,34 @@ def write_documents(
     Raises:
         CheckpointError: the disk is full, or the folder is gone; says what is lost and what is not.
     """
-    trace, made = outcome.trace, outcome.report
-    if trace is None or made is None:
+    if outcome.trace is None or outcome.report is None or outcome.plan is None or outcome.known is None:
         raise InternalError("a run that was not summed up has no documents")
-    writes: list[tuple[str, Callable[[], None]]] = [
-        (REPORT, lambda: _write_report(folder, outcome)),
-        (MODEL, write_model),
-        (TRACE, lambda: folder.save_trace(trace)),
-        (PAGE, lambda: _write_pages(folder, outcome)),
-    ]
-    errors = _try_all(writes)
-    if not errors:
+    curves = cache(partial(scaling_curves, outcome.known, outcome.plan, outcome.report))
+    writes: dict[str, Callable[[], None]] = {
+        REPORT: lambda: _write_report(folder, outcome),
+        MODEL: write_model,
+        TRACE: lambda: _write_trace(folder, outcome),
+        PAGE: lambda: _write_pages(folder, outcome, curves()),
+    }
+    errors = _try_all({name: writes[name] for name in (REPORT, MODEL, PAGE)})
+    is_timed = not errors
+    if is_timed:
         outcome.keep_time(phases, WRITING)
-        errors = _try_all([writes[0], writes[-1]])
-    if not errors:
-        return
-    first = next(iter(errors.values()))
-    if not is_complete:
-        raise first
-    raise CheckpointError(_tell_missing(folder, str(first).removesuffix(MAKE_ROOM).strip(), tuple(errors))) from first
+    errors |= _try_all({TRACE: writes[TRACE]})
+    untimed = _try_all({name: writes[name] for name in (REPORT, PAGE)}) if is_timed else {}
+    for first in (errors | untimed).values():
+        if not is_complete:
+            raise first
+        reason = str(first).removesuffix(MAKE_ROOM).strip()
+        missing = tuple(name for name in writes if name in errors)
+        told = _tell_missing(folder, reason, missing) if missing else _tell_untimed(folder, reason, tuple(untimed))
+        raise CheckpointError(told) from first
 
 
-def _try_all(writes: Sequence[tuple[str, Callable[[], None]]]) -> dict[str, CheckpointError]:
+def _try_all(writes: Mapping[str, Callable[[], None]]) -> dict[str, CheckpointError]:
     """Write all that can be written, and return what went wrong by file."""
     errors: dict[str, CheckpointError] = {}
-    for name, write in writes:
+    for name, write in writes.items():
         try:
             write()
         except CheckpointError as error:
@@ -132,11 +136,21 @@ def _try_all(writes: Sequence[tuple[str, Callable[[], None]]]) -> dict[str, Chec
     return errors
 
 
+def _tell_untimed(folder: RunFolder, reason: str, untimed: Sequence[str]) -> str:
+    """Say that all is there, but for the time that writing it took."""
+    lacking = f"{' and '.join(untimed)} {'lacks' if len(untimed) == 1 else 'lack'}"
+    return f"{_tell_done(folder, reason, untimed)} Nothing else is lost: {lacking} the time that writing took."
+
+
+def _tell_done(folder: RunFolder, reason: str, missing: Sequence[str]) -> str:
+    model = "" if MODEL in missing else f" and {folder.path / MODEL} holds the model"
+    return f"training is complete{model}, but {reason}"
+
+
 def _tell_missing(folder: RunFolder, reason: str, missing: Sequence[str]) -> str:
     """Say why not all could be written, what is there all the same, and what to do."""
     run = shlex.quote(str(folder.path))
-    model = "" if MODEL in missing else f" and {folder.path / MODEL} holds the model"
-    done = f"training is complete{model}, but {reason}"
+    done = _tell_done(folder, reason, missing)
     unwritten = f"Not written: {', '.join(missing)}."
     if REPORT in missing:
         return f"{done} {unwritten} What was measured is lost. Make room before the next run."
@@ -157,7 +171,13 @@ def _write_report(folder: RunFolder, outcome: Outcome) -> None:
     folder.save_report(outcome.report)
 
 
-def _write_pages(folder: RunFolder, outcome: Outcome) -> None:
+def _write_trace(folder: RunFolder, outcome: Outcome) -> None:
+    if outcome.trace is None:
+        raise InternalError("a run that was not summed up has no trace")
+    folder.save_trace(outcome.trace)
+
+
+def _write_pages(folder: RunFolder, outcome: Outcome, scaling: tuple[ScalingCurve, ...]) -> None:
     """Write what people will look at, and what the run ran on, when it has just been summed up.
 
     Raises:
@@ -177,7 +197,7 @@ def _write_pages(folder: RunFolder, outcome: Outcome) -> None:
         trace=outcome.trace,
         history=outcome.history,
         environment=environment,
-        scaling=scaling_curves(outcome.known, outcome.plan, outcome.report),
+        scaling=scaling,
     )
     _write_page(folder, facts)
 
