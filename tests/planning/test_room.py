@@ -1,5 +1,7 @@
 """What does not fit is said node by node, with figures that can be told apart."""
 
+from dataclasses import replace
+
 import pytest
 from grids import chain, channel, facts, profile
 
@@ -118,3 +120,39 @@ def test_rank_0_fetches_the_whole_model_to_evaluate_it():
 def test_who_holds_the_whole_model_needs_no_more_between_steps():
     asked = question(130, 130)
     assert memory_objection(asked, whole_model(asked, 2), predicted(120, 120)) is None
+
+
+def advice(told):
+    return told[told.rindex(" Use ") + 1 :]
+
+
+def test_what_helps_follows_from_what_has_no_room():
+    """Neither chunks nor workers change what one rank needs to build the whole model, or to fetch it."""
+    trains, builds, evaluates = (
+        question(200, 200, 200),
+        question(131, 131, 131),
+        question(155, 155, 155, evaluates=True),
+    )
+    stages = staged(trains, *ranks_of(GRAPH, 2))
+    told = [
+        memory_objection(trains, stages, predicted(300, 120, 120)),
+        memory_objection(builds, stages, predicted(120, 120, 120)),
+        memory_objection(evaluates, stages, predicted(156, 120, 120)),
+    ]
+    assert [advice(each) for each in told] == [
+        "Use more --chunks, fewer workers, or another node.",
+        "Use another node.",
+        "Use another first node or no test_data().",
+    ]
+
+
+def test_fewer_workers_help_where_several_share_a_node():
+    builds = replace(question(395, 395, 395), nodes=("n0",) * 3)
+    told = memory_objection(builds, staged(builds, *ranks_of(GRAPH, 2)), predicted(120, 120, 120))
+    assert told is not None
+    assert advice(told) == "Use fewer workers or another node."
+    evaluates = replace(question(390, 390, 390, evaluates=True), nodes=("n0",) * 3)
+    told = memory_objection(evaluates, staged(evaluates, *ranks_of(GRAPH, 2)), predicted(156, 120, 120))
+    assert told is not None
+    assert "3 ranks need 396 MiB on n0, which has 390 MiB (to evaluate the whole model" in told
+    assert advice(told) == "Use fewer workers, another first node, or no test_data()."

@@ -29,16 +29,17 @@ def memory_objection(facts: Facts, proposal: Proposal, prediction: Prediction) -
         prediction: of it.
     """
     trains = prediction.peak_memory_bytes
-    profile = facts.profiles[max(facts.profiles)]
+    profile = facts.profiles[facts.threads(len(trains))[0]]
     names = facts.nodes[: len(trains)]
     whole = 2 * _weights(facts)
     rooms = {node.name: node.memory_bytes for node in facts.cluster.nodes}
     if all(_on(trains, names, node) + names.count(node) * whole <= rooms[node] for node in set(names)):
         return None  # between steps a rank never holds more than that beside what it trains with
-    between = _between_steps(facts, proposal, profile)
+    between = _between_steps(facts, proposal, profile, trains)
     alike: dict[tuple[str, str], list[str]] = {}
+    advice: dict[str, None] = {}
     for node in dict.fromkeys(names):
-        needs = {why: _on(bytes_of, names, node) for why, bytes_of in between.items()}
+        needs = {why: _on(bytes_of, names, node) for why, bytes_of in between.items() if node in _concerned(why, names)}
         needs[""] = _on(trains, names, node)
         why = max(needs, key=lambda each: needs[each])
         if needs[why] > rooms[node]:
@@ -46,12 +47,31 @@ def memory_objection(facts: Facts, proposal: Proposal, prediction: Prediction) -
             held = sum(held_bytes(facts.graph, proposal, profile, rank) for rank in ranks)
             needed, there = _apart(needs[why], rooms[node])
             who = "1 rank needs" if len(ranks) == 1 else f"{len(ranks)} ranks need"
+            advice |= dict.fromkeys(_advice(why, len(ranks)))
             alike.setdefault((f"{who} {needed} on", f"{there} ({why or _of_it(held)})"), []).append(node)
     if not alike:
         return None
     told = [f"{who} {_listed(nodes)} {there}" for (who, there), nodes in alike.items()]
     more = f"; and so on for {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
-    return f"{'; '.join(told[:_MOST_NAMED])}{more}. Use more --chunks, fewer workers, or another node."
+    return f"{'; '.join(told[:_MOST_NAMED])}{more}. {_listed_advice(tuple(advice))}."
+
+
+def _concerned(why: str, names: Sequence[str]) -> Sequence[str]:
+    """Return the nodes that do something between steps: only rank 0 evaluates what it fetched."""
+    return names[:1] if why == _EVALUATING else names
+
+
+def _advice(why: str, num_ranks: int) -> tuple[str, ...]:
+    """Return what helps on a node. Each rank builds the whole model, and rank 0 fetches it, however it is cut."""
+    if not why:
+        return "more --chunks", "fewer workers", "another node"
+    fewer = ("fewer workers",) if num_ranks > 1 else ()
+    return *fewer, *(("another first node", "no test_data()") if why == _EVALUATING else ("another node",))
+
+
+def _listed_advice(advice: Sequence[str]) -> str:
+    *others, last = advice
+    return f"Use {', '.join(others)}{',' if len(others) > 1 else ''} or {last}" if others else f"Use {last}"
 
 
 def _listed(nodes: Sequence[str]) -> str:
@@ -65,11 +85,13 @@ def _on(needs: Sequence[int], names: Sequence[str], node: str) -> int:
     return sum(need for need, name in zip(needs, names, strict=True) if name == node)
 
 
-def _between_steps(facts: Facts, proposal: Proposal, profile: Profile) -> dict[str, tuple[int, ...]]:
-    """Bytes of each rank by what it does."""
+def _between_steps(
+    facts: Facts, proposal: Proposal, profile: Profile, trains: tuple[int, ...]
+) -> dict[str, tuple[int, ...]]:
+    """Bytes of each rank by what it does. What the others trained with stays theirs while rank 0 evaluates."""
     placement = proposal.placement
     evaluating = evaluation_bytes(facts, proposal, profile)
-    needs = {_EVALUATING: (evaluating, *[0] * (placement.world_size - 1))} if evaluating else {}
+    needs = {_EVALUATING: (evaluating, *trains[1:])} if evaluating else {}
     if proposal.asynchrony is not None or not is_cut(facts.graph, proposal):
         return needs
     weights = _weights(facts)
