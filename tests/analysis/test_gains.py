@@ -3,6 +3,9 @@
 import pytest
 from injected import MBIT, Injected
 
+from nfold.planning.hypergraph_strategy import ByHypergraph
+from nfold.planning.strategies import named
+
 
 def gains(injected):
     report = injected.report()
@@ -80,6 +83,23 @@ def test_one_worker_of_a_cluster_is_asked_what_another_node_would_bring():
     assert "will not help" not in of_many.verdict.text
     on_one_machine, _ = gains(Injected(**alone))
     assert on_one_machine.verdict.useful_workers == 1
+
+
+def test_what_does_not_fit_the_memory_is_not_promised():
+    """A pipeline holds a half of the model on each rank; all strategies that cut only the batch hold it whole."""
+    cut = {"strategy": "pipeline", "workers": 2, "chunks": 2, "megabytes": 64, "mbit": 1e6, "cpu_s_per_byte": 0.0}
+    whole = {f"`--strategy {name}`" for name in ("ring", "ps", "weighted")}
+    assert whole <= set(gains(Injected(**cut))[1])
+    tight = set(gains(Injected(**cut, memory_bytes=120 << 20))[1])
+    assert not whole & tight
+    assert "`--chunks 4`" in tight
+
+
+def test_a_strategy_is_promised_no_less_than_those_that_it_contains(monkeypatch):
+    """Also where its own search finds nothing better than a ring."""
+    monkeypatch.setattr(ByHypergraph, "propose", lambda self, facts: named("ring").propose(facts))
+    _, found = gains(Injected(workers=4, mbit=20))
+    assert found["`--strategy hypergraph`"] >= 0.99 * found["`--strategy pipeline`"] > 10
 
 
 def test_nothing_below_two_per_cent_is_promised():

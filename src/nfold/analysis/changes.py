@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from nfold.analysis.playback import play_back
 from nfold.core.cluster import Channel, Node
 from nfold.core.plan import Plan
+from nfold.errors import PlanError
+from nfold.planning import search
 from nfold.planning.asynchronous import ASYNCHRONOUS
 from nfold.planning.candidates import simulate_proposal
 from nfold.planning.facts import Facts as Question
-from nfold.planning.search import most_promising, to_plan
+from nfold.planning.room import memory_objection
+from nfold.planning.splitting import split_facts
 from nfold.planning.strategies import SEARCHED, STRATEGIES, Strategy, named
-
-MOST_TRIED = 4
-"""Proposals of a strategy that are simulated, the best by estimate."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,25 +44,32 @@ def replayed(case: Case, question: Question, plan: Plan | None = None) -> Change
     return Changed(plan=plan, question=question, step_s=play_back(plan, question).step_s)
 
 
-def proposed(question: Question, strategy: Strategy, only: int | None = None) -> Changed | None:
-    """Return the best proposal of a strategy; None where it cannot be used.
+def proposed(question: Question, strategy: Strategy) -> Changed | None:
+    """Return what training by a strategy would take; None where it would be refused: also for want of memory."""
+    try:
+        found = search.plan(question, strategy.name, among=(strategy,))
+    except PlanError:
+        return None
+    return Changed(plan=found, question=question, step_s=play_back(found, question).step_s)
+
+
+def proposed_like(question: Question, strategy: Strategy, number: int) -> Changed | None:
+    """Return one proposal of a strategy, or what training by it would take if it has not so many; None as there.
 
     Args:
         question: what to plan.
         strategy: that proposes.
-        only: the number of the one proposal to look at, if there are so many.
+        number: of the proposal.
     """
     if strategy.accepts(question):
         return None
     proposals = list(strategy.propose(question))
-    if only is not None and only < len(proposals):
-        tried = proposals[only : only + 1]
-    else:
-        tried = most_promising(question, proposals, MOST_TRIED)
-    best = min(
-        (simulate_proposal(question, strategy.name, each) for each in tried), key=lambda each: each.predicted.step_s
-    )
-    return Changed(plan=to_plan(question, best), question=question, step_s=best.predicted.step_s)
+    if number >= len(proposals):
+        return proposed(question, strategy)
+    found = simulate_proposal(question, strategy.name, proposals[number])
+    if memory_objection(split_facts(question, found.proposal.splits), found.proposal, found.predicted):
+        return None
+    return Changed(plan=search.to_plan(question, found), question=question, step_s=found.predicted.step_s)
 
 
 def number_of_proposal(case: Case) -> int | None:

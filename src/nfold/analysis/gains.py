@@ -15,6 +15,7 @@ from nfold.analysis.changes import (
     number_of_proposal,
     others,
     proposed,
+    proposed_like,
     replayed,
     with_larger_shares,
     with_links,
@@ -139,7 +140,8 @@ def _sized(case: Case, workers: int) -> Changed | None:
         return proposed(question, named("single"))
     if case.plan.strategy == "single":
         return proposed(question, named("ring"))
-    return proposed(question, named(case.plan.strategy), number_of_proposal(case))
+    strategy, number = named(case.plan.strategy), number_of_proposal(case)
+    return proposed(question, strategy) if number is None else proposed_like(question, strategy, number)
 
 
 def _halved_bytes(case: Case, main: Finding) -> Iterator[Tried]:

@@ -7,10 +7,8 @@ from nfold.errors import PlanError
 from nfold.planning.asynchronous import ASYNCHRONOUS, NOT_COMPARED
 from nfold.planning.candidates import Candidate
 from nfold.planning.collecting import without_collecting
-from nfold.planning.estimate import estimate
-from nfold.planning.facts import Facts, Proposal
+from nfold.planning.facts import Facts
 from nfold.planning.portfolio import Portfolio
-from nfold.planning.splitting import split_facts
 from nfold.planning.strategies import AUTO, STRATEGIES, Strategy, named
 from nfold.planning.wishes import check
 
@@ -49,13 +47,6 @@ def plan(facts: Facts, strategy: str = AUTO, *, among: Sequence[Strategy] = STRA
     )
 
 
-def most_promising(facts: Facts, proposals: Sequence[Proposal], most: int) -> list[Proposal]:
-    """Return at most so many proposals, the fastest by estimate."""
-    if len(proposals) <= most:
-        return list(proposals)
-    return [proposals[index] for index in _by_estimate(facts, proposals)[:most]]
-
-
 def to_plan(
     facts: Facts, candidate: Candidate, *, is_undominated: bool = True, rejected: tuple[Rejected, ...] = ()
 ) -> Plan:
@@ -80,11 +71,6 @@ def to_plan(
         notes=proposal.notes,
         evaluates=facts.evaluates,
     )
-
-
-def _by_estimate(facts: Facts, proposals: Sequence[Proposal]) -> list[int]:
-    estimates = [estimate(split_facts(facts, proposal.splits), proposal).step_s for proposal in proposals]
-    return sorted(range(len(proposals)), key=lambda index: (estimates[index], index))
 
 
 def _objection(strategy: Strategy, facts: Facts, *, wanted: bool) -> str | None:
