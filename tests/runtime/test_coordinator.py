@@ -713,6 +713,16 @@ def test_a_network_that_carries_again_is_told():
     assert orders(job.all_step(0)) == ["StepDone"]
 
 
+def test_a_cut_that_grows_to_the_coordinator_is_not_told_as_healed():
+    job = Job()
+    job.until_training()
+    hear_nothing(job, 12.0)
+    (note,) = job.handle(ev.Tick(12.0, {0: 12.0, 1: 12.0}))
+    assert "have heard nothing from each other" in note.text
+    assert job.handle(ev.Tick(16.0, {0: 16.0, 1: 12.0})) == []
+    assert job.handle(ev.Tick(19.0, {0: 19.0, 1: 12.0})) == []
+
+
 def test_a_rank_that_nobody_hears_is_told_of_once_as_silent():
     job = Job()
     job.until_training()

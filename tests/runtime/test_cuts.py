@@ -60,6 +60,40 @@ def test_pairs_that_follow_a_moment_later_belong_to_the_same_cut():
     assert cuts.look(EVERYBODY) == CutNews()
 
 
+def test_a_cut_heals_only_when_both_ends_are_heard():
+    """A partition may grow until it holds the coordinator too."""
+    cuts = Cuts(PATIENCE)
+    part(cuts, 2, 12.0)
+    assert cuts.look(EVERYBODY).begun
+    assert cuts.look((0, 1, 3), (2,)) == CutNews()
+    part(cuts, 2, 40.0)
+    assert cuts.look(EVERYBODY) == CutNews(), "it was told"
+    part(cuts, 2, 0.0)
+    assert cuts.look((0, 1, 2), (3,)) == CutNews()
+    assert [cut.others for cut in cuts.look(EVERYBODY).healed] == [(0, 1, 3)]
+
+
+def test_a_rank_that_is_done_does_not_heal_a_cut():
+    cuts = Cuts(PATIENCE)
+    part(cuts, 2, 12.0)
+    assert cuts.look(EVERYBODY).begun
+    assert cuts.look((0, 1, 3)) == CutNews(), "rank 2 has finished"
+    part(cuts, 3, 12.0)
+    assert cuts.look(EVERYBODY).begun
+    part(cuts, 3, 0.0)
+    assert [cut.others for cut in cuts.look((0, 3)).healed] == [(0,)], "ranks 1 and 2 have finished"
+
+
+def test_a_cut_that_shares_a_pair_with_one_that_was_told_is_told_too():
+    cuts = Cuts(PATIENCE)
+    cuts.hear(0, {1: 12.0})
+    assert cuts.look(EVERYBODY).begun == (Cut(rank=1, others=(0,), silent_s=12.0),)
+    cuts.hear(0, {1: 40.0, 2: 9.0, 3: 9.5})
+    assert cuts.look(EVERYBODY) == CutNews()
+    cuts.hear(0, {1: 41.0, 2: 10.0, 3: 10.5})
+    assert cuts.look(EVERYBODY).begun == (Cut(rank=0, others=(2, 3), silent_s=10.5),)
+
+
 def test_a_direction_that_is_cut_is_enough_and_ranks_that_are_gone_are_not_asked():
     cuts = Cuts(PATIENCE)
     cuts.hear(1, {0: 11.0})

@@ -116,8 +116,9 @@ class Coordinator:
 
     def _watch_network(self, tick: ev.Tick) -> list[ev.Command]:
         """Say which ranks hear nothing from each other, and give up when that stays so."""
-        heard = {rank for rank in self._postmortem.awaited if tick.now_s - tick.heard_s.get(rank, tick.now_s) < QUIET_S}
-        news = self._cuts.look(heard)
+        awaited = self._postmortem.awaited
+        heard = {rank for rank in awaited if tick.now_s - tick.heard_s.get(rank, tick.now_s) < QUIET_S}
+        news = self._cuts.look(heard, awaited - heard)
         notes = [self._postmortem.tell_cut(cut, self._patience.lost_s) for cut in news.begun]
         notes += [self._postmortem.tell_healed(cut) for cut in news.healed]
         for cut in news.lost:

@@ -6,7 +6,7 @@ rank 0: "nothing from 2 for 11 s"      rank 1: "nothing from 2 for 10 s"      ra
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nfold.runtime.vigil import Patience
 
@@ -51,17 +51,25 @@ class Cuts:
         """Note for how long a rank has not heard others, as it says now."""
         self._silent_s[rank] = silent_s
 
-    def look(self, ranks: Collection[int]) -> CutNews:
-        """Return what is new about the network between some ranks."""
-        cuts = _cuts(self._pairs(ranks))
-        quiet = frozenset[frozenset[int]]().union(*(cut.pairs for cut in cuts))
-        known = frozenset[frozenset[int]]().union(*(cut.pairs for cut in self._told))
-        begun = tuple(cut for cut in cuts if cut.silent_s >= self._patience.noticed_s and not cut.pairs & known)
-        healed = tuple(cut for cut in self._told if not cut.pairs & quiet)
-        self._told = (*(cut for cut in self._told if cut not in healed), *begun)
-        return CutNews(
-            begun=begun, healed=healed, lost=tuple(cut for cut in cuts if cut.silent_s >= self._patience.lost_s)
+    def look(self, ranks: Collection[int], unheard: Collection[int] = ()) -> CutNews:
+        """Return what is new about the network between some ranks.
+
+        Args:
+            ranks: that are heard.
+            unheard: others that are waited for: nobody can tell now whether they hear each other.
+        """
+        pairs = self._pairs(ranks)
+        told = [cut for each in self._told if (cut := _within(each, {*ranks, *unheard}))]
+        known = frozenset[frozenset[int]]().union(*(cut.pairs for cut in told))
+        begun = tuple(
+            cut
+            for cut in _cuts({pair: seconds for pair, seconds in pairs.items() if pair not in known})
+            if cut.silent_s >= self._patience.noticed_s and not any(_belongs(cut, each, pairs) for each in told)
         )
+        healed = tuple(cut for cut in told if not cut.pairs & pairs.keys() and {cut.rank, *cut.others} <= set(ranks))
+        self._told = (*(cut for cut in told if cut not in healed), *begun)
+        lost = tuple(cut for cut in _cuts(pairs) if cut.silent_s >= self._patience.lost_s)
+        return CutNews(begun=begun, healed=healed, lost=lost)
 
     def _pairs(self, ranks: Collection[int]) -> dict[frozenset[int], float]:
         pairs: dict[frozenset[int], float] = {}
@@ -71,6 +79,19 @@ class Cuts:
                     pair = frozenset((rank, peer))
                     pairs[pair] = max(seconds, pairs.get(pair, 0.0))
         return pairs
+
+
+def _within(cut: Cut, ranks: Collection[int]) -> Cut | None:
+    """Return a cut without ranks that are gone; None where nothing is left of it."""
+    others = tuple(other for other in cut.others if other in ranks)
+    return replace(cut, others=others) if others and cut.rank in ranks else None
+
+
+def _belongs(new: Cut, told: Cut, pairs: Mapping[frozenset[int], float]) -> bool:
+    """Return whether a cut is the rest of one that was told: ranks report at times of their own."""
+    silent_s = [pairs[pair] for pair in told.pairs if pair in pairs]
+    together = any(abs(new.silent_s - seconds) < QUIET_S for seconds in silent_s)
+    return together and all(told.rank in pair for pair in new.pairs)
 
 
 def _cuts(pairs: Mapping[frozenset[int], float]) -> list[Cut]:
