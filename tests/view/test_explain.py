@@ -2,12 +2,20 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
+from nfold.core.report import Gain
 from nfold.view import Look, why_text
 
 
 def test_why(server, golden):
     assert why_text(server, look=Look(width=90)) == golden("why")
+
+
+def test_a_limit_beside_another_strategy_is_that_of_the_run(server):
+    faster = Gain(change="`--strategy pipeline`", speedup=19.0)
+    verdict = replace(server.verdict, gains=(faster, *server.verdict.gains))
+    assert "\n  With ps, more than 4 workers would gain less than 2 %.\n" in why_text(replace(server, verdict=verdict))
 
 
 def test_why_of_a_run_without_causes_or_ledger(single):

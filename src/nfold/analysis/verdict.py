@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from nfold.analysis.finding import Finding
 from nfold.analysis.gains import ChangeKind, Outlook
+from nfold.analysis.limit import own_limit
 from nfold.analysis.stragglers import UNEVEN
-from nfold.analysis.units import count
 from nfold.core.cluster import Cluster
 from nfold.core.plan import Plan
 from nfold.core.report import Gain, Verdict, VerdictClass
@@ -128,8 +128,7 @@ def _sentence(gains: Sequence[Gain], useful: int | None, strategy: str) -> str:
     """
     parts = [f"{gain.change} {'' if index else 'would be '}{_times(gain.speedup)}" for index, gain in enumerate(gains)]
     first = ", ".join(part + (" faster" if not index else "") for index, part in enumerate(parts))
-    own = f"with {strategy}, " if any(gain.change.startswith("`--strategy") for gain in gains) else ""
-    limit = f"{own}more than {count(useful, 'worker')} will not help" if useful else ""
+    limit = f"{own_limit(gains, useful, strategy)} will not help" if useful else ""
     sentence = "; ".join(piece for piece in (first, limit) if piece)
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 

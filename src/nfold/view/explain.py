@@ -2,6 +2,7 @@
 
 from textwrap import fill, indent
 
+from nfold.analysis.limit import own_limit
 from nfold.analysis.units import clock, count, percent, rate, seconds, signed_percent, size
 from nfold.core.report import Cause, Report, Verdict
 from nfold.view.rendering import PLAIN, Look
@@ -18,7 +19,7 @@ def why_text(report: Report, *, look: Look = PLAIN) -> str:
         fill(report.verdict.text, look.width),
         fill(_summary(report), look.width),
         _causes_text(report.causes, look.width),
-        _gains_text(report.verdict, look.width),
+        _gains_text(report.verdict, report.strategy, look.width),
         _prediction_text(report),
         fill(_staleness(report), look.width),
         _ledger_text(report.ledger),
@@ -69,16 +70,16 @@ def _cause_text(cause: Cause, width: int) -> str:
     return fill(f"{cause.evidence}{gain}", width, initial_indent=head, subsequent_indent=" " * len(head))
 
 
-def _gains_text(verdict: Verdict, width: int) -> str:
+def _gains_text(verdict: Verdict, strategy: str, width: int) -> str:
     if not verdict.gains:
         return ""
     lines = [
         fill(f"{gain.change}", width, initial_indent=f"  {gain.speedup:>5.2f}x  ", subsequent_indent=" " * 10)
         for gain in verdict.gains
     ]
-    limit = verdict.useful_workers
-    if limit:
-        lines.append(f"  More than {count(limit, 'worker')} would gain less than 2 %.")
+    if verdict.useful_workers:
+        limit = own_limit(verdict.gains, verdict.useful_workers, strategy)
+        lines.append(f"  {limit[0].upper()}{limit[1:]} would gain less than 2 %.")
     return "\n".join(["What would win (simulated from this run's measurements):", *lines])
 
 
