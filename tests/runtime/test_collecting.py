@@ -1,36 +1,17 @@
 """The whole state comes to rank 0 in pieces, and none is copied before it is asked for."""
 
-import threading
-
 import pytest
 import torch
 from safetensors.torch import load
+from together import on_all
 
-from nfold.errors import PeerLost, TransportError
+from nfold.errors import PeerLost
 from nfold.runtime import collecting
 from nfold.runtime.collecting import collect
 from nfold.runtime.state import Offer, Part
 from nfold.transport.memory import MemoryNetwork
 
 pytestmark = pytest.mark.timeout(30)
-
-
-def on_all(network, body):
-    """Run a body per rank; return what each returned or raised."""
-    found = [None] * network.world_size
-
-    def run(rank):
-        try:
-            found[rank] = body(rank)
-        except TransportError as error:
-            found[rank] = error
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(network.world_size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
 
 
 def whole(collected):

@@ -1,8 +1,7 @@
 """Every rank's bytes on rank 0."""
 
-import threading
-
 import pytest
+from together import on_all
 
 from nfold.errors import PeerLost, TransportError
 from nfold.runtime import exchange
@@ -10,24 +9,6 @@ from nfold.runtime.gather import gather
 from nfold.transport.memory import MemoryNetwork
 
 pytestmark = pytest.mark.timeout(30)
-
-
-def on_all(network, body):
-    """Run a body per rank; return what each returned or raised."""
-    found = [None] * network.world_size
-
-    def run(rank):
-        try:
-            found[rank] = body(rank)
-        except TransportError as error:
-            found[rank] = error
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(network.world_size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])

@@ -35,15 +35,16 @@ from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage
 from nfold.errors import InternalError, NfoldError, PeerLost, TransportError
 from nfold.program import Program, describe
-from nfold.runtime.channel import PIECE, Channel, ChannelClosed, Message
-from nfold.runtime.collecting import Collected, collect
+from nfold.runtime.channel import Channel, ChannelClosed, Message
+from nfold.runtime.collecting import Collected
 from nfold.runtime.evaluation import evaluate, fill
+from nfold.runtime.handing_over import collect_from, send_file, usage_of
 from nfold.runtime.loading import find_device, load_dataset, weights_checksum
 from nfold.runtime.orders import Orders
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
-from nfold.runtime.resident import peak_bytes, settle
-from nfold.runtime.sampler import Kernel, Sampler, shared_bytes_of_this_process
+from nfold.runtime.resident import settle
+from nfold.runtime.sampler import Kernel, Sampler
 from nfold.runtime.service.replica import AsynchronousReplica
 from nfold.runtime.state import Checkpoint
 from nfold.runtime.tools import Tools, Wiring
@@ -331,35 +332,18 @@ class Worker:
         return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
 
     def _collect(self, tag: int, *, with_optimizer: bool) -> Collected | None:
-        """Collect the whole model's state; returns it on rank 0, a piece at a time, and None elsewhere."""
-        replica = self._the_replica
-
-        def join(said: list[dict[str, Any]]) -> dict[str, Any] | None:
-            joined = replica.join(said, self._next_step)
-            return joined if with_optimizer else None
-
-        offered = replica.offer(with_optimizer=with_optimizer)
-        return collect(self._the_transport, replica.plan.world_size, tag, offered, join)
+        return collect_from(
+            self._the_replica, self._the_transport, tag, step=self._next_step, with_optimizer=with_optimizer
+        )
 
     def _send_file(self, name: str, tag: int, *, with_optimizer: bool) -> bool:
-        """Send the whole model's state to the coordinator in pieces, on rank 0; returns whether this is rank 0."""
-        collected = self._collect(tag, with_optimizer=with_optimizer)
-        if collected is None:
-            return False
-        self._channel.send({"is": PIECE, "of": name}, collected.header)
-        for run in collected.runs:
-            self._channel.send({"is": PIECE, "of": name}, run.data)
-        return True
+        return send_file(self._channel, name, self._collect(tag, with_optimizer=with_optimizer))
 
     def _usage(self, plan: Plan) -> RankUsage:
-        peak = peak_bytes()
-        return RankUsage(
-            rank=self.rank,
-            node=plan.nodes[self.rank],
-            role="worker" if self.rank < plan.workers else "server",
-            peak_rss_bytes=peak,
-            # Where ranks are threads, all of the process is shared.
-            shared_rss_bytes=shared_bytes_of_this_process() if self._owns_process else peak,
+        return usage_of(
+            self.rank,
+            plan,
+            owns_process=self._owns_process,
             cpu_s=time.process_time() - self._built_cpu_s,
             wall_s=self._clock() - self._built_s,
         )

@@ -15,11 +15,12 @@ from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous import ASYNCHRONOUS, StaleSynchronous
 from nfold.planning.strategies import SERVING, STRATEGY_NAMES
 from nfold.verbs.conclusion import Entry, concluded
-from nfold.verbs.folder import RunFolder, place
+from nfold.verbs.folder import RunFolder
 from nfold.verbs.job import Job
 from nfold.verbs.observer import Observer, Silent
 from nfold.verbs.options import Options, StrategyWishes, check_out, nodes_of_ranks
 from nfold.verbs.pages import write_comparison
+from nfold.verbs.place import place
 from nfold.verbs.train import Source, find_source, name_of, play_to_end
 from nfold.verbs.ways import check_room
 

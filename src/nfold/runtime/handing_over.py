@@ -1,0 +1,59 @@
+"""What a rank gives when others ask for it: the whole model's state, on rank 0, and what the rank itself has used."""
+
+from typing import Any
+
+from nfold.core.plan import Plan
+from nfold.core.trace import RankUsage
+from nfold.runtime.channel import PIECE, Channel
+from nfold.runtime.collecting import Collected, collect
+from nfold.runtime.replica import Replica
+from nfold.runtime.resident import peak_bytes
+from nfold.runtime.sampler import shared_bytes_of_this_process
+from nfold.runtime.service.replica import AsynchronousReplica
+from nfold.transport.base import Transport
+
+
+def collect_from(
+    replica: Replica | AsynchronousReplica, transport: Transport, tag: int, *, step: int, with_optimizer: bool
+) -> Collected | None:
+    """Collect the whole model's state; returns it on rank 0, a piece at a time, and None elsewhere.
+
+    Args:
+        replica: this rank's.
+        transport: between the ranks.
+        tag: counts the gathers of a job.
+        step: steps that are done.
+        with_optimizer: whether it is to go on from.
+    """
+
+    def join(said: list[dict[str, Any]]) -> dict[str, Any] | None:
+        joined = replica.join(said, step)
+        return joined if with_optimizer else None
+
+    offered = replica.offer(with_optimizer=with_optimizer)
+    return collect(transport, replica.plan.world_size, tag, offered, join)
+
+
+def send_file(channel: Channel, name: str, collected: Collected | None) -> bool:
+    """Send a state to the coordinator in pieces, if this is rank 0; returns whether it is."""
+    if collected is None:
+        return False
+    channel.send({"is": PIECE, "of": name}, collected.header)
+    for run in collected.runs:
+        channel.send({"is": PIECE, "of": name}, run.data)
+    return True
+
+
+def usage_of(rank: int, plan: Plan, *, owns_process: bool, cpu_s: float, wall_s: float) -> RankUsage:
+    """Return what a rank has used of its node since it was built."""
+    peak = peak_bytes()
+    return RankUsage(
+        rank=rank,
+        node=plan.nodes[rank],
+        role="worker" if rank < plan.workers else "server",
+        peak_rss_bytes=peak,
+        # Where ranks are threads, all of the process is shared.
+        shared_rss_bytes=shared_bytes_of_this_process() if owns_process else peak,
+        cpu_s=cpu_s,
+        wall_s=wall_s,
+    )
