@@ -1,14 +1,13 @@
-"""The folder that a run leaves behind: read and written in this file only."""
+"""The folder that a run leaves behind: read and written here, and its history by `history.py`."""
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
 import re
 import shlex
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from nfold.errors import CheckpointError, PlanError
 from nfold.runtime.events import Known, Recipe
 from nfold.runtime.spool import PARTIAL, Arrived, Spool, Spools
 from nfold.runtime.state_file import StoredState
+from nfold.verbs import history
 from nfold.verbs.place import place
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -362,13 +362,8 @@ class RunFolder:
         Raises:
             CheckpointError: the disk is full, or the folder is gone; none of the lines is left, nor half of one.
         """
-        lines = "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in entries).encode()
         try:
-            with open(self.path / "history.jsonl", "ab", buffering=0) as file:
-                begin = file.tell()
-                if file.write(lines) < len(lines):
-                    file.truncate(begin)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            history.append(self._history, entries)
         except OSError as error:
             raise CheckpointError(f"cannot write the history to {self.path}: {error.strerror}. {MAKE_ROOM}") from error
 
@@ -379,24 +374,18 @@ class RunFolder:
 
     def history(self, until: int | None = None) -> list[dict[str, Any]]:
         """Read the lines up to a step; all of them unless it is given."""
-        return [entry for entry in self._lines() if until is None or entry["step"] <= until]
+        return [entry for entry in history.read(self._history) if until is None or entry["step"] <= until]
 
     @property
     def last_step(self) -> int:
         """The last step in the history; 0 if there is none."""
-        return max((entry["step"] for entry in self._lines()), default=0)
+        return max((entry["step"] for entry in history.read(self._history)), default=0)
 
     def cut_history(self, last_step: int) -> None:
         """Drop the lines after a step: the part that a resumed run does again."""
         lines = "".join(json.dumps(entry) + "\n" for entry in self.history(until=last_step))
         self.write_whole("history.jsonl", lines.encode(), "the history")
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        path = self.path / "history.jsonl"
-        if not path.exists():
-            return
-        for line in path.read_text().splitlines():
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
-                return  # the line that was being written when the run was killed
+    @property
+    def _history(self) -> Path:
+        return self.path / "history.jsonl"
