@@ -129,6 +129,14 @@ def test_it_is_never_predicted_slower_than_what_it_contains(speeds, factors, ban
             assert mine <= predicted_s(asked, contained)
 
 
+@pytest.mark.parametrize("bandwidth", [1e2, 1e4, 1e6])
+def test_one_rank_that_does_everything_is_no_division(bandwidth):
+    """Beside a layer that takes nearly all the time the rest could as well be where it is, and send nothing."""
+    asked = question(1.0, 1.0, bandwidth=bandwidth, profiles=unlike([100.0, 1.0, 1.0, 1.0, 1.0]))
+    for each in proposals(asked):
+        assert {rank for row in each.placement.owners.values() for rank in row} == {0, 1}
+
+
 def test_on_slow_links_it_is_as_uneven_as_saves_time():
     """The third layer has nearly all weights and must have one owner, the first all the work."""
     asked = question(1.0, 1.0, 1.0, bandwidth=1e5, profiles=unlike([20.0, 1.0, 1.0, 1.0, 1.0]))

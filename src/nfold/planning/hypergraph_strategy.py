@@ -129,12 +129,17 @@ def _contained(facts: Facts, most: int) -> list[Placement]:
 def _as_uneven(
     facts: Facts, hypergraph: Hypergraph, machines: tuple[Machine, ...], placement: Placement
 ) -> Iterator[Partition]:
-    """Yield partitions of fewer bytes than a placement whose heaviest rank has about as much to do."""
+    """Yield partitions of fewer bytes than a placement whose heaviest rank has about as much to do.
+
+    No byte is sent where one rank does everything, and a placement far out of balance has room for that; but it divides
+    nothing, and is what strategy `single` is for.
+    """
     profile = facts.profiles[machines[0].threads]
     blocks = blocks_of(hypergraph, placement, profile.operators_s(facts.batch_size / placement.num_chunks))
     epsilon = _imbalance(measure(hypergraph, limits_of(facts, machines, 0.0), blocks), facts, machines)
     for room in ROOMS:
-        yield from improved(hypergraph, limits_of(facts, machines, room * (1 + epsilon) - 1), blocks)
+        found = improved(hypergraph, limits_of(facts, machines, room * (1 + epsilon) - 1), blocks)
+        yield from (each for each in found if len(set(each.blocks)) > 1)
 
 
 def _imbalance(partition: Partition, facts: Facts, machines: tuple[Machine, ...]) -> float:
