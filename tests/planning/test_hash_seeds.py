@@ -26,8 +26,11 @@ skips = model(
     clips_gradients=True,
 )
 nodes = tuple(
-    Node(name=name, cores=1.0, memory_bytes=1 << 30, local=channel(), uplink=channel(rate), downlink=channel(1e6))
-    for name, rate in (("east", 1e6), ("west", 2e5), ("north", 1e6), ("south", 5e5))
+    Node(
+        name=name, cores=1.0, memory_bytes=1 << 30, speed=speed,
+        local=channel(), uplink=channel(rate), downlink=channel(1e6),
+    )
+    for name, rate, speed in (("east", 1e6, 2.0), ("west", 2e5, 1.0), ("north", 1e6, 0.5), ("south", 5e5, 0.5))
 )
 names = tuple(node.name for node in nodes)
 for graph in (skips, chain(3000, 100, 5000, 700)):
@@ -35,7 +38,8 @@ for graph in (skips, chain(3000, 100, 5000, 700)):
     for strategy in ("ring", "weighted", "hybrid", "hypergraph"):
         found = plan(question, strategy, among=(named(strategy),))
         print(json.dumps(codec.encode(found)))
-        schedule = compile_schedule(graph, found.placement, found.reductions, batch_size=found.batch_size)
+        placed = (graph, found.placement, found.reductions)
+        schedule = compile_schedule(*placed, batch_size=found.batch_size, paces=found.paces)
         print(json.dumps(codec.encode(schedule)))
 print(json.dumps(codec.encode(plan(question, "auto"))))
 """

@@ -59,6 +59,7 @@ def play_back(plan: Plan, question: Question) -> Playback:
         plan.reductions,
         batch_size=question.batch_size,
         operator_seconds=operator_seconds if known else None,
+        paces=plan.paces,
     )
     scenario = Scenario(
         schedule=schedule,

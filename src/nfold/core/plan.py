@@ -81,6 +81,9 @@ class Plan:
     """None: every step waits for all gradients, and a schedule says what is done when."""
     notes: tuple[str, ...] = ()
     """What a user should know of how it was found."""
+    paces: tuple[float, ...] = ()
+    """By how much each rank computes longer than the first one's profile says: every rank orders the cells of all by
+    it. Empty: as if all were equally fast."""
     evaluates: bool = False
     """Whether the model is evaluated between steps, which takes room where no worker holds all of it."""
 

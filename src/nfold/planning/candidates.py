@@ -11,6 +11,7 @@ from nfold.planning.asynchronous import loads_s, predict
 from nfold.planning.costs import task_seconds
 from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.machines import paces_of
 from nfold.planning.memory import peak_memory_bytes, working_bytes
 from nfold.planning.schedule import compile_schedule
 from nfold.planning.splitting import split_facts
@@ -27,6 +28,8 @@ class Candidate:
     loads_s: tuple[float, ...]
     """Compute seconds per step of each rank."""
     predicted: Prediction
+    paces: tuple[float, ...] = ()
+    """By which the order of each rank's cells is found; see `Plan.paces`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,13 +74,38 @@ def _synchronous(whole: Facts, strategy: str, proposal: Proposal) -> tuple[Candi
         exposed_communication_s=max(0.0, found.step_s - compute_s - profile.update.median_s),
     )
     candidate = Candidate(
-        strategy=strategy, proposal=proposal, threads=threads, loads_s=found.loads_s, predicted=predicted
+        strategy=strategy,
+        proposal=proposal,
+        threads=threads,
+        loads_s=found.loads_s,
+        predicted=predicted,
+        paces=_paces(whole, proposal, threads),
     )
     return candidate, found.least_step_s
 
 
 def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Simulated:
-    """Compile a synchronous proposal and play it in virtual time; takes the same as `estimate_proposal`."""
+    """Compile a synchronous proposal and play it in virtual time; takes the same as `estimate_proposal`.
+
+    Where ranks are not equally fast, cells are ordered by that if the step becomes no slower: to order them well is as
+    hard as scheduling is, and each rank's cells in another order may by chance be in another's way.
+    """
+    alike = _simulated(facts, strategy, proposal, ())
+    paces = _paces(facts, proposal, alike.threads)
+    if not paces:
+        return alike
+    unlike = _simulated(facts, strategy, proposal, paces)
+    return min(unlike, alike, key=lambda each: each.predicted.step_s)
+
+
+def _paces(facts: Facts, proposal: Proposal, threads: tuple[int, ...]) -> tuple[float, ...]:
+    """Return the ranks' paces; nothing where no chunk is on two ranks, so that orders do not depend on them."""
+    if all(len(set(column)) == 1 for column in zip(*proposal.placement.owners.values(), strict=True)):
+        return ()
+    return paces_of(facts, threads, proposal.placement.num_chunks)
+
+
+def _simulated(facts: Facts, strategy: str, proposal: Proposal, paces: tuple[float, ...]) -> Simulated:
     facts, threads, profile = _in_parts(facts, proposal)
     schedule = compile_schedule(
         facts.graph,
@@ -85,6 +113,7 @@ def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Simula
         proposal.reductions,
         batch_size=facts.batch_size,
         operator_seconds=_operator_seconds(facts, profile, proposal),
+        paces=paces,
     )
     seconds = task_seconds(schedule, facts.graph, tuple(facts.profiles[count] for count in threads), facts.batch_size)
     nodes = facts.nodes[: proposal.placement.world_size]
@@ -97,6 +126,7 @@ def simulate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> Simula
         seconds=seconds,
         trace=trace,
         loads_s=_loads_s(schedule, seconds),
+        paces=paces,
         predicted=_prediction(facts, proposal, schedule, trace, profile),
     )
 

@@ -20,6 +20,7 @@ from nfold.planning import clipping
 from nfold.planning.buckets import completion, users_of
 from nfold.planning.costs import OPTIMIZER_CALL_S
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.machines import slowness_of
 from nfold.planning.memory import most_kept
 from nfold.planning.order import Cell, play_cells
 from nfold.planning.segments import INPUTS, cut
@@ -104,7 +105,7 @@ class _Estimating:
             for count in set(self._threads)
             for size in set(self._sizes)
         }
-        self._slowness = _slowness(self._nodes, self._threads)
+        self._slowness = slowness_of(self._nodes, self._threads)
         self._payloads = self._messages()
         self._sent_bytes = self._norm_bytes()
         """Of gradients, values and all else that is no tensor between operators; counted on the way."""
@@ -319,17 +320,6 @@ def _operator_seconds(graph: ModelGraph, profile: Profile, chunk_size: int) -> d
     forward_s, backward_s = profile.whole_s(chunk_size)
     count = len(graph.operators)
     return {operator.name: (forward_s / count, backward_s / count) for operator in graph.operators}
-
-
-def _slowness(nodes: Sequence[Node], threads: Sequence[int]) -> list[float]:
-    """How much longer each rank computes than alone on a node of speed 1, while all ranks of its node compute."""
-    busy: Counter[str] = Counter()
-    for node, count in zip(nodes, threads, strict=True):
-        busy[node.name] += count
-    return [
-        node.slowdown(busy[node.name]) / node.slowdown(count) / node.speed
-        for node, count in zip(nodes, threads, strict=True)
-    ]
 
 
 def _ports(nodes: Sequence[Node]) -> list[_Port]:

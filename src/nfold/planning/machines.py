@@ -1,10 +1,12 @@
 """What a rank can do: how fast it computes, how fast bytes come and go, and what it can keep."""
 
 import itertools
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nfold.planning.facts import Facts
+from nfold.core.cluster import Node
+from nfold.planning.facts import ABOUT_AS_FAST, Facts
 from nfold.planning.weights import link_rates
 
 
@@ -35,7 +37,7 @@ def machines_of(facts: Facts) -> tuple[Machine, ...]:
     nodes = facts.nodes[: facts.workers]
     threads = facts.threads(facts.workers)
     rates = link_rates(facts.cluster, nodes)
-    busy = {name: sum(own for own, node in zip(threads, nodes, strict=True) if node == name) for name in nodes}
+    slower = slowness_of([facts.cluster.node(name) for name in nodes], threads)
     machines = []
     for rank, name in enumerate(nodes):
         node = facts.cluster.node(name)
@@ -44,13 +46,48 @@ def machines_of(facts: Facts) -> tuple[Machine, ...]:
             Machine(
                 rank=rank,
                 threads=threads[rank],
-                pace=node.slowdown(busy[name]) / node.slowdown(threads[rank]) / node.speed,
+                pace=slower[rank],
                 bandwidth_bytes_per_s=rates[rank],
                 latency_s=channel.latency_s,
                 memory_bytes=node.memory_bytes / nodes.count(name),
             )
         )
     return tuple(machines)
+
+
+def slowness_of(nodes: Sequence[Node], threads: Sequence[int]) -> list[float]:
+    """Return how much longer each rank computes than alone on a node of speed 1, while all ranks of its node compute.
+
+    Args:
+        nodes: of each rank.
+        threads: of each rank.
+    """
+    busy: Counter[str] = Counter()
+    for node, count in zip(nodes, threads, strict=True):
+        busy[node.name] += count
+    return [
+        node.slowdown(busy[node.name]) / node.slowdown(count) / node.speed
+        for node, count in zip(nodes, threads, strict=True)
+    ]
+
+
+def paces_of(facts: Facts, threads: tuple[int, ...], chunks: int) -> tuple[float, ...]:
+    """Return how much longer each rank computes a chunk than the profile of the first rank's threads says.
+
+    Args:
+        facts: about the machines.
+        threads: of each rank.
+        chunks: of a batch.
+
+    Returns:
+        One for each rank; nothing where all are about as fast, so that the orders of their cells do not hang on chance.
+    """
+    slower = slowness_of([facts.cluster.node(name) for name in facts.nodes[: len(threads)]], threads)
+    whole_s = {count: sum(facts.profiles[count].whole_s(facts.batch_size / chunks)) for count in set(threads)}
+    paces = tuple(
+        pace * whole_s[count] / (whole_s[threads[0]] or 1.0) for pace, count in zip(slower, threads, strict=True)
+    )
+    return paces if max(paces) > ABOUT_AS_FAST * min(paces) else ()
 
 
 def orders(machines: tuple[Machine, ...], most: int) -> Iterator[tuple[Machine, ...]]:

@@ -68,7 +68,7 @@ class Portfolio:
         self._proposals: dict[str, list[Proposal]] = {}
         """By strategy."""
         self._estimated: dict[object, tuple[Candidate, float]] = {}
-        self._simulated: dict[object, tuple[tuple[float, ...], Prediction]] = {}
+        self._simulated: dict[object, tuple[tuple[float, ...], Prediction, tuple[float, ...]]] = {}
         """Without schedules and traces, which are large."""
         self._lines: list[_Line] = []
         self._fitting: list[Candidate] = []
@@ -132,9 +132,9 @@ class Portfolio:
         key = _key(proposal)
         if key not in self._simulated:
             played = simulate_proposal(self._facts, candidate.strategy, proposal)
-            self._simulated[key] = played.loads_s, played.predicted
-        loads, prediction = self._simulated[key]
-        return replace(candidate, loads_s=loads, predicted=prediction)
+            self._simulated[key] = played.loads_s, played.predicted, played.paces
+        loads, prediction, paces = self._simulated[key]
+        return replace(candidate, loads_s=loads, predicted=prediction, paces=paces)
 
     def _note(self) -> None:
         """Sort out what fits; of what does not, say of the fastest what it lacks."""

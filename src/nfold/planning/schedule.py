@@ -44,6 +44,7 @@ def compile_schedule(
     batch_size: int,
     operator_seconds: Mapping[str, tuple[float, float]] | None = None,
     windows: Mapping[int, int] | None = None,
+    paces: Sequence[float] = (),
 ) -> Schedule:
     """Return the schedule of one step.
 
@@ -55,10 +56,12 @@ def compile_schedule(
         operator_seconds: forward and backward seconds of each operator for a chunk, to order the cells and to say
             when a bucket's gradients are complete. None: all alike.
         windows: how many unfinished chunks each rank may have begun. None: enough to be busy.
+        paces: of each rank, by how much it is slower than those seconds say; empty: none is.
     """
     seconds = operator_seconds or {operator.name: (1.0, 2.0) for operator in graph.operators}
     limits = windows or busy_windows(graph, placement)
-    return _Compiler(graph, placement, reductions, batch_size, seconds, limits).compile()
+    slower = paces or (1.0,) * placement.world_size
+    return _Compiler(graph, placement, reductions, batch_size, seconds, limits, slower).compile()
 
 
 class _Compiler:
@@ -72,10 +75,11 @@ class _Compiler:
         batch_size: int,
         seconds: Mapping[str, tuple[float, float]],
         windows: Mapping[int, int],
+        paces: Sequence[float],
     ) -> None:
         self._graph, self._placement, self._reductions = graph, placement, reductions
         self._sizes = chunk_sizes(batch_size, placement.num_chunks)
-        self._seconds, self._windows = seconds, windows
+        self._seconds, self._windows, self._paces = seconds, windows, paces
         self._cells = cut(graph, placement)
         self._waiting = Waiting(graph, self._cells)
         self._events = [0] * placement.world_size
@@ -110,7 +114,8 @@ class _Compiler:
     # Cells
 
     def _cell_seconds(self, cell: Cell) -> float:
-        return sum(self._seconds[operator][cell.backward] for operator in self._waiting.segment(cell).operators)
+        operators = self._waiting.segment(cell).operators
+        return self._paces[cell.rank] * sum(self._seconds[operator][cell.backward] for operator in operators)
 
     def _reserve(self, order: Mapping[int, tuple[Cell, ...]]) -> None:
         """Give every cell its event before any task names it."""

@@ -64,6 +64,7 @@ def to_plan(
         reductions=proposal.reductions,
         loads_s=candidate.loads_s,
         predicted=candidate.predicted,
+        paces=candidate.paces,
         splits=dict(proposal.splits),
         is_undominated=is_undominated,
         rejected=rejected,

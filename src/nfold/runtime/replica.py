@@ -121,6 +121,7 @@ class Replica:
             plan.reductions,
             batch_size=plan.batch_size,
             operator_seconds=operator_seconds,
+            paces=plan.paces,
         )
         own = schedule.ranks[rank]
         self._all_groups = schedule.statistics
