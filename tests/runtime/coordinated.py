@@ -1,0 +1,165 @@
+"""A coordinator with ranks that say what a test tells them to. No clock, no sockets, no processes."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pretended import GRAPH, a_plan, cluster, profile_of
+
+from nfold.core import codec
+from nfold.core.cluster import Channel
+from nfold.core.profile import Pace
+from nfold.core.trace import RankUsage, StepParts
+from nfold.runtime import events as ev
+from nfold.runtime.coordinator import Coordinator
+from nfold.runtime.spool import Arrived
+from nfold.transport.probe import ProbedPair
+
+FOUND = ProbedPair(
+    latency_s=0.25, there_bytes_per_s=1e6, back_bytes_per_s=1e6, cpu_s_per_byte=0.0, cpu_s_per_message=0.0
+)
+LINK = Channel(latency_s=0.25, bandwidth_bytes_per_s=1e6, origin="measured")
+READY = {
+    **{"num_samples": 100, "has_test": False, "batch_size": 25, "epochs": 2, "chunks": None, "weights": 7},
+    **{"autocast": None, "has_scheduler": False, "clip_norm": None, "most_threads": 4},
+}
+"""Four steps an epoch, eight in all."""
+
+
+PACE = codec.encode(Pace(mean_s=sum(profile_of(GRAPH).whole_s(13)), deviation_s=0.0))
+"""Of half a batch: what was profiled, so nobody slows anybody down."""
+
+
+def known(workers: int = 2) -> ev.Known:
+    return ev.Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=cluster(), plan=a_plan(workers))
+
+
+def file(name: str) -> Arrived:
+    """What a rank has sent."""
+    return Arrived(Path(name), 1)
+
+
+@dataclass
+class Job:
+    """A coordinator with ranks that say what the test tells them to."""
+
+    settings: ev.JobSettings = field(default_factory=lambda: ev.JobSettings(workers=2, strategy="ring"))
+    known: ev.Known | None = None
+    checkpoint: bytes = b""
+    first_step: int = 0
+    ready: dict[str, Any] = field(default_factory=lambda: dict(READY))
+
+    def __post_init__(self) -> None:
+        self.coordinator = Coordinator(
+            self.settings, cores=4, known=self.known, checkpoint=self.checkpoint, first_step=self.first_step
+        )
+        self.ranks = range(self.settings.world_size)
+        self.told: list[ev.Command] = []
+
+    def start(self) -> list[ev.Command]:
+        return self._keep(self.coordinator.start({rank: (f"host-{rank}", 100 + rank) for rank in self.ranks}))
+
+    def handle(self, event: ev.Event) -> list[ev.Command]:
+        return self._keep(self.coordinator.handle(event))
+
+    def _keep(self, commands: list[ev.Command]) -> list[ev.Command]:
+        self.told += commands
+        return commands
+
+    def say(self, rank: int, what: str, sent: Arrived | None = None, **message: Any) -> list[ev.Command]:
+        """A message as it comes off a wire: through JSON."""
+        return self.handle(ev.Received(rank, json.loads(json.dumps({"is": what, **message})), sent))
+
+    def all_say(self, what: str, ranks: Any = None, **message: Any) -> list[ev.Command]:
+        """Return what only the last one's message brought; nothing may come before."""
+        *early, last = self.ranks if ranks is None else ranks
+        for rank in early:
+            assert self.say(rank, what, **message) == []
+        return self.say(last, what, **message)
+
+    def fail(self, rank: int, text: str = "ValueError: boom", **message: Any) -> list[ev.Command]:
+        given = {"kind": "ValueError", "doing": "load", "step": None, "is_echo": False, "peer": None}
+        return self.say(rank, "failed", text=text, traceback="the traceback", **{**given, **message})
+
+    def steps(self, rank: int, *numbers: int, step_s: float = 1.0, **report: Any) -> list[ev.Command]:
+        reports = [self._report(rank, number, step_s, report) for number in numbers]
+        return self.say(rank, "steps", steps=reports, samples=[])
+
+    def _report(self, rank: int, step: int, step_s: float, report: dict[str, Any]) -> dict[str, Any]:
+        parts = StepParts(
+            step=step, rank=rank, step_s=step_s, input_s=0.0, forward_s=0.0, backward_s=0.0, update_s=0.0,
+            communication_s=0.0, other_s=0.0, sent_bytes=0, samples=13,
+        )  # fmt: skip
+        given = {"losses": [[rank, 0.5]], "spans": [], "reductions": [], "begin_s": float(rank)}
+        return {"step": step, "parts": parts.to_row(), **given, **report}
+
+    def all_step(self, *numbers: int, step_s: float = 1.0) -> list[ev.Command]:
+        return [command for rank in self.workers for command in self.steps(rank, *numbers, step_s=step_s)]
+
+    def finish(self, rank: int, sent: Arrived | None = None) -> list[ev.Command]:
+        usage = RankUsage(rank=rank, node="box", role="worker", peak_rss_bytes=1, cpu_s=1.0, wall_s=1.0)
+        return self.say(rank, "finished", sent, usage=codec.encode(usage), staleness={})
+
+    def profiled(self) -> list[ev.Command]:
+        profile = profile_of(GRAPH)
+        given = {
+            "graph": codec.encode(GRAPH),
+            "profiles": {count: codec.encode(profile) for count in (4, 2, 1)},
+            "node": codec.encode(cluster().nodes[0]),
+        }
+        return self.say(0, "profiled", **given)
+
+    def wire(self) -> list[ev.Command]:
+        for rank in self.ranks[:-1]:
+            assert self.say(rank, "listening", address=["10.0.0.1", 5000 + rank]) == []
+        self.say(self.ranks[-1], "listening", address=["10.0.0.1", 5000 + self.ranks[-1]])
+        return self.all_say("connected")
+
+    def until_planned(self) -> list[ev.Command]:
+        """Play the start up to the plan; return the commands that make ranks build, or leave."""
+        self.start()
+        self.all_say("ready", **self.ready)
+        if self.known is not None:
+            return self.wire()
+        self.profiled()
+        planned = self.wire()
+        if len(self.ranks) == 1:
+            return planned
+        self.say(1, "probed", found=None)
+        planned = self.say(0, "probed", found=codec.encode(FOUND))
+        workers = range(self.settings.workers)
+        return self.all_say("paced", workers, pace=PACE) if len(workers) > 1 else planned
+
+    def until_training(self) -> list[ev.Command]:
+        """Play the start; return the first orders to train."""
+        self.until_planned()
+        self.workers = range(self.planned.plan.world_size)
+        return self.all_say("built", self.workers, kept={})
+
+    @property
+    def planned(self) -> ev.Planned:
+        return next(command for command in self.told if isinstance(command, ev.Planned))
+
+
+def orders(commands: list[ev.Command]) -> list[str]:
+    """`RANKS do [step]` of each order, other commands by their names."""
+    texts = []
+    for command in commands:
+        if isinstance(command, ev.Order):
+            ranks = "".join(map(str, command.ranks))
+            texts.append(" ".join([ranks, command.message["do"], *([str(command.message["step"])]
+                if "step" in command.message else [])]))  # fmt: skip
+        else:
+            texts.append(type(command).__name__)
+    return texts
+
+
+def message(commands: list[ev.Command], do: str) -> dict[str, Any]:
+    return next(each.message for each in commands if isinstance(each, ev.Order) and each.message["do"] == do)
+
+
+def failure(commands: list[ev.Command]) -> BaseException:
+    (failed,) = commands
+    assert isinstance(failed, ev.Failed)
+    return failed.error
