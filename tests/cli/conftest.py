@@ -111,13 +111,16 @@ def pinned():
     """Let this process and those that it starts use so many cores.
 
     How many threads a rank has follows from how fast they were when they were measured. Where it has no more than one
-    core, runs that are planned anew have the same bits.
+    core, runs that are planned anew have the same bits. Tests that run at the same time get different cores.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
     @contextlib.contextmanager
     def pin(cores: int):
         before = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, sorted(before)[:cores])
+        mine = sorted(before)
+        first = worker % len(mine)
+        os.sched_setaffinity(0, (mine[first:] + mine[:first])[:cores])
         try:
             yield
         finally:
