@@ -1,14 +1,16 @@
 """The coordinator event by event: what it orders when, and what it refuses. No clock, no sockets, no processes."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from coordinated import FOUND, LINK, PACE, READY, Job, failure, file, message, orders
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pretended import GRAPH, profile_of
+from pretended import GRAPH, cluster, profile_of
 
 from nfold.core import codec
+from nfold.core.cluster import Channel, Cluster
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
@@ -319,3 +321,24 @@ def test_slow_reductions_have_the_links_probed_before_any_further_step():
         assert not any(" until " in text for text in play(late))
     assert job.say(1, "probed", found=None) == []
     assert orders(job.say(0, "probed", found=codec.encode(FOUND))) == ["Noted", f"01 until {granted + 2}"]
+
+
+@pytest.mark.parametrize(("kbit", "is_refused"), [(1, True), (10_000, False)])
+def test_links_declared_too_slow_for_a_first_step_are_refused_before_ranks_are_wired(kbit, is_refused):
+    slow = Channel(latency_s=0.0, bandwidth_bytes_per_s=kbit * 125, origin="declared")
+    node = replace(cluster().nodes[0], uplink=slow, downlink=slow)
+    nodes = tuple(replace(node, name=name) for name in ("n0", "n1"))
+    settings = ev.JobSettings(
+        workers=2, strategy="ring", cluster=Cluster(nodes=nodes), nodes=("n0", "n1"), first_step_limit_s=0.2
+    )
+    job = Job(settings)
+    job.start()
+    job.all_say("ready", **READY)
+    commands = job.profiled()
+    if not is_refused:
+        assert orders(commands) == ["01 listen"]
+        return
+    error = failure(commands)
+    assert isinstance(error, PlanError)
+    assert "longer than the 0 s allowed: ring sends" in str(error)
+    assert "n0's downlink moves 0.001 Mbit/s" in str(error)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nfold.errors import NonFiniteLoss, ProgramError, WorkerLost
+from nfold.errors import ClusterError, NonFiniteLoss, ProgramError, WorkerLost
 from nfold.runtime.postmortem import Postmortem
 
 KILLED = "was killed by signal 9 (SIGKILL)"
@@ -82,6 +82,14 @@ def test_a_ranks_own_failure_comes_before_all_echoes(order):
     assert str(error) == (
         "rank 1 (on host-1, pid 101) failed at step 5: ValueError: boom. 2 other ranks stopped because of it."
     )
+
+
+def test_a_link_that_is_too_slow_is_what_the_cluster_lacks():
+    postmortem = opened(2)
+    postmortem.failed(0, words("4096 bytes took longer than 10 s.", doing="probe", kind="ClusterError"))
+    error = postmortem.error()
+    assert type(error) is ClusterError
+    assert str(error).startswith("rank 0 (on host-0, pid 100) failed while it probed the network: 4096 bytes took ")
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["death", "echo"])), ids="-".join)

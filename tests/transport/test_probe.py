@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from nfold.errors import PeerLost
+from nfold.errors import ClusterError, PeerLost
+from nfold.transport import probe as probing
+from nfold.transport.memory import MemoryNetwork, MemoryTransport
 from nfold.transport.probe import ProbedPair, probe_pair
+from nfold.transport.stream import MIN_BLOCK_BYTES
 from nfold.transport.tcp import TcpTransport
 
 Connect = Callable[[int], Any]
@@ -92,6 +95,40 @@ def test_a_very_slow_link_is_not_probed_for_long() -> None:
     found = probe_in_time(transports, 3, 0.7 * MBIT, 20 * MBIT)
     close(transports)
     assert found.there_bytes_per_s < 1.3 * MBIT
+
+
+class Clogged:
+    """A rank whose small messages get through, and whose blocks are on their way for longer than anybody waits."""
+
+    def __init__(self, transport: MemoryTransport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def send(self, peer: int, tag: int, data: memoryview, done: Callable[[], None]) -> None:
+        if len(data) < MIN_BLOCK_BYTES:
+            self._transport.send(peer, tag, data, done)
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_link_that_carries_next_to_nothing_is_named_with_its_rate(slow: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "BLOCK_TIMEOUT_S", 0.5)
+    network = MemoryNetwork(2)
+    ends: list[Any] = [network.transport(0), network.transport(1)]
+    ends[slow] = Clogged(ends[slow])
+    with ThreadPoolExecutor(2) as pool:
+        probes = [pool.submit(probe_pair, ends[rank], 1 - rank, role, base_tag=0)  # type: ignore[arg-type]
+                  for rank, role in enumerate(("measure", "echo"))]  # fmt: skip
+        found = probes[1 - slow].exception(10)
+        network.transport(1 - slow).abort()
+        assert isinstance(probes[slow].exception(10), PeerLost), "the other end only hears that its peer is gone"
+    network.close()
+    assert isinstance(found, ClusterError)
+    assert str(found) == (
+        f"4096 bytes from rank {slow} took longer than 0.5 s: the link from there carries less than 65.5 kbit/s, "
+        "too little to train over. Leave that node out, or give it a faster link."
+    )
 
 
 def test_a_lost_peer_ends_the_probe(connect: Connect) -> None:

@@ -57,6 +57,17 @@ def with_links(cluster: Cluster, nodes: Sequence[str], probed: Mapping[Probe, Pr
     return replace(cluster, nodes=probed_nodes)
 
 
+def with_rate(cluster: Cluster, bytes_per_s: float) -> Cluster:
+    """Return the cluster with the same rate in both directions of every node's link, as declared."""
+
+    def turned(channel: Channel | None) -> Channel:
+        latency_s = channel.latency_s if channel else 0.0
+        return Channel(latency_s=latency_s, bandwidth_bytes_per_s=bytes_per_s, origin="declared")
+
+    nodes = (replace(node, uplink=turned(node.uplink), downlink=turned(node.downlink)) for node in cluster.nodes)
+    return replace(cluster, nodes=tuple(nodes))
+
+
 TASK_CPU_S = 3e-4
 """What a rank's processor spends on a task or message beside doing it: its time of a step, less what the tasks take.
 Measured on a processor of 2.5 GHz: 0.2 to 0.5 ms, over pipelines, hybrids, hypergraphs, rings and servers."""

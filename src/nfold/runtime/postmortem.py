@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nfold.errors import NfoldError, NonFiniteLoss, ProgramError, WorkerLost
+from nfold.errors import ClusterError, NfoldError, NonFiniteLoss, ProgramError, WorkerLost
 from nfold.runtime.cuts import Cut
 
 _DOING = {
@@ -26,7 +26,7 @@ _TELLS_ALL = (_SILENT, _CUT_OFF, _OUT_OF_MEMORY)
 """Who is stopped, cut off, or killed from outside, prints nothing of it."""
 _WHY_SILENT = "its process is stopped, or its machine hangs or cannot be reached"
 _WHY_CUT = "the network between them is cut"
-_KINDS: dict[str, type[NfoldError]] = {"ProgramError": ProgramError, "NonFiniteLoss": NonFiniteLoss}
+_KINDS: dict[str, type[NfoldError]] = {kind.__name__: kind for kind in (ProgramError, ClusterError, NonFiniteLoss)}
 
 
 class Postmortem:

@@ -24,6 +24,8 @@ from nfold.transport.probe import ProbedPair
 
 Ready = dict[str, Any]
 """What a rank told of the program: samples, batch size, epochs, chunks, and of the threads that it may have."""
+SLOW_BYTES_PER_S = 125_000
+"""A link that is declared slower takes longer to probe than a plan takes to make, so that is tried before."""
 
 
 class Preparation:
@@ -78,6 +80,7 @@ class Preparation:
         check_batch(self._settings.workers, ready["chunks"], ready["batch_size"])
         graph, profiles, cluster = yield from self.profile(ready)
         check(self._facts(graph, profiles, cluster, ready), self._settings.strategy)
+        self.foresee(graph, profiles, cluster, ready)
         yield from self.wire()
         cluster = yield from self.meet(profiles, cluster, ready)
         return ev.Known(graph=graph, profiles=profiles, cluster=cluster)
@@ -110,6 +113,17 @@ class Preparation:
         if self._settings.workers > 1 or self._settings.cluster:
             cluster = yield from self._pace(cluster, profiles, ready, [] if probed else list(before))
         return cluster
+
+    def foresee(self, graph: ModelGraph, profiles: dict[int, Profile], declared: Cluster, ready: Ready) -> None:
+        """Refuse at once what declared links are too slow for: to probe such a link would take minutes.
+
+        Raises:
+            PlanError: nothing fits, or a step would take longer than anybody waits.
+        """
+        nodes = [declared.node(name) for name in dict.fromkeys(self._nodes(declared))]
+        channels = [channel for node in nodes for channel in (node.uplink, node.downlink) if channel is not None]
+        if any(channel.bandwidth_bytes_per_s < SLOW_BYTES_PER_S for channel in channels):
+            self.plan(ev.Known(graph=graph, profiles=profiles, cluster=declared), ready)
 
     def wire(self) -> Flow:
         """Connect every rank to every other."""

@@ -18,6 +18,7 @@ from nfold.core.trace import RankUsage
 from nfold.errors import PlanError
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
+from nfold.runtime.measuring import with_rate
 from nfold.runtime.preparation import Preparation, Ready, build_order
 from nfold.runtime.progress import Progress
 
@@ -71,9 +72,10 @@ class _Trials:
             trials=(),
         )
         preparation = Preparation(settings, self._cores, self._asking)
-        cluster = yield from self._meet(preparation, trial)
-        known = ev.Known(graph=self._graph, profiles=self._profiles, cluster=cluster)
         try:
+            preparation.foresee(self._graph, self._profiles, self._linked(trial), self._ready)
+            cluster = yield from self._meet(preparation, trial)
+            known = ev.Known(graph=self._graph, profiles=self._profiles, cluster=cluster)
             chosen = preparation.plan(known, self._ready)
         except PlanError as error:
             self._unsaid.append(ev.TrialRefused(index, str(error)))
@@ -84,6 +86,11 @@ class _Trials:
         yield from self._asking.ask(ranks, build_order(known, chosen, trial.steps), "built", b"", before)
         replies = yield from self._train(ranks, chosen, trial.steps)
         self._unsaid.append(ev.TrialDone(index, tuple(_usage(replies[rank]) for rank in ranks)))
+
+    def _linked(self, trial: ev.Trial) -> Cluster:
+        """Return the machines as declared, with the links of a trial."""
+        rate = trial.link_bytes_per_s or self._link_bytes_per_s
+        return self._declared if rate is None else with_rate(self._declared, rate)
 
     def _train(self, ranks: tuple[int, ...], chosen: Plan, steps: int) -> Flow:
         """Play the steps, make the ranks forget, and return what each of them says at the end."""

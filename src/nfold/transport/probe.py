@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
-from nfold.errors import TransportError
+from nfold.errors import ClusterError, NfoldError, TransportError
 from nfold.transport.base import Transport
 from nfold.transport.stream import MAX_BLOCK_BYTES, Flow, Meter
 
@@ -34,6 +34,8 @@ ROUND_TRIPS = 25
 """A stream lasts at least as long, since what is on its way grows once per round trip."""
 ANSWER_TIMEOUT_S = 30.0
 """A message that takes longer is given up: the peer is there but does not play."""
+BLOCK_TIMEOUT_S = 10.0
+"""A link that carries no block of a stream in that time is given up: what it has on its way would take minutes."""
 
 Clock = Callable[[], float]
 Role = Literal["measure", "echo"]
@@ -87,7 +89,11 @@ class _Line:
 
     def wait(self) -> float:
         """Wait for the oldest message that was asked for, and return when it came."""
-        return self._next(self.arrived)
+        return self._next(self.arrived, ANSWER_TIMEOUT_S, self._no_answer)
+
+    def wait_for_block(self, num_bytes: int) -> float:
+        """Do the same in a stream, which a link may be too slow for."""
+        return self._next(self.arrived, BLOCK_TIMEOUT_S, lambda: self._too_slow(num_bytes))
 
     def read(self, num_bytes: int) -> bytes:
         """Ask for a message and wait for it."""
@@ -99,7 +105,7 @@ class _Line:
     def flush(self) -> None:
         """Wait until all that was sent has gone."""
         while self.num_unsent:
-            self._next(self.sent)
+            self._next(self.sent, ANSWER_TIMEOUT_S, self._no_answer)
             self.num_unsent -= 1
 
     def hear_failure(self, error: TransportError) -> None:
@@ -108,17 +114,30 @@ class _Line:
             self.sent.put(error)
             self.arrived.put(error)
 
-    def _next(self, events: "queue.SimpleQueue[TransportError | float]") -> float:
+    def _next(
+        self, events: "queue.SimpleQueue[TransportError | float]", limit_s: float, late: Callable[[], NfoldError]
+    ) -> float:
         try:
-            event = events.get(timeout=ANSWER_TIMEOUT_S)
+            event = events.get(timeout=limit_s)
         except queue.Empty:
-            raise TransportError(
-                f"rank {self.transport.rank} waited {ANSWER_TIMEOUT_S:g} s for rank {self.peer} to answer a probe. "
-                f"Check that the other rank probes this pair too."
-            ) from None
+            raise late() from None
         if isinstance(event, TransportError):
             raise event
         return event
+
+    def _no_answer(self) -> NfoldError:
+        return TransportError(
+            f"rank {self.transport.rank} waited {ANSWER_TIMEOUT_S:g} s for rank {self.peer} to answer a probe. "
+            f"Check that the other rank probes this pair too."
+        )
+
+    def _too_slow(self, num_bytes: int) -> NfoldError:
+        kbit = num_bytes * 8 / BLOCK_TIMEOUT_S / 1e3
+        return ClusterError(
+            f"{num_bytes} bytes from rank {self.peer} took longer than {BLOCK_TIMEOUT_S:g} s: the link from there "
+            f"carries less than {kbit:.1f} kbit/s, too little to train over. "
+            f"Leave that node out, or give it a faster link."
+        )
 
 
 def probe_pair(
@@ -144,6 +163,7 @@ def probe_pair(
 
     Raises:
         TransportError: the peer is lost or does not answer.
+        ClusterError: a link is too slow to be measured.
     """
     line = _Line(transport, peer, base_tag, clock)
     transport.on_failure(line.hear_failure)
@@ -235,7 +255,7 @@ def _take(line: _Line, budget_s: float) -> Meter:
         if answer == _MORE:
             for size in flow.permit():
                 line.post(blocks[:size])
-        at_s = line.wait()
+        at_s = line.wait_for_block(flow.sizes[flow.num_arrived])
         flow.arrive()
         meter.arrived(at_s, flow.arrived_bytes)
         if answer == _MORE:
