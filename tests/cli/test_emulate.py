@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 from shutil import which
 
@@ -205,7 +207,7 @@ def test_a_signal_while_the_cluster_is_built_leaves_nothing(shell, cluster, emul
     assert orphans() == []
 
 
-@pytest.mark.quiet
+@pytest.mark.processes
 def test_a_program_of_torch_distributed_runs_as_it_is(shell, cluster, emulation):
     result = shell.run("emulate", cluster(2), "--", sys.executable, EXAMPLES / "ddp.py")
     assert result.code == 0, result.err
@@ -243,7 +245,7 @@ def test_training_on_an_emulated_cluster(shell, cluster, emulation):
         assert 0.009 < link["latency_s"] < 0.02, "this end's half of 20 ms, and what the machine itself takes"
 
 
-@pytest.mark.quiet
+@pytest.mark.processes
 def test_what_to_type_next_names_the_cluster_that_was_emulated(shell, cluster, emulation):
     cluster()
     (shell.folder / "c.toml").rename(shell.folder / "my cluster.toml")
@@ -278,60 +280,54 @@ def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emul
 
 
 @pytest.mark.processes
-def test_dedicated_servers_get_nodes_of_their_own_and_a_node_may_become_slow(shell, cluster, emulation):
-    ps = ("--strategy", "ps", "--servers", "1", "--fault", "slow n-1 0.5@50ms")
-    result = shell.run("train", "steady.py", "--emulate", cluster(3), *ps, "--json")
-    assert result.code == 0, result.err
+def test_dedicated_servers_get_nodes_of_their_own_and_faults_name_nodes(shell, cluster, emulation):
+    """One node becomes slow, which the job survives, and later its processes are killed."""
+    ps = ("--strategy", "ps", "--servers", "1", "--steps", "100000", "--checkpoint-every", "0")
+    faults = ("--fault", "slow n-1 0.5@50ms", "--fault", "kill n-1@1s")
+    result = shell.run("train", "steady.py", "--emulate", cluster(3), *ps, *faults)
+    result.check_explained("rank 1 (on n-1, pid ", "was killed by signal 9 (SIGKILL)", "2 other ranks stopped")
     assert "fault: slow n-1 0.5@50ms: now" in result.err
-    plan = json.loads((shell.folder / "runs/steady-1/plan.json").read_text())
+    assert "fault: kill n-1@1s: now" in result.err
+    folder = shell.folder / "runs/steady-1"
+    plan = json.loads((folder / "plan.json").read_text())
     assert (plan["workers"], plan["servers"], plan["nodes"]) == (2, 1, ["n-0", "n-1", "n-2"])
     assert {share["rank"] for reduction in plan["reductions"] for share in reduction["shares"]} == {2}
-    assert result.document()["final_loss"] > 0
-
-
-@pytest.mark.processes
-def test_a_fault_while_training_names_the_node(shell, cluster, emulation):
-    result = shell.run("train", "steady.py", "--emulate", cluster(), "--strategy", "ring", "--fault", "kill n-1@0s")
-    result.check_explained("rank 1 (on n-1, pid ", "was killed by signal 9 (SIGKILL)")
-    assert "fault: kill n-1@0s: now" in result.err
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["at_s"] > 0.2], "half of a core is enough to go on with"
 
 
 @pytest.mark.processes
 @pytest.mark.timeout(120)
-def test_a_partition_that_ends_is_survived(shell, cluster, emulation):
-    arguments = ("--emulate", cluster(3), "--strategy", "ring", "--steps", "60", "--checkpoint-every", "0")
-    result = shell.run("train", "wide.py", *arguments, "--fault", "partition n-1@300ms for 5s")
-    assert result.code == 0, result.err
-    assert "fault: partition n-1@300ms for 5s: over" in result.err
-    assert "have heard nothing from each other" not in result.err, "five seconds are no reason to worry anybody"
-    spent = json.loads((shell.folder / "runs/wide-1/trace.json").read_text())["ledger"]
-    assert spent["steps"] > 4, "nothing passed for five seconds"
-
-
-@pytest.mark.processes
-@pytest.mark.timeout(120)
-def test_a_partition_without_an_end_is_told_and_given_up(shell, cluster, emulation, monkeypatch):
-    """The coordinator still hears every rank: orders cross no shaped link."""
+def test_a_partition_that_ends_is_survived_and_one_without_an_end_is_told_and_given_up(
+    shell, cluster, emulation, monkeypatch
+):
+    """The coordinator hears every rank all the time: orders cross no shaped link."""
     monkeypatch.chdir(shell.folder)
-    notes = []
+    notes, stepped_s = [], []
 
     class Keeper(Silent):
+        def stepped(self, done):
+            stepped_s.append(time.monotonic())
+
         def noted(self, text):
             notes.append(text)
 
+    faults = ("partition n-1@300ms for 2500ms", "partition n-1@6s")
     job = Job(
         ProgramSource.parse("wide.py"),
-        Options(emulate=cluster(3), strategy="ring", steps=100_000, fault=("partition n-1@300ms",)),
+        Options(emulate=cluster(3), strategy="ring", steps=100_000, checkpoint_every=0, fault=faults),
         Keeper(),
         folder=RunFolder.create("run", ""),
         patience=Patience(noticed_s=7.0, lost_s=10.0),
     )
     with pytest.raises(WorkerLost) as caught:
         list(job.play())
+    assert f"fault: {faults[0]}: over" in notes
+    assert max(later - earlier for earlier, later in pairwise(stepped_s)) > 2.4, "nothing passed, and then it went on"
     who = r"rank 1 \(on n-1, pid \d+\) and ranks 0 and 2 have heard nothing from each other for "
     assert re.match(who + r"1\d s .*the network between them is cut\. 2 other ranks stopped", str(caught.value))
     (told,) = [note for note in notes if "heard nothing" in note]
-    assert re.match(who + r"[789] s: .* After 10 s the job is given up", told)
+    assert re.match(who + r"[789] s: .* After 10 s the job is given up", told), "of the second one, and only of that"
     assert not shell.processes()
 
 
