@@ -8,9 +8,11 @@ from nfold.core.cluster import Channel, Node
 from nfold.core.plan import Plan
 from nfold.errors import PlanError
 from nfold.planning import search
+from nfold.planning.answers import Answers
 from nfold.planning.asynchronous import ASYNCHRONOUS
 from nfold.planning.candidates import simulate_proposal
 from nfold.planning.facts import Facts as Question
+from nfold.planning.portfolio import MANY_RANKS
 from nfold.planning.room import memory_objection
 from nfold.planning.splitting import split_facts
 from nfold.planning.strategies import SEARCHED, STRATEGIES, Strategy, named
@@ -44,13 +46,21 @@ def replayed(case: Case, question: Question, plan: Plan | None = None) -> Change
     return Changed(plan=plan, question=question, step_s=play_back(plan, question).step_s)
 
 
-def proposed(question: Question, strategy: Strategy) -> Changed | None:
-    """Return what training by a strategy would take; None where it would be refused: also for want of memory."""
+def proposed(question: Question, strategy: Strategy, answers: Answers | None = None) -> Changed | None:
+    """Return what training by a strategy would take; None where it would be refused: also for want of memory.
+
+    Args:
+        question: what to plan.
+        strategy: to plan it by.
+        answers: what was worked out for the same question before.
+    """
     try:
-        found = search.plan(question, strategy.name, among=(strategy,))
+        found = search.plan(question, strategy.name, among=(strategy,), answers=answers)
     except PlanError:
         return None
-    return Changed(plan=found, question=question, step_s=play_back(found, question).step_s)
+    is_simulated = found.world_size < MANY_RANKS
+    step_s = found.predicted.step_s if is_simulated else play_back(found, question).step_s
+    return Changed(plan=found, question=question, step_s=step_s)
 
 
 def proposed_like(question: Question, strategy: Strategy, number: int) -> Changed | None:

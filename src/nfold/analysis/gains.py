@@ -30,6 +30,7 @@ from nfold.analysis.pipelines import UNEVEN_STAGES
 from nfold.analysis.units import count, link_rate
 from nfold.core.cluster import Channel, Node
 from nfold.core.report import Gain
+from nfold.planning.answers import Answers
 from nfold.planning.strategies import named
 
 WORTH_SAYING = 1.02
@@ -213,8 +214,9 @@ def _twice_the_batch(case: Case, main: Finding) -> Iterator[Tried]:
 def _strategies(case: Case, main: Finding) -> Iterator[Tried]:
     plan = case.plan
     question = replace(case.question, servers=0, nodes=plan.nodes[: plan.workers], chunks=plan.chunks)
+    answers = Answers(question)
     for strategy in others(case):
-        changed = proposed(question, strategy) if plan.workers > 1 else None
+        changed = proposed(question, strategy, answers) if plan.workers > 1 else None
         if changed is not None:
             command = f"nfold train {{file}} -n {plan.workers} --strategy {strategy.name} --chunks {plan.chunks}"
             yield _tried(case, "strategy", f"`--strategy {strategy.name}`", changed, command)

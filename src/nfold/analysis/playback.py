@@ -43,7 +43,7 @@ class Playback:
         several = self.num_tasks <= _MANY_TASKS and any(node.quota_period_s for node in nodes)
         for turned in range(min(_MOST_MOMENTS, len(nodes)) if several else 1):
             cluster = replace(self.scenario.cluster, nodes=(*nodes[turned:], *nodes[:turned]))
-            yield replace(self.scenario, cluster=cluster).play()
+            yield self.trace if cluster == self.scenario.cluster else replace(self.scenario, cluster=cluster).play()
 
 
 def play_back(plan: Plan, question: Question) -> Playback:

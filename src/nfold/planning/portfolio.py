@@ -7,12 +7,13 @@ simulated. On many ranks the messages of a step are too many to be simulated, an
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from nfold.core.plan import Prediction, Rejected
+from nfold.core.plan import Rejected
 from nfold.errors import PlanError
-from nfold.planning.candidates import Candidate, estimate_proposal, simulate_proposal
-from nfold.planning.facts import Facts, Proposal
+from nfold.planning.answers import Answers
+from nfold.planning.candidates import Candidate
+from nfold.planning.facts import Proposal
 from nfold.planning.room import memory_objection
 from nfold.planning.splitting import split_facts
 from nfold.planning.strategies import CONTAINED, Strategy
@@ -63,13 +64,8 @@ class _Line:
 class Portfolio:
     """All candidates of a question that fit the memory, and why others are none."""
 
-    def __init__(self, facts: Facts, among: Sequence[Strategy]) -> None:
-        self._facts, self._among = facts, among
-        self._proposals: dict[str, list[Proposal]] = {}
-        """By strategy."""
-        self._estimated: dict[object, tuple[Candidate, float]] = {}
-        self._simulated: dict[object, tuple[tuple[float, ...], Prediction, tuple[float, ...]]] = {}
-        """Without schedules and traces, which are large."""
+    def __init__(self, answers: Answers, among: Sequence[Strategy]) -> None:
+        self._answers, self._facts, self._among = answers, answers.facts, among
         self._lines: list[_Line] = []
         self._fitting: list[Candidate] = []
         self._best: list[Candidate] = []
@@ -82,23 +78,12 @@ class Portfolio:
         """
         parts = [each for each in CONTAINED.get(strategy.name, ()) if each.accepts(self._facts) is None]
         for each in (*parts, strategy):
-            estimated = (
-                self._estimate(index, proposal, strategy.name) for index, proposal in enumerate(self._proposed(each))
-            )
+            proposals = enumerate(self._answers.proposals(each))
+            estimated = (self._estimate(index, proposal, strategy.name) for index, proposal in proposals)
             self._lines.append(_Line(strategy.name, most, sorted(estimated, key=lambda each: each.promise)))
 
-    def _proposed(self, strategy: Strategy) -> list[Proposal]:
-        if strategy.name not in self._proposals:
-            self._proposals[strategy.name] = list(strategy.propose(self._facts))
-        return self._proposals[strategy.name]
-
     def _estimate(self, index: int, proposal: Proposal, strategy: str) -> _Estimated:
-        """Estimate a proposal, unless another strategy made it too."""
-        key = _key(proposal)
-        if key not in self._estimated:
-            self._estimated[key] = estimate_proposal(self._facts, strategy, proposal)
-        candidate, least_step_s = self._estimated[key]
-        candidate = replace(candidate, strategy=strategy)
+        candidate, least_step_s = self._answers.estimated(strategy, proposal)
         objection = self._memory_objection(candidate)
         return _Estimated(index=index, candidate=candidate, least_step_s=least_step_s, objection=objection)
 
@@ -124,17 +109,12 @@ class Portfolio:
         self._note()
 
     def _settled(self, estimated: _Estimated, best_s: float) -> Candidate:
-        """Simulate a candidate that may be faster than the best so far, unless another strategy made it too."""
+        """Simulate a candidate that may be faster than the best so far."""
         candidate = estimated.candidate
         proposal = candidate.proposal
         if proposal.asynchrony or proposal.placement.world_size >= MANY_RANKS or estimated.least_step_s > TIE * best_s:
             return candidate
-        key = _key(proposal)
-        if key not in self._simulated:
-            played = simulate_proposal(self._facts, candidate.strategy, proposal)
-            self._simulated[key] = played.loads_s, played.predicted, played.paces
-        loads, prediction, paces = self._simulated[key]
-        return replace(candidate, loads_s=loads, predicted=prediction, paces=paces)
+        return self._answers.simulated(candidate)
 
     def _note(self) -> None:
         """Sort out what fits; of what does not, say of the fastest what it lacks."""
@@ -208,9 +188,3 @@ def _rejected(candidate: Candidate, why: str, *, is_undominated: bool = False) -
         why=why,
         is_undominated=is_undominated,
     )
-
-
-def _key(proposal: Proposal) -> object:
-    """What makes proposals the same, whichever strategy makes them."""
-    splits = tuple(proposal.splits.items())
-    return tuple(proposal.placement.owners.values()), proposal.reductions, proposal.asynchrony, splits

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from nfold.core.plan import Plan, Rejected, Unpredicted
 from nfold.errors import PlanError
+from nfold.planning.answers import Answers
 from nfold.planning.asynchronous import ASYNCHRONOUS, NOT_COMPARED
 from nfold.planning.candidates import Candidate
 from nfold.planning.collecting import without_collecting
@@ -17,20 +18,23 @@ MOST_CANDIDATES = 4
 
 
 @without_collecting()
-def plan(facts: Facts, strategy: str = AUTO, *, among: Sequence[Strategy] = STRATEGIES) -> Plan:
+def plan(
+    facts: Facts, strategy: str = AUTO, *, among: Sequence[Strategy] = STRATEGIES, answers: Answers | None = None
+) -> Plan:
     """Return the plan of a strategy, or the one predicted fastest.
 
     Args:
         facts: program, machines and wishes.
         strategy: a name of STRATEGY_NAMES; `auto` never predicts slower than any that it could have taken.
         among: what is looked at; the plan says why it is better than the others of them.
+        answers: what was worked out for the same question before.
 
     Raises:
         PlanError: the strategy is unknown, cannot be used here, or fits no node's memory.
     """
     check(facts, strategy)
     chosen = None if strategy == AUTO else named(strategy)
-    portfolio = Portfolio(facts, among)
+    portfolio = Portfolio(answers or Answers(facts), among)
     for each in among:
         objection = _objection(each, facts, wanted=each is chosen)
         if objection:

@@ -13,6 +13,7 @@ take what the share of cores says.
     speed     |rushed  0     |rushed 0
 """
 
+from functools import cache, partial
 from heapq import heappop, heappush
 from math import floor, inf
 
@@ -42,6 +43,8 @@ class Cores:
         self._busy = 0.0
         self._virtual = 0.0
         self._since = 0.0
+        self._slowdown, self._rushed = cache(node.slowdown), cache(node.rushed)
+        self._whole_cores = node.whole_cores
         self._grant_s = node.cores * node.quota_period_s if node.quota_period_s else inf
         self._left_s = self._grant_s
         self._granted_at = (1.0 - phase) * node.quota_period_s if node.quota_period_s else inf
@@ -61,7 +64,7 @@ class Cores:
         """
         self._advance()
         # What was measured on an idle node already pays for the job's own threads crowding each other.
-        length = work_s / self._node.slowdown(width)
+        length = work_s / self._slowdown(width)
         for fraction, action in milestones:
             self._push(self._virtual + fraction * length, 0.0, action)
         self._push(self._virtual + length, width, done)
@@ -76,21 +79,28 @@ class Cores:
     @property
     def _used(self) -> float:
         """Cores that are busy at this moment."""
-        return min(self._busy, self._node.whole_cores)
+        return min(self._busy, self._whole_cores)
 
     @property
     def _slower(self) -> float:
         """How much slower jobs are than alone; infinite without any grant left."""
         if self._grant_s == inf:
-            return self._node.slowdown(self._busy)
-        return self._node.rushed(self._busy) if self._left_s > 0 else inf
+            return self._slowdown(self._busy)
+        return self._rushed(self._busy) if self._left_s > 0 else inf
 
     def _advance(self) -> None:
         now = self._timeline.now
         elapsed = now - self._since
+        if not elapsed:
+            return
         self._virtual += elapsed / self._slower
-        self._left_s -= elapsed * self._used
         self._since = now
+        if self._grant_s < inf:
+            self._spend(now, elapsed)
+
+    def _spend(self, now: float, elapsed: float) -> None:
+        """Take from the grant what was used; begin with a whole one where the next is there."""
+        self._left_s -= elapsed * self._used
         if self._left_s < _TIE_S:
             self._left_s = 0.0
         if now > self._granted_at - _TIE_S:
@@ -107,14 +117,17 @@ class Cores:
         self._unsettled = False
         self._generation += 1
         if self._due:
-            generation, now = self._generation, self._timeline.now
             next_s = (self._due[0][0] - self._virtual) * self._slower if self._left_s > 0 else inf
-            empty_s = self._left_s / self._used if self._left_s > 0 and self._busy else inf
-            granted_s = self._granted_at - now
-            if min(empty_s, granted_s) < next_s:
-                self._timeline.at(now + min(empty_s, granted_s), lambda: self._turn(generation))
-            else:
-                self._timeline.at(now + next_s, lambda: self._fire(generation))
+            turn_s = self._until_turn_s()
+            play = self._turn if turn_s < next_s else self._fire
+            self._timeline.at(self._timeline.now + min(turn_s, next_s), partial(play, self._generation))
+
+    def _until_turn_s(self) -> float:
+        """How long it takes until a grant is used up or the next one is there."""
+        if self._grant_s == inf:
+            return inf
+        empty_s = self._left_s / self._used if self._left_s > 0 and self._busy else inf
+        return min(empty_s, self._granted_at - self._timeline.now)
 
     def _turn(self, generation: int) -> None:
         """A grant is used up, or the next one is there."""

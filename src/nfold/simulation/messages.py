@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from nfold.core.cluster import Channel, Cluster
+from nfold.core.cluster import Channel, Cluster, Node
 from nfold.errors import ClusterError
 from nfold.simulation.cores import Cores
 from nfold.simulation.links import Link, Network
@@ -34,6 +34,17 @@ class Message(NamedTuple):
     arrived: Action
 
 
+class _Route(NamedTuple):
+    """The way from a rank to one on another node."""
+
+    source: Node
+    target: Node
+    uplink: Channel
+    downlink: Channel
+    links: tuple[Link, ...]
+    latency_s: float
+
+
 class Courier:
     """Moves all messages of a cluster."""
 
@@ -46,6 +57,7 @@ class Courier:
         self._share = {node.name: max(node.cores, 1e-9) for node in cluster.nodes}
         self._network = Network(timeline)
         self._queues: defaultdict[tuple[int, int], deque[Message]] = defaultdict(deque)
+        self._routes: dict[tuple[int, int], _Route] = {}
         self._up: dict[str, Link] = {}
         self._down: dict[str, Link] = {}
 
@@ -85,16 +97,9 @@ class Courier:
         self._timeline.at(now + node.local.latency_s + wire_s, received)
 
     def _start_remote(self, message: Message) -> None:
-        sender, receiver = self._node_of[message.sender], self._node_of[message.receiver]
-        source, target = sender.name, receiver.name
-        uplink, downlink = self._channel(message.sender, "uplink"), self._channel(message.receiver, "downlink")
-        if source not in self._up:
-            self._up[source] = Link(uplink.bandwidth_bytes_per_s)
-        if target not in self._down:
-            self._down[target] = Link(downlink.bandwidth_bytes_per_s)
-        latency_s = uplink.latency_s + downlink.latency_s
-        send_s = _processor_s(uplink, message.payload_bytes) / 2 + sender.task_cpu_s
-        receive_s = _processor_s(downlink, message.payload_bytes) / 2 + receiver.task_cpu_s
+        route = self._route(message.sender, message.receiver)
+        send_s = _processor_s(route.uplink, message.payload_bytes) / 2 + route.source.task_cpu_s
+        receive_s = _processor_s(route.downlink, message.payload_bytes) / 2 + route.target.task_cpu_s
         if send_s or receive_s:
             sent, received = self._ends(message, num_jobs=2)
         else:
@@ -102,12 +107,23 @@ class Courier:
 
         def left() -> None:
             sent()
-            self._timeline.at(self._timeline.now + latency_s, received)
+            self._timeline.at(self._timeline.now + route.latency_s, received)
 
-        self._network.start(message.payload_bytes, (self._up[source], self._down[target]), left)
+        self._network.start(message.payload_bytes, route.links, left)
         if send_s or receive_s:
-            self._work(source, send_s, 1.0, both(sent, received))
-            self._work(target, receive_s, 1.0, received)
+            self._work(route.source.name, send_s, 1.0, both(sent, received))
+            self._work(route.target.name, receive_s, 1.0, received)
+
+    def _route(self, sender: int, receiver: int) -> _Route:
+        known = self._routes.get((sender, receiver))
+        if known is None:
+            source, target = self._node_of[sender], self._node_of[receiver]
+            uplink, downlink = self._channel(sender, "uplink"), self._channel(receiver, "downlink")
+            up = self._up.setdefault(source.name, Link(uplink.bandwidth_bytes_per_s))
+            down = self._down.setdefault(target.name, Link(downlink.bandwidth_bytes_per_s))
+            latency_s = uplink.latency_s + downlink.latency_s
+            known = self._routes[sender, receiver] = _Route(source, target, uplink, downlink, (up, down), latency_s)
+        return known
 
     def _work(self, node: str, work_s: float, width: float, done: Action) -> None:
         if work_s > 0:
@@ -119,7 +135,7 @@ class Courier:
 
     def _ends(self, message: Message, num_jobs: int) -> tuple[Action, Action]:
         """The sender waits for the wire and its own job, the receiver for the last byte and every job."""
-        return join(2, lambda: self._gone(message)), join(1 + num_jobs, message.arrived)
+        return join(2, partial(self._gone, message)), join(1 + num_jobs, message.arrived)
 
     def _channel(self, rank: int, side: str) -> Channel:
         node = self._node_of[rank]

@@ -117,7 +117,7 @@ class _World:
         if task.kind in ("F", "B"):
             work_s *= self._slower.get(rank, 1.0)
         work_s += node.task_cpu_s * node.slowdown(width)
-        self._cores[node.name].start(work_s, width, lambda: self._finish(rank, task), milestones)
+        self._cores[node.name].start(work_s, width, partial(self._finish, rank, task), milestones)
 
     def _seconds(self, rank: int, task: Task) -> float:
         try:
