@@ -18,9 +18,10 @@ def test_an_interrupt_before_training_ends_the_job_at_once():
 def test_an_interrupt_lets_the_granted_steps_end_and_keeps_a_checkpoint():
     job = Job(ev.JobSettings(workers=2, strategy="ring", steps=100), ready=READY | {"num_samples": 10_000})
     assert orders(job.until_training()) == ["01 until 4"]
-    assert job.handle(ev.Interrupted()) == []
+    assert orders(job.handle(ev.Interrupted())) == ["01 hold"]
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]
     assert orders(job.all_step(2, 3)) == ["StepDone", "StepDone", "01 checkpoint", "01 finish"]
+    assert job.all_say("holding", step=4) == [], "they were at their ends before they heard of it"
     job.say(0, "checkpoint", file("kept"))
     assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(4, file("kept"))]
     job.finish(0, file("model"))
@@ -28,10 +29,31 @@ def test_an_interrupt_lets_the_granted_steps_end_and_keeps_a_checkpoint():
     assert finished.interrupted
 
 
+def test_an_interrupt_stops_ranks_after_the_step_that_the_foremost_has_begun():
+    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=1000), ready=READY | {"num_samples": 1_000_000})
+    job.until_training()
+    assert orders(job.all_step(0, 1, 2, 3, step_s=1e-3))[-1] == "01 until 304"
+    assert orders(job.handle(ev.Interrupted())) == ["01 hold"]
+    job.all_step(4)
+    assert job.say(0, "holding", step=7) == []
+    assert orders(job.say(1, "holding", step=6)) == ["01 until 7"]
+    assert orders(job.all_step(5, 6)) == ["StepDone", "StepDone", "01 checkpoint", "01 finish"]
+    job.say(0, "checkpoint", file("kept"))
+    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(7, file("kept"))]
+
+
+def test_ranks_that_have_begun_nothing_when_they_hear_of_an_interrupt_stop_where_they_began():
+    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=100), known=known(), checkpoint=b"x", first_step=5)
+    job.ready = READY | {"num_samples": 10_000}
+    job.until_training()
+    job.handle(ev.Interrupted())
+    assert orders(job.all_say("holding", step=0)) == ["01 until 5", "01 checkpoint", "01 finish"]
+
+
 def test_who_presses_ctrl_c_sees_at_once_that_it_was_heard():
     job = Job()
     job.until_training()
-    (noted,) = job.handle(ev.Interrupted(by_key=True))
+    noted = job.handle(ev.Interrupted(by_key=True))[0]
     assert noted == ev.Noted("stopping after the step under way; press Ctrl-C again to stop now")
     assert orders(job.all_step(0)) == ["StepDone"]
 

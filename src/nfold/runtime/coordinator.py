@@ -19,6 +19,7 @@ from nfold.errors import NfoldError
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.cuts import QUIET_S, Cuts
+from nfold.runtime.halting import Halting
 from nfold.runtime.postmortem import Postmortem
 from nfold.runtime.preparation import Preparation, build_order
 from nfold.runtime.progress import Progress
@@ -182,7 +183,7 @@ class Coordinator:
         commands: list[ev.Command],
     ) -> Flow:
         total, per_epoch = self._count_steps(facts)
-        progress = Progress(ranks, chosen, self._first_step, per_epoch)
+        progress, halting = Progress(ranks, chosen, self._first_step, per_epoch), Halting(ranks)
         has_test = bool(facts["has_test"]) and self._settings.evaluate
         self._postmortem.ordered("until")
         granted = self._first_step
@@ -196,6 +197,8 @@ class Coordinator:
                 continue
             if self._interrupted and progress.done == granted and not progress.pending:
                 break
+            if self._interrupted and chosen.asynchrony is None and not progress.pending:
+                commands += halting.ask()  # what is ordered behind a step shall find that step's weights
             event = yield commands
             commands = []
             if isinstance(event, ev.Interrupted):
@@ -204,6 +207,9 @@ class Coordinator:
             elif isinstance(event, ev.Received):
                 news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news
+                if (halted := halting.take(event)) is not None:
+                    granted = max(progress.done, halted)
+                    commands.append(ev.Order(ranks, {"do": "until", "step": granted}))
                 for done in news:
                     if isinstance(done, ev.StepDone) and granted < total and not self._interrupted:
                         commands += reprobing.look(done)

@@ -5,10 +5,15 @@ import threading
 from collections.abc import Callable
 
 from nfold.runtime.channel import Channel, ChannelClosed, Message
+from nfold.runtime.halting import Allowance
 
 
 class Orders:
-    """A queue of orders that a thread fills. Needs no torch: it reads while that is still loading."""
+    """A queue of orders that a thread fills. Needs no torch: it reads while that is still loading.
+
+    Attributes:
+        allowance: how far the rank may train, by all orders that have come.
+    """
 
     def __init__(self, channel: Channel, abandon: Callable[[], None]) -> None:
         """Begin to read.
@@ -20,6 +25,7 @@ class Orders:
         self._channel, self._abandon = channel, abandon
         self._queue: queue.SimpleQueue[tuple[Message, bytes] | BaseException | None] = queue.SimpleQueue()
         self._is_leaving = False
+        self.allowance = Allowance()
         threading.Thread(target=self._read, name="nfold-orders", daemon=True).start()
 
     def get(self) -> tuple[Message, bytes]:
@@ -51,7 +57,13 @@ class Orders:
     def _read(self) -> None:
         try:
             while True:
-                self._queue.put(self._channel.receive())
+                message, blob = self._channel.receive()
+                if message.get("do") == "hold":
+                    self._channel.send({"is": "holding", "step": self.allowance.hold()})
+                    continue
+                if message.get("do") == "until":
+                    self.allowance.grant(message["step"])
+                self._queue.put((message, blob))
         except (ChannelClosed, ValueError):  # ValueError: what came is no JSON
             if not self._is_leaving:
                 self._abandon()

@@ -10,6 +10,7 @@
     until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
                                         asynchronous plan threads of the rank do, so that the next k can be heard
     evaluate, checkpoint, finish
+    hold            -->    holding      at once: begins no more steps; another `until` says which is the last one
 
 Orders are read by a thread and done in sequence, so the coordinator may send the next one before the last is done.
 """
@@ -253,7 +254,7 @@ class Worker:
             replica.allow(order["step"])
             self._next_step = order["step"]
             return
-        while self._next_step < order["step"]:
+        while self._next_step < order["step"] and self._orders.allowance.begin(self._next_step):
             keep = 0 <= self._next_step - self._kept_from < KEPT_STEPS
             result = replica.step(self._next_step, keep_spans=keep)
             self._next_step += 1
