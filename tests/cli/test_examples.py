@@ -17,8 +17,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_demo_learns_the_digits_each_way(nfold, tmp_path, monkeypatch):
-    """Its ranks are threads here, which saves half a minute."""
-    monkeypatch.setattr("nfold.verbs.demo.compare", partial(compare, debug=True))
+    """In threads, and for three of its ten epochs: the rest is for `make demo` to show, and takes half a minute."""
+    monkeypatch.setattr("nfold.verbs.demo.compare", partial(compare, debug=True, steps=36))
 
     result = nfold("demo", "--json", "--out", "demo")
 
@@ -26,7 +26,7 @@ def test_the_demo_learns_the_digits_each_way(nfold, tmp_path, monkeypatch):
     runs = result.document()["runs"]
     assert [run["name"] for run in runs] == ["single", "ring x2", "ps x2"]
     accuracies = [run["report"]["metrics"]["accuracy"] for run in runs]
-    assert min(accuracies) >= 0.97, accuracies
+    assert min(accuracies) >= 0.85, accuracies
     assert (tmp_path / "demo" / "compare.html").is_file()
 
 
