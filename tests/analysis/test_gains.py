@@ -9,11 +9,14 @@ from nfold.planning.strategies import named
 
 def gains(injected):
     report = injected.report()
-    return report, {gain.change: gain.speedup for gain in report.verdict.gains}
+    found = {gain.change: gain.speedup for gain in report.verdict.gains}
+    assert all(speedup >= 1.02 for speedup in found.values()), "less than equal runs differ by is never promised"
+    return report, found
 
 
-def test_a_slow_link_is_explained_with_what_would_win():
+def test_a_slow_link_is_explained_with_what_would_win_and_needs_no_other():
     report, found = gains(Injected(workers=4, megabytes=4, links={"n2 uplink": 50}, probe_error=0.0))
+    assert not any("all nodes" in change for change in found)
     verdict = report.verdict
     # The ring is as fast as its slowest link, until the next slowest; the theory of weighted shares says 1.5.
     assert found["a 150 Mbit/s link for n2"] == pytest.approx(3.0, rel=0.05)
@@ -102,11 +105,6 @@ def test_a_strategy_is_promised_no_less_than_those_that_it_contains(monkeypatch)
     assert found["`--strategy hypergraph`"] >= 0.99 * found["`--strategy pipeline`"] > 10
 
 
-def test_nothing_below_two_per_cent_is_promised():
-    for injected in (Injected(workers=2, mbit=5000), Injected(workers=2, mbit=20)):
-        assert all(gain.speedup >= 1.02 for gain in injected.report().verdict.gains)
-
-
 def test_slow_reading_gains_from_input_that_is_ready():
     _, found = gains(Injected(workers=2, mbit=5000, input_s={0: 0.2, 1: 0.2}))
     assert found["input that is ready in time"] > 3
@@ -121,11 +119,6 @@ def test_links_that_are_all_slow_gain_from_all_of_them():
     _, found = gains(Injected(workers=4, mbit=50, probe_error=0.0))
     assert found["150 Mbit/s links for all nodes"] == pytest.approx(3.0, rel=0.1)
     assert not any(change.startswith("a ") for change in found), "one faster link would win nothing"
-
-
-def test_one_slow_link_needs_no_other():
-    _, found = gains(Injected(workers=4, links={"n2 uplink": 50}, probe_error=0.0))
-    assert not any("all nodes" in change for change in found)
 
 
 QUOTA = {"mbit": 5000, "seconds_per_sample": 1e-2, "quota_period_s": 0.01, "cpu_s_per_byte": 1e-8}

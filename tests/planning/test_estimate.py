@@ -124,16 +124,16 @@ def test_ranks_of_one_node_crowd_it():
     assert estimate(asked, proposal).step_s > 32e-3 * 3
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(graphs(), st.data())
 def test_any_placement_has_an_estimate_of_the_right_size(graph, data):
     workers, chunks = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     asked = question(graph, workers, profiles={1: profile(graph, 1e-2)})
     ranks = st.lists(st.integers(0, workers - 1), min_size=chunks, max_size=chunks).map(tuple)
     proposal = placed(asked, place({op.name: data.draw(ranks) for op in graph.operators}, workers).owners)
-    assert 0.5 < 1 + error(asked, proposal) < 2
-    assert estimate(asked, proposal).least_step_s <= simulate_proposal(asked, "any", proposal).predicted.step_s
-    exact, (found, _) = (each(asked, "any", proposal) for each in (simulate_proposal, estimate_proposal))
+    exact, (found, least_s) = (each(asked, "any", proposal) for each in (simulate_proposal, estimate_proposal))
+    assert 0.5 < found.predicted.step_s / exact.predicted.step_s < 2
+    assert least_s <= exact.predicted.step_s
     assert found.predicted.sent_bytes_per_step == exact.predicted.sent_bytes_per_step
     assert found.loads_s == pytest.approx(exact.loads_s)
 

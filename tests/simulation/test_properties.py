@@ -66,13 +66,13 @@ def _renamed(task, order):
     return Task(peer=order[task.peer], **fields)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(cases())
 def test_equal_input_gives_an_equal_trace(case):
     assert run(*case) == run(*case)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(cases())
 def test_time_lies_between_the_busiest_rank_and_everything_in_a_row(case):
     tasks, seconds, nodes, cores = case
@@ -93,7 +93,7 @@ def test_time_lies_between_the_busiest_rank_and_everything_in_a_row(case):
     assert step_s <= sum(alone) + messages + 1e-9
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(cases(), st.randoms(use_true_random=False))
 def test_renaming_ranks_changes_nothing(case, random):
     tasks = case[0]
@@ -105,7 +105,7 @@ def test_renaming_ranks_changes_nothing(case, random):
         assert renamed.step_s[order[rank]] == pytest.approx(plain.step_s[rank])
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(cases())
 def test_each_task_has_one_span_and_lane_spans_do_not_overlap(case):
     tasks = case[0]
