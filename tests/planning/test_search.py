@@ -128,6 +128,9 @@ def test_too_little_memory_is_said_with_numbers():
         plan(question, "ring")
     chosen = plan(question, "auto")
     assert chosen.strategy == "single", "one process fits where two do not"
+    assert chosen.notes[0].startswith(
+        "only 1 of 2 workers train, since nothing can run on 2: ring: 2 ranks need 1536 MiB on tiny"
+    )
     predicted = [loser for loser in chosen.rejected if isinstance(loser.predicted, Prediction)]
     assert {loser.strategy: loser.why[:25] for loser in predicted} == dict.fromkeys(
         ("ring", "ps", "weighted", "pipeline", "hybrid"), "2 ranks need 1536 MiB on "
@@ -165,6 +168,24 @@ def test_auto_keeps_by_how_much_the_others_lost():
         ratio = loser.predicted.step_s / chosen.predicted.step_s
         assert loser.why.startswith(f"predicted {ratio:.2f}x the step time of single on 1 of 2 workers, since 9")
         assert loser.why.endswith("% of it would be waiting for messages")
+
+
+def test_workers_that_auto_leaves_idle_are_told_with_what_was_predicted_for_few_and_for_all():
+    question = slow_network(GRAPH, workers=3)
+    found = plan(question)
+    assert (found.strategy, found.workers) == ("single", 1)
+    on_all = [each for each in found.rejected if each.predicted.step_s is not None]
+    best = min(on_all, key=lambda each: each.predicted.step_s)
+    (note,) = found.notes
+    waiting = best.predicted.exposed_communication_s / best.predicted.step_s
+    assert note == (
+        f"only 1 of 3 workers train: a step is predicted to take {1e3 * found.predicted.step_s:.1f} ms on 1 (single) "
+        f"and {1e3 * best.predicted.step_s:.1f} ms on 3 ({best.strategy}, {waiting:.0%} of it waiting for messages). "
+        f"Use --strategy {best.strategy} to have all."
+    )
+    assert waiting > 0.5
+    assert plan(question, "ring").notes == ()
+    assert plan(facts(GRAPH, 3)).notes == (), "nobody is idle"
 
 
 def test_a_strategy_that_cannot_be_used_is_kept_without_a_prediction():

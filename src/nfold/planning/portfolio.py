@@ -144,6 +144,14 @@ class Portfolio:
             raise PlanError(f"no strategy can run here. {reasons}")
         return min(self._best, key=lambda candidate: candidate.predicted.step_s)
 
+    def best_on(self, workers: int) -> Candidate | None:
+        """Return the fastest that uses so many workers, if any fits."""
+        return min(
+            (each for each in self._best if each.proposal.workers == workers),
+            key=lambda each: each.predicted.step_s,
+            default=None,
+        )
+
     def is_undominated(self, candidate: Candidate) -> bool:
         """Whether nothing simulated is as good in time, bytes and memory, and better in one."""
         return undominated([candidate.predicted, *(each.predicted for each in self._fitting)])[0]

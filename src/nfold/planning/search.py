@@ -1,6 +1,7 @@
 """Asks the strategies for proposals, and makes the best of them a plan that says why the others lost."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nfold.core.plan import Plan, Rejected, Unpredicted
 from nfold.errors import PlanError
@@ -11,6 +12,7 @@ from nfold.planning.collecting import without_collecting
 from nfold.planning.facts import Facts
 from nfold.planning.portfolio import Portfolio
 from nfold.planning.strategies import AUTO, STRATEGIES, Strategy, named
+from nfold.planning.verdicts import fewer_workers
 from nfold.planning.wishes import check
 
 MOST_CANDIDATES = 4
@@ -43,12 +45,17 @@ def plan(
             portfolio.add(each, MOST_CANDIDATES if chosen in (None, each) else 1)
     portfolio.settle(chosen)
     winner = portfolio.winner(chosen)
-    return to_plan(
+    found = to_plan(
         facts,
         winner,
         is_undominated=portfolio.is_undominated(winner),
         rejected=portfolio.losers(winner, forced=chosen is not None),
     )
+    if chosen is not None or found.workers == facts.workers:
+        return found
+    why_none = "; ".join(f"{loser.strategy}: {loser.why}" for loser in portfolio.rejected[:1])
+    note = fewer_workers(facts.workers, winner, portfolio.best_on(facts.workers), why_none)
+    return replace(found, notes=(*found.notes, note))
 
 
 def to_plan(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from nfold.core.plan import Prediction
+from nfold.planning.candidates import Candidate
 from nfold.planning.facts import Proposal
 
 TIE = 1.01
@@ -50,6 +51,27 @@ def comparison(
         return f"{slower}{_savings(lost[0], won[0])}"
     waiting = lost[0].exposed_communication_s / mine
     return f"{slower} on {fewer} of {workers} workers, since {waiting:.0%} of it would be waiting for messages"
+
+
+def fewer_workers(asked: int, winner: Candidate, best: Candidate | None, why_none: str) -> str:
+    """Say why a plan leaves workers idle that were asked for.
+
+    Args:
+        asked: workers.
+        winner: what was taken.
+        best: the fastest on all of them; None: nothing can run there.
+        why_none: then why not.
+    """
+    used = winner.proposal.workers
+    if best is None:
+        return f"only {used} of {asked} workers train, since nothing can run on {asked}: {why_none}"
+    mine, theirs = winner.predicted, best.predicted
+    waiting = theirs.exposed_communication_s / theirs.step_s if theirs.step_s else 0.0
+    return (
+        f"only {used} of {asked} workers train: a step is predicted to take "
+        f"{mine.step_s * 1e3:.1f} ms on {used} ({winner.strategy}) and {theirs.step_s * 1e3:.1f} ms on {asked} "
+        f"({best.strategy}, {waiting:.0%} of it waiting for messages). Use --strategy {best.strategy} to have all."
+    )
 
 
 def _savings(lost: Prediction, won: Prediction) -> str:
