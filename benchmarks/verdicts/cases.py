@@ -207,6 +207,17 @@ def few() -> Iterator[Case]:
     )
 
 
+def memory() -> Iterator[Case]:
+    """One node whose memory its rank nearly fills: about 390 MiB, most of it the interpreter with torch in it."""
+    yield Case(
+        name="n1 with 410 MiB, ring x3",
+        program="resnet.py",
+        machines=_but(_even(3), 1, memory="410 MiB"),
+        expected=("memory",),
+        places=("n1",),
+    )
+
+
 def both() -> Iterator[Case]:
     """Two causes at once: the larger one must be on top."""
     machines = _but(_even(4), 1, uplink="20 Mbit/s")
@@ -238,4 +249,4 @@ def both() -> Iterator[Case]:
     )
 
 
-CASES = (*links(), *stragglers(), *servers(), *others(), *few(), *both())
+CASES = (*links(), *stragglers(), *servers(), *others(), *few(), *memory(), *both())

@@ -71,6 +71,8 @@ class Injected:
     server_update_s: float | None = None
     rss_bytes: int = 100 << 20
     memory_bytes: int = 1 << 30
+    memories: dict[str, int] = field(default_factory=dict)
+    """Node -> bytes, where it has others."""
     probe_error: float = 0.03
     is_emulated: bool = False
     idle_nodes: int = 0
@@ -130,7 +132,7 @@ class Injected:
                     name=name,
                     cores=self.shares.get(name, self.cores),
                     quota_period_s=self.quota_period_s,
-                    memory_bytes=self.memory_bytes,
+                    memory_bytes=self.memories.get(name, self.memory_bytes),
                     speed=speeds.get(name, 1.0),
                     local=Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="measured"),
                     uplink=channel(f"{name} uplink"),

@@ -134,6 +134,17 @@ def test_the_verdict_finds_what_was_injected(injected, kind, place, sub_cause, s
         assert found.value == pytest.approx(speed * MBIT, rel=0.1)
 
 
+@pytest.mark.parametrize(("limit_mib", "is_near"), [(104, True), (110, True), (130, False)])
+def test_a_node_near_its_limit_of_memory_is_named_with_how_full_it_is(limit_mib, is_near):
+    made = Injected(mbit=FAST, memories={"n2": limit_mib << 20}).verdict()
+    if not is_near:
+        assert made.kind != "memory"
+        return
+    assert (made.kind, made.place, made.unit) == ("memory", "n2", "%")
+    assert made.value == pytest.approx(100 * 100 / limit_mib)
+    assert f"1 rank peaks at 100 MiB, {made.value:.0f} % of n2's {limit_mib} MiB" in made.text
+
+
 @pytest.mark.parametrize("disturbed", [NEIGHBOURS, STEAL])
 def test_what_disturbs_a_whole_machine_is_no_emulated_nodes_reason(disturbed):
     made = Injected(mbit=FAST, speeds={"n3": 0.5}, samples={"n3": disturbed}, is_emulated=True).verdict()

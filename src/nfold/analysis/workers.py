@@ -88,7 +88,8 @@ def memory(facts: Facts) -> Finding | None:
     if name is None or used[name] <= _ALMOST_FULL * limits[name]:
         return None
     share, ranks = used[name] / max(1, limits[name]), facts.plan.nodes.count(name)
-    evidence = f"{count(ranks, 'rank')} peak at {size(used[name])}, {percent(share)} of {name}'s {size(limits[name])}"
+    peak = "peaks" if ranks == 1 else "peak"
+    evidence = f"{count(ranks, 'rank')} {peak} at {size(used[name])}, {percent(share)} of {name}'s {size(limits[name])}"
     return Finding(
         kind="memory",
         verdict="memory",
