@@ -1,5 +1,6 @@
 """Pages in a real browser: drawn without a complaint, readable on wide and narrow screens, in light and dark."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,36 @@ def test_a_page_is_drawn_and_can_be_read(show, facts, width, dark):
     for chart, colors in marks.items():
         for words, pixels in colors.items():
             assert pixels > 5, f"nothing of {words!r} is drawn in {chart}: {colors}"
+    assert shown.value("document.documentElement.scrollWidth") <= width
+    assert shown.value("checks.tooWide()") == []
+    assert shown.value("checks.faintText()") == []
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The page of a short run of two ranks, which are threads of this process."""
+    from nfold.verbs.train import train
+
+    path = list(sys.path)
+    try:
+        script = Path(__file__).parents[1] / "cli" / "scripts" / "steady.py"
+        out = tmp_path_factory.mktemp("real") / "run"
+        return train(script, workers=2, strategy="ring", steps=6, debug=True, out=out).folder / "report.html"
+    finally:
+        sys.path[:] = path
+        sys.modules.pop("numbers_of_this_program", None)
+
+
+@pytest.mark.parametrize(("width", "dark"), SIZES, ids=NAMES)
+def test_the_page_of_a_run_that_took_place_is_drawn_and_can_be_read(show, trained, width, dark):
+    shown = show(trained.read_text(), width, dark)
+
+    assert shown.complaints == []
+    assert [url for url in shown.requests if not url.startswith(("file:///", "data:"))] == []
+    marks = shown.value("checks.marks()")
+    assert marks.keys() == {f"chart-{key}" for key in ("timeline", "nodes", "grid", "loss")}, "no network to scale on"
+    for chart, colors in marks.items():
+        assert max(colors.values()) > 5, f"nothing is drawn in {chart}: {colors}"
     assert shown.value("document.documentElement.scrollWidth") <= width
     assert shown.value("checks.tooWide()") == []
     assert shown.value("checks.faintText()") == []
