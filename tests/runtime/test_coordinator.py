@@ -342,3 +342,19 @@ def test_links_declared_too_slow_for_a_first_step_are_refused_before_ranks_are_w
     assert isinstance(error, PlanError)
     assert "longer than the 0 s allowed: ring sends" in str(error)
     assert "n0's downlink moves 0.001 Mbit/s" in str(error)
+
+
+@pytest.mark.parametrize("num_nodes", [8, 9])
+def test_of_more_nodes_than_can_all_be_probed_in_time_it_is_told_how_many_are(num_nodes):
+    names = tuple(f"n{index}" for index in range(num_nodes))
+    nodes = tuple(replace(cluster().nodes[0], name=name, uplink=LINK, downlink=LINK) for name in names)
+    job = Job(ev.JobSettings(workers=num_nodes, strategy="ring", cluster=Cluster(nodes=nodes), nodes=names))
+    job.start()
+    job.all_say("ready", **READY)
+    job.profiled()
+    notes = [each.text for each in job.wire() if isinstance(each, ev.Noted)]
+    if num_nodes == 8:
+        assert notes == []
+    else:
+        (note,) = notes
+        assert note.startswith("note: each node's link is probed with 7 of its 8 peers, which takes 3 s at most")

@@ -1,5 +1,6 @@
 """Which pairs are probed when, and what probes and paces say of the machines."""
 
+from collections import Counter
 from itertools import combinations
 
 import pytest
@@ -10,8 +11,8 @@ from pretended import profile_of
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph, Operator, Tensor
 from nfold.core.profile import Pace
-from nfold.runtime.measuring import MOST_ROUNDS, TASK_CPU_S, Probe, tournament, with_links, with_paces
-from nfold.transport.probe import ProbedPair
+from nfold.runtime.measuring import MOST_ROUNDS, PROBING_S, TASK_CPU_S, Probe, tournament, with_links, with_paces
+from nfold.transport.probe import BUDGET_S, ProbedPair
 
 LOCAL = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="declared")
 GRAPH = ModelGraph(
@@ -51,6 +52,25 @@ def test_no_node_is_in_two_probes_at_once(places: list[int]) -> None:
     assert len(set(met)) == len(met)
     if 1 < len(set(nodes)) <= MOST_ROUNDS + 1:
         assert set(met) == {frozenset(pair) for pair in combinations(set(nodes), 2)}
+
+
+@pytest.mark.parametrize("num_nodes", [2, 3, 7, 8])
+def test_all_pairs_of_up_to_eight_nodes_are_probed_within_the_budget(num_nodes: int) -> None:
+    nodes = tuple(f"n{index}" for index in range(num_nodes))
+    rounds = tournament(nodes)
+    met = {frozenset((pair.measures, pair.echoes)) for pairs in rounds for pair in pairs}
+    assert met == {frozenset(pair) for pair in combinations(range(num_nodes), 2)}
+    assert len(rounds) * BUDGET_S < PROBING_S
+
+
+@pytest.mark.parametrize("num_nodes", [9, 64, 1000])
+def test_more_nodes_take_no_longer_and_each_meets_equally_many(num_nodes: int) -> None:
+    rounds = tournament(tuple(f"n{index}" for index in range(num_nodes)))
+    assert len(rounds) == MOST_ROUNDS
+    assert len(rounds) * BUDGET_S < PROBING_S
+    times = Counter(rank for pairs in rounds for pair in pairs for rank in (pair.measures, pair.echoes))
+    assert len(times) == num_nodes
+    assert min(times.values()) >= MOST_ROUNDS - num_nodes % 2, "of an odd number one rests in each round"
 
 
 def test_one_node_probes_its_own_channel() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nfold.errors import ClusterError, PeerLost
+from nfold.runtime.measuring import PROBING_S, Probe, tournament
 from nfold.transport import probe as probing
 from nfold.transport.memory import MemoryNetwork, MemoryTransport
 from nfold.transport.probe import ProbedPair, probe_pair
@@ -95,6 +96,34 @@ def test_a_very_slow_link_is_not_probed_for_long() -> None:
     found = probe_in_time(transports, 3, 0.7 * MBIT, 20 * MBIT)
     close(transports)
     assert found.there_bytes_per_s < 1.3 * MBIT
+
+
+def probe_all(transports: list[Any]) -> dict[Probe, ProbedPair]:
+    """Probe every pair, round by round, as a job does."""
+    found = {}
+    with ThreadPoolExecutor(len(transports)) as pool:
+        for pairs in tournament([f"n{rank}" for rank in range(len(transports))]):
+            echoes = [pool.submit(probe_pair, transports[pair.echoes], pair.measures, "echo", base_tag=1 << 40)
+                      for pair in pairs]  # fmt: skip
+            measured = [pool.submit(probe_pair, transports[pair.measures], pair.echoes, "measure", base_tag=1 << 40)
+                        for pair in pairs]  # fmt: skip
+            found |= {pair: probe.result(10) for pair, probe in zip(pairs, measured, strict=True)}
+            assert [echo.result(10) for echo in echoes] == [None] * len(pairs)
+    return found
+
+
+@pytest.mark.quiet
+def test_all_pairs_of_eight_ranks_are_probed_in_less_than_three_seconds() -> None:
+    network = MemoryNetwork(8)
+    took_s = []
+    while len(took_s) < TRIES and min(took_s, default=PROBING_S) >= PROBING_S:
+        start_s = time.perf_counter()
+        found = probe_all([network.transport(rank) for rank in range(8)])
+        took_s.append(time.perf_counter() - start_s)
+        assert len(found) == 28
+        assert all(pair.there_bytes_per_s > 1e5 and pair.back_bytes_per_s > 1e5 for pair in found.values())
+    network.close()
+    assert min(took_s) < PROBING_S, took_s
 
 
 class Clogged:

@@ -11,10 +11,12 @@ from statistics import fmean, median
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.profile import Pace, Profile
-from nfold.transport.probe import ProbedPair
+from nfold.transport.probe import BUDGET_S, ProbedPair
 
-MOST_ROUNDS = 7
-"""Enough to meet a fast peer; all pairs of 8 nodes, a sample of more."""
+PROBING_S = 3.0
+"""All probes at the start take less, on links of 5 Mbit/s and more."""
+MOST_ROUNDS = int(PROBING_S / 1.2 / BUDGET_S)
+"""A fifth is left for what orders take. Enough to meet a fast peer; all pairs of 8 nodes, a sample of more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
