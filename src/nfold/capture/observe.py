@@ -100,23 +100,26 @@ def _play(
     play = Play(size=key[0])
     values = dict(zip(("input", "target"), example.batch(*key), strict=True))
     seed_all(key[1])
+    random = RandomState()
     with watch_statistics(scope.model) as calls:
         for node in traced.nodes:
             if node.op == "placeholder":
                 value = values[INPUT if node.target == INPUT else "target"]
                 play.nodes[node] = Observation(value, _storages(value), frozenset(), False, False, (), 0.0)
             else:
-                play.nodes[node] = _observe_node(node, scope, play, calls, counter)
+                seen = play.nodes[node] = _observe_node(node, scope, play, calls, counter, random)
+                if seen.random or seen.foreign_random:
+                    random = RandomState()  # only then: it takes longer than most nodes do
     return play
 
 
 def _observe_node(
-    node: fx.Node, scope: Scope, play: Play, calls: list[str], counter: FlopCounter | None
+    node: fx.Node, scope: Scope, play: Play, calls: list[str], counter: FlopCounter | None, before: RandomState
 ) -> Observation:
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda used: play.nodes[used].value)
     given = [tensor for tensor in tensors_of([list(args), kwargs]) if not tensor.is_inference()]
     versions = [tensor._version for tensor in given]
-    before, flops = RandomState(), counter.total if counter else 0
+    flops = counter.total if counter else 0
     calls.clear()
     with node.meta["region"].enter():
         value = compute(node, scope, args, kwargs)
