@@ -86,15 +86,18 @@ def test_a_loop_over_steps_may_be_left(nfold, tmp_path):
     assert (tmp_path / "run" / "checkpoint.safetensors").exists()
 
 
-@pytest.mark.parametrize("strategy", ["ps-async", "ssp"])
 @pytest.mark.parametrize(
-    ("fault", "fragments"),
+    ("strategy", "fault", "fragments"),
     [
-        ("item 399", [f"at step {STEP_OF_399}: item 399 of train_data() raised", "OSError: truncated scan"]),
-        ("nan", ["at step ", "the loss of chunk ", "A smaller learning rate"]),
+        (
+            "ps-async",
+            "item 399",
+            [f"at step {STEP_OF_399}: item 399 of train_data() raised", "OSError: truncated scan"],
+        ),
+        ("ssp", "nan", ["at step ", "the loss of chunk ", "A smaller learning rate"]),
     ],
 )
-def test_what_a_program_has_wrong_ends_all_ranks(nfold, monkeypatch, fault, fragments, strategy):
+def test_what_a_program_has_wrong_ends_all_ranks(nfold, monkeypatch, strategy, fault, fragments):
     monkeypatch.setenv("FAULT", fault)
 
     nfold("train", "faulty.py", "-n", "2", "--strategy", strategy, "--debug").check_explained(*fragments)
