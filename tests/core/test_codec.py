@@ -128,13 +128,24 @@ def test_a_verdicts_kind_is_called_class_in_json():
         ({"median_s": 10**400}, r"Timing.median_s: expected a finite number, got 1000"),
         ({"repeats": 1.0}, r"Timing.repeats: expected int, got 1.0"),
         ({"repeats": False}, r"Timing.repeats: expected int, got False"),
-        ({"schema": "nfold.Timing/2"}, "expected a document of schema 'nfold.Timing/1', got 'nfold.Timing/2'"),
+        ({"schema": "nfold.Plan/1"}, "expected a document of schema 'nfold.Timing/1', got 'nfold.Plan/1'"),
+        ({"schema": "nfold.Timing/0"}, "expected a document of schema 'nfold.Timing/1', got 'nfold.Timing/0'"),
+        ({"schema": "nfold.Timing/new"}, "expected a document of schema 'nfold.Timing/1', got 'nfold.Timing/new'"),
+        (
+            {"schema": "nfold.Timing/12"},
+            "this nfold.Timing is of version 12, and this nfold reads versions up to 1: a newer nfold has written it",
+        ),
         ({"schema": None}, "expected a document of schema 'nfold.Timing/1', got None"),
     ],
 )
 def test_what_is_not_the_noun_is_refused_with_its_path(change, message):
     with pytest.raises(codec.CodecError, match=message):
         codec.decode(Timing, {**TIMING, **change})
+
+
+def test_what_names_no_schema_is_of_the_first_version():
+    document = {key: value for key, value in TIMING.items() if key != "schema"}
+    assert codec.decode(Timing, document) == codec.decode(Timing, TIMING)
 
 
 def test_a_missing_field_is_named():
@@ -219,7 +230,7 @@ def test_a_save_is_never_seen_half_written(tmp_path, monkeypatch):
 def test_loading_says_which_file_and_why(tmp_path):
     with pytest.raises(codec.CodecError, match=r"cannot read .*none.json: No such file"):
         codec.load(Timing, tmp_path / "none.json")
-    (tmp_path / "bad.json").write_text("{}")
+    (tmp_path / "bad.json").write_text('{"schema": "nfold.Plan/1"}')
     with pytest.raises(codec.CodecError, match=r"bad.json: expected a document of schema"):
         codec.load(Timing, tmp_path / "bad.json")
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")

@@ -98,3 +98,13 @@ def test_a_file_that_changes_while_it_is_read_is_told(tmp_path):
     path.unlink()
     with pytest.raises(CheckpointError, match=r"cannot read .*: No such file or directory"):
         stored.read(0, 8)
+
+
+def test_a_checkpoint_of_a_newer_nfold_is_refused_and_one_that_names_no_version_is_read(tmp_path):
+    newer = write(tmp_path / "newer", ENTRIES, TENSORS, FACTS | {"version": 3})
+    with pytest.raises(
+        CheckpointError, match=r"^this checkpoint is of version 3, and this nfold reads versions up to 1"
+    ):
+        StoredState.open(newer)
+    (tmp_path / "first").write_bytes(save(TENSORS, metadata={"nfold": json.dumps(FACTS)}))
+    assert StoredState.open(tmp_path / "first").step == 7

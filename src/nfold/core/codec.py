@@ -18,6 +18,7 @@ from nfold.errors import NfoldError
 T = TypeVar("T")
 
 SCHEMA_VERSION = 1
+"""Of all nouns; a document without a schema is of the first version."""
 
 
 class CodecError(NfoldError, ValueError):
@@ -33,12 +34,11 @@ def decode(kind: type[T], document: dict[str, Any]) -> T:
     """Return the noun that a JSON object describes.
 
     Raises:
-        CodecError: the schema is another one, or a field is missing, unknown or of the wrong type.
+        CodecError: the schema is another or a newer one, or a field is missing, unknown or of the wrong type.
     """
     fields = dict(document)
-    schema = fields.pop("schema", None)
-    if schema != _schema(kind):
-        raise CodecError(f"expected a document of schema {_schema(kind)!r}, got {schema!r}")
+    schema = fields.pop("schema", _schema(kind, 1))
+    _check_schema(kind, schema)
     return typing.cast("T", _decode(kind, fields, kind.__name__))
 
 
@@ -87,8 +87,28 @@ def load(kind: type[T], path: Path) -> T:
         raise CodecError(f"{path}: {error}") from error
 
 
-def _schema(kind: type) -> str:
-    return f"nfold.{kind.__name__}/{SCHEMA_VERSION}"
+def check_version(what: str, version: int) -> None:
+    """Refuse what a newer nfold has written.
+
+    Raises:
+        CodecError: with both versions and what to do.
+    """
+    if version > SCHEMA_VERSION:
+        raise CodecError(
+            f"{what} is of version {version}, and this nfold reads versions up to {SCHEMA_VERSION}: a newer nfold has "
+            "written it. Install that one (pip install --upgrade nfold), or begin a new run with this one."
+        )
+
+
+def _check_schema(kind: type, schema: object) -> None:
+    name, _, version = schema.rpartition("/") if isinstance(schema, str) else ("", "", "")
+    if name != _schema(kind).rpartition("/")[0] or not (version.isdecimal() and int(version) > 0):
+        raise CodecError(f"expected a document of schema {_schema(kind)!r}, got {schema!r}")
+    check_version(f"this {name}", int(version))
+
+
+def _schema(kind: type, version: int = SCHEMA_VERSION) -> str:
+    return f"nfold.{kind.__name__}/{version}"
 
 
 def _encode(value: Any) -> Any:

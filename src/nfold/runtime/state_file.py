@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nfold.core.codec import SCHEMA_VERSION, CodecError, check_version
 from nfold.errors import CheckpointError
 
 MODEL_PREFIX = "model."
@@ -27,6 +28,8 @@ ITEM_BYTES = {
 _LENGTH_BYTES = 8
 _METADATA = "__metadata__"
 _NFOLD = "nfold"
+_VERSION = "version"
+"""Of what is said beside tensors; the first one did not say it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +69,8 @@ def pack_header(entries: Iterable[Entry], facts: Mapping[str, Any] | None = None
         entries: of all tensors.
         facts: what else shall be kept.
     """
-    header: dict[str, Any] = {} if facts is None else {_METADATA: {_NFOLD: json.dumps(facts)}}
+    kept = None if facts is None else {_VERSION: SCHEMA_VERSION, **facts}
+    header: dict[str, Any] = {} if kept is None else {_METADATA: {_NFOLD: json.dumps(kept)}}
     offset = 0
     for entry in entries:
         end = offset + entry.num_bytes
@@ -102,12 +106,15 @@ class Header:
         """Return what a checkpoint says beside its tensors.
 
         Raises:
-            CheckpointError: it is no checkpoint.
+            CheckpointError: it is no checkpoint, or a newer nfold's.
         """
         try:
             facts: dict[str, Any] = json.loads(self._facts)
+            check_version("this checkpoint", int(facts.pop(_VERSION, 1)))
             return facts
-        except (ValueError, TypeError) as error:
+        except CodecError as error:
+            raise CheckpointError(str(error)) from error
+        except (AttributeError, ValueError, TypeError) as error:
             raise CheckpointError(f"this is not a checkpoint of nfold, or it is damaged: {error}") from error
 
     def range_of(self, name: str) -> tuple[int, int]:
