@@ -52,16 +52,19 @@ def test_tensors_in_parts_become_one_file(monkeypatch, run_bytes):
     assert (found["count"].item(), found["kept"].tolist()) == (3.0, [1.0, 1.0])
 
 
-def test_rank_0_holds_a_few_pieces_and_no_more(monkeypatch):
-    monkeypatch.setattr(collecting, "RUN_BYTES", 40)
-    network, read = MemoryNetwork(2), []
-    real = collecting.Reader.read
+@pytest.mark.parametrize(("run_bytes", "most_ahead"), [(40, 10), (400, 5)])
+def test_rank_0_holds_a_few_bytes_and_no_more(monkeypatch, run_bytes, most_ahead):
+    monkeypatch.setattr(collecting, "RUN_BYTES", run_bytes)
+    monkeypatch.setattr(collecting, "AHEAD_BYTES", 3000)
+    monkeypatch.setattr(collecting, "PIECE_BYTES", 3000 // most_ahead - run_bytes)
+    network, asked = MemoryNetwork(2), []
+    real = collecting._Questions.ask
 
-    def counted(self, index, start, stop):
-        read.append((start, stop))
-        return real(self, index, start, stop)
+    def counted(self, rank, index, start, stop, num_bytes):
+        asked.append((start, stop))
+        return real(self, rank, index, start, stop, num_bytes)
 
-    monkeypatch.setattr(collecting.Reader, "read", counted)
+    monkeypatch.setattr(collecting._Questions, "ask", counted)
     wide = Offer([Part("wide", (10, 100), 0, WIDE)], [], {})
     nothing = Offer([], [], {})
 
@@ -71,13 +74,13 @@ def test_rank_0_holds_a_few_pieces_and_no_more(monkeypatch):
             return None
         ahead = []
         for taken, _ in enumerate(found.runs):
-            ahead.append(len(read) - taken)
+            ahead.append(len(asked) - taken)
         return max(ahead)
 
     most, _ = on_all(network, body)
     network.close()
-    assert len(read) == 100
-    assert most <= collecting.AHEAD + 1
+    assert len(asked) == 4000 // run_bytes
+    assert most == most_ahead + 1
 
 
 def test_a_rank_that_is_lost_ends_it_on_both_sides():

@@ -6,7 +6,7 @@
                         <--       its bytes
     ask  nothing more   -->
 
-Rank 0 asks in the order of the file, a few pieces ahead.
+Rank 0 asks in the order of the file, a few MiB ahead.
 """
 
 import itertools
@@ -28,8 +28,10 @@ Facts = dict[str, Any]
 
 TAG_BASE = 1 << 48
 """Above the tags of gathers."""
-AHEAD = 4
-"""Pieces that rank 0 has asked for and not yet taken."""
+AHEAD_BYTES = 4 << 20
+"""Of pieces that rank 0 has asked for and not yet taken: many where they are small, which is what a bias is."""
+PIECE_BYTES = 1 << 10
+"""What a piece costs beside its own bytes."""
 _REQUEST = struct.Struct("<qqq")
 _NO_MORE = -1
 
@@ -111,6 +113,11 @@ class _Asked:
     data: memoryview
     messages: tuple[int, ...] = ()
 
+    @property
+    def num_bytes(self) -> int:
+        """Return what it takes to have it."""
+        return len(self.data) + PIECE_BYTES
+
 
 class _Questions:
     """Rank 0's side of the conversations with all others."""
@@ -142,6 +149,7 @@ def _runs(
     questions = _Questions(transport, number, world_size)
     own, rest = Reader(offer.parts), Reader(offer.rest)
     waiting: deque[_Asked] = deque()
+    waiting_bytes = 0
 
     def taken() -> Run:
         asked = waiting.popleft()
@@ -157,7 +165,9 @@ def _runs(
         else:
             reader = rest if stretch.rank == REST else own
             waiting.append(_Asked(entry, stretch.start, reader.read(*where)))
-        if len(waiting) > AHEAD:
+        waiting_bytes += waiting[-1].num_bytes
+        while waiting_bytes > AHEAD_BYTES:
+            waiting_bytes -= waiting[0].num_bytes
             yield taken()
     while waiting:
         yield taken()
