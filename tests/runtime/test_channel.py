@@ -64,6 +64,36 @@ def socket_channels():
     return SocketChannel(one), SocketChannel(other)
 
 
+def test_a_thread_that_sends_more_than_is_taken_waits(monkeypatch):
+    monkeypatch.setattr(protocol, "MOST_QUEUED_BYTES", 100)
+    near, far = QueueChannel.pair()
+    for _ in range(2):
+        far.send({"is": "piece"}, bytes(50))
+    far.send({"is": "small"})
+    sending = threading.Thread(target=far.send, args=({"is": "piece"}, bytes(1)), daemon=True)
+    sending.start()
+    sending.join(0.1)
+    assert sending.is_alive(), "there is no room"
+    assert near.receive() == ({"is": "piece"}, bytes(50))
+    sending.join(10)
+    assert not sending.is_alive()
+    assert [len(near.receive()[1]) for _ in range(3)] == [50, 0, 1]
+    far.send({"is": "piece"}, bytes(1000))
+    assert len(near.receive()[1]) == 1000, "a piece larger than all room goes alone"
+
+
+def test_a_thread_that_waits_for_room_hears_that_nobody_will_take_anything(monkeypatch):
+    monkeypatch.setattr(protocol, "MOST_QUEUED_BYTES", 100)
+    near, far = QueueChannel.pair()
+    far.send({"is": "piece"}, bytes(100))
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(far.send, {"is": "piece"}, bytes(100))
+        near.close()
+        with pytest.raises(ChannelClosed):
+            sending.result(10)
+    assert near.receive() == ({"is": "piece"}, bytes(100)), "what was sent before"
+
+
 @pytest.fixture(params=[socket_channels, QueueChannel.pair], ids=["socket", "queue"])
 def channels(request):
     """Two connected sides, of either kind."""

@@ -9,11 +9,11 @@ closed before anything else is read.
 
 import contextlib
 import json
-import queue
 import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -37,6 +37,8 @@ _HEADER = struct.Struct("!4sIQ")
 _MAGIC = b"nfC1"
 _MAX_JSON_BYTES = 1 << 30
 _MAX_BLOB_BYTES = 1 << 40
+MOST_QUEUED_BYTES = 4 << 20
+"""Of files between threads of one process: who sends more waits, as with a socket, until the other side takes some."""
 ALIVE: Message = {"is": "alive"}
 """What a rank says when it has nothing else to say."""
 PIECE = "piece"
@@ -215,36 +217,65 @@ def _read(connection: socket.socket, num_bytes: int, hear: Callable[[], None] = 
     return bytes(data)
 
 
+class _Queue:
+    """What one thread has sent and another has not taken yet."""
+
+    def __init__(self) -> None:
+        self._items: deque[tuple[Message, bytes]] = deque()
+        self._changed = threading.Condition()
+        self._num_bytes = 0
+        self._is_closed = False
+
+    def put(self, message: Message, blob: bytes | memoryview) -> None:
+        """Add a message, once there is room for it; one that is larger than that goes alone."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or not self._num_bytes or self._has_room(len(blob)))
+            if self._is_closed:
+                raise ChannelClosed("the control connection was closed")
+            self._items.append((message, bytes(blob)))
+            self._num_bytes += len(blob)
+            self._changed.notify_all()
+
+    def get(self) -> tuple[Message, bytes]:
+        """Take the oldest message; of a closed queue, what is left of them."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._items)
+            if not self._items:
+                raise ChannelClosed("the control connection was closed")
+            message, blob = self._items.popleft()
+            self._num_bytes -= len(blob)
+            self._changed.notify_all()
+            return message, blob
+
+    def close(self) -> None:
+        """Wake everybody."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _has_room(self, num_bytes: int) -> bool:
+        return self._num_bytes + num_bytes <= MOST_QUEUED_BYTES
+
+
 class QueueChannel:
     """A channel between threads of one process; `pair` makes both sides."""
 
-    def __init__(
-        self, inbox: "queue.SimpleQueue[Any]", outbox: "queue.SimpleQueue[Any]", closed: threading.Event
-    ) -> None:
-        self._inbox, self._outbox, self._closed = inbox, outbox, closed
+    def __init__(self, inbox: _Queue, outbox: _Queue) -> None:
+        self._inbox, self._outbox = inbox, outbox
 
     @classmethod
     def pair(cls) -> "tuple[QueueChannel, QueueChannel]":
         """Return two connected sides."""
-        one: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        other: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        closed = threading.Event()
-        return cls(one, other, closed), cls(other, one, closed)
+        one, other = _Queue(), _Queue()
+        return cls(one, other), cls(other, one)
 
     def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
         """Send a message; it goes through JSON, so that threads and processes see the same."""
-        if self._closed.is_set():
-            raise ChannelClosed("the control connection was closed")
-        self._outbox.put((json.loads(json.dumps(message)), bytes(blob)))
+        self._outbox.put(json.loads(json.dumps(message)), blob)
 
     def receive(self) -> tuple[Message, bytes]:
         """Wait for a message."""
-        item = self._inbox.get()
-        if item is None:
-            self._inbox.put(None)
-            raise ChannelClosed("the control connection was closed")
-        message, blob = item
-        return message, blob
+        return self._inbox.get()
 
     def busy(self) -> contextlib.AbstractContextManager[None]:
         """Do nothing: nobody asks when a thread was heard."""
@@ -252,6 +283,5 @@ class QueueChannel:
 
     def close(self) -> None:
         """Wake both sides."""
-        self._closed.set()
-        self._outbox.put(None)
-        self._inbox.put(None)
+        self._outbox.close()
+        self._inbox.close()
