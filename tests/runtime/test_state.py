@@ -6,6 +6,7 @@ from torch import nn
 
 from nfold.core.graph import ModelGraph, Operator, Parameter, Tensor
 from nfold.core.placement import Reduction
+from nfold.runtime import state
 from nfold.runtime.collecting import collect
 from nfold.runtime.replica import take_model
 from nfold.runtime.state import Checkpoint, join_facts, offer, read_checkpoint
@@ -54,9 +55,9 @@ def stored(model):
 def test_a_tied_weight_is_there_under_all_its_names():
     found = read_checkpoint(stored(Tied()))
     assert (found.step, found.chunks, found.optimizer().tensors) == (5, 2, {})
-    state = found.model()
-    assert state.keys() == {"weight", "bias", "again"}
-    assert torch.equal(state["again"], torch.arange(6.0).reshape(3, 2))
+    tensors = found.model()
+    assert tensors.keys() == {"weight", "bias", "again"}
+    assert torch.equal(tensors["again"], torch.arange(6.0).reshape(3, 2))
 
 
 def test_nothing_is_copied_to_be_offered():
@@ -113,3 +114,17 @@ def test_elements_in_another_order_in_memory_are_written_and_restored():
     take_model(model, read_checkpoint(stored(saved)))
     assert torch.equal(model.weight, saved.weight)
     assert model.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_tensor_is_read_a_piece_at_a_time(monkeypatch):
+    monkeypatch.setattr(state, "READ_BYTES", 8)
+    data = stored(Tied())
+    header_bytes, read = 8 + int.from_bytes(data[:8], "little"), []
+
+    def ask(start, stop):
+        read.append(stop - start)
+        return data[start:stop]
+
+    found = Checkpoint(data[:header_bytes], ask).model(["weight"])["weight"]
+    assert read == [8, 8, 8]
+    assert torch.equal(found, torch.arange(6.0).reshape(3, 2))

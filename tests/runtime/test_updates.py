@@ -51,7 +51,7 @@ def test_state_is_restored_in_the_order_in_memory_that_its_parameter_has(fused):
     resumed = updater_of(again, fused)
     ((_, state, _),) = begun.state()
     kept = OptimizerState(tensors={"w": {key: value.contiguous() for key, value in state.items()}})
-    resumed.restore(kept, {"w": ours.shape}, 1)
+    resumed.restore(lambda name: kept, {"w": ours.shape}, 1)
     for weight, updater in ((ours, begun), (again, resumed)):
         weight.grad = torch.empty_like(weight).copy_(gradient.flip(0))
         updater.step()
@@ -65,3 +65,33 @@ def test_a_gradient_in_another_order_in_memory_than_its_parameter_is_applied_to_
         weight.grad = gradient.clone()  # as the bucket has it
         updater_of(weight, fused=True).step()
     assert torch.allclose(ours, plain, rtol=0.0, atol=1e-6)
+
+
+def test_each_parameters_state_is_handed_over_before_the_next_is_read():
+    def parameters():
+        return [nn.Parameter(torch.arange(6.0).reshape(2, 3) + number) for number in range(4)]
+
+    def updater(weights):
+        held = [_Held(Piece(f"w{at}", 0, 6, 6 * at), f"w{at}", weight) for at, weight in enumerate(weights)]
+        return Updater(Stepping(lambda weights: torch.optim.AdamW(weights, lr=0.1)), held, [])
+
+    ours, again = parameters(), parameters()
+    begun, resumed = updater(ours), updater(again)
+    for weight in ours:
+        weight.grad = weight.detach().clone()
+    begun.step()
+    own, read = {piece.name: state for piece, state, _ in begun.state()}, []
+
+    def asked(name):
+        assert [piece.name for piece, state, _ in resumed.state() if state] == read, "no more than one is under way"
+        read.append(name)
+        kept = {key: value.clone() for key, value in own[name].items()}
+        handed.update({(name, key): value.data_ptr() for key, value in kept.items() if value.dim()})
+        return OptimizerState(tensors={name: kept})
+
+    handed: dict[tuple[str, str], int] = {}
+    resumed.restore(asked, {name: torch.Size([2, 3]) for name in own}, 1)
+    assert read == ["w0", "w1", "w2", "w3"]
+    found = {piece.name: state for piece, state, _ in resumed.state()}
+    assert all(torch.equal(found[name][key], own[name][key]) for name in own for key in own[name])
+    assert handed == {(name, key): found[name][key].data_ptr() for name, key in handed}, "taken over, not copied"

@@ -53,7 +53,8 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         ProgramError: the program fails by itself.
     """
     loss_state = loss_snapshot(loss)
-    calls = _call(fresh(), loss, example)
+    model = fresh()
+    calls = _call(model, loss, example)
     reason = _carried_state(calls)
     if divisible is None:
         _refuse_changes(changes(loss_state, loss_snapshot(loss)))
@@ -61,6 +62,11 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     notes = []
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
+    if forgotten := _forgotten(model, calls.changed):
+        notes.append(
+            f"forward changes {', '.join(forgotten)}, which no checkpoint holds: a run that goes on begins with what "
+            "model() builds. Make it a buffer, or give the module get_extra_state and set_extra_state"
+        )
     return Facts(
         indivisible=reason,
         gradients=frozenset.union(*calls.gradients),
@@ -119,6 +125,21 @@ def _noting_gradients(model: nn.Module) -> Iterator[set[str]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _forgotten(model: nn.Module, changed: list[tuple[str, str]]) -> list[str]:
+    """Return what changes and is in no state dict: plain attributes of modules that say nothing of it."""
+    kept = model.state_dict()
+    names = {path: {name.rpartition(".")[2] for name in kept if name.rpartition(".")[0] == path} for path, _ in changed}
+    return [
+        ".".join(part for part in (path, name) if part)
+        for path, name in changed
+        if name not in names[path] and not _says_more(model.get_submodule(path))
+    ]
+
+
+def _says_more(module: nn.Module) -> bool:
+    return type(module).get_extra_state is not nn.Module.get_extra_state
 
 
 def _carried_state(calls: _Calls) -> str:

@@ -33,9 +33,10 @@ from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.clipping import Clipping
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine, Played
+from nfold.runtime.extra_state import ExtraStates
 from nfold.runtime.letting_go import let_go
 from nfold.runtime.state import Checkpoint, Offer, fingerprints_of, join_facts, offer
-from nfold.runtime.updates import Kept, UpdateKey, Updater, build_updaters, kept_by
+from nfold.runtime.updates import Kept, OptimizerState, UpdateKey, Updater, build_updaters, kept_by
 from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
 
@@ -146,6 +147,7 @@ class Replica:
         self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock, times_reductions=measures)
         norms = {statistic.module for statistic in graph.statistics}
         self._changed_buffers = ChangedBuffers(self.model, but=norms)
+        self._extra_states = ExtraStates(self.model)
         self._previous_end_s: float | None = None
 
     def _traced(self, graph: ModelGraph, dataset: Any, own: RankSchedule) -> Captured | None:
@@ -249,7 +251,8 @@ class Replica:
         untrained = self._untrained() if self.rank or self.plan.splits else ()
         marks = fingerprints(self.rank, self.plan.reductions, self._weights.parameters)
         updaters = self._updaters if with_optimizer else None
-        return offer(self.rank, self.plan.reductions, updaters, self._weights, modules, untrained, fingerprints=marks)
+        place = (self.rank, self.plan.reductions, updaters, self._weights, modules, untrained)
+        return offer(*place, fingerprints=marks, extras=self._extra_states.changed())
 
     def _untrained(self) -> tuple[str, ...]:
         """Parameters that no reduction holds, and of whose users this rank is the first owner."""
@@ -297,12 +300,12 @@ def take_model(model: nn.Module, checkpoint: Checkpoint, unneeded: Collection[nn
         ProgramError: they are another module's.
     """
     skipped = {id(parameter) for parameter in unneeded}
-    state = model.state_dict(keep_vars=True)
+    state = {name: each for name, each in model.state_dict(keep_vars=True).items() if isinstance(each, torch.Tensor)}
     alike = {name: value.detach() for name, value in state.items() if checkpoint.shape(name) == tuple(value.shape)}
     needed = [name for name in alike if id(state[name]) not in skipped]
     try:
         # Other names and shapes are found before anything is read; then one tensor at a time is in memory twice.
-        model.load_state_dict({**alike, **checkpoint.model(checkpoint.names - alike.keys())})
+        model.load_state_dict({**alike, **checkpoint.model(checkpoint.names - alike.keys()), **checkpoint.extras})
         for name in needed:
             alike[name].copy_(checkpoint.model((name,))[name])
         model.load_state_dict(alike, strict=False)  # for modules that make something else of what they load
@@ -320,11 +323,16 @@ def served_parameters(rank: int, reductions: Iterable[Reduction]) -> frozenset[s
 
 
 def take_states(updaters: Iterable[Updater], checkpoint: Checkpoint, weights: Weights) -> None:
-    """Give optimizers their states of a checkpoint, of one at a time.
+    """Give optimizers their states of a checkpoint, of one parameter at a time.
 
     Raises:
         ProgramError: they are another optimizer's.
     """
     shapes = {name: each.shape for name, each in weights.parameters.items()}
+
+    @functools.lru_cache(maxsize=1)  # several parts of a parameter come one after another
+    def read(name: str) -> OptimizerState:
+        return weights.cut(checkpoint.optimizer((name,)))
+
     for updater in updaters:
-        updater.restore(weights.cut(checkpoint.optimizer(updater.parameters)), shapes, checkpoint.step)
+        updater.restore(read, shapes, checkpoint.step)

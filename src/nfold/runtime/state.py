@@ -6,7 +6,7 @@ checkpoint is a safetensors file:
 
     model.NAME             the plain module's state dict
     optimizer.NAME.KEY     whatever the optimizer keeps for that parameter
-    metadata "nfold"       step, chunks, the optimizer's class and plain values, as JSON
+    metadata "nfold"       step, chunks, the optimizer's class and plain values, modules' extra states, as JSON
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +19,7 @@ from torch import nn
 from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError, ProgramError
 from nfold.runtime.agreement import Fingerprints
+from nfold.runtime.extra_state import Extras, plain_extras
 from nfold.runtime.state_file import MODEL_PREFIX, Header
 from nfold.runtime.updates import OptimizerState, Plain, UpdateKey, Updater
 from nfold.runtime.weights import Weights
@@ -44,8 +45,11 @@ DTYPES = {
     "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+READ_BYTES = 8 << 20
+"""Of a tensor that are asked for at once: each piece costs a rank a question to the coordinator."""
 _OPTIMIZER_PREFIX = "optimizer."
 _FINGERPRINTS = "fingerprints"
+_EXTRAS = "extras"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ def offer(
     buffer_modules: Iterable[str],
     untrained: Iterable[str] = (),
     fingerprints: Fingerprints | None = None,
+    extras: Mapping[str, Any] | None = None,
 ) -> Offer:
     """Return what this rank alone must give to the whole model's state.
 
@@ -117,10 +122,17 @@ def offer(
         buffer_modules: whose buffers it gives.
         untrained: parameters of no reduction that it gives, since rank 0 has let them go.
         fingerprints: of what other ranks hold as well.
+        extras: extra states of modules that it has changed. Others are those of rank 0.
+
+    Raises:
+        ProgramError: a checkpoint cannot hold something.
     """
     reductions = tuple(reductions)
     prefix = "" if updaters is None else MODEL_PREFIX
-    state_dict = weights.model.state_dict()
+    whole_state = weights.model.state_dict()
+    state_dict = {name: value for name, value in whole_state.items() if isinstance(value, torch.Tensor)}
+    changed = dict(extras or {})
+    plain = (plain_extras(whole_state) if rank == 0 else {}) | plain_extras(changed)
     names = _names(weights.model, state_dict)
     owned = [name for reduction in reductions if reduction.members[0] == rank for name in reduction.parameters]
     parts = []
@@ -130,11 +142,15 @@ def offer(
         parts += [Part(prefix + whole, place.shape, place.start, values) for whole in names.get(place.name, ())]
     for name, buffer in _buffers(weights.model, buffer_modules):
         parts += [Part(prefix + whole, tuple(buffer.shape), 0, buffer) for whole in names.get(name, ())]
+    for name, value in changed.items():
+        if isinstance(value, torch.Tensor):
+            parts.append(Part(prefix + name, tuple(value.shape), 0, value))
     state = _OptimizerParts()
     for updater in (updaters or {}).values():
         state.take(updater, _first_holder(rank, reductions), weights)
     rest = [Part(prefix + name, tuple(value.shape), 0, value) for name, value in state_dict.items()]
-    return Offer([*parts, *state.parts], rest, {**state.facts, _FINGERPRINTS: fingerprints or {}})
+    facts = {**state.facts, _FINGERPRINTS: fingerprints or {}, _EXTRAS: plain}
+    return Offer([*parts, *state.parts], rest, facts)
 
 
 def _names(model: nn.Module, state_dict: Collection[str]) -> dict[str, list[str]]:
@@ -183,6 +199,7 @@ class _OptimizerParts:
             for key, value in state.items():
                 name = f"{_OPTIMIZER_PREFIX}{place.name}.{key}"
                 if not isinstance(value, torch.Tensor):
+                    _check_plain(place.name, key, value, self._kind)
                     self._scalars.setdefault(place.name, {})[key] = value
                 elif value.dim() == 0 or value.numel() != piece.stop - piece.start:
                     self._add(Part(name, tuple(value.shape), 0, _dense(value)))
@@ -202,6 +219,14 @@ class _OptimizerParts:
         return {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups}
 
 
+def _check_plain(parameter: str, key: str, value: object, kind: str) -> None:
+    if not (value is None or isinstance(value, (bool, int, float, str))):
+        raise ProgramError(
+            f"{kind} keeps {key!r} of {parameter} as a {type(value).__name__}, which a checkpoint cannot hold. "
+            "Keep tensors, numbers and texts, or train with --checkpoint-every 0."
+        )
+
+
 def _dense(value: torch.Tensor) -> torch.Tensor:
     return value.to_dense() if value.is_sparse else value
 
@@ -215,10 +240,12 @@ def fingerprints_of(facts: Mapping[str, Any]) -> Fingerprints:
 def join_facts(facts: Iterable[Mapping[str, Any]], step: int, chunks: int) -> dict[str, Any]:
     """Return what a checkpoint says beside its tensors, from what all ranks say."""
     joined: dict[str, Any] = {"step": step, "chunks": chunks, "optimizer": "", "scalars": {}, "groups": {}}
+    joined[_EXTRAS] = {}
     for each in facts:
         joined["optimizer"] = joined["optimizer"] or each["optimizer"]
         joined["scalars"] |= each["scalars"]
         joined["groups"] |= each["groups"]
+        joined[_EXTRAS] |= each[_EXTRAS]
     return joined
 
 
@@ -228,6 +255,7 @@ class Checkpoint:
     Attributes:
         step: steps done.
         chunks: of a step.
+        extras: what modules said of themselves beside tensors; nothing where an older version wrote it.
     """
 
     def __init__(self, header: bytes, read: Callable[[int, int], bytes | bytearray]) -> None:
@@ -245,6 +273,7 @@ class Checkpoint:
         try:
             self.step, self.chunks = int(facts["step"]), int(facts["chunks"])
             self._scalars, self._kind = facts["scalars"], facts.get("optimizer", "")
+            self.extras: Extras = dict(facts.get(_EXTRAS, {}))
             self._groups = {name: _with_tuples(group) for name, group in facts["groups"].items()}
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"this is not a checkpoint of nfold, or it is damaged: {error}") from error
@@ -278,12 +307,15 @@ class Checkpoint:
         return OptimizerState(tensors, self._scalars, self._groups, self._kind)
 
     def _tensor(self, name: str) -> torch.Tensor:
+        """Read a tensor, a piece at a time: no more than one is in memory beside it."""
         entry = self._header.entries[name]
-        data = bytearray(self._read(*self._header.range_of(name)))
-        dtype = DTYPES[entry.dtype]
-        if not data:
-            return torch.empty(entry.shape, dtype=dtype)
-        return torch.frombuffer(data, dtype=dtype).reshape(entry.shape)
+        flat = torch.empty(entry.num_elements, dtype=DTYPES[entry.dtype])
+        into = flat.view(torch.uint8).numpy().data
+        begin, end = self._header.range_of(name)
+        for start in range(begin, end, READ_BYTES):
+            stop = min(end, start + READ_BYTES)
+            into[start - begin : stop - begin] = self._read(start, stop)
+        return flat.reshape(entry.shape)
 
 
 def read_checkpoint(data: bytes) -> Checkpoint:

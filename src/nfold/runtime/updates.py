@@ -5,7 +5,7 @@ the shares that this rank serves. Planning has checked that this gives the same 
 (`ModelGraph.update_scope`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,25 +118,21 @@ class Updater:
             for each in self._held
         ]
 
-    @property
-    def parameters(self) -> frozenset[str]:
-        """What the user calls the parameters of which this updates a part."""
-        return frozenset(each.name for each in self._held)
-
-    def restore(self, saved: OptimizerState, shapes: Mapping[str, torch.Size], step: int) -> None:
+    def restore(self, read: Callable[[str], OptimizerState], shapes: Mapping[str, torch.Size], step: int) -> None:
         """Take back what was kept after so many steps, cut to this updater's pieces.
+
+        Args:
+            read: returns the state of one of the user's parameters: whole states of all would be in memory twice.
+            shapes: of the graph's parameters.
+            step: steps that were done.
 
         Raises:
             ProgramError: it is another optimizer's.
         """
-        if saved.kind and saved.kind != self.kind:
-            raise ProgramError(
-                f"the run was begun with the optimizer {saved.kind}, and the program has {self.kind} now. "
-                "Put it back, or begin a new run."
-            )
         self._stepper.replay(step)
         for each in self._held:
-            name = each.piece.name
+            name, saved = each.piece.name, read(each.name)
+            self._check_kind(saved.kind)
             for group in self._optimizer.param_groups:
                 if any(tensor is each.tensor for tensor in group["params"]):
                     self._take_group(group, saved.groups.get(name, {}))
@@ -145,6 +141,13 @@ class Updater:
                 state[key] = _cut(tensor, each, shapes[name])
             if state:
                 self._optimizer.state[each.tensor] = state
+
+    def _check_kind(self, kind: str) -> None:
+        if kind and kind != self.kind:
+            raise ProgramError(
+                f"the run was begun with the optimizer {kind}, and the program has {self.kind} now. "
+                "Put it back, or begin a new run."
+            )
 
     def _take_group(self, group: dict[str, Any], saved: Mapping[str, Plain]) -> None:
         """Go on with the checkpoint's hyper-parameters, and note where the program has others by now."""
@@ -262,6 +265,8 @@ def _cut(tensor: torch.Tensor, held: _Held, shape: torch.Size) -> torch.Tensor:
     if tensor.numel() != shape.numel() or (tensor.dim() == 0 and shape):
         return tensor.clone()
     part = tensor.reshape(-1)[held.piece.start : held.piece.stop].view(held.tensor.shape)
+    if part.numel() == tensor.numel() and part.stride() == held.tensor.stride():
+        return part  # nobody else has it
     # In the parameter's order in memory, as the optimizer made it: fused ones go by that.
     return torch.empty_like(held.tensor, dtype=tensor.dtype, requires_grad=False).copy_(part)
 

@@ -1,0 +1,117 @@
+"""Modules that keep something beside tensors: a run that goes on has it back, or the user is told."""
+
+import pytest
+import torch
+from harness import graph_of, placed_plan, play
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from nfold.core.placement import Placement
+from nfold.errors import ProgramError
+from nfold.planning.buckets import buckets_of
+from nfold.program import Program
+from nfold.runtime.extra_state import ExtraStates, plain_extras
+
+
+class Warming(nn.Module):
+    """Lets more through the more often it was called; what it counts is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.seen = 0, []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.seen = [*self.seen[-1:], self.calls]
+        return x * min(1.0, 0.1 * self.calls)
+
+
+class Saying(Warming):
+    def get_extra_state(self):
+        return {"calls": self.calls, "seen": self.seen}
+
+    def set_extra_state(self, state):
+        self.calls, self.seen = state["calls"], state["seen"]
+
+
+class SayingTensor(Warming):
+    def get_extra_state(self):
+        return torch.tensor([self.calls])
+
+    def set_extra_state(self, state):
+        self.calls = int(state)
+
+
+def net(middle) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 5), middle, nn.Linear(5, 3)).double()
+
+
+def of(middle) -> Program:
+    def rows():
+        draw = torch.Generator().manual_seed(5)
+        return TensorDataset(torch.randn(40, 6, generator=draw, dtype=torch.float64), torch.arange(40) % 3)
+
+    return Program(
+        model=lambda: net(middle()),
+        loss=F.cross_entropy,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
+        train_data=rows,
+        batch_size=10,
+        epochs=100,
+        seed=3,
+    )
+
+
+def on_last(program, graph):
+    """One chunk: the first operator on rank 0, all others on rank 1."""
+    owners = {operator.name: (min(1, index),) for index, operator in enumerate(graph.operators)}
+    placement = Placement(num_chunks=1, world_size=2, owners=owners)
+    return placed_plan(program, owners, 2, buckets_of(graph, placement, "ring", 4096))
+
+
+@pytest.mark.parametrize("middle", [Saying, SayingTensor])
+def test_a_run_that_goes_on_equals_one_that_never_stopped(middle):
+    program = of(middle)
+    graph = graph_of(program)
+    plan = on_last(program, graph)
+    whole = play(program, graph, plan, 6)
+    begun = play(program, graph, plan, 3)
+    resumed = play(program, graph, plan, 6, checkpoint=begun.checkpoint)
+    assert resumed.losses == whole.losses[3:]
+    assert all(torch.equal(value, whole.state[name]) for name, value in resumed.state.items())
+    assert resumed.checkpoint == whole.checkpoint
+
+
+def test_what_would_be_forgotten_is_told():
+    assert not [note for note in graph_of(of(Saying)).notes if "checkpoint" in note]
+    (told,) = (note for note in graph_of(of(Warming)).notes if "checkpoint" in note)
+    assert told.startswith("forward changes 1.calls, 1.seen, which no checkpoint holds: a run that goes on begins with")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"a": torch.zeros(2)}, "a dict with Tensor"),
+        ((1, 2), "a tuple"),
+        ({1: "a"}, "a dict"),
+        (float("nan"), "a float"),
+        ({"a": object()}, "a dict with object"),
+        ({1, 2}, "a set"),
+    ],
+)
+def test_what_no_checkpoint_can_hold_is_refused_with_its_module(value, told):
+    class Odd(Saying):
+        def get_extra_state(self):
+            return value
+
+    with pytest.raises(ProgramError, match=rf"get_extra_state\(\) of 1 returns {told}, which a checkpoint cannot hold"):
+        ExtraStates(net(Odd()))
+
+
+def test_what_json_has_is_kept_as_it_is():
+    model = net(Saying())
+    extras = ExtraStates(model)
+    assert extras.changed() == {}
+    model[1].calls = 7
+    assert extras.changed() == {"1._extra_state": {"calls": 7, "seen": []}} == plain_extras(model.state_dict())
