@@ -25,12 +25,13 @@ help:
 demo: $(VENV)/.installed
 	@$(BIN)/nfold demo
 
-# Tests in one process compute with one thread each, one more at a time than there are cores, since some wait. Those that
-# start ranks come after them, and those that judge what ranks measured have the machine for themselves.
+# Tests and the ranks they start compute with one thread each, one test more at a time than there are cores, since some
+# wait. Those that start ranks come second, and those that judge what ranks measured have the machine for themselves.
+WORKERS = $(shell $(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')
 test: check browser
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m 'not processes and not quiet' \
-	  -n $$($(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m processes -n auto $$(grep -rl 'mark.processes' tests --include='test_*.py')
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m 'not processes and not quiet' -n $(WORKERS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist worksteal -m processes -n $(WORKERS) \
+	  $$(grep -rl 'mark.processes' tests --include='test_*.py' | sort)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m quiet $$(grep -rl 'mark.quiet' tests --include='test_*.py')
 
 # Machines of the runtime decide and do nothing, so they are pure, too.

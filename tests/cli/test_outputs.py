@@ -212,7 +212,7 @@ def test_the_seed_decides_the_result(nfold, tmp_path, one_core):
 
 @pytest.mark.processes
 def test_two_jobs_at_once_get_a_folder_each(shell):
-    jobs = [shell.start("train", "faulty.py", "--steps", "5", "--json") for _ in range(2)]
+    jobs = [shell.start("train", "faulty.py", "--steps", "5", "--debug", "--json") for _ in range(2)]
 
     ended = [job.communicate(timeout=60) for job in jobs]
 

@@ -38,26 +38,18 @@ def test_leaving_the_loop_ends_the_run(script):
 
 
 @pytest.mark.processes
-def test_a_loop_may_go_on_in_another_thread(script):
-    steps = library.start(script)
+def test_the_loop_over_a_function_of_a_script_may_go_on_in_another_thread(script):
+    steps = library.start(_import(script).program, steps=3)
     first: list[int] = []
     other = threading.Thread(target=lambda: first.append(next(steps).step))
     other.start()
     other.join(60)
     assert not other.is_alive()
 
-    assert [*first, next(steps).step] == [1, 2], "the rank outlives the thread that started it"
-    steps.close()
+    assert len(_ranks_of_this_process()) == 1
+    assert [*first, *(step.step for step in steps)] == [1, 2, 3], "the rank outlives the thread that started it"
     assert _ranks_of_this_process() == []
-
-
-@pytest.mark.processes
-def test_a_function_of_a_script(script):
-    run = library.train(_import(script).program, steps=2)
-
-    assert run.report.world_size == 1
-    assert _ranks_of_this_process() == []
-    assert run.folder == Path("runs/steady-1")
+    assert library.why("runs/steady-1").world_size == 1, "its name is the script's"
 
 
 @pytest.mark.processes
@@ -65,6 +57,7 @@ def test_a_function_of_a_script(script):
 def test_ranks_compute_with_the_threads_of_their_plan(script, tmp_path, monkeypatch, debug):
     """One rank's share is the whole machine; here one thread is about as fast."""
     cores = len(os.sched_getaffinity(0))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("nfold.planning.facts.ABOUT_AS_FAST", 1e9)
     with _threads(cores):
         run = library.train(_counting(tmp_path), steps=1, evaluate=False, debug=debug)

@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 import nfold as library
 
 WAYS = {
+    "ps x2 + 1 server": ("-n", "2", "--strategy", "ps", "--servers", "1"),
     "single": ("-n", "1", "--strategy", "single"),
     "ring x2, clipped, scheduled, autocast": ("-n", "2", "--strategy", "ring"),
-    "ps x2 + 1 server": ("-n", "2", "--strategy", "ps", "--servers", "1"),
 }
 SCRIPTS = {"ring x2, clipped, scheduled, autocast": "steady.py:elaborate"}
 RESUMED_AS_THREADS = ("single", "ring x2, clipped, scheduled, autocast")
