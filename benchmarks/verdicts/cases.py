@@ -31,7 +31,7 @@ class Case:
     """None: what the strategy chooses."""
     places: tuple[str, ...] = ()
     """One of them must be part of the verdict's place, if there are any."""
-    steps: int = 40
+    steps: int = 24
     bytes_per_s: float | None = None
     """Payload speed of the link that is named, within 10 %."""
     faults: tuple[str, ...] = field(default=())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
-from harness import CPU, file_of, make_plan
+from harness import CPU, file_of, make_plan, read_checkpoint
 
 from nfold.capture.random import LOCK
 from nfold.core.graph import ModelGraph
@@ -15,7 +15,6 @@ from nfold.core.trace import StepParts
 from nfold.program import Program
 from nfold.runtime.collecting import collect
 from nfold.runtime.service.replica import AsynchronousReplica
-from nfold.runtime.state import read_checkpoint
 from nfold.transport.memory import MemoryNetwork
 
 

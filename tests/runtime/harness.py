@@ -24,7 +24,7 @@ from nfold.program import Program
 from nfold.runtime.collecting import Collected, collect
 from nfold.runtime.data import sample_order
 from nfold.runtime.replica import Replica
-from nfold.runtime.state import read_checkpoint
+from nfold.runtime.state import Checkpoint
 from nfold.transport.memory import MemoryNetwork
 
 CPU = torch.device("cpu")
@@ -100,6 +100,12 @@ class Played:
     def state(self) -> dict[str, torch.Tensor]:
         """The whole model's state dict."""
         return read_checkpoint(self.checkpoint).model()
+
+
+def read_checkpoint(data: bytes) -> Checkpoint:
+    """The training state that a checkpoint's bytes hold."""
+    header_bytes = 8 + int.from_bytes(data[:8], "little")
+    return Checkpoint(data[:header_bytes], lambda start, stop: data[start:stop])
 
 
 def file_of(collected: Collected) -> bytes:

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 import torch
-from harness import difference, graph_of, placed_plan, plain_loop, play
+from harness import difference, graph_of, placed_plan, plain_loop, play, read_checkpoint
 from nets import CLASSES, adamw, double, program, sgd
 from torch import nn
 from torch.nn import functional as F
@@ -18,7 +18,6 @@ from nfold.planning.buckets import buckets_of, cut_shares
 from nfold.planning.schedule import compile_schedule
 from nfold.planning.splitting import split_graph
 from nfold.program import Program
-from nfold.runtime.state import read_checkpoint
 
 STEPS, CHUNKS = 4, 4
 

@@ -7,6 +7,7 @@ A change is simulated only if it touches something that costs at least 2 % of th
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Literal
 
 from nfold.analysis.changes import (
@@ -57,6 +58,8 @@ ChangeKind = Literal[
     "fewer workers",
     "batch",
 ]
+_Sized = Callable[[int], Changed | None]
+"""A number of workers -> the run with so many."""
 _TOUCHED: dict[str, tuple[ChangeKind, ...]] = {
     "link": ("strategy", "servers", "bytes", "link", "latency", "fewer workers", "batch"),
     "server": ("strategy", "servers", "bytes", "link", "latency", "batch"),
@@ -102,24 +105,27 @@ def outlook(case: Case, found: tuple[Finding, ...], main: Finding, num_tasks: in
     step_s = sum(finding.lost_s for finding in found if finding.kind != "shared cores")
     worth = {finding.kind for finding in found if finding.lost_s * WORTH_SAYING >= (WORTH_SAYING - 1) * step_s}
     kinds = {kind for cause in worth for kind in _TOUCHED.get(cause, ())}
-    rules = _OF_THE_PLAN if num_tasks > MOST_TASKS else {**_OF_THE_PLAN, **_OF_ITS_SIZE}
+    sized = cache(partial(_sized, case))
+    of_its_size: Mapping[ChangeKind, _Rule] = {**_OF_ITS_SIZE, "workers": partial(_more_workers, sized)}
+    rules = _OF_THE_PLAN if num_tasks > MOST_TASKS else {**_OF_THE_PLAN, **of_its_size}
     tried = [each for kind, rule in rules.items() if kind in kinds for each in rule(case, main)]
     best = sorted((each for each in tried if each.gain.speedup >= WORTH_SAYING), key=lambda each: -each.gain.speedup)
-    return Outlook(tried=tuple(best), useful_workers=useful_workers(case) if num_tasks <= MOST_TASKS else None)
+    return Outlook(tried=tuple(best), useful_workers=useful_workers(case, sized) if num_tasks <= MOST_TASKS else None)
 
 
-def useful_workers(case: Case) -> int | None:
+def useful_workers(case: Case, sized: _Sized) -> int | None:
     """Return the number of workers beyond which more of them gain less than 2 %; None where more always help.
 
     Climbs from where the run is: up while one more helps, and down while one less costs nothing.
+
+    Args:
+        case: the run.
+        sized: what it is with so many workers.
     """
-    steps: dict[int, float] = {}
 
     def step_s(workers: int) -> float:
-        if workers not in steps:
-            sized = _sized(case, workers)
-            steps[workers] = sized.step_s if sized else float("inf")
-        return steps[workers]
+        changed = sized(workers)
+        return changed.step_s if changed else float("inf")
 
     here = case.plan.workers
     most = min(here + MORE_WORKERS, case.plan.batch_size)
@@ -235,9 +241,9 @@ def _servers(case: Case, main: Finding) -> Iterator[Tried]:
             yield _tried(case, "servers", f"`--servers {servers}`{extra}", changed, command)
 
 
-def _more_workers(case: Case, main: Finding) -> Iterator[Tried]:
+def _more_workers(sized: _Sized, case: Case, main: Finding) -> Iterator[Tried]:
     plan = case.plan
-    more = _sized(case, plan.workers + 1) if plan.workers < plan.batch_size else None
+    more = sized(plan.workers + 1) if plan.workers < plan.batch_size else None
     if more is not None:
         several = len(case.question.cluster.nodes) > 1
         what = "one more node like these" if several else f"`-n {plan.workers + 1}` on the same machine"
@@ -267,7 +273,6 @@ _OF_THE_PLAN: Mapping[ChangeKind, _Rule] = {
 _OF_ITS_SIZE: Mapping[ChangeKind, _Rule] = {
     "strategy": _strategies,
     "servers": _servers,
-    "workers": _more_workers,
     "fewer workers": _fewer_workers,
 }
 

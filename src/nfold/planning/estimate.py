@@ -106,6 +106,8 @@ class _Estimating:
             for size in set(self._sizes)
         }
         self._slowness = slowness_of(self._nodes, self._threads)
+        self._computing_s: dict[tuple[int, bool, int, int], float] = {}
+        """By rank, direction, segment and samples: a segment takes as long for every chunk of one size."""
         self._payloads = self._messages()
         self._sent_bytes = self._norm_bytes()
         """Of gradients, values and all else that is no tensor between operators; counted on the way."""
@@ -179,9 +181,13 @@ class _Estimating:
         return self._compute_s(cell) + load_s * self._slowness[cell.rank]
 
     def _compute_s(self, cell: Cell) -> float:
-        each = self._seconds[self._threads[cell.rank], self._sizes[cell.chunk]]
-        found = sum(each[name][cell.backward] for name in self._waiting.segment(cell).operators)
-        return found * self._slowness[cell.rank]
+        size = self._sizes[cell.chunk]
+        key = cell.rank, cell.backward, cell.segment, size
+        if key not in self._computing_s:
+            each = self._seconds[self._threads[cell.rank], size]
+            found = sum(each[name][cell.backward] for name in self._waiting.segment(cell).operators)
+            self._computing_s[key] = found * self._slowness[cell.rank]
+        return self._computing_s[key]
 
     def _messages(self) -> Counter[tuple[Cell, int]]:
         """Bytes that a rank gets from a cell that has ended; a gradient goes back from the first taker's cell."""

@@ -254,7 +254,6 @@ class Checkpoint:
 
     Attributes:
         step: steps done.
-        chunks: of a step.
         extras: what modules said of themselves beside tensors; nothing where an older version wrote it.
     """
 
@@ -271,7 +270,7 @@ class Checkpoint:
         self._header, self._read = Header(header), read
         facts = self._header.facts
         try:
-            self.step, self.chunks = int(facts["step"]), int(facts["chunks"])
+            self.step = int(facts["step"])
             self._scalars, self._kind = facts["scalars"], facts.get("optimizer", "")
             self.extras: Extras = dict(facts.get(_EXTRAS, {}))
             self._groups = {name: _with_tuples(group) for name, group in facts["groups"].items()}
@@ -316,16 +315,6 @@ class Checkpoint:
             stop = min(end, start + READ_BYTES)
             into[start - begin : stop - begin] = self._read(start, stop)
         return flat.reshape(entry.shape)
-
-
-def read_checkpoint(data: bytes) -> Checkpoint:
-    """Return the training state that a checkpoint's bytes hold.
-
-    Raises:
-        CheckpointError: they hold something else.
-    """
-    header_bytes = 8 + int.from_bytes(data[:8], "little")
-    return Checkpoint(data[:header_bytes], lambda start, stop: data[start:stop])
 
 
 def _with_tuples(group: dict[str, Any]) -> dict[str, Plain]:
