@@ -209,6 +209,7 @@ def test_a_signal_while_the_cluster_is_built_leaves_nothing(shell, cluster, emul
 
 @pytest.mark.processes
 def test_a_program_of_torch_distributed_runs_as_it_is(shell, cluster, emulation):
+    shell.finish_s = 110.0  # it loads much, on nodes of one core each, beside other tests
     result = shell.run("emulate", cluster(2), "--", sys.executable, EXAMPLES / "ddp.py")
     assert result.code == 0, result.err
     lines = sorted(result.out.splitlines())
