@@ -16,7 +16,7 @@ help:
 	@echo 'make demo    install into $(VENV) and train the real digits three ways, side by side'
 	@echo 'make test    format, lint, types, layers and every test'
 	@echo 'make check   the same without the tests'
-	@echo 'make pure    only the tests that need neither torch nor ranks nor a browser'
+	@echo 'make pure    only the tests that need neither torch nor ranks nor a browser; those marked long with LONG=1'
 	@echo 'make browser install chromium with apt-get if it is missing, for the tests of pages'
 	@echo 'make bench   every benchmark, hours, some as root; rewrites benchmarks/*/result.json'
 	@echo 'make docs    check that what documents link to, name and tell to type exists'
@@ -40,7 +40,8 @@ PURE := $(addprefix tests/,core program simulation planning analysis verbs view)
   $(patsubst %,tests/launch/test_%.py,emulation_plan faults memory threads) $(MACHINES:%=tests/runtime/test_%.py)
 
 pure: $(VENV)/.installed-dev
-	@PYTHONPATH=tests $(BIN)/python -m pytest $(PYTEST_ARGS) -p without_torch --ignore tests/view/test_in_browser.py -n auto $(PURE)
+	@PYTHONPATH=tests $(BIN)/python -m pytest $(PYTEST_ARGS) -p without_torch --ignore tests/view/test_in_browser.py -n auto \
+	  $(if $(LONG),,-m 'not long') $(PURE)
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --quiet . && echo 'format  ok'

@@ -18,6 +18,8 @@ from nfold.analysis.breakdown import (
 from nfold.core.trace import StepParts, Trace
 from nfold.errors import InternalError
 
+pytestmark = pytest.mark.long
+
 
 def parts(step=0, rank=0, compute=0.04, communication=0.01, sent=8, samples=64, **extra):
     zeros = {"input_s": 0.0, "update_s": 0.0, "other_s": 0.0, **extra}

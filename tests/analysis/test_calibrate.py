@@ -5,6 +5,8 @@ from injected import Injected
 
 from nfold.analysis.calibrate import ALIKE
 
+pytestmark = pytest.mark.long
+
 
 def seconds_per_sample(injected):
     """Forward of one sample on each worker's node, as the calibrated question has it."""

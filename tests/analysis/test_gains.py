@@ -6,6 +6,8 @@ from injected import MBIT, Injected
 from nfold.planning.hypergraph_strategy import ByHypergraph
 from nfold.planning.strategies import named
 
+pytestmark = pytest.mark.long
+
 
 def gains(injected):
     report = injected.report()

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 from injected import MBIT, Injected
 
+pytestmark = pytest.mark.long
+
 FAST = 5000.0
 """Mbit/s: no link of the model below is a bottleneck."""
 QUOTA = {"throttled_s": 0.4}

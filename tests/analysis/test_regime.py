@@ -5,6 +5,8 @@ from math import fsum
 import pytest
 from injected import MBIT, NUM_STEPS, Injected
 
+pytestmark = pytest.mark.long
+
 EVEN = Injected(workers=3, probe_error=0.0)
 SLOW = Injected(workers=3, links={"n1 uplink": 20}, probe_error=0.0)
 

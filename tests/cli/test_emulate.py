@@ -265,7 +265,7 @@ def test_what_to_type_next_names_the_cluster_that_was_emulated(shell, cluster, e
 
 @pytest.mark.quiet
 def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emulation):
-    ring = ("wide.py", "--emulate", cluster(3), "--strategy", "ring", "--steps", "80", "--checkpoint-every", "0")
+    ring = ("wide.py", "--emulate", cluster(3), "--strategy", "ring", "--steps", "60", "--checkpoint-every", "0")
     result = shell.run("train", *ring, "--fault", "uplink n-1 10Mbit@300ms")
     assert result.code == 0, result.err
     assert "probed again: n-1's uplink moves " in result.err

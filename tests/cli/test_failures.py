@@ -96,17 +96,6 @@ def test_a_script_that_raises_at_import_is_said_once_for_all_ranks(shell):
 
 
 @pytest.mark.processes
-def test_data_that_are_no_numbers_are_told_by_real_ranks_as_by_threads(shell):
-    """The rest of what a program can have wrong is in test_bad_input.py, with ranks that are threads."""
-    shell.environment["FAULT"] = "nan item 399"
-
-    result = shell.run("train", "faulty.py", *RING)
-
-    result.check_explained("at step 14: the loss of chunk ", "item 399 of train_data() (1 of the chunk's 8) holds NaN")
-    result.check_explained("1 other rank stopped because of it")
-
-
-@pytest.mark.processes
 @pytest.mark.parametrize(
     ("fault", "fragments"),
     [

@@ -14,6 +14,8 @@ from nfold.planning.search import plan
 from nfold.planning.staleness import REPLY_BYTES, REQUEST_BYTES
 from nfold.planning.strategies import named
 
+pytestmark = pytest.mark.long
+
 GRAPH = model({"A": ("input",), "B": ("a", "target")}, (parameter("w", 600, "A"), parameter("v", 600, "B")))
 SLICE_S = 1.0
 

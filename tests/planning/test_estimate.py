@@ -19,6 +19,8 @@ from nfold.planning.search import plan
 from nfold.planning.strategies import named
 from nfold.simulation import simulate
 
+pytestmark = pytest.mark.long
+
 NAMES = tuple("ABCDEFGH")
 CHAIN = model(
     {name: (NAMES[index - 1].lower() if index else "input",) for index, name in enumerate(NAMES)},

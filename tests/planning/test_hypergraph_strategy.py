@@ -20,6 +20,8 @@ from nfold.planning.schedule import compile_schedule
 from nfold.planning.search import plan
 from nfold.planning.strategies import named
 
+pytestmark = pytest.mark.long
+
 GRAPH = chain(10, 20, 200_000, 30)
 STEADY = [3.0, 1.0, 2.0, 1.0, 0.1]
 """What its operators take in proportion to each other, as measured without noise."""

@@ -14,6 +14,8 @@ from nfold.planning.schedule import compile_schedule
 from nfold.planning.search import plan
 from nfold.planning.strategies import named
 
+pytestmark = pytest.mark.long
+
 WEIGHTS = (
     parameter("a.weight", 1000, "A"),
     parameter("tied.weight", 2000, "A", "C"),

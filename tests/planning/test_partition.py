@@ -19,6 +19,8 @@ from nfold.planning.partition import Effort, measure, partitions
 from nfold.planning.repair import repair
 from nfold.planning.teams import team_layouts
 
+pytestmark = pytest.mark.long
+
 CASES = settings(max_examples=25, deadline=None)
 PLENTY = 1e18
 

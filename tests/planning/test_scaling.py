@@ -14,6 +14,8 @@ from nfold.planning.facts import Facts
 from nfold.planning.scaling import ScalingPoint, coarse_proposal_s, predict_scaling, useful_workers
 from nfold.planning.strategies import named
 
+pytestmark = pytest.mark.long
+
 MEGABIT = 1e6 / 8
 
 

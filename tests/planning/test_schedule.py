@@ -13,6 +13,8 @@ from nfold.core.schedule import Schedule
 from nfold.planning.buckets import buckets_of
 from nfold.planning.schedule import compile_schedule
 
+pytestmark = pytest.mark.long
+
 CASES = settings(max_examples=25, deadline=None)
 MANY_CASES = settings(max_examples=40, deadline=None)
 

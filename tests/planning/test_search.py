@@ -23,6 +23,8 @@ from nfold.planning.segments import INPUTS
 from nfold.planning.strategies import STRATEGIES, STRATEGY_NAMES, named
 from nfold.planning.wishes import check
 
+pytestmark = pytest.mark.long
+
 GRAPH = chain(1000, 300, 7)
 WHOLE = chain(100, 30, update_scope="model")
 UNCUT = chain(10, indivisible="the loss is no mean over samples")

@@ -18,6 +18,8 @@ from nfold.planning.search import plan
 from nfold.planning.strategies import named
 from nfold.planning.weights import best_weights, link_rates
 
+pytestmark = pytest.mark.long
+
 RATES = st.floats(0.01, 10.0)
 HEAVY = chain(300_000, 5_000)
 SLOW, FAST = 6.25e6, 25e6

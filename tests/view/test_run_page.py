@@ -89,6 +89,7 @@ def test_hostile_names_stay_text(hostile):
     assert any(HOSTILE in name for name in charts(page)["nodes"]["data"]["names"])
 
 
+@pytest.mark.long
 def test_a_page_of_a_large_run_stays_small(facts):
     """64 ranks, 300 operators in 64 chunks, 8 traced steps of 8000 spans each, 100 000 training steps."""
     ranks, nodes = 64, tuple(f"node-{rank}" for rank in range(64))
