@@ -70,9 +70,10 @@ def with_rate(cluster: Cluster, bytes_per_s: float) -> Cluster:
     return replace(cluster, nodes=tuple(nodes))
 
 
-TASK_CPU_S = 3e-4
+TASK_CPU_S = 2.5e-4
 """What a rank's processor spends on a task or message beside doing it: its time of a step, less what the tasks take.
-Measured on a processor of 2.5 GHz: 0.2 to 0.5 ms, over pipelines, hybrids, hypergraphs, rings and servers."""
+Measured on a processor of 2.5 GHz: 0.2 to 0.5 ms, over pipelines, hybrids, hypergraphs, rings and servers; 0.25 is
+what fits rings and servers of two to eight ranks best."""
 
 
 def with_paces(
@@ -84,6 +85,8 @@ def with_paces(
     paces: Mapping[int, Pace],
 ) -> Cluster:
     """Return the cluster with each node's speed, unsteadiness and cost of tasks, from one chunk while all computed.
+
+    Nodes on which nobody computed, those of servers, keep the first two; their tasks cost as much as the others'.
 
     Args:
         cluster: as known so far.
@@ -107,12 +110,10 @@ def with_paces(
         nodes=tuple(
             replace(
                 node,
-                speed=round(fmean(speeds[node.name]), 4),
-                unsteadiness=round(fmean(swings[node.name]), 4),
+                speed=round(fmean(speeds[node.name]), 4) if node.name in speeds else node.speed,
+                unsteadiness=round(fmean(swings[node.name]), 4) if node.name in swings else node.unsteadiness,
                 task_cpu_s=TASK_CPU_S,
             )
-            if node.name in speeds
-            else node
             for node in cluster.nodes
         ),
     )
