@@ -140,3 +140,4 @@ def test_a_node_where_nobody_computes_keeps_its_speed() -> None:
         cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: steady(2 * sum(profile.whole_s(8)))}
     )
     assert [node.speed for node in paced.nodes] == [0.5, 1.0]
+    assert [node.task_cpu_s for node in paced.nodes] == [TASK_CPU_S] * 2, "who only serves handles messages, too"
