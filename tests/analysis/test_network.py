@@ -60,3 +60,22 @@ def test_messages_that_the_kernel_takes_at_once_say_nothing_of_an_uplink(two_nod
     uses = channel_uses(plan, Trace(parts=(), steps=(step(*sends, *answers),), usage=()), cluster)
     (uplink,) = [use for use in uses if use.place == "a uplink"]
     assert uplink.speed_bytes_per_s == pytest.approx(100_000), "a second in use, not a fifth of a millisecond"
+
+
+def downlink_speed(two_nodes, num_bytes, arrivals_s):
+    """Of b, to which a sends equal messages for a second."""
+    plan, cluster = two_nodes
+    size = num_bytes // len(arrivals_s)
+    sends = [span(0, "SEND", 0.0, at, 1, size) for at in arrivals_s]
+    receives = [span(1, "RECV", 0.0, at, 0, 0) for at in arrivals_s]
+    uses = channel_uses(plan, Trace(parts=(), steps=(step(*sends, *receives),), usage=()), cluster)
+    (downlink,) = [use for use in uses if use.place == "b downlink"]
+    return downlink.speed_bytes_per_s
+
+
+def test_messages_that_end_together_make_no_link_faster_than_it_was_measured(two_nodes):
+    ends_s = (0.3, 0.55, 0.56, 0.57, 0.58, 0.59, 0.6, 0.61, 0.95, 1.0)
+    assert downlink_speed(two_nodes, 700_000, ends_s) == 1e6
+    assert downlink_speed(two_nodes, 1_800_000, ends_s) >= 1.8e6, "so much did come in a second"
+    slow = tuple(2 * index / 10 for index in range(1, 11))
+    assert downlink_speed(two_nodes, 900_000, slow) == pytest.approx(0.45e6, rel=0.01)

@@ -184,6 +184,10 @@ class _Step:
         )
 
     def _link(self, node: str, side: Side, channel: Channel, ways: list[tuple[int, int]]) -> ChannelUse:
+        """Use of a link: as fast as its messages came, but no faster than it was known to be unless bytes prove it.
+
+        Messages of several peers come side by side and show only at their ends, so that few of them may seem fast.
+        """
         own = 0 if side == "uplink" else 1
         num_bytes = sum(map(self._bytes, ways))
         in_use_s = max(self._in_use_s[way[own]] for way in ways)
@@ -197,7 +201,7 @@ class _Step:
             bytes_per_step=num_bytes,
             in_use_s=in_use_s,
             num_messages=self._num_messages(ways, own),
-            speed_bytes_per_s=floor if speed is None else speed,
+            speed_bytes_per_s=floor if speed is None else min(speed, max(floor, known)),
             queued_s=fmean(union_s(_intervals(self._sends[way])) for way in ways),
         )
 
