@@ -41,7 +41,7 @@ PURE := $(addprefix tests/,core program simulation planning analysis verbs view)
 
 pure: $(VENV)/.installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m pytest $(PYTEST_ARGS) -p without_torch --ignore tests/view/test_in_browser.py -n auto \
-	  $(if $(LONG),,-m 'not long') $(PURE)
+	  $(if $(LONG),,-m 'not long' --hypothesis-profile quick) $(PURE)
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --quiet . && echo 'format  ok'

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from nfold.errors import ClusterError
 from nfold.launch.emulation.box import check_machine
@@ -13,6 +14,8 @@ from nfold.launch.emulation.cgroups import MOUNTS, find_hierarchy
 
 for folder in ("runtime", "view"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
+
+settings.register_profile("quick", max_examples=20)
 
 
 def pytest_collection_finish() -> None:

@@ -34,6 +34,7 @@ def described(mib):
     return Cluster(nodes=tuple(nodes))
 
 
+@pytest.mark.long
 def test_it_counts_the_evaluation_that_training_will_count(monkeypatch):
     """The nodes have room to train a stage, and not for the whole model beside it."""
 
