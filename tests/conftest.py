@@ -36,3 +36,29 @@ def emulation():
         subprocess.run(["unshare", "--net", "--mount", "true"], check=True, capture_output=True)
     except (ClusterError, OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"no cluster can be emulated here: {error}")
+
+
+STOLEN = 0.05
+"""Share of the processors from which on nothing that was measured can be judged."""
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    """Skip a test that judges measurements, and fails, where the hypervisor gave the processors to others meanwhile."""
+    before = processor_ticks()
+    outcome = yield
+    if item.get_closest_marker("quiet") is None or outcome.excinfo is None:
+        return
+    total, stolen = (after - earlier for after, earlier in zip(processor_ticks(), before, strict=True))
+    if issubclass(outcome.excinfo[0], AssertionError) and stolen > STOLEN * total:
+        said = str(outcome.excinfo[1]).splitlines()[0]
+        outcome.force_exception(pytest.skip.Exception(f"{stolen / total:.0%} of the processors were stolen: {said}"))
+
+
+def processor_ticks():
+    """Return the ticks of all processors since the machine began, and those that the hypervisor kept from them."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0, 0
+    fields = [int(field) for field in stat.read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(fields), fields[7]
