@@ -1,6 +1,6 @@
 # demo   install on a fresh machine and run the main job         test   check, then every test
 # check  format, lint, types, layers                             bench  every benchmark: hours
-# pure   the tests that need no torch, no ranks and no browser
+# pure   the quick tests that need no torch, no ranks and no browser
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
