@@ -13,7 +13,6 @@ from shutil import which
 import pytest
 
 from nfold.cli.emulate import split
-from nfold.core.cluster_file import read_cluster
 from nfold.errors import ClusterError, WorkerLost
 from nfold.launch.emulation.clearing import NAMESPACES
 from nfold.launch.emulation.owners import STATE
@@ -227,11 +226,14 @@ def uplinks(folder):
 
 @pytest.mark.quiet
 def test_training_on_an_emulated_cluster(shell, cluster, emulation):
-    arguments = ("train", "steady.py", "--emulate", cluster(2, "20 ms"), "--strategy", "ring", "--steps", "3")
+    cluster(2, "20 ms")
+    (shell.folder / "c.toml").rename(shell.folder / "my cluster.toml")
+    arguments = ("train", "steady.py", "--emulate", "my cluster.toml", "--strategy", "ring", "--steps", "3")
     result = shell.run(*arguments)
     assert result.code == 0, result.err
     folder = shell.folder / "runs/steady-1"
-    plan, job = (json.loads((folder / name).read_text()) for name in ("plan.json", "job.json"))
+    plan, job, report = (json.loads((folder / f"{name}.json").read_text()) for name in ("plan", "job", "report"))
+    assert "steady.py --emulate 'my cluster.toml' " in f"{report['next_command']} "
     assert (plan["nodes"], plan["workers"], job["workers"]) == (["n-0", "n-1"], 2, 2), "a worker for each node"
     assert [node["name"] for node in job["emulated"]["nodes"]] == ["n-0", "n-1"]
     found = uplinks(folder)
@@ -244,23 +246,6 @@ def test_training_on_an_emulated_cluster(shell, cluster, emulation):
         assert link["origin"] == "measured"
         assert 9e6 < link["bandwidth_bytes_per_s"] < 12.5e6, "95 % of 100 Mbit/s is payload"
         assert 0.009 < link["latency_s"] < 0.02, "this end's half of 20 ms, and what the machine itself takes"
-
-
-@pytest.mark.processes
-def test_what_to_type_next_names_the_cluster_that_was_emulated(shell, cluster, emulation):
-    cluster()
-    (shell.folder / "c.toml").rename(shell.folder / "my cluster.toml")
-    what = ("steady.py", "--emulate", "my cluster.toml", "--strategies", "ring", "--steps", "8")
-    result = shell.run("compare", *what, "-n", "2", "--links", "50 Mbit/s", "--out", "all")
-    assert result.code == 0, result.err
-    next_commands = {
-        name: json.loads((shell.folder / "all" / name / "report.json").read_text())["next_command"]
-        for name in ("single-1", "ring-2-50Mbit")
-    }
-    assert "steady.py --emulate 'my cluster.toml' " in f"{next_commands['single-1']} "
-    file = "all/ring-2-50Mbit/emulated.toml"
-    assert f"steady.py --emulate {file} " in f"{next_commands['ring-2-50Mbit']} "
-    assert {node.uplink.bandwidth_bytes_per_s for node in read_cluster(shell.folder / file).nodes} == {6.25e6}
 
 
 @pytest.mark.quiet

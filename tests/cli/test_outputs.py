@@ -210,19 +210,6 @@ def test_the_seed_decides_the_result(nfold, tmp_path, one_core):
     assert one != other
 
 
-@pytest.mark.processes
-def test_two_jobs_at_once_get_a_folder_each(shell):
-    jobs = [shell.start("train", "faulty.py", "--steps", "5", "--debug", "--json") for _ in range(2)]
-
-    ended = [job.communicate(timeout=60) for job in jobs]
-
-    assert [job.returncode for job in jobs] == [0, 0], ended
-    assert sorted(path.name for path in (shell.folder / "runs").iterdir()) == ["faulty-1", "faulty-2"]
-    for name in ("faulty-1", "faulty-2"):
-        assert len((shell.folder / "runs" / name / "history.jsonl").read_text().splitlines()) == 5
-    assert shell.processes() == []
-
-
 def _call(port: int, data: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
         heard = stranger.recv(CHALLENGE_BYTES, socket.MSG_WAITALL)

@@ -362,7 +362,7 @@ class Job:
             self._keep_model()
             return
         try:
-            summarise(outcome, self._usage, phases.book(ENDING), self._typed, self._alone)
+            summarise(outcome, self._usage, phases.book(ENDING), self.typed, self._alone)
             outcome.keep_time(phases, SUMMING_UP)
         except BaseException:
             self._keep_model()  # what was trained does not depend on what is said of it
@@ -377,7 +377,7 @@ class Job:
             self._model_is_kept = True
 
     @property
-    def _typed(self) -> str:
+    def typed(self) -> str:
         """What to type for this program where it ran, but for what a suggestion changes."""
         script = shlex.quote(self._source.short) if isinstance(self._source, ProgramSource) else "FILE.py"
         file = self._options.cluster_file
