@@ -1,4 +1,4 @@
-# demo   install on a fresh machine and run the main job         test   check, then every test
+# demo   install on a fresh machine and run the main job         test   check, then tests; ALL=1: every test
 # check  format, lint, types, layers                             bench  every benchmark: hours
 # pure   the quick tests that need no torch, no ranks and no browser
 PYTHON ?= python3
@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo 'make demo    install into $(VENV) and train the real digits three ways, side by side'
-	@echo 'make test    format, lint, types, layers and every test'
+	@echo 'make test    format, lint, types, layers and tests; with ALL=1 every test, all examples of each property too'
 	@echo 'make check   the same without the tests'
 	@echo 'make pure    only the tests that need neither torch nor ranks nor a browser; those marked long with LONG=1'
 	@echo 'make browser install chromium with apt-get if it is missing, for the tests of pages'
@@ -29,9 +29,11 @@ demo: $(VENV)/.installed
 # wait. Those that start ranks wait more, and come second; those that judge what ranks measured have the machine alone.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')
 WAITERS = $(shell echo $$(($(WORKERS) + 1)))
+PICK = $(if $(ALL),,and not exhaustive)
 test: check browser
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m 'not processes and not quiet' -n $(WORKERS)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist worksteal -m processes -n $(WAITERS) \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m 'not processes and not quiet $(PICK)' \
+	  $(if $(ALL),,--hypothesis-profile quick) -n $(WORKERS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist worksteal -m 'processes $(PICK)' -n $(WAITERS) \
 	  $$(grep -rl 'mark.processes' tests --include='test_*.py' | sort)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m quiet $$(grep -rl 'mark.quiet' tests --include='test_*.py')
 

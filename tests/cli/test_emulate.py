@@ -206,6 +206,7 @@ def test_a_signal_while_the_cluster_is_built_leaves_nothing(shell, cluster, emul
     assert orphans() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_program_of_torch_distributed_runs_as_it_is(shell, cluster, emulation):
     shell.finish_s = 110.0  # it loads much, on nodes of one core each, beside other tests

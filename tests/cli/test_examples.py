@@ -43,7 +43,10 @@ def program():
 """
 
 
-@pytest.mark.parametrize(("name", "write"), [("mnist", write_mnist), ("cifar10", write_cifar10)])
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [("mnist", write_mnist), pytest.param("cifar10", write_cifar10, marks=pytest.mark.exhaustive)],
+)
 def test_an_example_trains_on_files_of_its_format(nfold, tmp_path, monkeypatch, name, write):
     data = tmp_path / "data"
     data.mkdir()

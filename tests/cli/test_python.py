@@ -68,6 +68,7 @@ def test_ranks_compute_with_the_threads_of_their_plan(script, tmp_path, monkeypa
     assert cores in _seen(tmp_path), "it was measured with all cores too"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_ranks_have_no_more_threads_than_the_environment_allows(script, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -3,9 +3,10 @@
 import inspect
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+import pytest
 import torch
 from pretended import cluster, profile_of
 from torch import nn
@@ -218,3 +219,12 @@ def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
         assert torch.isfinite(a).all(), f"{name} holds what is no number"
         worst = max(worst, float((a - b).norm() / max(float(b.norm()), 1e-6)))
     return worst
+
+
+def with_more(kept: Collection[Any], every: Iterable[Any]) -> list[Any]:
+    """Return parameters of which all but some are played in exhaustive runs only."""
+
+    def later(each: Any) -> Any:
+        return pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.exhaustive)
+
+    return [each if each in kept else later(each) for each in every]

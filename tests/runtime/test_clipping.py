@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 import torch
-from harness import difference, graph_of, make_plan, placed_plan, plain_loop, play, random_owners
+from harness import difference, graph_of, make_plan, placed_plan, plain_loop, play, random_owners, with_more
 from nets import adamw, program, sgd
 from torch import nn
 
@@ -45,7 +45,8 @@ def test_every_strategy_equals_a_plain_loop_that_clips(graphs, plain_states, net
 
 
 @pytest.mark.parametrize(
-    ("net", "world", "seed"), [("plain", 3, 1), ("residual", 2, 0), ("residual", 4, 2), ("tied", 3, 1)]
+    ("net", "world", "seed"),
+    with_more([("residual", 4, 2)], [("plain", 3, 1), ("residual", 2, 0), ("residual", 4, 2), ("tied", 3, 1)]),
 )
 def test_random_placements_equal_a_plain_loop_that_clips(graphs, net, world, seed):
     mine, graph = clipped(net, adamw), graphs(net)

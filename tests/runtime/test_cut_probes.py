@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import difference, graph_of, make_plan, placed_plan, plain_loop, play, random_owners
+from harness import difference, graph_of, make_plan, placed_plan, plain_loop, play, random_owners, with_more
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
@@ -22,6 +22,10 @@ from nfold.program import Program
 PROBES = [each for each in vars(probes).values() if isinstance(each, type) and issubclass(each, probes.Base)][1:]
 STATEFUL = (probes.MovingAverage, probes.AddedBuffer, probes.Counter, probes.Spectral)
 CHUNKED = (probes.BranchOnValue,)
+ALWAYS = (
+    *(probes.NoGradRegion, probes.CustomFunction, probes.MovingAverage, probes.Spectral, probes.BranchOnValue),
+    *(probes.PythonRandom, probes.Checkpointed, probes.ChangesInput, probes.GradientHook),
+)
 STEPS, CHUNKS, RANKS = 3, 4, 3
 
 
@@ -69,7 +73,7 @@ def expected(program, graph, chunks):
     return plain_loop(program, STEPS, chunks).state_dict()
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.__name__)
+@pytest.mark.parametrize("probe", with_more(ALWAYS, PROBES), ids=lambda probe: probe.__name__)
 def test_a_probe_between_ranks_is_exact_and_in_one_chunk_where_it_looks_at_the_whole_batch(probe):
     program = of(probe)
     graph = graph_of(program)

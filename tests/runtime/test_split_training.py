@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 import torch
-from harness import difference, graph_of, placed_plan, plain_loop, play, read_checkpoint
+from harness import difference, graph_of, placed_plan, plain_loop, play, read_checkpoint, with_more
 from nets import CLASSES, adamw, double, program, sgd
 from torch import nn
 from torch.nn import functional as F
@@ -80,7 +80,7 @@ def random_plan(mine: Program, graph: ModelGraph, splits: dict[str, int], world:
     return replace(placed_plan(mine, owners, world, reductions), splits=splits)
 
 
-@pytest.mark.parametrize("net", CASES)
+@pytest.mark.parametrize("net", with_more(("residual", "dropping", "towers"), CASES))
 @pytest.mark.parametrize(("world", "seed", "optimizer"), [(2, 0, sgd), (3, 1, adamw)])
 def test_parts_anywhere_train_as_one_device_does(graphs, net, world, seed, optimizer):
     mine, graph = program_of(net, optimizer), graphs(net)

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 import torch
-from harness import difference, graph_of, make_plan, placed_plan, plain_loop, play, random_owners
+from harness import difference, graph_of, make_plan, placed_plan, plain_loop, play, random_owners, with_more
 from nets import adamw, program, sgd
 from torch.optim import AdamW, lr_scheduler
 
@@ -71,7 +71,7 @@ def test_every_strategy_equals_a_plain_loop(graphs, plain_states, name, strategy
     assert difference(played.state, plain_states(name)) <= 1e-9
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", with_more(("one cycle", "everything"), PROGRAMS))
 def test_random_placements_equal_a_plain_loop(graphs, plain_states, name):
     mine, graph = PROGRAMS[name], graphs(name)
     owners = random_owners(graph, CHUNKS, 3, 1)

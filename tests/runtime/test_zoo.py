@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from harness import difference, graph_of, placed_plan, plain_loop, play, random_owners
+from harness import difference, graph_of, placed_plan, plain_loop, play, random_owners, with_more
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -21,6 +21,7 @@ PLAYED = (
     *("repeated", "wide-deep", "weight-norm", "experts", "integers"),
 )
 """The styles that no test beside this has."""
+ALWAYS = ("two-towers", "unet", "stochastic", "gpt", "lstm", "experts", "integers")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def graphs():
     return cache(lambda name: graph_of(ZOO[name].program()))
 
 
-@pytest.mark.parametrize("name", [name for name in PLAYED if not ZOO[name].draws])
+@pytest.mark.parametrize("name", with_more(ALWAYS, [name for name in PLAYED if not ZOO[name].draws]))
 def test_a_random_placement_equals_a_plain_loop_and_sends_what_was_predicted(graphs, name):
     program = ZOO[name].program()
     graph = graphs(name)
@@ -41,7 +42,7 @@ def test_a_random_placement_equals_a_plain_loop_and_sends_what_was_predicted(gra
     assert sum(played.sent_bytes) == schedule.sent_bytes
 
 
-@pytest.mark.parametrize("name", [name for name in PLAYED if ZOO[name].draws])
+@pytest.mark.parametrize("name", with_more(ALWAYS, [name for name in PLAYED if ZOO[name].draws]))
 def test_draws_do_not_depend_on_the_placement(graphs, name):
     program = ZOO[name].program()
     graph = graphs(name)
