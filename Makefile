@@ -26,14 +26,13 @@ demo: $(VENV)/.installed
 	@$(BIN)/nfold demo
 
 # Tests and the ranks they start compute with one thread each, one test more at a time than there are cores, since some
-# wait. Those that start ranks wait more, and come second; those that judge what ranks measured have the machine alone.
+# wait. Those that start ranks come second, and those that judge what ranks measured have the machine for themselves.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')
-WAITERS = $(shell echo $$(($(WORKERS) + 1)))
 PICK = $(if $(ALL),,and not exhaustive)
 test: check browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m 'not processes and not quiet $(PICK)' \
 	  $(if $(ALL),,--hypothesis-profile quick) -n $(WORKERS)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist worksteal -m 'processes $(PICK)' -n $(WAITERS) \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist worksteal -m 'processes $(PICK)' -n $(WORKERS) \
 	  $$(grep -rl 'mark.processes' tests --include='test_*.py' | sort)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m quiet $$(grep -rl 'mark.quiet' tests --include='test_*.py')
 
