@@ -101,6 +101,22 @@ def test_a_port_in_use(nfold, tmp_path):
     assert not list(tmp_path.glob("runs/*"))
 
 
+IN_A_STEP = [
+    (
+        "item 399",
+        [f"at step {STEP_OF_399}: item 399 of train_data() raised", "OSError: truncated scan", "faulty.py, line"],
+    ),
+    (
+        "nan item 399",
+        [
+            f"at step {STEP_OF_399}: the loss of",
+            "is nan, since the data are: item 399 of train_data() (1 of the chunk's 8) holds NaN. Repair",
+        ],
+    ),
+    ("nan", ["at step 3: the loss of chunk ", " is inf", "A smaller learning rate"]),
+]
+
+
 @pytest.mark.parametrize(
     ("fault", "fragments"),
     [
@@ -110,20 +126,9 @@ def test_a_port_in_use(nfold, tmp_path):
         ("loss", ["the loss loss refused outputs float32[", ", 5] and targets int64[", "faulty.py, line"]),
         ("empty", ["train_data() returned an empty dataset", "0 samples"]),
         ("item 0", ["item 0 of ", "OSError: truncated scan", "faulty.py, line"]),
-        (
-            "item 399",
-            [f"at step {STEP_OF_399}: item 399 of train_data() raised", "OSError: truncated scan", "faulty.py, line"],
-        ),
         ("batch of 0", ["Program(batch_size=0)", "at least 1"]),
         ("batch of 401", ["batch_size is 401", "only 400 samples", "at most 400"]),
-        (
-            "nan item 399",
-            [
-                f"at step {STEP_OF_399}: the loss of",
-                "is nan, since the data are: item 399 of train_data() (1 of the chunk's 8) holds NaN. Repair",
-            ],
-        ),
-        ("nan", ["at step 3: the loss of chunk ", " is inf", "A smaller learning rate"]),
+        *IN_A_STEP,
     ],
 )
 def test_what_a_program_can_have_wrong(nfold, tmp_path, monkeypatch, fault, fragments):
@@ -131,8 +136,17 @@ def test_what_a_program_can_have_wrong(nfold, tmp_path, monkeypatch, fault, frag
 
     nfold("train", "faulty.py", "-n", "2", "--strategy", "ring", "--debug").check_explained(*fragments)
 
-    trained = fault in ("item 399", "nan item 399", "nan")
+    trained = fault in dict(IN_A_STEP)
     assert bool(list(tmp_path.glob("runs/*"))) == trained, "nothing is left where nothing was trained"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.processes
+@pytest.mark.parametrize(("fault", "fragments"), IN_A_STEP)
+def test_ranks_that_are_processes_say_the_same(shell, fault, fragments):
+    shell.environment["FAULT"] = fault
+    shell.run("train", "faulty.py", "-n", "2", "--strategy", "ring").check_explained(*fragments)
+    assert shell.processes() == []
 
 
 @pytest.mark.parametrize("arguments", [(), ("--debug",)], ids=["processes", "threads"])
