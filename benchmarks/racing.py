@@ -1,7 +1,6 @@
-"""Lets two jobs train turn by turn, so that slow spells of the machine fall on both.
+"""Lets jobs train turn by turn, so that slow spells of the machine fall on all.
 
-Both live at once, but never run at the same time: every half second one is stopped and the other goes on. So a
-difference of one per cent can be seen.
+All live at once, but never run at the same time: every half second one is stopped and the next goes on.
 """
 
 import contextlib
@@ -15,8 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-NUM_WARMUP = 20
-NUM_BLOCKS = 10
 TURN_S = 0.5
 START_TIMEOUT_S = 60.0
 
@@ -60,43 +57,58 @@ def nfold_racer(script: Path, out: Path, **wishes: Any) -> Racer:
     return Racer([sys.executable, "-c", call], lambda: history.exists() and history.stat().st_size > 0)
 
 
-def race(first: Racer, second: Racer) -> None:
-    """Let both train in turn until one has ended, then let the other end."""
-    racers = [first, second]
+def race(*racers: Racer) -> None:
+    """Let all train in turn until each has ended."""
     try:
         for racer in racers:
             racer.wait_until_begun()
             racer.tell(signal.SIGSTOP)
-        while not any(racer.ended for racer in racers):
-            racers[0].tell(signal.SIGCONT)
-            time.sleep(TURN_S)
-            racers[0].tell(signal.SIGSTOP)
-            racers.reverse()
+        while running := [racer for racer in racers if not racer.ended]:
+            for racer in running:
+                racer.tell(signal.SIGCONT)
+                time.sleep(TURN_S)
+                racer.tell(signal.SIGSTOP)
     except BaseException:
         for racer in racers:
             racer.tell(signal.SIGTERM)
             racer.tell(signal.SIGCONT)
         raise
     for racer in racers:
-        racer.tell(signal.SIGCONT)
-    for racer in racers:
         racer.finish()
 
 
-def ratio(name: str, above: list[float], below: list[float]) -> dict[str, Any]:
-    """The ratio of medians, and the quartiles of the same ratio over tenths of the race."""
-    blocks = [statistics.median(a) / statistics.median(b) for a, b in zip(_blocks(above), _blocks(below), strict=True)]
-    quartiles = statistics.quantiles(blocks, n=4)
+def verdict(races: list[tuple[list[float], list[float], list[float]]], warm_up: int) -> dict[str, Any]:
+    """Return what several races of fresh processes say.
+
+    Two equal processes may differ by some per cent for as long as they live, by where their memory lies: so a race has
+    two of what is compared with, and there are several races.
+
+    Args:
+        races: seconds of the steps of what is judged, and of two equal jobs that it is compared with.
+        warm_up: steps of each that are left out.
+    """
+    medians = [[statistics.median(steps_s[warm_up:]) for steps_s in each] for each in races]
+    ratios = [judged / statistics.mean(others) for judged, *others in medians]
+    noise = [again / once for _, once, again in medians]
     return {
-        f"{name}ratio": statistics.median(above[NUM_WARMUP:]) / statistics.median(below[NUM_WARMUP:]),
-        f"{name}ratio_quartiles": [quartiles[0], quartiles[2]],
+        "judged_step_s": statistics.median(judged for judged, *_ in medians),
+        "other_step_s": statistics.median(statistics.mean(others) for _, *others in medians),
+        "ratio": statistics.median(ratios),
+        "ratio_quartiles": statistics.quantiles(ratios, n=4)[::2],
+        "other_to_itself_ratio": statistics.median(noise),
+        "other_to_itself_quartiles": statistics.quantiles(noise, n=4)[::2],
+        "races": len(races),
     }
 
 
-def _blocks(seconds: list[float]) -> list[list[float]]:
-    kept = seconds[NUM_WARMUP:]
-    size = len(kept) // NUM_BLOCKS
-    return [kept[index * size : (index + 1) * size] for index in range(NUM_BLOCKS)]
+def line(name: str, judged: str, other: str, row: dict[str, Any]) -> str:
+    """Return a verdict for people."""
+    (low, high), (low_noise, high_noise) = row["ratio_quartiles"], row["other_to_itself_quartiles"]
+    return (
+        f"{name:12} {other} {row['other_step_s'] * 1e3:7.2f} ms  {judged} {row['judged_step_s'] * 1e3:7.2f} ms  "
+        f"ratio {row['ratio']:.3f} (quartiles {low:.3f} to {high:.3f} of {row['races']} races)  "
+        f"{other} to itself {row['other_to_itself_ratio']:.3f} ({low_noise:.3f} to {high_noise:.3f})"
+    )
 
 
 def _family(pid: int) -> Iterator[int]:

@@ -1,7 +1,4 @@
-"""Compares one worker of nfold with the plain PyTorch loop, turn by turn, and times the start of the command.
-
-The plain loop against itself, taken the same way, says how much is noise.
-"""
+"""Compares one worker of nfold with the plain PyTorch loop, turn by turn, and times the start of the command."""
 
 import argparse
 import json
@@ -12,19 +9,31 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 from environment import write  # noqa: E402  a script's siblings are found only after this
-from racing import NUM_WARMUP, Racer, nfold_racer, race, ratio  # noqa: E402
+from racing import Racer, line, nfold_racer, race, verdict  # noqa: E402
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contest:
+    """What is raced."""
+
+    script: Path
+    steps: int
+    warm_up: int
+    """Of these, left out."""
+    races: int
+
 
 PROGRAMS = {
-    "digits": (HERE.parents[1] / "examples" / "digits.py", 1500),
-    "bigger CNN": (HERE / "bigger.py", 80),
+    "digits": Contest(script=HERE.parents[1] / "examples" / "digits.py", steps=270, warm_up=20, races=9),
+    "bigger CNN": Contest(script=HERE / "bigger.py", steps=15, warm_up=3, races=5),
 }
-"""Script and steps."""
 ONE_WORKER = {"workers": 1, "strategy": "single", "chunks": 1, "checkpoint_every": 0, "evaluate": False}
 
 
@@ -34,25 +43,24 @@ def plain_racer(script: Path, steps: int, num_threads: int, out: Path) -> Racer:
     return Racer(command, out.with_suffix(".begun").exists)
 
 
-def compare(script: Path, steps: int, num_threads: int) -> dict[str, Any]:
-    """Race nfold against the plain loop, and the plain loop against itself."""
-    with tempfile.TemporaryDirectory() as folder:
-        here = Path(folder)
-        race(
-            plain_racer(script, steps, num_threads, here / "a"),
-            nfold_racer(script, here / "run", steps=steps, **ONE_WORKER),
-        )
-        race(plain_racer(script, steps, num_threads, here / "b"), plain_racer(script, steps, num_threads, here / "c"))
-        plain, once, again = (json.loads((here / name).read_text()) for name in "abc")
-        rows = json.loads((here / "run" / "trace.json").read_text())["parts"]
-        own_threads = json.loads((here / "run" / "plan.json").read_text())["threads"][0]
-    steps_s = [row["step_s"] for row in rows]
+def compare(contest: Contest, num_threads: int) -> dict[str, Any]:
+    """Race nfold against two plain loops, several times."""
+    races = []
+    for _ in range(contest.races):
+        with tempfile.TemporaryDirectory() as folder:
+            here = Path(folder)
+            race(
+                plain_racer(contest.script, contest.steps, num_threads, here / "a"),
+                nfold_racer(contest.script, here / "run", steps=contest.steps, **ONE_WORKER),
+                plain_racer(contest.script, contest.steps, num_threads, here / "b"),
+            )
+            once, again = (json.loads((here / name).read_text()) for name in "ab")
+            rows = json.loads((here / "run" / "trace.json").read_text())["parts"]
+            own_threads = json.loads((here / "run" / "plan.json").read_text())["threads"][0]
+        races.append(([row["step_s"] for row in rows], once, again))
     return {
-        "plain_step_s": statistics.median(plain[NUM_WARMUP:]),
-        "nfold_step_s": statistics.median(steps_s[NUM_WARMUP:]),
-        **ratio("", steps_s, plain),
-        **ratio("plain_to_itself_", again, once),
-        "steps": steps,
+        **verdict(races, contest.warm_up),
+        "steps": contest.steps,
         "threads": num_threads,
         "nfold_threads": own_threads,
     }
@@ -74,16 +82,9 @@ def main() -> None:
     # The same cores for both: of two virtual ones, one may be several per cent slower than the other for minutes.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: chosen.threads])
     result: dict[str, Any] = {"steps": {}, "start_s": {}}
-    for name, (script, steps) in PROGRAMS.items():
-        row = compare(script, steps, chosen.threads)
-        result["steps"][name] = row
-        low, high = row["ratio_quartiles"]
-        print(
-            f"{name:12} plain {row['plain_step_s'] * 1e3:7.2f} ms  nfold {row['nfold_step_s'] * 1e3:7.2f} ms  "
-            f"ratio {row['ratio']:.3f} (quartiles {low:.3f} to {high:.3f}); "
-            f"plain to itself {row['plain_to_itself_ratio']:.3f}",
-            flush=True,
-        )
+    for name, contest in PROGRAMS.items():
+        row = result["steps"][name] = compare(contest, chosen.threads)
+        print(line(name, "nfold", "plain", row), flush=True)
     commands = {
         "python": [sys.executable, "-c", "pass"],
         "import nfold": [sys.executable, "-c", "import nfold"],
