@@ -66,11 +66,16 @@ def cluster(tmp_path):
         (["emulate", "c.toml", "--"], ["no command was given"]),
         (["emulate", "nope.toml", "--", "true"], ["cannot read the cluster file nope.toml"]),
         (["emulate", "c.toml", "--fault", "slow n-0@1s", "--", "true"], ["a value is missing", "slow NODE 0.25@10s"]),
+        (
+            ["emulate", "bare.toml", "--fault", "downlink n 1Mbit@1s", "--", "true"],
+            ["node 'n' declares no link in the cluster file, so it has no downlink that could change"],
+        ),
     ],
     ids=" ".join,
 )
-def test_what_is_refused_before_anything_starts(nfold, cluster, arguments, fragments):
+def test_what_is_refused_before_anything_starts(nfold, cluster, tmp_path, arguments, fragments):
     cluster()
+    (tmp_path / "bare.toml").write_text('[[node]]\nname = "n"\n')
     nfold(*arguments).check_explained(*fragments)
 
 
@@ -92,12 +97,35 @@ def test_more_ranks_than_memory_is_refused_with_numbers(nfold, cluster, monkeypa
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "fragments"),
+    [
+        (
+            (),
+            ["node 'n-0' has 256 MB of memory", "1 process on it needs about 350 MB", "less than 350 MB, say so with"],
+        ),
+        (("--memory-per-command", "300MB"), ["1 process on it needs about 300 MB", "--memory-per-command"]),
+        (("--memory-per-command", "300"), ["'300' has no unit"]),
+    ],
+)
+def test_a_command_that_needs_more_memory_than_its_node_has_is_refused(nfold, tmp_path, flags, fragments):
+    (tmp_path / "c.toml").write_text('[[node]]\nname = "n"\ncount = 2\nmemory = "256 MB"\n')
+    nfold("emulate", *flags, "c.toml", "--", "true").check_explained(*fragments)
+
+
+def test_a_small_command_may_run_on_a_small_node(shell, emulation):
+    (shell.folder / "c.toml").write_text('[[node]]\nname = "n"\nmemory = "64 MB"\n')
+    result = shell.run("emulate", "c.toml", "--memory-per-command", "8 MB", "--", "sh", "-c", "echo fits")
+    assert (result.code, result.out) == (0, "[n] fits\n")
+
+
 def test_our_own_flags_may_stand_on_both_sides_of_the_file():
-    assert split(["c.toml", "--", "run", "--fault", "x"]) == ("c.toml", [], ["run", "--fault", "x"])
-    assert split(["c.toml", "--fault", "kill a@1s", "--", "run", "--", "more"]) == (
-        *("c.toml", ["kill a@1s"]),
-        ["run", "--", "more"],
-    )
+    own, command = split(["c.toml", "--", "run", "--fault", "x"])
+    assert (own.cluster, own.fault, own.memory_per_command, command) == ("c.toml", None, None, ["run", "--fault", "x"])
+    flags = ["--fault", "kill a@1s", "--memory-per-command", "2 GiB"]
+    own, command = split(["c.toml", *flags, "--", "run", "--", "more"])
+    assert (own.cluster, own.fault, own.memory_per_command) == ("c.toml", ["kill a@1s"], "2 GiB")
+    assert command == ["run", "--", "more"]
     with pytest.raises(ClusterError, match="write it after --"):
         split(["c.toml", "run"])
 
@@ -331,6 +359,20 @@ def test_a_plan_for_a_declared_cluster_takes_its_word(nfold, tmp_path):
     sent_bytes = plan["predicted"]["sent_bytes_per_step"] / 3
     assert steps_s[1] > 0.99 * sent_bytes / 12_500, "each rank sends so many bytes at 100 kbit/s"
     assert steps_s[1] > 5 * steps_s[0]
+
+
+def test_more_ranks_than_cells_are_refused_in_cells(nfold, cluster):
+    cluster(9)
+    declared = ("plan", "steady.py", "--cluster", "c.toml", "--chunks", "1", "--strategy", "hypergraph", "--debug")
+    nfold(*declared, "--json").check_explained(" operators and 1 chunk are ", " cells, too few for 9 workers")
+
+
+def test_a_server_without_a_node_of_its_own_is_told(nfold, cluster):
+    cluster(2)
+    ps = ("plan", "steady.py", "--cluster", "c.toml", "--strategy", "ps", "--servers", "1", "--debug", "--json")
+    (note,) = nfold(*ps, "-n", "2").document()["notes"]
+    assert note.startswith("2 nodes are too few for 2 workers and 1 server on nodes of their own: rank 2 serves on n-0")
+    assert nfold(*ps, "-n", "1").document()["notes"] == []
 
 
 def test_one_cluster_is_either_declared_or_emulated(nfold, cluster):

@@ -18,8 +18,8 @@ import pytest
 from nfold.core.cluster_file import parse_cluster
 from nfold.errors import ClusterError
 from nfold.launch.emulation.box import emulated
-from nfold.launch.emulation.cgroups import MOUNTS, find_hierarchy
-from nfold.launch.emulation.clearing import NAMESPACES
+from nfold.launch.emulation.cgroups import MOUNTS, find_hierarchy, swap_settings
+from nfold.launch.emulation.clearing import NAMESPACES, groups_of
 from nfold.launch.emulation.owners import STATE
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("emulation")]
@@ -152,6 +152,16 @@ def test_a_node_has_its_memory_and_no_more():
         assert greedy.returncode == -signal.SIGKILL
         modest = subprocess.run(box.enter("n-0", [*PYTHON, "print(len(bytearray(20 << 20)))"]), capture_output=True)
         assert modest.stdout == b"20971520\n"
+
+
+def test_a_node_cannot_swap_what_its_memory_does_not_hold():
+    with box_of(memory="64 MiB") as box:
+        settings = swap_settings(find_hierarchy(MOUNTS.read_text()).version, box.cluster.node("n-0"))
+        group = groups_of(box.number).doors("n-0")[-1].parent
+        there = [(file, value) for file, value in settings if (group / file).exists()]
+        if not there:
+            pytest.skip("this kernel does not count swap")
+        assert [(file, (group / file).read_text().strip()) for file, _ in there] == there
 
 
 def test_a_process_sees_the_cores_and_the_memory_of_its_node():

@@ -1,5 +1,6 @@
 """What emulation would do, as data: names, commands, limits, who owns what. Nothing is made, no root is needed."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from nfold.launch.emulation.cgroups import (
     cpu_settings,
     find_hierarchy,
     memory_settings,
+    swap_settings,
 )
+from nfold.launch.emulation.handing_down import hand_down, put_back
 from nfold.launch.emulation.layout import hosts, is_namespace_of, make_seats, network, separation
 from nfold.launch.emulation.owners import Owner, Registry, is_dead, myself, start_ticks
 from nfold.launch.emulation.shaping import (
@@ -169,6 +172,14 @@ def test_nothing_holds_back_what_is_not_declared():
 # Control groups
 
 V1 = "tmpfs /c tmpfs rw 0 0\ncgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup /c/m cgroup rw,memory 0 0\n"
+
+
+def groups_in(*folders) -> Groups:
+    """Groups of version 2 in one folder, of version 1 in two."""
+    version = 2 if len(folders) == 1 else 1
+    return Groups(Hierarchy(version=version, folders=folders), "nfold-7", folders[0].parent / "controllers")
+
+
 HYBRID = V1 + "cgroup2 /c/unified cgroup2 rw 0 0\n"
 V2 = "cgroup2 /c cgroup2 rw,nosuid 0 0\n"
 
@@ -216,10 +227,13 @@ def test_limits_in_the_words_of_both_versions():
     assert memory_settings(2, node) == [("memory.max", str(2**30))]
     assert memory_settings(1, node) == [("memory.limit_in_bytes", str(2**30))]
     assert memory_settings(1, cluster().nodes[0]) == []
+    assert swap_settings(2, node) == [("memory.swap.max", "0")]
+    assert swap_settings(1, node) == [("memory.memsw.limit_in_bytes", str(2**30))], "memory and swap together"
+    assert swap_settings(1, cluster().nodes[0]) == swap_settings(2, cluster().nodes[0]) == []
 
 
 def test_groups_of_version_2_hand_their_controllers_down(tmp_path):
-    groups = Groups(Hierarchy(version=2, folders=(tmp_path,)), "nfold-7")
+    groups = groups_in(tmp_path)
     groups.create(cluster(memory='"1 GiB"').nodes)
     groups.set_cores("pi", 0.5)
     for folder in (tmp_path, tmp_path / "nfold-7"):
@@ -232,7 +246,7 @@ def test_groups_of_version_2_hand_their_controllers_down(tmp_path):
 def test_groups_of_version_1_lie_under_each_controller(tmp_path):
     (tmp_path / "cpu").mkdir()
     (tmp_path / "memory").mkdir()
-    groups = Groups(Hierarchy(version=1, folders=(tmp_path / "cpu", tmp_path / "memory")), "nfold-7")
+    groups = groups_in(tmp_path / "cpu", tmp_path / "memory")
     groups.create(cluster(memory='"1 GiB"').nodes)
     groups.set_cores("pi", 0.5)
     assert (tmp_path / "cpu/nfold-7/node-pi/cpu.cfs_quota_us").read_text() == "5000"
@@ -244,7 +258,7 @@ def test_groups_of_version_1_lie_under_each_controller(tmp_path):
 
 
 def test_a_node_may_be_called_like_a_file_of_the_kernels(tmp_path):
-    groups = Groups(Hierarchy(version=2, folders=(tmp_path,)), "nfold-7")
+    groups = groups_in(tmp_path)
     (tmp_path / "nfold-7").mkdir()
     for name in ("tasks", "cgroup.procs", "cpu.max"):
         (tmp_path / "nfold-7" / name).touch()
@@ -257,13 +271,61 @@ def test_a_node_may_be_called_like_a_file_of_the_kernels(tmp_path):
 
 
 def test_a_kernel_that_refuses_a_group_is_quoted(tmp_path):
-    groups = Groups(Hierarchy(version=1, folders=(tmp_path / "cpu", tmp_path / "memory")), "nfold-7")
+    groups = groups_in(tmp_path / "cpu", tmp_path / "memory")
     with pytest.raises(ClusterError, match=r"cannot make a control group: .*nfold-7: No such file or directory"):
         groups.create(cluster().nodes)
 
 
 def test_removing_groups_that_are_not_there_is_no_error(tmp_path):
-    Groups(Hierarchy(version=2, folders=(tmp_path,)), "nfold-7").remove()
+    groups_in(tmp_path).remove()
+
+
+def test_the_root_gets_back_what_it_had(tmp_path):
+    """Its controllers are a plain file here, so that the last line written stands in it."""
+    control, memo = tmp_path / "cgroup.subtree_control", tmp_path / "controllers"
+    control.write_text("cpu io\n")
+    hand_down(tmp_path, ("cpu", "memory"), memo)
+    assert (control.read_text(), memo.read_text()) == ("+memory", "memory"), (
+        "what was on before is not ours to turn off"
+    )
+    control.write_text("cpu io memory\n")
+    hand_down(tmp_path, ("cpu", "memory"), memo)
+    assert (control.read_text(), memo.read_text()) == ("cpu io memory\n", "memory"), "of a second emulation"
+    put_back(tmp_path, memo)
+    assert (control.read_text(), memo.exists()) == ("-memory", False)
+    control.write_text("cpu io\n")
+    put_back(tmp_path, memo)
+    assert control.read_text() == "cpu io\n", "nothing was turned on"
+
+
+def test_a_controller_that_others_hand_on_by_now_stays_theirs(tmp_path, monkeypatch):
+    memo, codes = tmp_path / "controllers", [errno.EIO, errno.EBUSY]
+    hand_down(tmp_path, ("cpu",), memo)
+
+    def refuse(*_):
+        code = codes.pop(0)
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(type(tmp_path), "write_text", refuse)
+    with pytest.raises(
+        ClusterError, match=r"cannot turn the controller cpu of .* off again: Input/output error. Write"
+    ):
+        put_back(tmp_path, memo)
+    assert memo.exists()
+    put_back(tmp_path, memo)
+    assert not memo.exists(), "others use it: it is no longer ours to turn off"
+
+
+def test_the_machine_is_restored_by_the_last_emulation_alone(tmp_path):
+    registry, restored = Registry(tmp_path / "state"), []
+    first, second = (registry.claim(myself(), lambda _: None) for _ in range(2))
+    registry.release(first, lambda: restored.append(first))
+    assert restored == []
+    registry.release(second, lambda: restored.append(second))
+    assert restored == [second]
+    registry.claim(Owner(pid=myself().pid, start_ticks=1), lambda _: None)
+    registry.sweep(lambda _: None, lambda: restored.append("after a killed one"))
+    assert restored == [second, "after a killed one"]
 
 
 # Owners
@@ -291,7 +353,7 @@ def test_numbers_are_given_once_and_those_of_the_dead_are_cleared_first(tmp_path
     registry, cleared = Registry(tmp_path / "state"), []
     assert [registry.claim(myself(), cleared.append) for _ in range(3)] == [0, 1, 2]
     assert cleared == []
-    registry.release(1)
+    registry.release(1, lambda: cleared.append("restored while others run"))
     assert registry.claim(Owner(pid=myself().pid, start_ticks=1), cleared.append) == 1, "dead as soon as it is there"
     (tmp_path / "state/9").mkdir()
     assert registry.claim(myself(), cleared.append) == 1

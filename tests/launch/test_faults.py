@@ -2,9 +2,11 @@
 
 import queue
 import threading
+from dataclasses import replace
 
 import pytest
 
+from nfold.core.cluster import Channel, Cluster
 from nfold.core.cluster_file import parse_cluster
 from nfold.errors import ClusterError
 from nfold.launch.emulation.faults import FaultClock, moments, parse_fault
@@ -72,6 +74,20 @@ def test_what_is_refused(text, fragment):
     assert str(caught.value).startswith(f'--fault "{text}": ')
     assert fragment in str(caught.value)
     assert "Write for example" in str(caught.value)
+
+
+def test_a_link_that_is_not_declared_cannot_change():
+    bare = parse_cluster('[[node]]\nname = "n"\n', "c.toml")
+    for verb in ("uplink", "downlink"):
+        with pytest.raises(ClusterError, match=f"node 'n' declares no link in the .*, so it has no {verb} that could"):
+            parse_fault(f"{verb} n 10Mbit@1s", bare)
+    (node,) = bare.nodes
+    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e6, origin="declared")
+    receives = Cluster(nodes=(replace(node, downlink=link),))
+    assert parse_fault("downlink n 10Mbit@1s", receives).verb == "downlink"
+    with pytest.raises(ClusterError, match="declares only downlink in the cluster file, so it has no uplink"):
+        parse_fault("uplink n 10Mbit@1s", receives)
+    assert parse_fault("slow n 0.5@1s", bare).verb == "slow", "a share of cores needs no link"
 
 
 def test_what_begins_and_ends_in_order_of_time():

@@ -6,9 +6,10 @@ import threading
 from typing import Any
 
 from nfold.cli.flags import add_fault
+from nfold.core.quantities import num_bytes
 from nfold.errors import ClusterError
 
-_USAGE = "nfold emulate [-h] [--fault 'VERB NODE ..@TIME'] CLUSTER.toml -- COMMAND ..."
+_USAGE = "nfold emulate [-h] [--fault 'VERB NODE ..@TIME'] [--memory-per-command SIZE] CLUSTER.toml -- COMMAND ..."
 
 
 def add_parser(commands: Any) -> None:
@@ -21,7 +22,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "emulate", help="run any command on an emulated cluster", description=description, usage=_USAGE
     )
-    add_fault(parser)
+    _add_own(parser)
     parser.add_argument(
         "rest",
         nargs=argparse.REMAINDER,  # all of it: argparse would take the -- for itself
@@ -35,12 +36,25 @@ def run(parsed: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     from nfold.verbs.emulate import emulate
 
-    cluster, faults, command = split(parsed.rest)
-    return emulate(cluster, command, fault=[*(parsed.fault or ()), *faults], write=Prefixed())
+    own, command = split(parsed.rest)
+    size = own.memory_per_command or parsed.memory_per_command
+    needed = {"bytes_per_command": num_bytes(size)} if size else {}
+    faults = [*(parsed.fault or ()), *(own.fault or ())]
+    return emulate(own.cluster, command, fault=faults, write=Prefixed(), **needed)
 
 
-def split(rest: list[str]) -> tuple[str, list[str], list[str]]:
-    """Return the cluster's file, faults that come behind it, and the command, which follows the first --.
+def _add_own(parser: argparse.ArgumentParser) -> None:
+    add_fault(parser)
+    parser.add_argument(
+        "--memory-per-command",
+        metavar="SIZE",
+        help="what the command needs on each node, as '2 GiB', so that more than fit are refused; 350 MB unless given, "
+        "which a process with torch takes before it does anything",
+    )
+
+
+def split(rest: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the cluster's file, with the flags that come behind it, and the command, which follows the first --.
 
     Raises:
         ClusterError: there is no --.
@@ -50,9 +64,8 @@ def split(rest: list[str]) -> tuple[str, list[str], list[str]]:
     border = rest.index("--")
     own = argparse.ArgumentParser(prog="nfold emulate", usage=_USAGE, add_help=False)
     own.add_argument("cluster")
-    add_fault(own)
-    parsed = own.parse_args(rest[:border])
-    return parsed.cluster, parsed.fault or [], rest[border + 1 :]
+    _add_own(own)
+    return own.parse_args(rest[:border]), rest[border + 1 :]
 
 
 class Prefixed:

@@ -49,7 +49,9 @@ def check_cluster_memory(cluster: Cluster, bytes_per_process: int, processes: Se
         if node.memory_bytes < UNLIMITED_BYTES and count * bytes_per_process > node.memory_bytes:
             raise ClusterError(
                 f"node {node.name!r} has {node.memory_bytes / 1e6:.0f} MB of memory, and {count} process"
-                f"{'es' if count > 1 else ''} on it need about {count * bytes_per_process / 1e6:.0f} MB to start"
+                f"{'es on it need' if count > 1 else ' on it needs'} about "
+                f"{count * bytes_per_process / 1e6:.0f} MB to start. "
+                "Give it more memory, or start fewer."
             )
 
 

@@ -17,11 +17,10 @@ from nfold.launch.emulation.program import Program
 from nfold.launch.local import describe_exit
 from nfold.launch.memory import check_cluster_memory
 from nfold.launch.stopping import hearing
+from nfold.verbs.ways import BYTES_PER_RANK
 
 MASTER_PORT = 29500
 """Every node has all ports of its own, so this one is always free."""
-BYTES_PER_COMMAND = 8_000_000
-"""The least that a program takes: what the command will need nobody knows."""
 GRACE_S = 2.0
 """How long commands have to end after they were told to, before they are killed."""
 
@@ -45,7 +44,14 @@ class _Stopped:
 Events = queue.SimpleQueue[_Exited | _Stopped]
 
 
-def emulate(cluster: str | Path | Cluster, command: Sequence[str], *, fault: Sequence[str] = (), write: Write) -> int:
+def emulate(
+    cluster: str | Path | Cluster,
+    command: Sequence[str],
+    *,
+    fault: Sequence[str] = (),
+    bytes_per_command: int = BYTES_PER_RANK,
+    write: Write,
+) -> int:
     """Run a command once per node and return its exit code: 0, or that of the first node that failed.
 
     What commands leave in the background may serve the other nodes until the last command has ended.
@@ -54,10 +60,11 @@ def emulate(cluster: str | Path | Cluster, command: Sequence[str], *, fault: Seq
         cluster: a cluster, or its file.
         command: is found in PATH.
         fault: what shall go wrong and when, counted from the start.
+        bytes_per_command: memory that the command needs on a node; unless given, what a process with torch in it takes.
         write: is given every line that a node writes.
 
     Raises:
-        ClusterError: the cluster cannot be read or emulated, or a fault makes no sense.
+        ClusterError: the cluster cannot be read or emulated, it has too little memory, or a fault makes no sense.
         KeyboardInterrupt: Ctrl-C; nothing is left running.
     """
     declared = cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
@@ -70,7 +77,7 @@ def emulate(cluster: str | Path | Cluster, command: Sequence[str], *, fault: Seq
     def say(text: str) -> None:
         write(text, "nfold", True)
 
-    check_cluster_memory(declared, BYTES_PER_COMMAND, names)
+    _check_memory(declared, bytes_per_command, names)
     with ExitStack() as ending:
         ending.enter_context(hearing(lambda: events.put(_Stopped())))
         programs: list[Program] = []
@@ -88,6 +95,16 @@ def emulate(cluster: str | Path | Cluster, command: Sequence[str], *, fault: Seq
             programs.append(Program(name, box.enter(name, command), environment, _Ear(name, write, events)))
         clock.start()
         return _wait(box, names, events, say)
+
+
+def _check_memory(cluster: Cluster, bytes_per_command: int, nodes: Sequence[str]) -> None:
+    try:
+        check_cluster_memory(cluster, bytes_per_command, nodes)
+    except ClusterError as error:
+        raise ClusterError(
+            f"{error} If the command needs less than {bytes_per_command / 1e6:.0f} MB, say so with "
+            "--memory-per-command."
+        ) from None
 
 
 def variables(box: Box, cluster: Cluster, rank: int) -> dict[str, str]:

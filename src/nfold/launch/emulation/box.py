@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.errors import ClusterError
-from nfold.launch.emulation.clearing import NAMESPACES, clear, groups_of
+from nfold.launch.emulation.clearing import NAMESPACES, clear, groups_of, restore_machine
 from nfold.launch.emulation.layout import DEVICE, Batch, Seat, hosts, make_seats, network, separation, switch_namespace
 from nfold.launch.emulation.owners import Registry, myself
 from nfold.launch.emulation.shaping import shape, window_bytes
@@ -200,7 +200,7 @@ def emulated(cluster: Cluster) -> Iterator[Box]:
             yield box
         finally:
             clear(number)
-            registry.release(number)
+            registry.release(number, restore_machine)
 
 
 def check_machine() -> None:

@@ -18,6 +18,7 @@ from typing import Literal
 from nfold.core.cluster import Cluster, Node
 from nfold.core.cluster_file import UNLIMITED_BYTES
 from nfold.errors import ClusterError
+from nfold.launch.emulation.handing_down import hand_down
 
 PERIOD_US = 10_000
 LEAST_QUOTA_US = 1000
@@ -26,7 +27,7 @@ MOST_PERIOD_US = 1_000_000
 MOUNTS = Path("/proc/self/mounts")
 _ROUNDS = 20
 _ROUND_S = 0.5
-_NEEDED = ("cpu", "memory")
+CONTROLLERS = ("cpu", "memory")
 _PREFIX = "node-"
 """The kernel's own files lie beside the nodes' groups; with this, a node may be called `tasks` or `cpu.max`."""
 
@@ -54,13 +55,13 @@ def find_hierarchy(mounts: str, controllers: "dict[str, str] | None" = None) -> 
     for line in mounts.splitlines():
         _, where, kind, options, *_ = line.split(" ")
         if kind == "cgroup":
-            version_1.update({name: Path(where) for name in _NEEDED if name in options.split(",")})
+            version_1.update({name: Path(where) for name in CONTROLLERS if name in options.split(",")})
         elif kind == "cgroup2":
             offered = _read(Path(where) / "cgroup.controllers") if controllers is None else controllers.get(where, "")
-            if set(_NEEDED) <= set(offered.split()):
+            if set(CONTROLLERS) <= set(offered.split()):
                 return Hierarchy(version=2, folders=(Path(where),))
-    if set(version_1) == set(_NEEDED):
-        return Hierarchy(version=1, folders=tuple(version_1[name] for name in _NEEDED))
+    if set(version_1) == set(CONTROLLERS):
+        return Hierarchy(version=1, folders=tuple(version_1[name] for name in CONTROLLERS))
     raise ClusterError(
         "emulating a cluster needs the control groups cpu and memory, and this system has not mounted them. "
         "In a container, start it with --privileged --cgroupns=host."
@@ -94,11 +95,26 @@ def memory_settings(version: Literal[1, 2], node: Node) -> list[tuple[str, str]]
     return [("memory.max" if version == 2 else "memory.limit_in_bytes", str(node.memory_bytes))]
 
 
+def swap_settings(version: Literal[1, 2], node: Node) -> list[tuple[str, str]]:
+    """Return files and what to write into them so that a node cannot have more memory by swapping.
+
+    Version 1 limits memory and swap together, which it takes only after the limit of memory.
+    """
+    if node.memory_bytes >= UNLIMITED_BYTES:
+        return []
+    return [("memory.swap.max", "0") if version == 2 else ("memory.memsw.limit_in_bytes", str(node.memory_bytes))]
+
+
 class Groups:
     """The control groups of one emulation."""
 
-    def __init__(self, hierarchy: Hierarchy, name: str) -> None:
-        self._hierarchy = hierarchy
+    def __init__(self, hierarchy: Hierarchy, name: str, memo: Path) -> None:
+        """Args:
+        hierarchy: of this machine.
+        name: of the emulation.
+        memo: file that says what emulations have changed of the root; see `handing_down.py`.
+        """
+        self._hierarchy, self._memo = hierarchy, memo
         self._parents = [folder / name for folder in hierarchy.folders]
 
     def create(self, nodes: Iterable[Node]) -> None:
@@ -109,15 +125,15 @@ class Groups:
         """
         try:
             if self._hierarchy.version == 2:
-                self._hand_down(self._hierarchy.folders[0])
+                hand_down(self._hierarchy.folders[0], CONTROLLERS, self._memo)
             for parent in self._parents:
                 parent.mkdir()
             if self._hierarchy.version == 2:
-                self._hand_down(self._parents[0])
+                hand_down(self._parents[0], CONTROLLERS)
             for node in nodes:
                 for folder in self._folders(node.name):
                     folder.mkdir()
-                self._write(self._folders(node.name)[-1], memory_settings(self._hierarchy.version, node))
+                self._limit_memory(self._folders(node.name)[-1], node)
         except OSError as error:
             raise ClusterError(
                 f"cannot make a control group: {error.filename}: {error.strerror}. "
@@ -190,15 +206,15 @@ class Groups:
         """Return a node's groups: of cpu first, of memory last."""
         return [parent / f"{_PREFIX}{node}" for parent in self._parents]
 
+    def _limit_memory(self, folder: Path, node: Node) -> None:
+        self._write(folder, memory_settings(self._hierarchy.version, node))
+        swap = swap_settings(self._hierarchy.version, node)
+        self._write(folder, [each for each in swap if (folder / each[0]).exists()])  # some kernels count no swap
+
     @staticmethod
     def _write(folder: Path, settings: Sequence[tuple[str, str]]) -> None:
         for file, value in settings:
             (folder / file).write_text(value)
-
-    @staticmethod
-    def _hand_down(folder: Path) -> None:
-        """Let the groups in a folder have the controllers (version 2)."""
-        (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _NEEDED))
 
 
 def _children(folder: Path) -> list[Path]:

@@ -3,10 +3,13 @@
 from pathlib import Path
 
 from nfold.launch.emulation.cgroups import MOUNTS, Groups, find_hierarchy
+from nfold.launch.emulation.handing_down import put_back
 from nfold.launch.emulation.layout import Batch, is_namespace_of, switch_namespace
+from nfold.launch.emulation.owners import STATE
 from nfold.launch.emulation.tools import perform
 
 NAMESPACES = Path("/run/netns")
+MEMO = STATE / "controllers"
 
 
 def clear(number: int) -> None:
@@ -20,4 +23,11 @@ def clear(number: int) -> None:
 
 def groups_of(number: int) -> Groups:
     """Return an emulation's control groups."""
-    return Groups(find_hierarchy(MOUNTS.read_text()), switch_namespace(number))
+    return Groups(find_hierarchy(MOUNTS.read_text()), switch_namespace(number), MEMO)
+
+
+def restore_machine() -> None:
+    """Undo what emulations have changed of the machine itself, when none is left."""
+    hierarchy = find_hierarchy(MOUNTS.read_text())
+    if hierarchy.version == 2:
+        put_back(hierarchy.folders[0], MEMO)

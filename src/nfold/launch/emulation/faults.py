@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from nfold.core import quantities
-from nfold.core.cluster import Cluster
+from nfold.core.cluster import Cluster, Node
 from nfold.errors import ClusterError
 
 Verb = Literal["kill", "slow", "uplink", "downlink", "partition"]
@@ -92,7 +92,7 @@ def parse_fault(text: str, cluster: Cluster) -> Fault:
     """Read a fault.
 
     Raises:
-        ClusterError: it is none, or there is no such node.
+        ClusterError: it is none, or there is no such node or link.
     """
     what, at, when = text.partition("@")
     words = what.split()
@@ -110,7 +110,7 @@ def parse_fault(text: str, cluster: Cluster) -> Fault:
     if verb == "kill" and has_end:
         raise _error(text, "what was killed does not come back", verb)
     try:
-        cluster.node(words[1])
+        _check_link(verb, cluster.node(words[1]))
         return Fault(
             text=text.strip(),
             verb=verb,
@@ -208,6 +208,17 @@ class FaultClock:
                 self._say(moment.text)
             except ClusterError as error:
                 self._say(f"{moment.text}, but it failed: {error}")
+
+
+def _check_link(verb: Verb, node: Node) -> None:
+    """Refuse to change a link that the node does not have: nothing holds it back in that direction."""
+    links = {"uplink": node.uplink, "downlink": node.downlink}
+    if verb in links and links[verb] is None:
+        there = [name for name, link in links.items() if link is not None]
+        has = f"only {there[0]}" if there else "no link"
+        raise ClusterError(
+            f"node {node.name!r} declares {has} in the cluster file, so it has no {verb} that could change"
+        )
 
 
 def _value(verb: Verb, text: str) -> float:

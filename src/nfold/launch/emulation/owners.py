@@ -80,24 +80,40 @@ class Registry:
             (self.folder(free[0]) / _OWNER).write_text(json.dumps(asdict(me)))
             return free[0]
 
-    def sweep(self, clear: Callable[[int], None]) -> None:
-        """Remove what dead owners left."""
+    def sweep(self, clear: Callable[[int], None], restore: Callable[[], None]) -> None:
+        """Remove what dead owners left.
+
+        Args:
+            clear: as in `claim`.
+            restore: undoes what emulations have changed of the machine itself; called if none is left.
+        """
         with self._alone():
             self._remove_dead(clear)
+            self._restore(restore)
 
     def folder(self, number: int) -> Path:
         """Return an emulation's own folder."""
         return self._state / str(number)
 
-    def release(self, number: int) -> None:
-        """Give a number back."""
+    def release(self, number: int, restore: Callable[[], None]) -> None:
+        """Give a number back; `restore` is that of `sweep`."""
+        with self._alone():
+            self._forget(number)
+            self._restore(restore)
+
+    def _restore(self, restore: Callable[[], None]) -> None:
+        """Who begins an emulation has taken a number before, so that nobody is in the middle of it now."""
+        if not self._owners():
+            restore()
+
+    def _forget(self, number: int) -> None:
         shutil.rmtree(self.folder(number), ignore_errors=True)
 
     def _remove_dead(self, clear: Callable[[int], None]) -> None:
         for number, owner in self._owners().items():
             if is_dead(owner):
                 clear(number)
-                self.release(number)
+                self._forget(number)
 
     def _owners(self) -> dict[int, Owner | None]:
         numbers = [int(entry.name) for entry in self._state.iterdir() if entry.name.isdigit()]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nfold.launch.base import STOP_SIGNALS
-from nfold.launch.emulation.clearing import clear
+from nfold.launch.emulation.clearing import clear, restore_machine
 from nfold.launch.emulation.owners import Registry
 
 _IN_ORDER = b"."
@@ -47,7 +47,7 @@ def main() -> None:
         poll = select.poll()
         poll.register(owner, select.POLLIN)
         poll.poll()
-    Registry().sweep(clear)
+    Registry().sweep(clear, restore_machine)
 
 
 if __name__ == "__main__":
