@@ -7,6 +7,7 @@ from grids import channel, facts, model, parameter, profile
 
 from nfold.core.cluster import Cluster, Node
 from nfold.core.plan import Asynchrony
+from nfold.core.profile import Timing
 from nfold.errors import PlanError
 from nfold.planning.asynchronous import NOT_COMPARED, check_staleness, serving_ranks
 from nfold.planning.drifting import Question, drift
@@ -91,6 +92,32 @@ def test_bytes_are_a_gradient_and_the_values_for_each_slice(workers, servers, st
     assert chosen.predicted.sent_bytes_per_step == 2 * whole * GRAPH.parameter_bytes + remote * head
     assert serving_ranks(chosen.reductions) == tuple(range(workers, workers + servers) if servers else range(workers))
     assert chosen.asynchrony == Asynchrony(bound=None if strategy == "ps-async" else 3)
+
+
+def beside_a_slow_one(slow_speed):
+    """Three workers, the last on a slow node, and updates that take as long as computing."""
+    link = channel(1e6, 0.0)
+    nodes = [
+        Node(name=f"n{i}", cores=1.0, memory_bytes=1 << 40, speed=speed, local=link, uplink=link, downlink=link)
+        for i, speed in enumerate((1.0, 1.0, slow_speed))
+    ]
+    busy = profile(GRAPH, update=Timing(median_s=0.05, spread_s=0.0, repeats=1))
+    names = tuple(node.name for node in nodes)
+    return facts(GRAPH, 3, cluster=Cluster(nodes=tuple(nodes)), nodes=names, profiles={1: busy}, chunks=3)
+
+
+def test_a_slow_worker_need_not_serve():
+    asked = beside_a_slow_one(0.2)
+    chosen = forced(asked, "ps-async")
+    assert serving_ranks(chosen.reductions) == (0, 1)
+    first, second = named("ps-async").propose(asked)
+    assert serving_ranks(first.reductions) == (0, 1, 2)
+    assert second.reductions == chosen.reductions
+
+
+def test_all_serve_where_none_is_slow():
+    (only,) = named("ps-async").propose(beside_a_slow_one(0.9))
+    assert serving_ranks(only.reductions) == (0, 1, 2)
 
 
 def test_they_are_taken_only_when_asked_for():

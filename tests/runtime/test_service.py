@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 
 from nfold.core.placement import chunk_sizes
 from nfold.errors import PeerLost, ProgramError
+from nfold.planning.buckets import cut_shares
 from nfold.runtime.data import Sampler
 
 STEPS = 6
@@ -38,6 +39,14 @@ def test_without_staleness_training_is_synchronous(graphs, net, workers, servers
     drifted = drift(mine, graphs(net), plan, [STEPS])
     assert difference(drifted.state, plain_loop(mine, STEPS, 6).state_dict()) <= 1e-9
     assert drifted.staleness == {"0": sum(map(bool, _slices(workers)))}
+
+
+def test_workers_of_which_only_some_serve_train_the_same(graphs):
+    mine, graph = program("residual", sgd), graphs("residual")
+    plan = drifting_plan(mine, graph, 3, chunks=6, bound=0)
+    serving = tuple(replace(each, shares=cut_shares(each, {0: 1.0, 2: 1.0})) for each in plan.reductions)
+    drifted = drift(mine, graph, replace(plan, reductions=serving), [3, STEPS])
+    assert difference(drifted.state, plain_loop(mine, STEPS, 6).state_dict()) <= 1e-9
 
 
 @pytest.mark.parametrize(("workers", "servers"), [(2, 0), (3, 2)])

@@ -15,12 +15,15 @@ from nfold.planning.buckets import bounds, cut_shares, fill_buckets
 from nfold.planning.data_parallel import data_parallel, data_parallel_objection, serving_objection
 from nfold.planning.drifting import Question, drift
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.machines import machines_of
 from nfold.planning.memory import peak_memory_bytes
 from nfold.planning.statistics import statistics_groups
 
 DEFAULT_BOUND = 3
 """Of `ssp`, unless the user says: what Ho et al. (2013) found to gain most of the speed and to lose little."""
 _WHOLE = 1 << 62
+SLOW = 1.5
+"""How much longer than the fastest a worker may take and still serve where others need not."""
 NOT_COMPARED = "judged by the time to a loss, not by the step time: ask for it by name"
 
 
@@ -33,7 +36,7 @@ class AsynchronousParameterServer:
         return _objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
-        yield _served(facts, Asynchrony(bound=None, staleness_aware=facts.staleness_aware))
+        yield from _served(facts, Asynchrony(bound=None, staleness_aware=facts.staleness_aware))
 
 
 class StaleSynchronous:
@@ -46,7 +49,7 @@ class StaleSynchronous:
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         bound = DEFAULT_BOUND if facts.staleness is None else facts.staleness
-        yield _served(facts, Asynchrony(bound=bound, staleness_aware=facts.staleness_aware))
+        yield from _served(facts, Asynchrony(bound=bound, staleness_aware=facts.staleness_aware))
 
 
 ASYNCHRONOUS = (AsynchronousParameterServer.name, StaleSynchronous.name)
@@ -129,14 +132,28 @@ def _owners(proposal: Proposal) -> tuple[int, ...]:
     return next(iter(proposal.placement.owners.values()))
 
 
-def _served(facts: Facts, asynchrony: Asynchrony) -> Proposal:
-    return replace(data_parallel(facts, _shared(facts)), asynchrony=asynchrony)
+def _served(facts: Facts, asynchrony: Asynchrony) -> Iterator[Proposal]:
+    for serving in _serving(facts):
+        yield replace(data_parallel(facts, _shared(facts, serving)), asynchrony=asynchrony)
 
 
-def _shared(facts: Facts) -> tuple[Reduction, ...]:
+def _serving(facts: Facts) -> Iterator[tuple[int, ...]]:
+    """Yield who may serve: everybody, and, where workers serve beside their work, only those that are not slow.
+
+    Every worker needs every share for each of its slices, so a share on a slow worker makes all as slow as that one.
+    """
+    if facts.servers:
+        yield tuple(range(facts.workers, facts.workers + facts.servers))
+        return
+    yield tuple(range(facts.workers))
+    paces = [machine.pace for machine in machines_of(facts)]
+    if max(paces) > SLOW * min(paces):
+        yield tuple(rank for rank, pace in enumerate(paces) if pace <= SLOW * min(paces))
+
+
+def _shared(facts: Facts, serving: tuple[int, ...]) -> tuple[Reduction, ...]:
     """Cut all parameters of one type into equal shares: a gradient is pushed when it is whole, so one bucket does."""
-    first = facts.workers if facts.servers else 0
-    weights = dict.fromkeys(range(first, facts.workers + facts.servers), 1.0)
+    weights = dict.fromkeys(serving, 1.0)
     buckets = fill_buckets(facts.graph, tuple(range(facts.workers)), "server", _WHOLE)
     whole = facts.graph.update_scope == "parameter"
     return tuple(
@@ -165,7 +182,8 @@ def _clipping_objection(facts: Facts) -> str | None:
 
 def _too_many_servers(facts: Facts) -> str | None:
     """A server without a share could never say that a step is done."""
-    serving = {share.rank for bucket in _shared(facts) for share in bucket.shares}
+    everybody = next(_serving(facts))
+    serving = {share.rank for bucket in _shared(facts, everybody) for share in bucket.shares}
     if facts.servers > len(serving):
         return (
             f"the parameters can be cut into {len(serving)} shares, which is fewer than --servers {facts.servers}. "
