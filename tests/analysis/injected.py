@@ -69,6 +69,7 @@ class Injected:
     samples: dict[str, dict[str, float]] = field(default_factory=dict)
     """Node -> fields of SystemSample, per second."""
     server_update_s: float | None = None
+    activation_bytes_per_sample: float = 0.0
     rss_bytes: int = 100 << 20
     memory_bytes: int = 1 << 30
     memories: dict[str, int] = field(default_factory=dict)
@@ -150,9 +151,10 @@ class Injected:
         elements = int(self.megabytes * (1 << 20) / 4 / 4)
         graph = chain(elements, elements, elements, elements)
         update = Timing(median_s=self.update_s, spread_s=0.0, repeats=1)
+        kept = {"activation_bytes_per_sample": self.activation_bytes_per_sample}
         return Facts(
             graph=graph,
-            profiles={1: profile(graph, self.seconds_per_sample, update=update)},
+            profiles={1: profile(graph, self.seconds_per_sample, update=update, **kept)},
             cluster=cluster,
             nodes=self._nodes,
             workers=self.workers,
@@ -254,6 +256,7 @@ class Injected:
             "throttled_s": 0.0,
             "steal_s": 0.0,
             "neighbours_cpu_s": 0.0,
+            "disk_bytes": 0,
             "rss_bytes": self.rss_bytes,
         }
         per_second = self.samples.get(self._nodes[rank], {})
@@ -264,7 +267,6 @@ class Injected:
             span_s=span_s,
             sent_bytes=sum(each.sent_bytes for each in own),
             received_bytes=sum(each.sent_bytes for each in own),
-            disk_bytes=0,
             **{**given, **{name: value * span_s for name, value in per_second.items()}},
         )
 

@@ -146,3 +146,45 @@ def test_computing_under_a_limit_gains_from_twice_the_share():
 def test_no_share_is_doubled_beyond_a_core_or_without_a_limit():
     for injected in (Injected(workers=2, cores=0.6, **QUOTA), Injected(workers=2, mbit=5000, seconds_per_sample=1e-2)):
         assert not any("share" in change for change in gains(injected)[1])
+
+
+def test_memory_gains_from_smaller_chunks_at_the_price_of_the_step():
+    crowded = Injected(
+        workers=2, mbit=5000, activation_bytes_per_sample=4 << 20, memories={"n1": 105 << 20}, chunks=2, batch_size=32
+    )
+    verdict = crowded.report().verdict
+    (gain,) = [gain for gain in verdict.gains if gain.change.startswith("`--chunks 4`")]
+    assert (verdict.kind, verdict.place) == ("memory", "n1")
+    assert f"{gain.change} would take steps {1 / gain.speedup:.2f}x as long." in verdict.advice
+    assert "fewer ranks" not in verdict.advice, "it has one"
+    assert crowded.report().next_command == "nfold train my.py -n 2 --strategy ring --chunks 4"
+
+
+def test_no_smaller_chunks_are_advised_where_weights_fill_the_memory():
+    report = Injected(workers=2, mbit=5000, memories={"n1": 105 << 20}, chunks=2).report()
+    assert report.verdict.kind == "memory"
+    assert not [gain for gain in report.verdict.gains if "chunks 4" in gain.change]
+    assert report.verdict.advice.startswith("Give n1 more memory")
+    assert report.next_command == "nfold plan my.py -n 2"
+
+
+def test_one_workers_own_input_wins_what_it_costs():
+    def waited(**given):
+        causes = Injected(workers=3, mbit=5000, **given).report().causes
+        return {cause.kind: cause for cause in causes}
+
+    own = waited(input_s={2: 0.1})["peer wait"]
+    assert own.what_if_speedup == pytest.approx(1 + 0.1 / 0.035, rel=0.15)
+    both = waited(input_s={0: 0.05, 1: 0.05, 2: 0.1})
+    assert both["peer wait"].lost_s == pytest.approx(0.05, rel=0.1)
+    assert both["input"].lost_s == pytest.approx(0.05, rel=0.1)
+
+
+def test_more_samples_and_bubbles_have_what_ifs():
+    uneven = Injected(workers=2, mbit=5000, seconds_per_sample=1e-2, chunks=3).report()
+    (waited,) = [cause for cause in uneven.causes if cause.kind == "peer wait"]
+    assert uneven.verdict.sub_cause == "more samples"
+    assert waited.what_if_speedup == pytest.approx(2, rel=0.1), "21 samples against 11"
+    empty = Injected(strategy="pipeline", workers=5, chunks=5, batch_size=64, mbit=5000).report()
+    (bubble,) = [cause for cause in empty.causes if cause.kind == "bubble"]
+    assert bubble.what_if_speedup == pytest.approx((5 + 4) / 5, rel=0.1)

@@ -51,10 +51,28 @@ def test_as_planned(found):
         ("shared cores", 7.25),
         ("peer wait", 8.5),  # both read and compute at half speed until 6 s, exchange until 8 s, update at half speed
         ("compute", 4.5),
+        ("own input", 10.25),  # both read equally long
+        ("bubble", 8.5),  # half speed until rank 0 is through its 3.25 s; nobody sends
     ],
 )
 def test_each_cause_taken_away(found, variant, step_s):
     assert found[variant] == pytest.approx(step_s)
+
+
+def test_input_of_one_rank_is_told_from_that_of_all():
+    ranks = tuple(
+        RankSchedule(rank=rank, segments=(), tasks=(Task(id=0, kind="LOAD", name="L"),), num_events=1)
+        for rank in range(3)
+    )
+    scenario = Scenario(
+        schedule=Schedule(num_chunks=1, ranks=ranks),
+        task_seconds={(0, 0): 1.0, (1, 0): 5.0, (2, 0): 2.0},
+        cluster=Cluster(nodes=(Node(name="a", cores=3, memory_bytes=1, local=LOCAL),)),
+        nodes=("a",) * 3,
+        threads=(1,) * 3,
+    )
+    found = what_if(scenario, 5.0, ("input", "own input"))
+    assert (found["own input"], found["input"]) == pytest.approx((2.0, 3.0))
 
 
 def test_own_cores_under_a_quota_are_the_same_quota_for_each_rank():

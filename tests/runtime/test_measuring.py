@@ -1,6 +1,7 @@
 """Which pairs are probed when, and what probes and paces say of the machines."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -141,3 +142,17 @@ def test_a_node_where_nobody_computes_keeps_its_speed() -> None:
     )
     assert [node.speed for node in paced.nodes] == [0.5, 1.0]
     assert [node.task_cpu_s for node in paced.nodes] == [TASK_CPU_S] * 2, "who only serves handles messages, too"
+
+
+def test_a_probed_link_still_knows_what_it_was_declared_to_carry() -> None:
+    declared = Channel(latency_s=0.0, bandwidth_bytes_per_s=125e6, origin="declared")
+    first, second = cluster(1, 1).nodes
+    known = Cluster(nodes=(replace(first, uplink=declared, downlink=declared), second))
+    once = with_links(known, ("n0", "n1"), {Probe(measures=0, echoes=1): found(5e6, 6e6)})
+    again = with_links(once, ("n0", "n1"), {Probe(measures=0, echoes=1): found(7e6, 6e6)})
+    for probed, speed in ((once, 5e6), (again, 7e6)):
+        uplink, unknown = probed.node("n0").uplink, probed.node("n1").uplink
+        assert uplink is not None
+        assert unknown is not None
+        assert (uplink.bandwidth_bytes_per_s, uplink.declared_bytes_per_s) == (speed, 125e6)
+        assert unknown.declared_bytes_per_s is None

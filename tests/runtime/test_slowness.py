@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from nfold.core.trace import ReductionParts, Span, StepTrace
-from nfold.runtime.slowness import NUM_STEPS, Slowness, expected_transfers_s, transfers_s
+from nfold.core.trace import ReductionParts, Span, StepTrace, transfers_s
+from nfold.runtime.slowness import NUM_STEPS, Slowness, expected_transfers_s
 
 
 def step(**durations_s: tuple[float, ...]) -> list[ReductionParts]:

@@ -7,7 +7,18 @@ from nfold.analysis.communication import communication
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import Finding
 from nfold.analysis.stragglers import peer_wait
-from nfold.analysis.what_if import AS_PLANNED, COMPUTE, EVEN_LOAD, INPUT, LATENCY, NETWORK, OWN_CORES, UPDATE
+from nfold.analysis.what_if import (
+    AS_PLANNED,
+    BUBBLE,
+    COMPUTE,
+    EVEN_LOAD,
+    INPUT,
+    LATENCY,
+    NETWORK,
+    OWN_CORES,
+    OWN_INPUT,
+    UPDATE,
+)
 from nfold.analysis.workers import compute, fixed_costs, memory, reading, shared_cores
 from nfold.core.report import Cause
 
@@ -23,10 +34,11 @@ _VARIANTS = {
     "input": INPUT,
     "update": UPDATE,
     "small batch": UPDATE,
+    "bubble": BUBBLE,
 }
 """Which simulated variant leaves a cause out."""
-_ONLY_MEASURED = frozenset({"input", "more samples", "summing"})
-"""Sub-causes that no variant leaves out: they are of one rank, and no plan knows of them."""
+_OF_SUB_CAUSES = {"input": OWN_INPUT, "summing": ""}
+"""The same of sub-causes that need another one; what a server sums is only measured, since no plan knows of it."""
 _LEAST = 0.01
 _RESEMBLES = 0.2
 """A simulated step that is further off than a fifth is not the run's, and says nothing of what the run would gain."""
@@ -40,15 +52,16 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
     return tuple(sorted(weighed, key=lambda finding: -finding.lost_s))
 
 
-def variants(found: Sequence[Finding]) -> list[str]:
+def variants(found: Sequence[Finding], *, is_cut: bool = False) -> list[str]:
     """Return which variants are worth simulating: those of causes that cost at least 1 % of the step.
 
-    Computing needs two, and whatever costs communication may turn out to be latency.
+    Computing needs two, and whatever costs communication may turn out to be latency, or in a model that is cut a
+    bubble.
     """
     step_s = sum(finding.lost_s for finding in found)
     named = {_variant(finding) for finding in found if finding.lost_s >= _LEAST * step_s} - {""}
     if named & {NETWORK, LATENCY}:
-        named |= {NETWORK, LATENCY}
+        named |= {NETWORK, LATENCY} | ({BUBBLE} if is_cut else set())
     return sorted(named | {EVEN_LOAD, COMPUTE})
 
 
@@ -73,7 +86,7 @@ def _speedup(finding: Finding, facts: Facts) -> float | None:
 
 
 def _variant(finding: Finding) -> str:
-    return "" if finding.sub_cause in _ONLY_MEASURED else _VARIANTS.get(finding.kind, "")
+    return _OF_SUB_CAUSES.get(finding.sub_cause, _VARIANTS.get(finding.kind, ""))
 
 
 def _regained_s(finding: Finding, facts: Facts) -> float | None:

@@ -28,10 +28,12 @@ from nfold.analysis.changes import (
 )
 from nfold.analysis.finding import Finding
 from nfold.analysis.pipelines import UNEVEN_STAGES
-from nfold.analysis.units import count, link_rate
+from nfold.analysis.units import count, link_rate, size
 from nfold.core.cluster import Channel, Node
+from nfold.core.plan import Plan
 from nfold.core.report import Gain
 from nfold.planning.answers import Answers
+from nfold.planning.facts import Facts as Question
 from nfold.planning.strategies import named
 
 WORTH_SAYING = 1.02
@@ -54,6 +56,7 @@ ChangeKind = Literal[
     "node",
     "cores",
     "input",
+    "memory",
     "workers",
     "fewer workers",
     "batch",
@@ -71,6 +74,7 @@ _TOUCHED: dict[str, tuple[ChangeKind, ...]] = {
     "input": ("input", "workers"),
     "update": ("strategy", "cores", "batch"),
     "small batch": ("strategy", "batch"),
+    "memory": ("memory",),
 }
 """Which changes can win back what a cause costs."""
 
@@ -89,7 +93,7 @@ class Outlook:
     """What changes would win."""
 
     tried: tuple[Tried, ...]
-    """Those that win enough, the largest first."""
+    """Those that win enough, the largest first; those that save memory where that is what lacks, fast or slow."""
     useful_workers: int | None
 
 
@@ -104,12 +108,14 @@ def outlook(case: Case, found: tuple[Finding, ...], main: Finding, num_tasks: in
     """
     step_s = sum(finding.lost_s for finding in found if finding.kind != "shared cores")
     worth = {finding.kind for finding in found if finding.lost_s * WORTH_SAYING >= (WORTH_SAYING - 1) * step_s}
+    worth |= {main.kind}  # memory costs no time
     kinds = {kind for cause in worth for kind in _TOUCHED.get(cause, ())}
     sized = cache(partial(_sized, case))
     of_its_size: Mapping[ChangeKind, _Rule] = {**_OF_ITS_SIZE, "workers": partial(_more_workers, sized)}
     rules = _OF_THE_PLAN if num_tasks > MOST_TASKS else {**_OF_THE_PLAN, **of_its_size}
     tried = [each for kind, rule in rules.items() if kind in kinds for each in rule(case, main)]
-    best = sorted((each for each in tried if each.gain.speedup >= WORTH_SAYING), key=lambda each: -each.gain.speedup)
+    enough = (each for each in tried if each.kind == "memory" or each.gain.speedup >= WORTH_SAYING)
+    best = sorted(enough, key=lambda each: -each.gain.speedup)
     return Outlook(tried=tuple(best), useful_workers=useful_workers(case, sized) if num_tasks <= MOST_TASKS else None)
 
 
@@ -147,6 +153,11 @@ def _sized(case: Case, workers: int) -> Changed | None:
         return proposed(question, named("single"))
     if case.plan.strategy == "single":
         return proposed(question, named("ring"))
+    return _by_the_same(case, question)
+
+
+def _by_the_same(case: Case, question: Question) -> Changed | None:
+    """Return the answer to another question by the same kind of plan."""
     strategy, number = named(case.plan.strategy), number_of_proposal(case)
     return proposed(question, strategy) if number is None else proposed_like(question, strategy, number)
 
@@ -208,6 +219,26 @@ def _more_chunks(case: Case, main: Finding) -> Iterator[Tried]:
         finer = replayed(case, case.question, replace(plan, chunks=count, placement=placement))
         command = f"nfold train {{file}} -n {plan.workers} --strategy {plan.strategy} --chunks {count}"
         yield _tried(case, "chunks", f"`--chunks {count}`", finer, command)
+
+
+def _smaller_chunks(case: Case, main: Finding) -> Iterator[Tried]:
+    """Cut the batch into twice as many chunks, where memory lacks: what is kept for one backward pass is halved."""
+    plan = case.plan
+    count = 2 * plan.chunks
+    finer = _by_the_same(case, replace(case.question, chunks=count)) if count <= plan.batch_size else None
+    if main.kind != "memory" or finer is None:
+        return
+    now, then = (_peak_bytes(each, main.node) for each in (plan, finer.plan))
+    if now >= WORTH_SAYING * then:
+        servers = f" --servers {plan.servers}" if plan.servers else ""
+        command = f"nfold train {{file}} -n {plan.workers} --strategy {plan.strategy}{servers} --chunks {count}"
+        what = f"`--chunks {count}` ({size(then)} instead of {size(now)} on {main.node}, predicted)"
+        yield _tried(case, "memory", what, finer, command)
+
+
+def _peak_bytes(plan: Plan, node: str) -> int:
+    """Return what all ranks of a node should take together."""
+    return sum(peak for peak, at in zip(plan.predicted.peak_memory_bytes, plan.nodes, strict=False) if at == node)
 
 
 def _twice_the_batch(case: Case, main: Finding) -> Iterator[Tried]:
@@ -273,6 +304,7 @@ _OF_THE_PLAN: Mapping[ChangeKind, _Rule] = {
 _OF_ITS_SIZE: Mapping[ChangeKind, _Rule] = {
     "strategy": _strategies,
     "servers": _servers,
+    "memory": _smaller_chunks,
     "fewer workers": _fewer_workers,
 }
 

@@ -15,12 +15,15 @@ class RankLoad:
     compute_cores: float
     communication_cores: float
     throttled_share: float
-    """Of the time: ready to run, but the share of the processor was used up."""
+    """Of the time: ready to run, but the share of the processor was used up. The kernel adds up what each of its
+    processors kept back, which can be more than the time that there was; here it is at most all of it."""
     steal_cores: float
     """Taken from the node by its hypervisor."""
     neighbour_cores: float
     """Taken on the node by other programs."""
     peak_rss_bytes: int
+    disk_bytes_per_s: float
+    """Read from disks and written to them; what the kernel still has in memory costs no disk."""
 
 
 def rank_loads(trace: Trace) -> dict[int, RankLoad]:
@@ -79,8 +82,9 @@ def _load(samples: list[SystemSample]) -> RankLoad:
         node=samples[0].node,
         compute_cores=sum(sample.compute_cpu_s for sample in samples) / span_s,
         communication_cores=sum(sample.communication_cpu_s for sample in samples) / span_s,
-        throttled_share=sum(sample.throttled_s for sample in samples) / span_s,
+        throttled_share=min(1.0, sum(sample.throttled_s for sample in samples) / span_s),
         steal_cores=sum(sample.steal_s for sample in samples) / span_s,
         neighbour_cores=sum(sample.neighbours_cpu_s for sample in samples) / span_s,
         peak_rss_bytes=max(sample.rss_bytes for sample in samples),
+        disk_bytes_per_s=sum(sample.disk_bytes for sample in samples) / span_s,
     )

@@ -23,7 +23,7 @@ _CURES: dict[VerdictClass, tuple[ChangeKind, ...]] = {
     "peer wait": ("node", "fewer workers", "strategy", "input"),
     "compute": ("workers", "cores", "strategy"),
     "input": ("input",),
-    "memory": (),
+    "memory": ("memory",),
     "small batch": ("batch", "strategy"),
 }
 """Which changes have to do with a cause; the others are listed, but are no advice."""
@@ -113,12 +113,19 @@ def _gain(gain: Gain, program: str) -> Gain:
 def _advice(finding: Finding, outlook: Outlook | None, strategy: str) -> str:
     if outlook is None:
         return finding.remedy
+    if finding.verdict == "memory":
+        return " ".join([*(_saving(gain) for gain in cures(finding, outlook)), finding.remedy])
     best = sorted(cures(finding, outlook)[:MOST_GAINS], key=lambda gain: gain.speedup)
     if best:
         return _sentence(best, outlook.useful_workers, strategy)
     if finding.verdict == "compute":
         return _sentence((), outlook.useful_workers, strategy) or "No change that was simulated wins 2 %."
     return finding.remedy
+
+
+def _saving(gain: Gain) -> str:
+    """`--chunks 8 (..) would take steps 1.03x as long.`"""
+    return f"{gain.change} would take steps {1 / max(gain.speedup, 1e-9):.2f}x as long."
 
 
 def _sentence(gains: Sequence[Gain], useful: int | None, strategy: str) -> str:

@@ -1,5 +1,6 @@
 """The same step simulated again, each time without one cause of lost time."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from nfold.simulation import simulate
 AS_PLANNED = "as planned"
 """Key of the step with all its causes."""
 NETWORK, LATENCY, EVEN_LOAD, OWN_CORES = "network", "latency", "peer wait", "shared cores"
-COMPUTE, INPUT, UPDATE = "compute", "input", "update"
+COMPUTE, INPUT, UPDATE, OWN_INPUT, BUBBLE = "compute", "input", "update", "own input", "bubble"
 """Keys of the step without one of them."""
 
 TaskSeconds = Mapping[tuple[int, int], float]
@@ -74,12 +75,61 @@ def _with_even_load(scenario: Scenario) -> Scenario:
     for key, seconds in scenario.task_seconds.items():
         if kinds.get(key) in ("F", "B") and seconds > 0:
             loads[key[0]] = loads.get(key[0], 0.0) + seconds / cluster.node(nodes[key[0]]).speed
-    typical_s = sorted(loads.values())[(len(loads) - 1) // 2] if loads else 0.0
+    typical_s = _typical_s(loads)
     even = {
         key: seconds * min(1.0, typical_s / loads[key[0]]) if kinds.get(key) in ("F", "B") and seconds > 0 else seconds
         for key, seconds in scenario.task_seconds.items()
     }
     return replace(scenario, task_seconds=even)
+
+
+def _without_input(scenario: Scenario) -> Scenario:
+    """Let the data of a typical worker be there in time; what one waits beyond that is its own."""
+    loads = load_seconds(scenario)
+    typical_s = _typical_s(loads)
+    return with_load_seconds(scenario, {rank: max(0.0, seconds - typical_s) for rank, seconds in loads.items()})
+
+
+def _with_even_input(scenario: Scenario) -> Scenario:
+    """Let no rank wait for its data longer than a typical one."""
+    loads = load_seconds(scenario)
+    typical_s = _typical_s(loads)
+    return with_load_seconds(scenario, {rank: min(seconds, typical_s) for rank, seconds in loads.items()})
+
+
+def load_seconds(scenario: Scenario) -> dict[int, float]:
+    """Return how long each rank that reads or computes waits for the data of a step."""
+    kinds = _kinds(scenario.schedule)
+    loads = {rank: 0.0 for (rank, _), kind in kinds.items() if kind in ("LOAD", "F")}
+    for key, seconds in scenario.task_seconds.items():
+        if kinds.get(key) == "LOAD":
+            loads[key[0]] += seconds
+    return loads
+
+
+def with_load_seconds(scenario: Scenario, seconds: Mapping[int, float]) -> Scenario:
+    """Return the step in which some ranks wait so long for their data, spread evenly over what they load."""
+    kinds = _kinds(scenario.schedule)
+    counts = Counter(rank for (rank, _), kind in kinds.items() if kind == "LOAD")
+    changed = {
+        key: seconds[key[0]] / counts[key[0]] if kinds.get(key) == "LOAD" and key[0] in seconds else value
+        for key, value in scenario.task_seconds.items()
+    }
+    return replace(scenario, task_seconds=changed)
+
+
+def _typical_s(loads: Mapping[int, float]) -> float:
+    return sorted(loads.values())[(len(loads) - 1) // 2] if loads else 0.0
+
+
+def _without_bubble(scenario: Scenario) -> Scenario:
+    """Let nobody wait for what another rank computes: each plays its own tasks one after another."""
+    ranks = []
+    for rank in scenario.schedule.ranks:
+        computing = {task.id for task in rank.tasks if task.kind not in ("SEND", "RECV")}
+        tasks = (replace(task, after=tuple(each for each in task.after if each in computing)) for task in rank.tasks)
+        ranks.append(replace(rank, tasks=tuple(task for task in tasks if task.id in computing)))
+    return replace(scenario, schedule=replace(scenario.schedule, ranks=tuple(ranks)))
 
 
 def _with_own_cores(scenario: Scenario) -> Scenario:
@@ -131,7 +181,9 @@ VARIANTS: dict[str, Callable[[Scenario], Scenario]] = {
     EVEN_LOAD: _with_even_load,
     OWN_CORES: _with_own_cores,
     COMPUTE: _without("F", "B"),
-    INPUT: _without("LOAD"),
+    INPUT: _without_input,
     UPDATE: _without("UPDATE"),
+    OWN_INPUT: _with_even_input,
+    BUBBLE: _without_bubble,
 }
 """What is taken away, by the name under which `causes` looks for it."""

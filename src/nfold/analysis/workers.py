@@ -1,14 +1,16 @@
 """What holds all workers back alike: compute, shared cores, input, memory, or fixed costs."""
 
-from statistics import median
+from statistics import median_low
 
 from nfold.analysis.facts import CoreUse, Facts
 from nfold.analysis.finding import Finding
 from nfold.analysis.stragglers import typical_compute_s
 from nfold.analysis.system import node_resident_bytes
-from nfold.analysis.units import count, percent, seconds, size
+from nfold.analysis.units import count, percent, rate, seconds, size
 
 _ALMOST_FULL = 0.9
+_READS = 1e5
+"""Bytes per second. A disk that has to seek for every sample moves more; below it, waiting is for something else."""
 
 
 def compute(facts: Facts) -> Finding:
@@ -47,12 +49,15 @@ def shared_cores(facts: Facts) -> Finding | None:
 
 
 def reading(facts: Facts) -> Finding | None:
-    """Return what waiting for data takes; None when it takes nothing."""
-    lost_s = median(facts.mean_s(rank, "input_s") for rank in range(facts.plan.workers))
+    """Return what waiting for data takes; None when it takes nothing.
+
+    Of a typical worker, of two the faster: what another one waits beyond that, the others wait for.
+    """
+    lost_s = median_low(facts.mean_s(rank, "input_s") for rank in range(facts.plan.workers))
     if lost_s <= 0:
         return None
     per_sample_s = lost_s * facts.plan.workers / max(1, facts.plan.batch_size)
-    evidence = f"reading takes {seconds(lost_s)} of each step, {seconds(per_sample_s)} a sample"
+    evidence = f"reading takes {seconds(lost_s)} of each step, {seconds(per_sample_s)} a sample{_from_disk(facts)}"
     return Finding(
         kind="input",
         verdict="input",
@@ -61,9 +66,23 @@ def reading(facts: Facts) -> Finding | None:
         value=lost_s * 1e3,
         evidence=evidence,
         head=f"Input: {evidence}.",
-        remedy="Make the dataset's items cheaper: decode once and keep them, or store them decoded.",
+        remedy="Keep the data in memory, or on a faster disk."
+        if _disk_bytes_per_s(facts) >= _READS
+        else "Make the dataset's items cheaper: decode once and keep them, or store them decoded.",
         next_command="nfold train {file} -n 1 --steps 20",
     )
+
+
+def _from_disk(facts: Facts) -> str:
+    """Say whether it waits for a disk or for a processor, where that was sampled."""
+    if not facts.loads:
+        return ""
+    moved = _disk_bytes_per_s(facts)
+    return f", and a rank's disk moves {rate(moved)}" if moved >= _READS else ", next to nothing of it from a disk"
+
+
+def _disk_bytes_per_s(facts: Facts) -> float:
+    return max((load.disk_bytes_per_s for load in facts.loads.values() if load.rank < facts.plan.workers), default=0.0)
 
 
 def fixed_costs(facts: Facts) -> list[Finding]:
@@ -99,10 +118,19 @@ def memory(facts: Facts) -> Finding | None:
         unit="%",
         evidence=evidence,
         head=f"Memory: {evidence}. A little more and the machine swaps or kills a rank.",
-        remedy="Use more chunks (--chunks) or fewer ranks per machine.",
+        remedy=_more_room(facts, name, ranks),
         node=name,
-        next_command=f"nfold train {{file}} -n {facts.plan.workers} --chunks {2 * facts.plan.chunks}",
+        next_command=f"nfold plan {{file}} -n {facts.plan.workers}",
     )
+
+
+def _more_room(facts: Facts, name: str, ranks: int) -> str:
+    """What to do where more chunks do not save enough."""
+    if ranks > 1:
+        return f"Use fewer ranks on {name}, or give it more memory."
+    if facts.plan.workers > 1:
+        return f"Give {name} more memory, or let each node hold a part of the model only (--strategy pipeline)."
+    return f"Give {name} more memory, or let further nodes hold a part of the model (--strategy pipeline)."
 
 
 def _small_batch(facts: Facts, lost_s: float) -> Finding:

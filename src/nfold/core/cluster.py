@@ -17,6 +17,8 @@ class Channel:
     cpu_s_per_byte: float = 0.0
     """Processor seconds that moving one byte costs the two ends together."""
     cpu_s_per_message: float = 0.0
+    declared_bytes_per_s: float | None = None
+    """Of a measured one: what it was declared to carry, headers included; None where nobody declared it."""
 
     def __post_init__(self) -> None:
         if not (self.bandwidth_bytes_per_s > 0 and self.latency_s >= 0):

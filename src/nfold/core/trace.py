@@ -1,5 +1,6 @@
 """What each rank did and when, in one vocabulary for measured and simulated steps."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -103,6 +104,14 @@ class ReductionParts:
 
 
 _REDUCTION_NAMES = tuple(part.name for part in fields(ReductionParts))
+
+
+def transfers_s(parts: Iterable[ReductionParts]) -> dict[str, float]:
+    """Return how long each bucket of one step travelled, waiting for peers left out."""
+    least: dict[str, float] = {}
+    for part in parts:
+        least[part.reduction] = min(part.duration_s, least.get(part.reduction, part.duration_s))
+    return least
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -130,16 +130,24 @@ def _with_channels(node: Node, found: list[tuple[float, float, ProbedPair]], loc
     latency_s = min(pair.latency_s for pair in pairs) / 2
     return replace(
         node,
-        uplink=_channel(latency_s, max(sent for sent, _, _ in found), pairs),
-        downlink=_channel(latency_s, max(received for _, received, _ in found), pairs),
+        uplink=_channel(latency_s, max(sent for sent, _, _ in found), pairs, node.uplink),
+        downlink=_channel(latency_s, max(received for _, received, _ in found), pairs, node.downlink),
     )
 
 
-def _channel(latency_s: float, bandwidth_bytes_per_s: float, pairs: list[ProbedPair]) -> Channel:
+def _channel(
+    latency_s: float, bandwidth_bytes_per_s: float, pairs: list[ProbedPair], before: Channel | None = None
+) -> Channel:
+    """Return a measured channel that still knows what it was declared to carry."""
     return Channel(
         latency_s=latency_s,
         bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         origin="measured",
         cpu_s_per_byte=median(pair.cpu_s_per_byte for pair in pairs),
         cpu_s_per_message=median(pair.cpu_s_per_message for pair in pairs),
+        declared_bytes_per_s=_declared_bytes_per_s(before) if before else None,
     )
+
+
+def _declared_bytes_per_s(channel: Channel) -> float | None:
+    return channel.bandwidth_bytes_per_s if channel.origin == "declared" else channel.declared_bytes_per_s

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from nfold.core.trace import ReductionParts, StepTrace
+from nfold.core.trace import ReductionParts, StepTrace, transfers_s
 
 NUM_STEPS = 20
 FACTOR = 1.5
@@ -83,14 +83,6 @@ def _is_longer(one_s: float, other_s: float) -> bool:
 def _size(surprise: Surprise) -> float:
     one_s, other_s = sorted((max(surprise.expected_s, 1e-9), max(surprise.measured_s, 1e-9)))
     return other_s / one_s
-
-
-def transfers_s(parts: Iterable[ReductionParts]) -> dict[str, float]:
-    """Return how long each bucket of one step travelled, waiting for peers left out."""
-    least: dict[str, float] = {}
-    for part in parts:
-        least[part.reduction] = min(part.duration_s, least.get(part.reduction, part.duration_s))
-    return least
 
 
 def expected_transfers_s(step: StepTrace) -> dict[str, float]:
