@@ -7,6 +7,8 @@ import pytest
 from towers import towers
 
 from nfold.core import codec
+from nfold.core.cluster import Cluster
+from nfold.core.graph import Channels
 from nfold.core.plan import Plan
 from nfold.core.profile import ChunkTiming, OperatorProfile, Timing
 from nfold.planning.candidates import simulate_proposal
@@ -61,6 +63,28 @@ def test_a_layer_larger_than_a_ranks_memory_is_cut():
     found = propose_splits(asked({}, cluster=cluster))
     assert found["G"] == 2
     assert "Loss" not in found
+
+
+def test_memory_asks_for_as_many_parts_as_it_takes():
+    """Nearly all of a model in one layer, on nodes that hold a twentieth of it each."""
+    graph = grids.model(
+        {"A": ("input",), "F": ("a",), "Loss": ("f", "target")},
+        (grids.parameter("a.weight", 8, "A"), grids.parameter("f.weight", 64 * 1000, "F")),
+    )
+    wide = tuple(
+        replace(each, channels=Channels(axis=-1, count=64) if each.name == "F" else None) for each in graph.operators
+    )
+    graph = replace(graph, operators=wide)
+    link = grids.channel()
+    small = replace(
+        grids.facts(graph).cluster.nodes[0], memory_bytes=2 * graph.parameter_bytes // 20, uplink=link, downlink=link
+    )
+    nodes = tuple(replace(small, name=f"n{index}") for index in range(32))
+    names = tuple(node.name for node in nodes)
+    question = grids.facts(graph, 32, cluster=Cluster(nodes=nodes), nodes=names)
+    found = propose_splits(question)
+    assert found == {"F": 40}
+    assert ByHypergraph().accepts(question) is None
 
 
 @pytest.mark.parametrize("scope", ["parameter", "model"])

@@ -45,7 +45,7 @@ def test_a_rank_keeps_the_weights_of_its_operators_and_those_that_nobody_uses():
 def test_the_first_stage_keeps_as_many_chunks_as_its_window(window, chunks_kept):
     asked = facts(GRAPH, 4, batch_size=32)
     proposal = placed(asked, stages(8))
-    windows = {0: window, 1: 8, 2: 8, 3: 8}
+    windows = (window, 8, 8, 8)
     seconds = dict.fromkeys("ABCD", (1.0, 1.0)) | {"D": (20.0, 20.0)}
     schedule = compile_schedule(
         GRAPH, proposal.placement, proposal.reductions, batch_size=32, operator_seconds=seconds, windows=windows

@@ -114,7 +114,7 @@ def most_begun(cells, last):
 @given(grids(), st.integers(1, 3))
 def test_no_rank_has_more_chunks_begun_than_its_window_and_the_oldest(grid, max_chunks):
     graph, placement, reductions = grid
-    windows = dict.fromkeys(range(placement.world_size), max_chunks)
+    windows = (max_chunks,) * placement.world_size
     schedule = compile_schedule(graph, placement, reductions, batch_size=16, windows=windows)
     for rank in schedule.ranks:
         cells = [task for task in rank.tasks if task.kind in ("F", "B")]

@@ -153,7 +153,7 @@ def test_messages_are_no_longer_than_a_piece(grid):
 @given(grids(), st.integers(0, 1 << 16), st.integers(1, 4))
 def test_every_rank_ends_with_the_exact_sums_whatever_the_order(grid, seed, window):
     _, placement, reductions = grid
-    windows = dict.fromkeys(range(placement.world_size), window)
+    windows = (window,) * placement.world_size
     referee = Referee(*grid, compiled(*grid, windows=windows), seed)
     referee.play()
     for reduction in reductions:

@@ -14,6 +14,9 @@ from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan, Prediction, Unpredicted
 from nfold.core.profile import Timing
 from nfold.errors import PlanError
+from nfold.planning import search
+from nfold.planning.answers import Answers
+from nfold.planning.asynchronous import ASYNCHRONOUS
 from nfold.planning.buckets import bounds
 from nfold.planning.candidates import simulate_proposal
 from nfold.planning.data_parallel import even_owners
@@ -21,6 +24,7 @@ from nfold.planning.facts import Facts
 from nfold.planning.search import plan
 from nfold.planning.segments import INPUTS
 from nfold.planning.strategies import STRATEGIES, STRATEGY_NAMES, named
+from nfold.planning.verdicts import TIE
 from nfold.planning.wishes import check
 
 pytestmark = pytest.mark.long
@@ -257,6 +261,24 @@ def test_what_nobody_beats_in_everything_is_kept_with_its_chunks():
         beaten = any(other != point and all(a <= b for a, b in zip(other, point, strict=True)) for other in points)
         assert flag is not beaten
     assert {loser.chunks for loser in chosen.rejected if isinstance(loser.predicted, Prediction)} >= {1, 2}
+
+
+def test_fewest_bytes_and_least_memory_of_all_proposals_are_kept_however_slow_they_seem(monkeypatch):
+    monkeypatch.setattr(search, "MOST_CANDIDATES", 1)
+    answers = Answers(dear_network(batch_size=64))
+    found = plan(answers.facts, answers=answers)
+    shown = [each.predicted for each in (found, *found.rejected) if isinstance(each.predicted, Prediction)]
+    every = [
+        answers.estimated(strategy.name, proposal)[0].predicted
+        for strategy in STRATEGIES
+        if strategy.accepts(answers.facts) is None and strategy.name not in ASYNCHRONOUS
+        for proposal in answers.proposals(strategy)
+    ]
+    assert len(every) > len(STRATEGIES)
+    assert min(each.sent_bytes_per_step for each in shown) == min(each.sent_bytes_per_step for each in every)
+    least = min(max(each.peak_memory_bytes) for each in every)
+    assert min(max(each.peak_memory_bytes) for each in shown) <= least
+    assert found.predicted.step_s <= TIE * min(each.step_s for each in shown)
 
 
 def test_a_loser_says_what_it_would_save():

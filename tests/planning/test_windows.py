@@ -1,9 +1,20 @@
-"""How many chunks each rank may have begun."""
+"""How many chunks each rank may have begun, and that memory makes it fewer before it makes a plan impossible."""
 
-from grids import grids, model, place
+from dataclasses import replace
+
+import pytest
+from grids import chain, channel, facts, grids, model, place, profile
 from hypothesis import given, settings
 
-from nfold.planning.windows import busy_windows
+from nfold.analysis.playback import play_back
+from nfold.core import codec
+from nfold.core.cluster import Cluster, Node
+from nfold.core.plan import Plan
+from nfold.errors import PlanError
+from nfold.planning.facts import Facts
+from nfold.planning.search import plan
+from nfold.planning.strategies import named
+from nfold.planning.windows import busy_window, busy_windows, lean_window, narrower, window_notes
 
 CHAIN = model({"A": ("input",), "B": ("a",), "C": ("b",), "D": ("c", "target")})
 
@@ -37,3 +48,61 @@ def test_a_window_is_never_more_than_all_ranks_and_messages_need(grid):
     found = busy_windows(graph, placement)
     assert sorted(found) == list(range(placement.world_size))
     assert all(1 <= window <= 2 * placement.world_size - 1 for window in found.values())
+
+
+def test_where_messages_take_no_time_as_many_do_as_ranks_are_behind():
+    assert [busy_window(ranks) for ranks in (1, 2, 3, 4)] == [1, 3, 5, 7]
+    assert [lean_window(ranks) for ranks in (1, 2, 3, 4)] == [1, 2, 3, 4], "1F1B"
+
+
+def test_windows_are_halved_until_one_chunk_is_left():
+    assert list(narrower((7, 5, 3, 1))) == [(4, 3, 2, 1), (2, 2, 1, 1), (1, 1, 1, 1)]
+    assert list(narrower((1, 1))) == []
+
+
+def test_fewer_chunks_than_keep_a_rank_busy_are_told():
+    assert window_notes(()) == ()
+    assert "at most 4 unfinished chunks at a time" in window_notes((4, 3, 2, 1))[0]
+    assert "at most 1 unfinished chunk at a time" in window_notes((1, 1))[0]
+
+
+GRAPH = chain(10, 10, 10, 10)
+
+
+def roomy(memory_bytes: int) -> Facts:
+    """Four nodes, and a model that keeps 100 kB of each sample on each of four."""
+    link = channel(1e6, latency_s=5e-3)
+    nodes = tuple(
+        Node(name=name, cores=1.0, memory_bytes=memory_bytes, local=link, uplink=link, downlink=link) for name in "abcd"
+    )
+    profiles = {1: profile(GRAPH, activation_bytes_per_sample=5e5)}
+    return facts(
+        GRAPH, 4, cluster=Cluster(nodes=nodes), nodes=tuple("abcd"), batch_size=64, chunks=16, profiles=profiles
+    )
+
+
+def pipeline(memory_bytes: int) -> Plan:
+    return plan(roomy(memory_bytes), "pipeline", among=(named("pipeline"),))
+
+
+def test_a_plan_begins_fewer_chunks_where_its_memory_is_short():
+    free = pipeline(1 << 30)
+    assert free.windows == ()
+    needed = max(free.predicted.peak_memory_bytes)
+    short = pipeline(needed * 3 // 4)
+    assert 1 <= max(short.windows) < 7
+    assert max(short.predicted.peak_memory_bytes) <= needed * 3 // 4
+    assert short.predicted.step_s >= free.predicted.step_s
+    assert any("unfinished chunk" in note for note in short.notes)
+    with pytest.raises(PlanError, match="1 rank needs"):
+        pipeline(needed // 16)
+
+
+def test_the_plan_alone_says_how_many_chunks_are_begun():
+    asked = roomy(max(pipeline(1 << 30).predicted.peak_memory_bytes) * 3 // 4)
+    found = codec.loads(Plan, codec.dumps(plan(asked, "pipeline", among=(named("pipeline"),))))
+    steps = {
+        windows: max(play_back(replace(found, windows=windows), asked).trace.step_s) for windows in (found.windows, ())
+    }
+    assert steps[found.windows] == found.predicted.step_s
+    assert steps[()] < steps[found.windows], "with more chunks begun it would wait less"

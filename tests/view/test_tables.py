@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from nfold.core.plan import Asynchrony
 from nfold.view import Look, compare_table, plan_table
 
 
@@ -43,6 +44,13 @@ def test_a_plan_tells_the_threads_that_decide_the_last_bits(plan, threads, text)
 def test_a_plan_tells_what_a_user_should_know_of_it(plan):
     assert "note: found without" in plan_table(replace(plan, notes=("found without",)))
     assert "note:" not in plan_table(plan)
+
+
+def test_a_plan_tells_how_evenly_the_work_is_divided(plan):
+    text = plan_table(replace(plan, loads_s=(0.01, 0.02, 0.06, 0.03)))
+    assert "The heaviest rank, 2, computes 60.0 ms a step, 2.00x the average." in text
+    assert "heaviest" not in plan_table(replace(plan, asynchrony=Asynchrony(bound=None)))
+    assert "heaviest" not in plan_table(replace(plan, workers=1, loads_s=(0.01,)))
 
 
 @pytest.mark.parametrize("color", [False, True])

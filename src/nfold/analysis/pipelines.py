@@ -56,7 +56,7 @@ def uneven_stages(facts: Facts, rank: int, excess_s: float) -> tuple[str, str, s
     """
     if not facts.plan.placement.is_cut:
         return None
-    planned = [_planned_s(facts, worker) for worker in range(facts.plan.workers)]
+    planned = facts.plan.loads_s[: facts.plan.workers]
     others = sorted(planned[:rank] + planned[rank + 1 :])
     typical_s = others[(len(others) - 1) // 2]
     if planned[rank] - typical_s < HALF * excess_s or planned[rank] < NOTABLY * typical_s:
@@ -67,11 +67,6 @@ def uneven_stages(facts: Facts, rank: int, excess_s: float) -> tuple[str, str, s
         "Let --strategy auto look for a more even division, or use fewer workers.",
         f"its operators take {times} a typical worker's, since none can be divided further",
     )
-
-
-def _planned_s(facts: Facts, rank: int) -> float:
-    """Seconds that the plan gives a rank on its node."""
-    return facts.plan.loads_s[rank] / facts.cluster.node(facts.plan.nodes[rank]).speed
 
 
 def _busiest_s(facts: Facts) -> float:

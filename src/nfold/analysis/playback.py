@@ -60,6 +60,7 @@ def play_back(plan: Plan, question: Question) -> Playback:
         batch_size=question.batch_size,
         operator_seconds=operator_seconds if known else None,
         paces=plan.paces,
+        windows=plan.windows,
     )
     scenario = Scenario(
         schedule=schedule,

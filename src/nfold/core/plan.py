@@ -40,7 +40,7 @@ class Rejected:
     chunks: int = 0
     """0 when it could not be proposed at all."""
     is_undominated: bool = False
-    """Whether nothing else that was simulated is as good in step time, bytes and memory, and better in one."""
+    """Whether nothing else that fits the memory is as good in step time, bytes and memory, and better in one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ class Plan:
     placement: Placement
     reductions: tuple[Reduction, ...]
     loads_s: tuple[float, ...]
-    """Compute seconds per step of each rank."""
+    """Compute seconds per step of each rank at its own speed."""
     predicted: Prediction
     is_undominated: bool = True
     """As in Rejected; a strategy that was asked for by name may be worse than another in everything."""
@@ -84,6 +84,9 @@ class Plan:
     paces: tuple[float, ...] = ()
     """By how much each rank computes longer than the first one's profile says: every rank orders the cells of all by
     it. Empty: as if all were equally fast."""
+    windows: tuple[int, ...] = ()
+    """How many unfinished chunks each rank may have begun, so that what it keeps of them fits its memory. Empty: enough
+    to be busy."""
     evaluates: bool = False
     """Whether the model is evaluated between steps, which takes room where no worker holds all of it."""
 

@@ -50,4 +50,4 @@ class Answers:
 def _key(proposal: Proposal) -> object:
     """What makes proposals the same, whichever strategy makes them."""
     splits = tuple(proposal.splits.items())
-    return tuple(proposal.placement.owners.values()), proposal.reductions, proposal.asynchrony, splits
+    return tuple(proposal.placement.owners.values()), proposal.reductions, proposal.asynchrony, splits, proposal.windows

@@ -1,5 +1,6 @@
 """What a proposal would cost: estimated at once, or compiled and played in virtual time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nfold.core.placement import chunk_sizes
@@ -11,7 +12,7 @@ from nfold.planning.asynchronous import loads_s, predict
 from nfold.planning.costs import task_seconds
 from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts, Proposal
-from nfold.planning.machines import paces_of
+from nfold.planning.machines import paces_of, slowness_of
 from nfold.planning.memory import peak_memory_bytes, working_bytes
 from nfold.planning.schedule import compile_schedule
 from nfold.planning.splitting import split_facts
@@ -26,7 +27,7 @@ class Candidate:
     proposal: Proposal
     threads: tuple[int, ...]
     loads_s: tuple[float, ...]
-    """Compute seconds per step of each rank."""
+    """Compute seconds per step of each rank at its own speed."""
     predicted: Prediction
     paces: tuple[float, ...] = ()
     """By which the order of each rank's cells is found; see `Plan.paces`."""
@@ -113,6 +114,7 @@ def _simulated(facts: Facts, strategy: str, proposal: Proposal, paces: tuple[flo
         proposal.reductions,
         batch_size=facts.batch_size,
         operator_seconds=_operator_seconds(facts, profile, proposal),
+        windows=proposal.windows,
         paces=paces,
     )
     seconds = task_seconds(schedule, facts.graph, tuple(facts.profiles[count] for count in threads), facts.batch_size)
@@ -125,7 +127,7 @@ def _simulated(facts: Facts, strategy: str, proposal: Proposal, paces: tuple[flo
         schedule=schedule,
         seconds=seconds,
         trace=trace,
-        loads_s=_loads_s(schedule, seconds),
+        loads_s=_loads_s(schedule, seconds, slowness_of([facts.cluster.node(name) for name in nodes], threads)),
         paces=paces,
         predicted=_prediction(facts, proposal, schedule, trace, profile),
     )
@@ -138,9 +140,10 @@ def _in_parts(facts: Facts, proposal: Proposal) -> tuple[Facts, tuple[int, ...],
     return facts, threads, facts.profiles[threads[0]]
 
 
-def _loads_s(schedule: Schedule, seconds: dict[tuple[int, int], float]) -> tuple[float, ...]:
+def _loads_s(schedule: Schedule, seconds: dict[tuple[int, int], float], slowness: Sequence[float]) -> tuple[float, ...]:
     return tuple(
-        sum(seconds[rank.rank, task.id] for task in rank.tasks if task.kind in ("F", "B")) for rank in schedule.ranks
+        slower * sum(seconds[rank.rank, task.id] for task in rank.tasks if task.kind in ("F", "B"))
+        for rank, slower in zip(schedule.ranks, slowness, strict=True)
     )
 
 

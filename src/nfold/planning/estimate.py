@@ -97,6 +97,7 @@ class _Estimating:
         self._nodes = [facts.cluster.node(name) for name in facts.nodes[: proposal.placement.world_size]]
         self._threads = facts.threads(proposal.placement.world_size)
         self._sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
+        self._windows = dict(enumerate(proposal.windows)) or busy_windows(facts.graph, proposal.placement)
         self._ports = _ports(self._nodes)
         self._cells = cut(facts.graph, proposal.placement)
         self._waiting = Waiting(facts.graph, self._cells)
@@ -115,7 +116,7 @@ class _Estimating:
     def estimate(self) -> Estimate:
         after = self._waiting.after()
         seconds = {cell: self._cell_s(cell) for cell in after}
-        played = play_cells(after, seconds, busy_windows(self._facts.graph, self._placement), self._deliver)
+        played = play_cells(after, seconds, self._windows, self._deliver)
         ends_s: dict[int, float] = defaultdict(float)
         for cell, end_s in played.ends_s.items():
             ends_s[cell.rank] = max(ends_s[cell.rank], end_s)

@@ -55,6 +55,8 @@ class Proposal:
     """Operators that the placement has in so many parts; see `planning/splitting.py`."""
     asynchrony: Asynchrony | None = None
     """None: steps are synchronous."""
+    windows: tuple[int, ...] = ()
+    """How many unfinished chunks each rank may have begun; empty: enough to be busy. See `planning/windows.py`."""
     notes: tuple[str, ...] = ()
     """What a user should know of how it was found."""
 

@@ -13,6 +13,7 @@ HEAVY = 0.5
 LARGE = 0.5
 """The same of the least memory of a rank, for parameters with their gradients and optimizer state."""
 MOST_PARTS = 16
+"""Of an operator that is too heavy: each part costs messages. One that is too large gets as many as it needs."""
 
 
 def propose_splits(facts: Facts) -> dict[str, int]:
@@ -29,8 +30,8 @@ def propose_splits(facts: Facts) -> dict[str, int]:
     for operator in facts.graph.operators:
         if operator.channels is None or why_whole(facts.graph, operator):
             continue
-        wanted = max(ceil(works[operator.name] / work), ceil(states[operator.name] / memory))
-        parts = min(wanted, operator.channels.units, MOST_PARTS)
+        light = min(ceil(works[operator.name] / work), MOST_PARTS)
+        parts = min(max(light, ceil(states[operator.name] / memory)), operator.channels.units)
         if parts > 1:
             found[operator.name] = parts
     return found
@@ -55,6 +56,6 @@ def _bytes(graph: ModelGraph, operator: Operator) -> Iterator[int]:
 
 
 def _memory_bytes(facts: Facts) -> list[float]:
-    """What each worker's node has for it."""
-    nodes = facts.nodes[: facts.workers]
-    return [facts.cluster.node(name).memory_bytes / nodes.count(name) for name in nodes]
+    """What each worker's node has for it, beside the process itself."""
+    nodes, base_bytes = facts.nodes[: facts.workers], facts.profiles[facts.threads(facts.workers)[0]].base_bytes
+    return [facts.cluster.node(name).memory_bytes / nodes.count(name) - base_bytes for name in nodes]

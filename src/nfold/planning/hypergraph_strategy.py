@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from nfold.core.placement import Placement, chunk_sizes
 from nfold.planning import kahypar
+from nfold.planning.balance import balance_notes, imbalance, keeps
 from nfold.planning.chunking import chunk_counts, deal
 from nfold.planning.coarsening import coarsen
 from nfold.planning.estimate import estimate
@@ -57,15 +58,18 @@ class ByHypergraph:
     def _proposals(self, facts: Facts) -> Iterator[Proposal]:
         machines = machines_of(facts)
         notes = () if kahypar.is_available() else (WITHOUT,)
+        loosest = limits_of(facts, machines, max(EPSILONS))
+        found = list(_partitions(facts, machines))
+        is_possible = any(keeps(partition, loosest) for _, partition in found)
         seen = set[tuple[tuple[int, ...], ...]]()
-        for hypergraph, partition in _partitions(facts, machines):
+        for hypergraph, partition in found:
             owners = _interleaved(facts, hypergraph, partition.blocks)
             if not hypergraph.fixed:
                 owners = _relabelled(facts, machines, owners)
             key = tuple(owners.values())
             if key not in seen:
                 seen.add(key)
-                yield placed(facts, owners, notes)
+                yield placed(facts, owners, (*notes, *balance_notes(partition, loosest, is_possible=is_possible)))
 
 
 def hypergraph_of(facts: Facts, num_chunks: int) -> Hypergraph:
@@ -136,17 +140,11 @@ def _as_uneven(
     """
     profile = facts.profiles[machines[0].threads]
     blocks = blocks_of(hypergraph, placement, profile.operators_s(facts.batch_size / placement.num_chunks))
-    epsilon = _imbalance(measure(hypergraph, limits_of(facts, machines, 0.0), blocks), facts, machines)
+    exact = limits_of(facts, machines, 0.0)
+    epsilon = imbalance(measure(hypergraph, exact, blocks), exact)
     for room in ROOMS:
         found = improved(hypergraph, limits_of(facts, machines, room * (1 + epsilon) - 1), blocks)
         yield from (each for each in found if len(set(each.blocks)) > 1)
-
-
-def _imbalance(partition: Partition, facts: Facts, machines: tuple[Machine, ...]) -> float:
-    """Return how far the heaviest block is above its share."""
-    total_s = sum(partition.loads_s) or 1.0
-    shares = limits_of(facts, machines, 0.0).shares
-    return max(load_s / total_s / share for load_s, share in zip(partition.loads_s, shares, strict=True)) - 1
 
 
 def _homes(facts: Facts, num_chunks: int) -> tuple[int, ...]:

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 from nfold.planning.hypergraph import Hypergraph
-
-WINDOW = 4
-"""Chunks begun and not finished that a rank keeps activations of, when others compute a part of them."""
+from nfold.planning.windows import lean_window
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +39,7 @@ class Memory:
         for index, state in enumerate(hypergraph.states):
             for group in state.groups:
                 self._states_of[group].append(index)
+        self._window = lean_window(count)
         self._cells = [[0] * len(hypergraph.states) for _ in range(count)]
         self._saved = [[0] * chunks for _ in range(count)]
         self._resident = [0] * count
@@ -69,7 +68,7 @@ class Memory:
 
     def used(self, block: int) -> int:
         """Return the bytes of a block. O(chunks)."""
-        return self._resident[block] + _in_flight(self._saved[block], self._whole)
+        return self._resident[block] + _in_flight(self._saved[block], self._whole, self._window)
 
     def excess(self, block: int) -> float:
         """Return by how much a block is too large; 0 when it fits."""
@@ -88,13 +87,16 @@ class Memory:
         new = {index for group in groups for index in self._states_of[group] if not self._cells[block][index]}
         resident = self._resident[block] + sum(self._hypergraph.states[index].num_bytes for index in new)
         most = max(self._limits.memory_bytes[block], self.used(block))
-        return resident + _in_flight(saved, self._whole) <= most
+        return resident + _in_flight(saved, self._whole, self._window) <= most
 
     def _most(self) -> int:
         return sum(state.num_bytes for state in self._hypergraph.states) + sum(self._whole)
 
 
-def _in_flight(saved: list[int], whole: list[int]) -> int:
-    """Of chunks that a rank computes alone it keeps one at a time; of the others, which it waits for, several."""
+def _in_flight(saved: list[int], whole: list[int], window: int) -> int:
+    """Of chunks that a rank computes alone it keeps one at a time; of the others, which it waits for, several.
+
+    As many as if all ranks were behind it, which of one rank is true: who else a chunk goes to changes move by move.
+    """
     alone = max((size for size, all_of_it in zip(saved, whole, strict=True) if size == all_of_it), default=0)
-    return alone + sum(nlargest(WINDOW, (size for size, every in zip(saved, whole, strict=True) if size < every)))
+    return alone + sum(nlargest(window, (size for size, every in zip(saved, whole, strict=True) if size < every)))

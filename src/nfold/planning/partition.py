@@ -1,8 +1,8 @@
 """Divides a hypergraph among ranks of given shares and memory so that little crosses between them.
 
-    starts     nested layouts, teams, layouts of other strategies, and Mt-KaHyPar from nothing
+    starts     data parallelism, nested layouts, teams, layouts of other strategies, and Mt-KaHyPar from nothing
     repair     into the limits, then less traffic (`planning/repair.py`)
-    V-cycle    Mt-KaHyPar from the best of those, and repair again
+    V-cycle    Mt-KaHyPar from the best of each kind of start and the best of all, and repair again
 
 Much stays in local minima: a good division of VGG-16 lies far from data parallelism, one of ResNet-50 near it. So
 many starts are tried, cheap ones first, and the result is the best of all. How many is a matter of the hypergraph's
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nfold.planning import kahypar
+from nfold.planning.chunking import share_chunks
 from nfold.planning.hypergraph import Hypergraph, loads_s, traffic
 from nfold.planning.limits import Limits, Memory
 from nfold.planning.nested import nested_layouts
@@ -41,7 +42,7 @@ class Effort:
     num_seeds: int
     """Numberings of the vertices from which Mt-KaHyPar begins from nothing, each at two tolerances."""
     num_cycles: int
-    """Of what was found so far, the best that go through a V-cycle."""
+    """Of what was found so far, the best that go through a V-cycle, beside the best of each kind of start."""
     num_layouts: int = 0
     """Placements of other strategies that are improved at their own balance."""
 
@@ -86,20 +87,54 @@ def partitions(
         effort: how long to search; None: as long as its size allows.
     """
     effort = effort or Effort.of(hypergraph, limits.num_blocks)
-    starts = {tuple(layout): None for layout in (*layouts, *team_layouts(hypergraph, limits))}
-    starts.update((tuple(layout), None) for layout in nested_layouts(hypergraph, limits))
-    cheap = sorted(starts, key=lambda layout: _promise(hypergraph, limits, layout))[: effort.num_starts]
-    found = [measure(hypergraph, limits, repair(hypergraph, limits, layout)) for layout in cheap]
+    firsts, others = _starts(hypergraph, limits, layouts)
+    starts = [*firsts, *others[: max(0, effort.num_starts - len(firsts))]]
+    repaired = [measure(hypergraph, limits, repair(hypergraph, limits, layout)) for layout in starts]
+    found = repaired
     if kahypar.is_available():
-        found += _from_nothing(hypergraph, limits, effort)
-        found += [_cycled(hypergraph, limits, each) for each in _best(found)[: effort.num_cycles]]
+        found = found + _from_nothing(hypergraph, limits, effort)
+        of_kinds = repaired[: len(firsts)] if effort.num_cycles else []
+        chosen = dict.fromkeys(each.blocks for each in (*of_kinds, *_best(found)[: effort.num_cycles]))
+        found += [_cycled(hypergraph, limits, blocks) for blocks in chosen]
     return _best(found)
+
+
+def _starts(
+    hypergraph: Hypergraph, limits: Limits, layouts: Iterable[Sequence[int]]
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return the most promising start of each kind, then all others, the most promising first.
+
+    The kinds lie far from each other, so the best of one that seems worse may well become the best of all.
+    """
+    kinds = (
+        layouts,
+        [_data_parallel(hypergraph, limits)],
+        team_layouts(hypergraph, limits),
+        nested_layouts(hypergraph, limits),
+    )
+    promises: dict[tuple[int, ...], float] = {}
+    firsts = dict[tuple[int, ...], None]()
+    for kind in kinds:
+        of_kind = {tuple(layout): _promise(hypergraph, limits, layout) for layout in kind}
+        promises |= of_kind
+        if of_kind:
+            firsts[min(of_kind, key=lambda layout: (of_kind[layout], layout))] = None
+    others = sorted(promises.keys() - firsts.keys(), key=lambda layout: (promises[layout], layout))
+    return list(firsts), others
+
+
+def _data_parallel(hypergraph: Hypergraph, limits: Limits) -> list[int]:
+    """Every rank has the whole model, and chunks by its share."""
+    slowness = tuple(1 / share for share in limits.shares)
+    counts = share_chunks(hypergraph.num_chunks, slowness)
+    column = [block for block, count in enumerate(counts) for _ in range(count)]
+    return hypergraph.with_samples(column * len(hypergraph.groups))
 
 
 def improved(hypergraph: Hypergraph, limits: Limits, layout: Sequence[int]) -> list[Partition]:
     """Return what one layout is improved to: by moves of single cells, and by a V-cycle after them."""
     repaired = measure(hypergraph, limits, repair(hypergraph, limits, layout))
-    return [repaired, _cycled(hypergraph, limits, repaired)] if kahypar.is_available() else [repaired]
+    return [repaired, _cycled(hypergraph, limits, repaired.blocks)] if kahypar.is_available() else [repaired]
 
 
 def measure(hypergraph: Hypergraph, limits: Limits, blocks: Sequence[int]) -> Partition:
@@ -118,12 +153,12 @@ def measure(hypergraph: Hypergraph, limits: Limits, blocks: Sequence[int]) -> Pa
     )
 
 
-def _promise(hypergraph: Hypergraph, limits: Limits, layout: Sequence[int]) -> tuple[float, tuple[int, ...]]:
+def _promise(hypergraph: Hypergraph, limits: Limits, layout: Sequence[int]) -> float:
     """Traffic of a start, with what repairing its balance may cost: as much again when all work must move."""
     total_s = sum(hypergraph.seconds)
     loads = zip(loads_s(hypergraph, layout, limits.num_blocks), limits.seconds(total_s), strict=True)
     too_much = sum(max(0.0, load - most) for load, most in loads) / (total_s or 1.0)
-    return traffic(hypergraph, layout) * (1 + too_much), tuple(layout)
+    return traffic(hypergraph, layout) * (1 + too_much)
 
 
 def _from_nothing(hypergraph: Hypergraph, limits: Limits, effort: Effort) -> list[Partition]:
@@ -136,8 +171,8 @@ def _from_nothing(hypergraph: Hypergraph, limits: Limits, effort: Effort) -> lis
     return found
 
 
-def _cycled(hypergraph: Hypergraph, limits: Limits, start: Partition) -> Partition:
-    blocks = kahypar.improve(hypergraph, limits, start.blocks)
+def _cycled(hypergraph: Hypergraph, limits: Limits, start: Sequence[int]) -> Partition:
+    blocks = kahypar.improve(hypergraph, limits, start)
     return measure(hypergraph, limits, repair(hypergraph, limits, blocks))
 
 

@@ -2,12 +2,15 @@
 
 A link cannot carry its bytes, and a rank cannot compute its cells, in less than so many seconds. What needs longer by
 that alone than another proposal takes cannot win and keeps its estimate; the choice is the same as if all were
-simulated. On many ranks the messages of a step are too many to be simulated, and nothing is.
+simulated. On many ranks the messages of a step are too many to be simulated, and nothing is. What seems too slow to win
+and has the fewest bytes, or needs the least memory, keeps its estimate as well: bytes and memory of it are exact.
+
+A proposal that does not fit the memory is looked at again with fewer chunks begun at once, as few as it needs.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nfold.core.plan import Rejected
 from nfold.errors import PlanError
@@ -18,6 +21,7 @@ from nfold.planning.room import memory_objection
 from nfold.planning.splitting import split_facts
 from nfold.planning.strategies import CONTAINED, Strategy
 from nfold.planning.verdicts import TIE, comparison, undominated
+from nfold.planning.windows import busy_windows, narrower
 
 MANY_RANKS = 16
 """From so many on, proposals are estimated: the simulator takes a minute for the messages of 64 servers."""
@@ -83,9 +87,26 @@ class Portfolio:
             self._lines.append(_Line(strategy.name, most, sorted(estimated, key=lambda each: each.promise)))
 
     def _estimate(self, index: int, proposal: Proposal, strategy: str) -> _Estimated:
+        wide = self._looked_at(index, proposal, strategy)
+        others = [] if wide.objection is None else self._narrower(proposal)
+        if not others or self._looked_at(index, others[-1], strategy).objection is not None:
+            return wide
+        tried = (self._looked_at(index, each, strategy) for each in others)
+        return next(each for each in tried if each.objection is None)
+
+    def _looked_at(self, index: int, proposal: Proposal, strategy: str) -> _Estimated:
         candidate, least_step_s = self._answers.estimated(strategy, proposal)
         objection = self._memory_objection(candidate)
         return _Estimated(index=index, candidate=candidate, least_step_s=least_step_s, objection=objection)
+
+    def _narrower(self, proposal: Proposal) -> list[Proposal]:
+        """Return a proposal with ever fewer chunks begun at once; nothing where that makes no difference."""
+        if proposal.asynchrony is not None:
+            return []
+        placement = proposal.placement
+        busy = busy_windows(split_facts(self._facts, proposal.splits).graph, placement)
+        most = tuple(min(busy[rank], placement.num_chunks) for rank in range(placement.world_size))
+        return [replace(proposal, windows=windows) for windows in narrower(proposal.windows or most)]
 
     def _memory_objection(self, candidate: Candidate) -> str | None:
         facts = split_facts(self._facts, candidate.proposal.splits)
@@ -99,6 +120,10 @@ class Portfolio:
             line = min(wanted, key=lambda each: each.waiting[0].promise)
             candidate = self._settled(line.waiting[0], best_s)
             objection = self._memory_objection(candidate)
+            others = self._narrower(candidate.proposal) if objection and not line.waiting[0].objection else []
+            if others:  # it seemed to fit, and the simulator's order keeps a little more
+                line.waiting[0] = self._looked_at(line.waiting[0].index, others[0], line.strategy)
+                continue
             if objection:
                 line.too_large.append((candidate, objection))
             else:
@@ -106,7 +131,19 @@ class Portfolio:
                 if chosen is None or line.strategy == chosen.name:
                     best_s = min(best_s, candidate.predicted.step_s)
             del line.waiting[0]
+        self._keep_undominated(best_s)
         self._note()
+
+    def _keep_undominated(self, best_s: float) -> None:
+        """Keep what was not looked at for being slow, and is beaten by nothing in time, bytes and memory at once."""
+        waiting = [(line, each) for line in self._lines for each in line.waiting if each.objection is None]
+        known = [candidate.predicted for line in self._lines for candidate in line.fitting.values()]
+        flags = undominated([*known, *(each.candidate.predicted for _, each in waiting)])
+        for (line, each), is_undominated in zip(waiting, flags[len(known) :], strict=True):
+            seems_best = each.candidate.predicted.step_s <= TIE * best_s
+            candidate = self._settled(each, best_s) if is_undominated and seems_best else each.candidate
+            if is_undominated and self._memory_objection(candidate) is None:
+                line.fitting[each.index] = candidate
 
     def _settled(self, estimated: _Estimated, best_s: float) -> Candidate:
         """Simulate a candidate that may be faster than the best so far."""
@@ -153,7 +190,7 @@ class Portfolio:
         )
 
     def is_undominated(self, candidate: Candidate) -> bool:
-        """Whether nothing simulated is as good in time, bytes and memory, and better in one."""
+        """Whether nothing that was kept is as good in time, bytes and memory, and better in one."""
         return undominated([candidate.predicted, *(each.predicted for each in self._fitting)])[0]
 
     def losers(self, winner: Candidate, *, forced: bool) -> tuple[Rejected, ...]:

@@ -43,7 +43,7 @@ def compile_schedule(
     *,
     batch_size: int,
     operator_seconds: Mapping[str, tuple[float, float]] | None = None,
-    windows: Mapping[int, int] | None = None,
+    windows: Sequence[int] = (),
     paces: Sequence[float] = (),
 ) -> Schedule:
     """Return the schedule of one step.
@@ -55,11 +55,11 @@ def compile_schedule(
         batch_size: of a full step, for the predicted payloads.
         operator_seconds: forward and backward seconds of each operator for a chunk, to order the cells and to say
             when a bucket's gradients are complete. None: all alike.
-        windows: how many unfinished chunks each rank may have begun. None: enough to be busy.
+        windows: how many unfinished chunks each rank may have begun; empty: enough to be busy.
         paces: of each rank, by how much it is slower than those seconds say; empty: none is.
     """
     seconds = operator_seconds or {operator.name: (1.0, 2.0) for operator in graph.operators}
-    limits = windows or busy_windows(graph, placement)
+    limits = dict(enumerate(windows)) or busy_windows(graph, placement)
     slower = paces or (1.0,) * placement.world_size
     return _Compiler(graph, placement, reductions, batch_size, seconds, limits, slower).compile()
 

@@ -13,6 +13,7 @@ from nfold.planning.facts import Facts
 from nfold.planning.portfolio import Portfolio
 from nfold.planning.strategies import AUTO, STRATEGIES, Strategy, named
 from nfold.planning.verdicts import fewer_workers
+from nfold.planning.windows import window_notes
 from nfold.planning.wishes import check
 
 MOST_CANDIDATES = 4
@@ -80,7 +81,8 @@ def to_plan(
         is_undominated=is_undominated,
         rejected=rejected,
         asynchrony=proposal.asynchrony,
-        notes=proposal.notes,
+        windows=proposal.windows,
+        notes=(*proposal.notes, *window_notes(proposal.windows)),
         evaluates=facts.evaluates,
     )
 

@@ -13,6 +13,7 @@ from nfold.planning.facts import Facts
 from nfold.planning.machines import Machine
 from nfold.planning.runs import Array, Runs, add_up, interval_sums
 from nfold.planning.stages import Stage
+from nfold.planning.windows import lean_window
 
 
 class Grid:
@@ -78,8 +79,8 @@ class StageCosts:
         """Equal machines cost the same wherever they are, so few stages are worked out."""
         members = self.machines[first:last]
         shares = self.grid.shares(members)
-        behind = len(self.machines) - first
-        in_flight = tuple(min(share, behind) if self._limited else 0 for share in shares)
+        window = lean_window(1 + len(self.machines) - last)
+        in_flight = tuple(min(share, window) if self._limited else 0 for share in shares)
         key = (tuple(machine.kind for machine in members), in_flight)
         if key not in self._known:
             self._known[key] = self._stage_s(members, shares, in_flight)

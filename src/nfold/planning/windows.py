@@ -6,9 +6,13 @@ it is 1. Messages take their time as well: each one on the way counts like a ran
 
     0 ── 1 ── 2 ── 3        ranks behind and itself    4  3  2  1
                             with messages              7  5  3  1
+
+What the searches for a division count on, and what a plan falls back to where memory is short, is the upper row: a rank
+that may begin fewer chunks computes the same, and waits longer for messages.
 """
 
 import itertools
+from collections.abc import Iterator
 
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement
@@ -21,5 +25,37 @@ def busy_windows(graph: ModelGraph, placement: Placement) -> dict[int, int]:
         behind: set[int] = set()
         for rank, _ in itertools.groupby(reversed(column)):
             behind.add(rank)
-            found[rank] = max(found[rank], 2 * len(behind) - 1)
+            found[rank] = max(found[rank], busy_window(len(behind)))
     return found
+
+
+def busy_window(num_ranks: int) -> int:
+    """Return how many chunks keep a rank busy that has so many ranks behind it, itself among them."""
+    return 2 * num_ranks - 1
+
+
+def lean_window(num_ranks: int) -> int:
+    """Return how many chunks the same rank needs if messages take no time: the first that memory makes it fall to."""
+    return halved(busy_window(num_ranks))
+
+
+def halved(window: int) -> int:
+    """Return the next smaller window; one chunk is the least."""
+    return (window + 1) // 2
+
+
+def window_notes(windows: tuple[int, ...]) -> tuple[str, ...]:
+    """Say that ranks begin fewer chunks than would keep them busy; nothing of the windows that are usual."""
+    if not windows:
+        return ()
+    return (
+        f"a rank has at most {max(windows)} unfinished {'chunk' if max(windows) == 1 else 'chunks'} at a time, fewer "
+        "than would keep it busy, since what is kept of more does not fit the memory",
+    )
+
+
+def narrower(windows: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield ever smaller windows of all ranks, until each begins a chunk only when it is done with the last."""
+    while max(windows) > 1:
+        windows = tuple(map(halved, windows))
+        yield windows

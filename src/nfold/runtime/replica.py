@@ -123,6 +123,7 @@ class Replica:
             batch_size=plan.batch_size,
             operator_seconds=operator_seconds,
             paces=plan.paces,
+            windows=plan.windows,
         )
         own = schedule.ranks[rank]
         self._all_groups = schedule.statistics

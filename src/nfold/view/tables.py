@@ -70,7 +70,18 @@ def plan_table(plan: Plan, *, look: Look = PLAIN) -> str:
     table = render(head, [chosen, *lost], look, numeric=False)
     notes = "".join(f"\nnote: {note}" for note in plan.notes)
     grid = grid_picture(plan.placement, look=look)
-    return f"{title}\n{table}{_UNDOMINATED}{notes}\n\nWho computes what (ranks):\n{grid}"
+    return f"{title}\n{table}{_UNDOMINATED}{notes}\n\n{_balance(plan)}Who computes what (ranks):\n{grid}"
+
+
+def _balance(plan: Plan) -> str:
+    """How evenly the work is divided; of asynchronous workers each does as much as it can."""
+    loads_s = plan.loads_s[: plan.workers]
+    average_s = sum(loads_s) / len(loads_s)
+    if plan.asynchrony is not None or len(loads_s) == 1 or not average_s:
+        return ""
+    heaviest = max(range(len(loads_s)), key=loads_s.__getitem__)
+    times = f"{loads_s[heaviest] / average_s:.2f}x the average"
+    return f"The heaviest rank, {heaviest}, computes {seconds(loads_s[heaviest])} a step, {times}.\n"
 
 
 def _marked(candidate: Plan | Rejected) -> str:
