@@ -14,6 +14,7 @@ from nfold.core.plan import Asynchrony, Plan
 from nfold.core.trace import StepParts
 from nfold.program import Program
 from nfold.runtime.collecting import collect
+from nfold.runtime.replica import StepResult
 from nfold.runtime.service.replica import AsynchronousReplica
 from nfold.transport.memory import MemoryNetwork
 
@@ -42,6 +43,8 @@ class Drifted:
     """Taken at each stop."""
     rows: list[list[StepParts]] = field(default_factory=list)
     """By rank."""
+    results: list[list[StepResult]] = field(default_factory=list)
+    """By rank: what was told of each step."""
     losses: dict[int, dict[int, float]] = field(default_factory=dict)
     """By step and chunk."""
     staleness: dict[str, int] = field(default_factory=dict)
@@ -68,6 +71,7 @@ def drift(
     *,
     checkpoint: bytes = b"",
     before: Callable[[int, MemoryNetwork], None] | None = None,
+    traced_steps: range = range(0),
 ) -> Drifted:
     """Train up to each stop, and gather the state there; no rank waits for another but for that.
 
@@ -78,9 +82,11 @@ def drift(
         stops: steps at which all come to rest.
         checkpoint: where to go on.
         before: called by each rank before it begins.
+        traced_steps: whose spans are noted.
     """
     network = MemoryNetwork(plan.world_size)
     drifted = Drifted(plan.world_size, rows=[[] for _ in range(plan.world_size)])
+    drifted.results = [[] for _ in range(plan.world_size)]
     drifted.models, drifted.sent_bytes = [{}] * plan.world_size, [0] * plan.world_size
     errors: list[BaseException] = []
     dataset = program.train_data()
@@ -91,6 +97,7 @@ def drift(
 
         def report(result) -> None:
             drifted.rows[rank].append(result.parts)
+            drifted.results[rank].append(result)
             drifted.losses.setdefault(result.parts.step, {}).update(result.losses)
 
         def fail(error: BaseException) -> None:
@@ -103,7 +110,7 @@ def drift(
                 replica = AsynchronousReplica(
                     rank, program, dataset, graph, plan, transport,
                     operator_seconds=None, device=CPU, report=report, flush=lambda: None, fail=fail,
-                    checkpoint=read_checkpoint(checkpoint) if checkpoint else None,
+                    traced_steps=traced_steps, checkpoint=read_checkpoint(checkpoint) if checkpoint else None,
                 )  # fmt: skip
             built.wait(60)
             if before is not None:

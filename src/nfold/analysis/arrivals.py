@@ -14,6 +14,9 @@ from itertools import pairwise
 Arrival = tuple[float, float]
 """(seconds, bytes)."""
 
+Move = tuple[float, float, float]
+"""(begin, end, bytes) of a message."""
+
 FEWEST = 5
 """Fewer messages show no slope."""
 _FROM, _TO = 0.2, 0.9
@@ -33,6 +36,36 @@ def arrival_rate(arrivals: Sequence[Arrival]) -> float | None:
     total = curve[-1][1]
     seconds = _when(curve, _TO * total) - _when(curve, _FROM * total)
     return (_TO - _FROM) * total / seconds if seconds > 0 else None
+
+
+def moving_rate(ways: Sequence[Sequence[Move]]) -> float | None:
+    """Return bytes per second while any of them moved; None where none took any time.
+
+    What travelled before the first of these messages, or after the last, shared the channel with them and is not known.
+    So only the time counts in which every way had begun and none had ended, without its first and last fifth; all of it
+    where there is no such time.
+
+    Args:
+        ways: messages of each way that crosses the channel, whose bytes began to move at the begin.
+    """
+    used = [moves for moves in ways if moves]
+    if not used:
+        return None
+    first_s = max(min(begin_s for begin_s, _, _ in moves) for moves in used)
+    last_s = min(max(end_s for _, end_s, _ in moves) for moves in used)
+    every = [move for moves in used for move in moves]
+    margin_s = _FROM * (last_s - first_s)
+    first_s, last_s = first_s + margin_s, last_s - margin_s
+    return _rate_within(every, first_s, last_s) or _rate_within(every, float("-inf"), float("inf"))
+
+
+def _rate_within(moves: Sequence[Move], first_s: float, last_s: float) -> float | None:
+    """Bytes are taken to move evenly from the begin of a message to its end."""
+    cut = [(max(begin_s, first_s), min(end_s, last_s), begin_s, end_s, size) for begin_s, end_s, size in moves]
+    within = [each for each in cut if each[1] > each[0]]
+    seconds = union_s([(begin_s, end_s) for begin_s, end_s, *_ in within])
+    total = sum(size * (stop - start) / (end_s - begin_s) for start, stop, begin_s, end_s, size in within)
+    return total / seconds if seconds > 0 else None
 
 
 def union_s(intervals: Sequence[tuple[float, float]]) -> float:

@@ -2,6 +2,7 @@
 
     bubble      the model is cut, and most of the wait is for other stages, however fast the network is
     latency     it is most of what communication costs (simulated again without it), or messages x fixed cost > half
+                of it; of an asynchronous run, whose messages do not follow each other: round trips x fixed cost
     transport   the threads that move bytes keep their core, or what their node's share leaves them, busy for >= 0.8 of
                 the time in which the network is in use; on a dedicated server: server, summing
     server      a link is full (>= 0.8 of its known speed), it is a dedicated server's, and no slower than the workers':
@@ -25,6 +26,7 @@ from nfold.analysis.finding import Finding
 from nfold.analysis.network import ChannelUse
 from nfold.analysis.pipelines import bubble
 from nfold.analysis.senders import busy_senders, compare_architectures, processor_s, throttled_senders, unexplained
+from nfold.analysis.slices import round_trips
 from nfold.analysis.units import count, link_rate, percent, rate, seconds, size
 from nfold.analysis.what_if import AS_PLANNED, LATENCY, NETWORK
 from nfold.core.report import VerdictClass
@@ -61,6 +63,8 @@ def limiting_links(facts: Facts, finding: Finding | None) -> tuple[ChannelUse, .
 
 
 def _latency(facts: Facts) -> Finding | None:
+    if facts.plan.asynchrony is not None:
+        return round_trips(facts)
     exposed_s = facts.parts.exposed_communication_s
     use = max(facts.channels, key=lambda use: use.latency_s, default=None)
     if use is None or use.channel.latency_s <= 0 or _latency_share(facts, use) <= HALF:

@@ -1,10 +1,11 @@
 """Plan + Trace + Cluster -> the numbers that every finding is drawn from, gathered once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from nfold.analysis.breakdown import WorkerStep, time_parts, worker_steps
+from nfold.analysis.held import bound_wait_s
 from nfold.analysis.network import ChannelUse, channel_uses
 from nfold.analysis.system import RankLoad, rank_loads
 from nfold.core.cluster import Cluster, Node
@@ -63,7 +64,7 @@ class Facts:
 
 def gather(plan: Plan, trace: Trace, cluster: Cluster, skip: int) -> Facts:
     """Return the facts of a run."""
-    parts = time_parts(trace, skip)
+    parts = _with_bound_waits(time_parts(trace, skip), plan, trace)
     return Facts(
         plan=plan,
         trace=trace,
@@ -85,6 +86,13 @@ def gather(plan: Plan, trace: Trace, cluster: Cluster, skip: int) -> Facts:
         server_busy_s=_server_busy_s(trace),
         loads=rank_loads(trace),
     )
+
+
+def _with_bound_waits(parts: TimeParts, plan: Plan, trace: Trace) -> TimeParts:
+    """Tell what workers wait because staleness is bounded from what they wait for messages."""
+    waited_s = min(parts.exposed_communication_s, bound_wait_s(plan, trace))
+    exposed_s = parts.exposed_communication_s - waited_s
+    return replace(parts, exposed_communication_s=exposed_s, peer_wait_s=parts.peer_wait_s + waited_s)
 
 
 def _core_uses(plan: Plan, cluster: Cluster) -> tuple[CoreUse, ...]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Literal
 
-from nfold.analysis.arrivals import arrival_rate, union_s
+from nfold.analysis.arrivals import Move, arrival_rate, moving_rate, union_s
+from nfold.analysis.joined import joined
 from nfold.analysis.system import framing
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.plan import Plan
@@ -83,9 +84,9 @@ class ChannelUse:
 def channel_uses(plan: Plan, trace: Trace, cluster: Cluster) -> tuple[ChannelUse, ...]:
     """Return every channel that moved bytes, the fullest first; empty when no step was traced task by task."""
     uses: dict[str, list[ChannelUse]] = {}
-    for step in trace.steps:
+    for step, num_steps in _stretches(plan, trace):
         for use in _Step(with_arriving_bytes(step), plan, cluster).uses():
-            uses.setdefault(use.place, []).append(use)
+            uses.setdefault(use.place, []).append(_per_step(use, num_steps))
     ratio = framing(trace)
     means = [replace(_mean(each), framing=ratio) for each in uses.values()]
     return tuple(sorted(means, key=lambda use: -use.utilisation))
@@ -98,16 +99,17 @@ def bus_bandwidth_bytes_per_s(plan: Plan, trace: Trace, cluster: Cluster) -> flo
     so ring and server compare. None on one rank, or when no step was traced task by task.
     """
     rates = []
-    for step in map(with_arriving_bytes, trace.steps):
+    for step, num_steps in _stretches(plan, trace):
+        arriving = with_arriving_bytes(step)
         for rank in range(plan.workers):
-            in_use_s = network_in_use_s(step, rank, plan, cluster)
+            in_use_s = network_in_use_s(arriving, rank, plan, cluster) / num_steps
             if in_use_s > 0:
                 rates.append(_must_send_bytes(plan, rank) / in_use_s)
     return fmean(rates) if rates and max(rates) > 0 else None
 
 
 def with_arriving_bytes(step: StepTrace) -> StepTrace:
-    """Give receives the bytes that they brought, which only the sending rank counts.
+    """Give receives the bytes that they brought, where only the sending rank counts them.
 
     Messages between two ranks come in the order in which they went, so the k-th to come is the k-th sent.
     """
@@ -118,7 +120,14 @@ def with_arriving_bytes(step: StepTrace) -> StepTrace:
     spans, taken = [], dict.fromkeys(sizes, 0)
     for span in sorted(step.spans, key=lambda span: span.end_s):
         way = (span.peer, span.rank)
-        if span.kind == "RECV" and taken.get(way, 0) < len(sizes.get(way, ())):
+def _stretches(plan: Plan, trace: Trace) -> list[tuple[StepTrace, int]]:
+    """Return what is looked at on its own, and how many steps it is: all together where they overlap."""
+    if plan.asynchrony is not None and trace.steps:
+        return [(joined(trace.steps), len(trace.steps))]
+    return [(step, 1) for step in trace.steps]
+
+
+        if span.kind == "RECV" and not span.payload_bytes and taken.get(way, 0) < len(sizes.get(way, ())):
             taken[way] += 1
             spans.append(replace(span, payload_bytes=sizes[way][taken[way] - 1]))
         else:
@@ -132,7 +141,7 @@ def network_in_use_s(step: StepTrace, rank: int, plan: Plan, cluster: Cluster) -
     A receive may be posted long before its bytes exist, so nothing counts before the rank's first send could start or
     its first arrival can have left the peer.
     """
-    spans = [span for span in step.spans if span.rank == rank and span.kind in ("SEND", "RECV")]
+    spans = [span for span in step.spans if span.rank == rank != span.peer and span.kind in ("SEND", "RECV")]
     sends = [span.start_s for span in spans if span.kind == "SEND"]
     arrivals = [_earliest_start_s(span, plan, cluster) for span in spans if span.kind == "RECV"]
     begin_s = min([*sends, *arrivals], default=0.0)
@@ -159,6 +168,8 @@ class _Step:
         found = []
         for node in self._cluster.nodes:
             ends = {way: tuple(self._plan.nodes[rank] == node.name for rank in way) for way in self._sends}
+            if span.peer == span.rank:
+                continue
             local = [way for way in ends if ends[way] == (True, True)]
             out = [way for way in ends if ends[way] == (True, False)]
             into = [way for way in ends if ends[way] == (False, True)]
@@ -193,7 +204,7 @@ class _Step:
         in_use_s = max(self._in_use_s[way[own]] for way in ways)
         floor = num_bytes / in_use_s if in_use_s > 0 else 0.0
         known = channel.bandwidth_bytes_per_s
-        speed = self._uplink_speed(ways, num_bytes, known) if side == "uplink" else self._downlink_speed(ways)
+        speed = self._uplink_speed(ways, num_bytes, known) if side == "uplink" else self._speed_into(ways)
         return ChannelUse(
             node=node,
             side=side,
@@ -214,18 +225,23 @@ class _Step:
         sending_s = union_s([self._on_node_clock(span) for span in spans])
         most = num_bytes / sending_s if sending_s > 0 else float("inf")
         receivers = {way[1] for way in ways}
-        rates = [arrival_rate(self._arrivals([way for way in ways if way[1] == rank])) for rank in receivers]
+        rates = [self._speed_into([way for way in ways if way[1] == rank]) for rank in receivers]
         seen = [rate for rate in rates if rate is not None]
         if len(seen) == len(rates):
             return min(most, sum(seen))
         return most if most <= known else None
 
-    def _downlink_speed(self, ways: list[tuple[int, int]]) -> float | None:
-        return arrival_rate(self._arrivals(ways))
-
-    def _arrivals(self, ways: list[tuple[int, int]]) -> list[tuple[float, float]]:
+    def _speed_into(self, ways: list[tuple[int, int]]) -> float | None:
+        """How fast bytes came on one node's clock; in an asynchronous run it is known when each began to come."""
+        if self._plan.asynchrony is not None:
+            return moving_rate([self._moves(self._receives.get(way, ())) for way in ways])
         spans = [span for way in ways for span in self._receives.get(way, ())]
-        return [(self._on_node_clock(span)[1], span.payload_bytes) for span in spans]
+        if self._plan.asynchrony is not None:
+            most = moving_rate([self._moves(self._sends[way]) for way in ways]) or most
+        return arrival_rate([(self._on_node_clock(span)[1], span.payload_bytes) for span in spans])
+
+    def _moves(self, spans: Iterable[Span]) -> list[Move]:
+        return [(*self._on_node_clock(span), span.payload_bytes) for span in spans]
 
     def _on_node_clock(self, span: Span) -> tuple[float, float]:
         begin_s = self._step.begin_s[span.rank] if self._step.begin_s else 0.0
@@ -261,6 +277,16 @@ def _mean(uses: list[ChannelUse]) -> ChannelUse:
         speed_bytes_per_s=median(use.speed_bytes_per_s for use in uses),
         queued_s=fmean(use.queued_s for use in uses),
     )
+def _per_step(use: ChannelUse, num_steps: int) -> ChannelUse:
+    return replace(
+        use,
+        bytes_per_step=use.bytes_per_step / num_steps,
+        in_use_s=use.in_use_s / num_steps,
+        num_messages=use.num_messages / num_steps,
+        queued_s=use.queued_s / num_steps,
+    )
+
+
 
 
 def _must_send_bytes(plan: Plan, rank: int) -> float:

@@ -85,12 +85,7 @@ def _sending_share(facts: Facts, rank: int) -> float:
 
 def unexplained(facts: Facts) -> Finding:
     exposed_s, place, evidence = facts.parts.exposed_communication_s, "network", "no message of it was traced"
-    if facts.plan.asynchrony is not None:
-        evidence = (
-            "workers wait for servers, until values come, gradients are taken and, where staleness is bounded, slower "
-            "workers follow; these are not told apart"
-        )
-    elif facts.channels:
+    if facts.channels:
         use, place = facts.channels[0], facts.channels[0].place
         evidence = (
             f"{use.owner} moves {rate(use.speed_bytes_per_s)}, {percent(use.utilisation)} of what it can; "

@@ -17,7 +17,7 @@ Steal and neighbours are those of a whole machine; where nodes are emulated on o
 """
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 from nfold.analysis.breakdown import WorkerStep, peer_waits
 from nfold.analysis.facts import Facts
@@ -50,9 +50,9 @@ class Straggler:
 
 
 def peer_wait(facts: Facts) -> Finding | None:
-    """Return the rank that the others wait for; None when nobody waits, as in an asynchronous run."""
+    """Return the rank that the others wait for; None when nobody waits, as where staleness is not bounded."""
     straggler = find_straggler(facts)
-    if straggler is None or facts.plan.asynchrony is not None or straggler.excess_s <= 0:
+    if straggler is None or straggler.excess_s <= 0:
         return None
     rank, lost_s = straggler.rank, straggler.excess_s
     node = facts.plan.nodes[rank]
@@ -79,7 +79,8 @@ def find_straggler(facts: Facts) -> Straggler | None:
     """Return the worker that is last most often; None where one works alone."""
     if facts.plan.workers < 2:
         return None
-    last = [_last(step) for step in facts.steps]
+    is_asynchronous = facts.plan.asynchrony is not None
+    last = [_busiest(step) if is_asynchronous else _last(step) for step in facts.steps]
     rank = max(sorted(set(last)), key=last.count)
     others = [other for other in range(facts.plan.workers) if other != rank]
     return Straggler(
@@ -87,7 +88,7 @@ def find_straggler(facts: Facts) -> Straggler | None:
         share=last.count(rank) / len(last),
         busy_s=_busy_s(facts, rank),
         typical_s=median(_busy_s(facts, other) for other in others),
-        excess_s=sum(map(_excess_s, facts.steps)) / len(facts.steps),
+        excess_s=facts.parts.peer_wait_s if is_asynchronous else fmean(map(_excess_s, facts.steps)),
     )
 
 
@@ -103,6 +104,11 @@ def typical_compute_s(facts: Facts) -> float:
 def _last(step: WorkerStep) -> int:
     waits = peer_waits(step)
     return step[waits.index(min(waits))].rank
+
+
+def _busiest(step: WorkerStep) -> int:
+    """Who keeps the others at the bound: each of them waits for the clock of the slowest."""
+    return max(step, key=_work_s).rank
 
 
 def _excess_s(step: WorkerStep) -> float:

@@ -230,8 +230,9 @@ class Worker:
             last_step = order["total_steps"]
             return Replica(*place, self._the_transport, last_step=last_step, measures=self._measures, **shared)
         report, flush = self._reporter.step, self._reporter.flush
+        kept = range(self._kept_from, self._kept_from + KEPT_STEPS)
         return AsynchronousReplica(
-            *place, self._the_transport, report=report, flush=flush, fail=self._orders.fail, **shared
+            *place, self._the_transport, report=report, flush=flush, fail=self._orders.fail, traced_steps=kept, **shared
         )
 
     def _read_state(self, start: int, stop: int) -> bytes:

@@ -6,9 +6,10 @@ from typing import Protocol
 
 import torch
 
-from nfold.planning.staleness import NO_TICKET, REPLY_BYTES, Answer, Asked, Pulled, Pushed, Refreshed
+from nfold.planning.staleness import NO_TICKET, REPLY_BYTES, REQUEST_BYTES, Answer, Asked, Pulled, Pushed, Refreshed
+from nfold.runtime.service.diary import Diary
 from nfold.runtime.service.rows import Account
-from nfold.runtime.service.server import Post
+from nfold.runtime.service.server import Countdown, Post
 from nfold.runtime.service.shards import Slots
 from nfold.runtime.service.store import Store
 from nfold.runtime.service.tickets import Tickets
@@ -81,11 +82,14 @@ class RemoteServer:
         values: Slots,
         gradients: Slots,
         rows_of: Callable[[int], Slots],
+        diary: Diary,
     ) -> None:
         self._worker, self._server, self._transport, self._tags = worker, server, transport, tags
-        self._values, self._gradients, self._rows_of = values, gradients, rows_of
+        self._values, self._gradients, self._rows_of, self._diary = values, gradients, rows_of, diary
         self._number = 0
         self._header = bytearray(REPLY_BYTES)
+        self._asked_s = self._gone_s = self._answered_s = self._came_s = 0.0
+        """When the last request was sent and had gone; when its answer began to come and was there."""
 
     def request(self, request: Request, pending: Pending) -> int:
         """Send a request; what it brings is awaited in `pending`."""
@@ -96,15 +100,40 @@ class RemoteServer:
             data += self._gradient(number, request)
         elif not isinstance(request, Bye):
             self._expect(number, pending)
+        num_bytes = sum(part.nbytes for _, part in data)
+        gone = Countdown(len(data), self._noting(request, num_bytes))
         pending.more(len(data))
+
+        def one_gone() -> None:
+            gone.one_done()
+            pending.one_done()
+
         for tag, part in data:
-            self._transport.send(self._server, tag, part, pending.one_done)
-        return sum(part.nbytes for _, part in data)
+            self._transport.send(self._server, tag, part, one_gone)
+        return num_bytes
 
     def take(self) -> Answer:
         """Return the answer to the last request."""
         self._values.unpack()
-        return decode_reply(self._worker, self._header)
+        answer = decode_reply(self._worker, self._header)
+        if answer.ticket != NO_TICKET:
+            num_bytes = REPLY_BYTES + sum(wire.nbytes for wire in self._values.wires())
+            self._diary.sent("ask", answer.ticket, self._server, REQUEST_BYTES, self._asked_s, self._gone_s)
+            self._diary.received("values", answer.ticket, self._server, num_bytes, self._answered_s, self._came_s)
+        return answer
+
+    def _noting(self, request: Request, num_bytes: int) -> Callable[[], None]:
+        """Return what notes that a request has gone; of which ticket one for values is, its answer says."""
+        clock = self._diary.clock
+        begin_s = clock()
+        if isinstance(request, Pushed):
+            ticket = request.ticket
+            return lambda: self._diary.sent("gradient", ticket, self._server, num_bytes, begin_s, clock())
+        self._asked_s = begin_s
+        return self._note_gone
+
+    def _note_gone(self) -> None:
+        self._gone_s = self._diary.clock()
 
     def _gradient(self, number: int, request: Pushed) -> list[tuple[int, memoryview]]:
         if not request.weight:
@@ -118,9 +147,18 @@ class RemoteServer:
     def _expect(self, number: int, pending: Pending) -> None:
         wires = self._values.wires()
         pending.more(1 + len(wires))
-        self._transport.receive(self._server, self._tags.reply(number), memoryview(self._header), pending.one_done)
+
+        def answered() -> None:
+            self._answered_s = self._came_s = self._diary.clock()
+            pending.one_done()
+
+        def came() -> None:
+            self._came_s = self._diary.clock()
+            pending.one_done()
+
+        self._transport.receive(self._server, self._tags.reply(number), memoryview(self._header), answered)
         for index, wire in enumerate(wires):
-            self._transport.receive(self._server, self._tags.value(number, index), wire, pending.one_done)
+            self._transport.receive(self._server, self._tags.value(number, index), wire, came)
 
 
 class Local:
@@ -134,10 +172,13 @@ class Local:
         values: Sequence[torch.Tensor],
         gradients: Sequence[torch.Tensor],
         rows_of: Callable[[int], Sequence[torch.Tensor]],
+        rank: int,
+        diary: Diary,
     ) -> None:
         self.gradients: Sequence[torch.Tensor] = gradients
         self.rows: Sequence[torch.Tensor] = ()
         self._values, self._rows_of = values, rows_of
+        self._rank, self._diary, self._asked_s = rank, diary, 0.0
         self._pending = Pending()
         self._answer: Answer | None = None
 
@@ -147,7 +188,11 @@ class Local:
 
     def answer(self, answer: Answer, store: Store) -> int:
         """Put the values where the worker computes with them: it waits."""
+        begin_s = self._diary.clock()
         store.read(self._values)
+        if answer.ticket != NO_TICKET:
+            self._diary.received("ask", answer.ticket, self._rank, 0, self._asked_s, self._asked_s)
+            self._diary.sent("values", answer.ticket, self._rank, 0, begin_s, self._diary.clock())
         self._answer = answer
         self._pending.one_done()
         return 0
@@ -157,7 +202,7 @@ class Local:
         if isinstance(request, Pushed):
             self.rows = self._rows_of(request.ticket)
         elif not isinstance(request, Bye):
-            self._pending = pending
+            self._pending, self._asked_s = pending, self._diary.clock()
             pending.more()
         self._post(request)
         return 0
@@ -325,7 +370,7 @@ class Client:
         if not self._pending.wait(FLUSH_S):
             self._flush()
             self._pending.wait()
-        self._account.spent("communication_s", self._clock() - begin_s)
+        self._account.waited(begin_s, self._clock())
 
     def _note_steps(self, steps_done: int) -> None:
         if steps_done > self.steps_done:

@@ -30,6 +30,7 @@ from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Engine
 from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, take_model, take_states, traced
 from nfold.runtime.service.client import Client, Local, RemoteServer, ServerEnd
+from nfold.runtime.service.diary import Diary
 from nfold.runtime.service.rows import Account
 from nfold.runtime.service.server import RemoteWorker, Server, WorkerEnd
 from nfold.runtime.service.shards import Slots, rows, slices
@@ -60,6 +61,7 @@ class AsynchronousReplica:
         report: Callable[[StepResult], None],
         flush: Callable[[], None],
         fail: Callable[[BaseException], None],
+        traced_steps: range = range(0),
         checkpoint: Checkpoint | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
@@ -77,6 +79,7 @@ class AsynchronousReplica:
             report: takes a row for every step, from one thread at a time.
             flush: sends what was reported.
             fail: called once, from any thread, with what ended the work.
+            traced_steps: whose rows come with spans.
             checkpoint: where to go on.
             clock: seconds.
         """
@@ -96,6 +99,7 @@ class AsynchronousReplica:
         self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
         self._tickets = Tickets(_slice_of_chunks(plan), plan.workers, self.sampler.sizes)
         self._account = Account(rank, self._first_step)
+        self._diary = Diary(rank, traced_steps, self._tickets, clock)
         store = self._build_store(checkpoint) if rank in self._servers else None
         works = rank < plan.workers
         held, groups = (plan.reductions, self._groups) if works else ((), ())
@@ -211,6 +215,8 @@ class AsynchronousReplica:
             [flat(f"value/{part.name}", part.start, part.stop) for part in parts],
             [flat(f"gradient/{part.name}", part.start, part.stop) for part in parts],
             lambda ticket: [flat(row.name, row.start, row.stop) for row in self._rows(self.rank, ticket)],
+            self.rank,
+            self._diary,
         )
 
     def _rows(self, server: int, ticket: int) -> tuple[Any, ...]:
@@ -233,7 +239,7 @@ class AsynchronousReplica:
         for worker in range(self.plan.workers):
             if worker not in ends:
                 tags = self._tags()
-                ends[worker] = RemoteWorker(worker, self._transport, tags, parts, groups, self._tickets)
+                ends[worker] = RemoteWorker(worker, self._transport, tags, parts, groups, self._tickets, self._diary)
         rules = Shard(
             self.plan.workers,
             bound=asynchrony.bound,
@@ -245,6 +251,7 @@ class AsynchronousReplica:
             store,
             ends,
             self._account,
+            self._diary,
             self._tickets,
             is_dedicated=local is None,
             tell=self._tell,
@@ -287,7 +294,7 @@ class AsynchronousReplica:
         )
         network = MemoryNetwork(1)
         engine = Engine(own, num_tags(schedule), network.transport(0), cells, self._clock)
-        return _Slices(cells, engine, loader, network, self._tickets, self._account)
+        return _Slices(cells, engine, loader, network, self._tickets, self._account, self._diary)
 
     def _build_client(self, local: Local, computing: "_Slices") -> Client:
         return Client(
@@ -315,14 +322,16 @@ class AsynchronousReplica:
             Slots(self._buffers, "value/", parts),
             Slots(self._buffers, "gradient/", parts),
             lambda ticket: Slots(self._buffers, "", self._rows(server, ticket)),
+            self._diary,
         )
 
     # Telling
 
     def _tell(self, steps_done: int, elapsed_s: float) -> None:
         now_s = self._clock()
+        begin_s = now_s - elapsed_s
         for parts, losses in self._account.close(steps_done, elapsed_s):
-            self._report(StepResult(parts, losses, (), now_s - elapsed_s))
+            self._report(StepResult(parts, losses, self._diary.take(parts.step, begin_s), begin_s))
 
     def _abandon(self, error: BaseException) -> None:
         """Stop all work here at the first failure, and say so once."""
@@ -348,9 +357,10 @@ class _Slices:
         network: MemoryNetwork,
         tickets: Tickets,
         account: Account,
+        diary: Diary,
     ) -> None:
         self._cells, self._engine, self._loader, self._network = cells, engine, loader, network
-        self._tickets, self._account = tickets, account
+        self._tickets, self._account, self._diary = tickets, account, diary
         self.step: int | None = None
         """Of the slice that was begun last."""
 
@@ -363,9 +373,10 @@ class _Slices:
         step, sizes = self._tickets.step(ticket), self._tickets.sizes(ticket)
         self.step = step
         self._cells.begin(step, sizes)
-        seconds = self._engine.play(step, sizes, keep_spans=False).seconds
+        played = self._engine.play(step, sizes, keep_spans=self._diary.keeps(ticket))
+        self._diary.computed(ticket, played.spans, played.begin_s)
         for part, kind in (("input_s", "LOAD"), ("forward_s", "F"), ("backward_s", "B")):
-            self._account.spent(part, seconds[kind])
+            self._account.spent(part, played.seconds[kind])
         weight = self._tickets.weight(ticket)
         losses = {chunk: loss * weight for chunk, loss in self._cells.losses.items()}
         self._account.computed(step, sum(sizes), losses)

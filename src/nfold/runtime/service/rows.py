@@ -8,6 +8,7 @@ is known best where tickets are handed out, so the coordinator scales every rank
 import threading
 from collections import Counter, defaultdict
 from dataclasses import replace
+from math import inf
 
 from nfold.core.trace import StepParts
 
@@ -21,6 +22,8 @@ class Account:
         self._rank, self._next_step = rank, first_step
         self._lock = threading.Lock()
         self._seconds = dict.fromkeys(PARTS, 0.0)
+        self._updates: list[tuple[float, float]] = []
+        """Of this rank's shard, which its worker has not waited beyond."""
         self._durations: dict[int, float] = {}
         self._samples: Counter[int] = Counter()
         self._sent_bytes: Counter[int] = Counter()
@@ -30,6 +33,29 @@ class Account:
         """Note seconds that belong to no step in particular."""
         with self._lock:
             self._seconds[part] += seconds
+
+    def updating(self, begin_s: float) -> None:
+        """Note that this rank's shard begins to apply a gradient while a worker of the same rank may wait for it."""
+        with self._lock:
+            self._updates.append((begin_s, inf))
+
+    def updated(self, end_s: float) -> None:
+        """Note that it is applied."""
+        with self._lock:
+            begin_s, _ = self._updates.pop()
+            self._updates.append((begin_s, end_s))
+
+    def waited(self, begin_s: float, end_s: float) -> None:
+        """Note that the worker waited: for updates while its own shard made some, else for messages.
+
+        Updates that go on while it computes cost it nothing but cores, as messages do.
+        """
+        with self._lock:
+            during = [(max(begin_s, start), min(end_s, stop)) for start, stop in self._updates]
+            update_s = sum(max(0.0, stop - start) for start, stop in during)
+            self._updates = [(start, stop) for start, stop in self._updates if stop > end_s]
+            self._seconds["update_s"] += update_s
+            self._seconds["communication_s"] += end_s - begin_s - update_s
 
     def forget(self) -> None:
         """Begin to count seconds again: what came before belongs to no step."""

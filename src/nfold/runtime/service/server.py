@@ -10,6 +10,7 @@ import torch
 from nfold.core.schedule import StatisticsGroup
 from nfold.planning.staleness import NO_TICKET, REQUEST_BYTES, Allowed, Answer, Apply, Pushed, Shard
 from nfold.runtime.buffers import as_bytes
+from nfold.runtime.service.diary import Diary
 from nfold.runtime.service.rows import Account
 from nfold.runtime.service.shards import Slice, rows
 from nfold.runtime.service.store import Store
@@ -51,13 +52,16 @@ class RemoteWorker:
         parts: tuple[Slice, ...],
         groups: tuple[StatisticsGroup, ...],
         tickets: Tickets,
+        diary: Diary,
     ) -> None:
         self._worker, self._transport, self._tags = worker, transport, tags
-        self._groups, self._tickets = groups, tickets
+        self._groups, self._tickets, self._diary = groups, tickets, diary
         self.gradients: Sequence[torch.Tensor] = [part.empty() for part in parts]
         self.rows: Sequence[torch.Tensor] = []
         self._outgoing = [part.empty() for part in parts]
         self._number = self._asked = 0
+        self._asked_s = 0.0
+        """When the request that waits for values had come."""
         self._post: Post = _nobody
 
     def listen(self, post: Post) -> None:
@@ -70,9 +74,20 @@ class RemoteWorker:
         store.read(self._outgoing)
         messages = [(self._tags.reply(self._asked), memoryview(encode_reply(answer)))]
         messages += [(self._tags.value(self._asked, i), as_bytes(part)) for i, part in enumerate(self._outgoing)]
+        num_bytes = sum(data.nbytes for _, data in messages)
+        gone = Countdown(len(messages), self._noting(answer.ticket, num_bytes))
         for tag, data in messages:
-            self._transport.send(self._worker, tag, data, _nothing)
-        return sum(data.nbytes for _, data in messages)
+            self._transport.send(self._worker, tag, data, gone.one_done)
+        return num_bytes
+
+    def _noting(self, ticket: int, num_bytes: int) -> Callable[[], None]:
+        """Note the request for a ticket's values, and return what notes that they have gone."""
+        if ticket == NO_TICKET:
+            return _nothing
+        diary, worker = self._diary, self._worker
+        begin_s = diary.clock()
+        diary.received("ask", ticket, worker, REQUEST_BYTES, self._asked_s, self._asked_s)
+        return lambda: diary.sent("values", ticket, worker, num_bytes, begin_s, diary.clock())
 
     def _listen(self) -> None:
         number, header = self._number, bytearray(REQUEST_BYTES)
@@ -85,7 +100,7 @@ class RemoteWorker:
         if isinstance(request, Pushed):
             self._take_gradient(number, request)
         elif not isinstance(request, Bye):
-            self._asked = number
+            self._asked, self._asked_s = number, self._diary.clock()
             self._post(request)
         else:
             self._post(request)
@@ -98,7 +113,14 @@ class RemoteWorker:
             return
         self.rows = [part.empty() for part in rows(self._groups, self._tickets.chunks(request.ticket))]
         parts = [*self.gradients, *self.rows]
-        arrived = Countdown(len(parts), lambda: self._post(request))
+        num_bytes = REQUEST_BYTES + sum(part.nbytes for part in parts)
+        diary, begin_s = self._diary, self._diary.clock()
+
+        def whole() -> None:
+            diary.received("gradient", request.ticket, self._worker, num_bytes, begin_s, diary.clock())
+            self._post(request)
+
+        arrived = Countdown(len(parts), whole)
         for index, part in enumerate(parts):
             self._transport.receive(self._worker, self._tags.gradient(number, index), as_bytes(part), arrived.one_done)
 
@@ -112,6 +134,7 @@ class Server:
         store: Store,
         ends: Mapping[int, WorkerEnd],
         account: Account,
+        diary: Diary,
         tickets: Tickets,
         *,
         is_dedicated: bool,
@@ -127,6 +150,7 @@ class Server:
             store: the tensors.
             ends: every worker.
             account: of this rank.
+            diary: of this rank.
             tickets: what they stand for.
             is_dedicated: whether this rank only serves, so that its time is the shard's.
             tell: on a dedicated rank, called with the number of steps done, when there are more, and the seconds since
@@ -136,6 +160,7 @@ class Server:
             clock: seconds.
         """
         self._rules, self.store, self._ends, self._account, self._tickets = rules, store, ends, account, tickets
+        self._diary = diary
         self._is_dedicated, self._tell, self._idle, self._fail, self._clock = is_dedicated, tell, idle, fail, clock
         self._queue: queue.SimpleQueue[Stimulus | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
@@ -245,12 +270,18 @@ class Server:
 
     def _apply(self, command: Apply) -> None:
         begin_s = self._clock()
+        if not self._is_dedicated:
+            self._account.updating(begin_s)
         self.store.apply(command, {part.worker: self._ends[part.worker].gradients for part in command.parts})
         if self.store.norms is not None:
             for part in command.parts:
                 self.store.norms.fold(self._ends[part.worker].rows)
+        end_s = self._clock()
         if self._is_dedicated:
-            self._account.spent("update_s", self._clock() - begin_s)
+            self._account.spent("update_s", end_s - begin_s)
+        else:
+            self._account.updated(end_s)
+        self._diary.updated(command.parts[0].ticket, begin_s, end_s)
 
     def _answer(self, answer: Answer) -> None:
         num_bytes = self._ends[answer.worker].answer(answer, self.store)

@@ -1,0 +1,203 @@
+"""Asynchronous runs with a cause put into them: the plan is played on the true cluster, and written as if measured.
+
+As real ranks note it: a message begins to come with its header, and has left when the kernel took its last bytes.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from injected import KERNEL_BYTES, MBIT, NUM_STEPS, Injected
+
+from nfold.analysis.causes import findings
+from nfold.analysis.facts import Facts, gather
+from nfold.analysis.verdict import main_finding, verdict
+from nfold.core.cluster import Cluster
+from nfold.core.plan import Asynchrony, Plan
+from nfold.core.report import Verdict
+from nfold.core.trace import RankUsage, Span, StepParts, StepTrace, Trace
+from nfold.planning.drifting import COUNTED, Question, _World
+from nfold.planning.staleness import NO_TICKET, Answer, Pushed
+
+TRACED = range(COUNTED[0], COUNTED[0] + 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drifted(Injected):
+    """A run of `ps-async`, or of `ssp` where staleness is bounded."""
+
+    bound: int | None = None
+
+    def facts(self) -> Facts:
+        """What the report is drawn from."""
+        known = self._question(self._cluster(self.links, {}, self.probe_error))
+        planned = replace(self._plan(known), asynchrony=Asynchrony(bound=self.bound))
+        truth = self._cluster({**self.links, **self.degraded}, self.speeds, 0.0)
+        return gather(planned, self._played(planned, truth), known.cluster, 2)
+
+    def verdict(self) -> Verdict:
+        """What the report would say."""
+        return verdict(main_finding(findings(self.facts())), None, self.strategy, "my.py")
+
+    def _played(self, planned: Plan, truth: Cluster) -> Trace:
+        profile = self._question(truth).profiles[1]
+        server_update_s = self.update_s if self.server_update_s is None else self.server_update_s
+        question = Question(
+            workers=self.workers,
+            asynchrony=planned.asynchrony,
+            cluster=truth,
+            nodes=planned.nodes,
+            threads=planned.threads,
+            owners=next(iter(planned.placement.owners.values())),
+            batch_size=self.batch_size,
+            reductions=planned.reductions,
+            statistics_bytes=0,
+            compute_s=lambda rank, size: sum(profile.whole_s(size)),
+            load_s_per_sample=0.0,
+            update_s=server_update_s,
+        )
+        world = _Noting(question, KERNEL_BYTES / (self.mbit * MBIT))
+        step_s = world.play().step_s
+        usage = tuple(
+            RankUsage(
+                rank=rank,
+                node=self._nodes[rank],
+                role="worker" if rank < self.workers else "server",
+                peak_rss_bytes=self.rss_bytes,
+                cpu_s=1.0,
+                wall_s=10.0,
+            )
+            for rank in range(self.world_size)
+        )
+        rows = [self._row(world, rank, step_s) for rank in range(self.world_size)]
+        return Trace(
+            parts=tuple(replace(row, step=step) for step in range(NUM_STEPS) for row in rows),
+            steps=tuple(self._step(world, step, step_s) for step in TRACED),
+            usage=usage,
+            is_asynchronous=True,
+        )
+
+    def _row(self, world: "_Noting", rank: int, step_s: float) -> StepParts:
+        """A mean step of one rank."""
+        spans = [span for step in COUNTED for span in world.spans[step] if span.rank == rank]
+        busy = {kind: _seconds(spans, kind) / len(COUNTED) for kind in ("F", "UPDATE")}
+        compute_s = min(step_s, busy["F"])
+        update_s = min(step_s, busy["UPDATE"]) if rank >= self.workers else 0.0
+        return StepParts(
+            step=0,
+            rank=rank,
+            step_s=step_s,
+            input_s=0.0,
+            forward_s=compute_s / 3,
+            backward_s=2 * compute_s / 3,
+            update_s=update_s,
+            communication_s=step_s - compute_s - update_s,
+            other_s=0.0,
+            sent_bytes=round(fmean(_sent_bytes(world.spans[step], rank) for step in COUNTED)),
+            samples=round(len([span for span in spans if span.kind == "F"]) / len(COUNTED) * self.batch_size
+                          / self.workers),
+        )  # fmt: skip
+
+    def _step(self, world: "_Noting", step: int, step_s: float) -> StepTrace:
+        each = (step_s,) * self.world_size
+        return StepTrace(step=step, origin="measured", step_s=each, spans=tuple(world.spans[step]))
+
+
+class _Noting(_World):
+    """Notes what happens, as real ranks do."""
+
+    def __init__(self, question: Question, early_s: float) -> None:
+        super().__init__(question)
+        self.spans: dict[int, list[Span]] = defaultdict(list)
+        self._early_s = early_s
+        self._said: object = None
+        self._left_s: dict[tuple[int, int], float] = {}
+        self._begun_s: dict[int, float] = {}
+        self._asks: dict[tuple[int, int], tuple[float, float, float]] = {}
+
+    def _to_server(self, worker, server, num_bytes, event):
+        self._said = event
+        super()._to_server(worker, server, num_bytes, event)
+
+    def _answer(self, server, answer):
+        self._said = answer
+        super()._answer(server, answer)
+
+    def _send(self, sender, receiver, num_bytes, arrived):
+        said, begin_s = self._said, self._timeline.now
+        own = sender == receiver
+
+        def came() -> None:
+            self._came(said, sender, receiver, 0 if own else num_bytes, begin_s)
+            arrived()
+
+        super()._send(sender, receiver, num_bytes, came)
+
+    def _came(self, said, sender, receiver, num_bytes, begin_s):
+        latency_s, now = self._latency_s(sender, receiver), self._timeline.now
+        gone_s = now - latency_s
+        first_s = max(begin_s, self._left_s.get((sender, receiver), 0.0)) + latency_s
+        self._left_s[sender, receiver] = gone_s
+        left_s = max(begin_s + 1e-5, gone_s - self._early_s)
+        if isinstance(said, Pushed) and sender != receiver:
+            self._message("gradient", "push", said.ticket, sender, receiver, num_bytes, begin_s, left_s, first_s, now)
+        if isinstance(said, Answer):
+            if said.ticket != NO_TICKET:
+                asked = self._asks[receiver, sender]
+                self._message(
+                    "ask",
+                    "pull",
+                    said.ticket,
+                    receiver,
+                    sender,
+                    24 * (num_bytes > 0),
+                    asked[0],
+                    asked[1],
+                    asked[2],
+                    asked[2],
+                )
+                self._message("values", "pull", said.ticket, sender, receiver, num_bytes, begin_s, left_s, first_s, now)
+        elif not isinstance(said, Pushed):
+            self._asks[sender, receiver] = (begin_s, left_s, now)
+
+    def _message(self, what, purpose, ticket, sender, receiver, num_bytes, begin_s, left_s, first_s, came_s):
+        common = {"purpose": purpose, "payload_bytes": num_bytes}
+        self._note(ticket, rank=sender, kind="SEND", name=f"{what} {ticket} to {receiver}", peer=receiver,
+                   start_s=begin_s, end_s=left_s, **common)  # fmt: skip
+        self._note(ticket, rank=receiver, kind="RECV", name=f"{what} {ticket} from {sender}", peer=sender,
+                   start_s=min(first_s, came_s), end_s=came_s, **common)  # fmt: skip
+
+    def _compute(self, worker, ticket):
+        self._begun_s[worker] = self._timeline.now
+        super()._compute(worker, ticket)
+
+    def _push(self, worker, ticket):
+        begin_s, now = self._begun_s[worker], self._timeline.now
+        self._note(ticket, rank=worker, kind="F", name=f"F{ticket}", start_s=begin_s, end_s=now)
+        super()._push(worker, ticket)
+
+    def _serve(self, server, event):
+        begin_s, before = self._timeline.now, self._rules[server].version
+        super()._serve(server, event)
+        if isinstance(event, Pushed) and self._rules[server].version > before:
+            share = self._shares[server] / sum(self._shares.values())
+            work_s = self._question.update_s * share / self._question.cluster.node(self._question.nodes[server]).speed
+            name = f"update {event.ticket}"
+            self._note(event.ticket, rank=server, kind="UPDATE", name=name, start_s=begin_s, end_s=begin_s + work_s)
+
+    def _latency_s(self, sender, receiver):
+        if sender == receiver:
+            return 0.0
+        source, target = (self._question.cluster.node(self._question.nodes[rank]) for rank in (sender, receiver))
+        return source.uplink.latency_s + target.downlink.latency_s
+
+    def _note(self, ticket, **fields):
+        self.spans[ticket // self._question.workers].append(Span(**fields))
+
+
+def _seconds(spans: list[Span], kind: str) -> float:
+    return sum(span.end_s - span.start_s for span in spans if span.kind == kind)
+
+
+def _sent_bytes(spans: list[Span], rank: int) -> int:
+    return sum(span.payload_bytes for span in spans if span.kind == "SEND" and span.rank == rank)
