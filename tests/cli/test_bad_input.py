@@ -31,7 +31,10 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
             ["--servers 1 needs --strategy ps"],
         ),
         (["train", "faulty.py", "-n", "2", "--strategy", "single"], ["one worker, but -n asks for 2"]),
-        (["train", "faulty.py", "-n", "4", "--chunks", "2"], ["4 workers cannot share 2 chunks", "--chunks 4"]),
+        (
+            ["train", "faulty.py", "-n", "4", "--chunks", "2", "--strategy", "ring"],
+            ["4 workers cannot share 2 chunks", "--chunks 4"],
+        ),
         (["train", "faulty.py", "-n", "0"], ["workers is 0", "at least 1"]),
         (["train", "faulty.py", "--steps", "0"], ["steps is 0", "at least 1"]),
         (["train", "faulty.py", "--seed", "9" * 23], ["--seed 99999999999999999999999: it must be", "2^64 - 1"]),
@@ -224,7 +227,17 @@ def test_a_function_that_returns_no_program(nfold):
 
 
 def test_fewer_chunks_than_workers(nfold):
-    nfold("train", "faulty.py", "-n", "3", "--debug").check_explained("3 workers cannot share 2 chunks", "--chunks 3")
+    ring = ("train", "faulty.py", "-n", "3", "--strategy", "ring", "--debug")
+    nfold(*ring).check_explained("3 workers cannot share 2 chunks", "--chunks 3", "such as pipeline")
+
+
+def test_ranks_that_hold_different_data_are_refused_and_the_item_is_named(nfold, tmp_path):
+    script = tmp_path / "steady.py"
+    different = "lambda: load(SAMPLES, int.from_bytes(os.urandom(4)))"
+    script.write_text("import os\n" + script.read_text().replace("lambda: load(SAMPLES, 1)", different))
+    result = nfold("train", "steady.py", "-n", "2", "--strategy", "ring", "--debug")
+    assert result.code == 2
+    assert result.message.startswith("nfold: ranks 0 and 1 hold different data: item 0 of train_data() has the checks")
 
 
 def test_a_script_that_starts_a_job_when_it_is_imported(nfold, tmp_path):

@@ -1,5 +1,7 @@
 """Models cut among ranks, from the command line: trained, evaluated, stopped and gone on with under other plans."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -41,6 +43,37 @@ def test_a_cut_model_learns_the_same(script, alone, strategy, workers):
     check_equal(run, alone)
     assert run.report.sent_bytes_per_step == run.plan.predicted.sent_bytes_per_step
     assert (run.folder / "report.html").exists()
+
+
+@pytest.mark.parametrize(("strategy", "workers"), [("pipeline", 3), ("hypergraph", 2)])
+def test_one_chunk_is_enough_for_ranks_that_share_the_operators(script, strategy, workers):
+    alone, run = (
+        library.train(script, workers=count, strategy=each, chunks=1, steps=STEPS, debug=True, out=each)
+        for count, each in ((1, "single"), (workers, strategy))
+    )
+    assert (run.plan.strategy, run.plan.chunks) == (strategy, 1)
+    assert {rank for ranks in run.plan.placement.owners.values() for rank in ranks} == set(range(workers))
+    check_equal(run, alone)
+    assert run.report.sent_bytes_per_step == run.plan.predicted.sent_bytes_per_step
+
+
+def test_a_batch_that_cannot_be_cut_is_placed_by_operators_and_not_refused(nfold, tmp_path):
+    script = tmp_path / "steady.py"
+    summed = 'partial(nn.functional.cross_entropy, reduction="sum")'
+    text = script.read_text().replace("loss=nn.functional.cross_entropy", f"loss={summed}").replace("chunks=4,", "")
+    script.write_text(f"from functools import partial\n{text.replace('lr=0.005', 'lr=0.0003')}")
+    train = ("train", "steady.py", "-n", "2", "--steps", "2", "--debug", "--json")
+
+    chosen, placed = (nfold(*train, "--strategy", each, "--out", each) for each in ("auto", "hypergraph"))
+
+    assert (chosen.code, placed.code) == (0, 0), chosen.err + placed.err
+    rejected = json.loads((tmp_path / "auto" / "plan.json").read_text())["rejected"]
+    (why,) = [loser["why"] for loser in rejected if loser["strategy"] == "ring"]
+    assert why.startswith("the batch cannot be cut into chunks: the loss is not a mean over samples")
+    plan = json.loads((tmp_path / "hypergraph" / "plan.json").read_text())
+    assert (plan["workers"], plan["chunks"]) == (2, 1)
+    result = nfold(*train, "--strategy", "ring")
+    result.check_explained("the batch cannot be cut into 2 chunks", "--strategy pipeline with --chunks 1")
 
 
 def test_state_moves_from_plan_to_plan(script, alone):

@@ -107,14 +107,33 @@ def test_a_resume_that_is_refused_leaves_every_file_as_it_was(nfold, tmp_path, c
     ("chunks", "flags", "why"),
     [
         (1, ("--chunks", "3"), "begun with 1 chunk, and their number is part of its result. Leave out --chunks 3."),
-        (1, ("-n", "2"), "begun with 1 chunk, too few for 2 workers. Use -n 1.\n"),
-        (4, ("-n", "5"), "begun with 4 chunks, too few for 5 workers. Use -n 4 or fewer.\n"),
+        (1, ("-n", "2", "--strategy", "ring"), "begun with 1 chunk, too few for 2 workers. Use -n 1, or --strategy"),
+        (4, ("-n", "5", "--strategy", "ps"), "begun with 4 chunks, too few for 5 workers. Use -n 4 or fewer, or"),
     ],
 )
 def test_chunks_stay_as_they_are(nfold, chunks, flags, why):
     assert nfold("train", "steady.py", "--steps", "1", "--chunks", chunks, "--debug", "--out", "mine").code == 0
 
     nfold("train", "--resume", "mine", "--steps", "9", "--debug", "--json", *flags).check_explained(why)
+
+
+def test_a_run_of_one_chunk_goes_on_on_more_ranks_that_share_the_operators(nfold, tmp_path):
+    debug = ("--debug", "--json")
+    whole = nfold("train", "steady.py", "--chunks", "1", "--strategy", "single", "--steps", "9", *debug, "--out", "all")
+    assert whole.code == 0, whole.err
+    alone = nfold(
+        "train", "steady.py", "--chunks", "1", "--strategy", "single", "--steps", "5", *debug, "--out", "mine"
+    )
+    assert alone.code == 0, alone.err
+
+    resumed = nfold("train", "--resume", "mine", "--steps", "9", "-n", "2", "--strategy", "pipeline", *debug)
+
+    assert resumed.code == 0, resumed.err
+    plan = json.loads((tmp_path / "mine" / "plan.json").read_text())
+    assert (plan["strategy"], plan["workers"], plan["chunks"]) == ("pipeline", 2, 1)
+    expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("all", "mine"))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-6)
 
 
 def _kill_at_random(shell, wait_for_end, way, script, out):

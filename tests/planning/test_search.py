@@ -74,8 +74,8 @@ def forced(question: Facts, strategy: str) -> Plan:
         ),
         (
             facts(GRAPH, 4, chunks=3),
-            "auto",
-            r"4 workers cannot share 3 chunks. Use --chunks 4 or more, or -n 3.",
+            "ring",
+            r"4 workers cannot share 3 chunks. Use --chunks 4 or more, -n 3, or a strategy that places operators, such",
         ),
         (
             facts(GRAPH, 4, batch_size=3),
@@ -85,8 +85,8 @@ def forced(question: Facts, strategy: str) -> Plan:
         (
             facts(UNCUT, 2),
             "ring",
-            r"the batch cannot be cut into 2 chunks: the loss is no mean over samples. Use -n 1, --chunks 1, or "
-            r"--strategy pipeline.",
+            r"the batch cannot be cut into 2 chunks: the loss is no mean over samples. Use -n 1 with --chunks "
+            r"1, or --strategy pipeline with --chunks 1.",
         ),
         (facts(UNCUT, 1, chunks=2), "single", r"cannot be cut into 2 chunks: the loss is no mean over samples"),
         (
@@ -113,6 +113,42 @@ def test_wishes_that_make_no_sense(question, strategy, message):
     with pytest.raises(PlanError, match=message) as caught:
         plan(question, strategy)
     assert isinstance(caught.value, ValueError)
+
+
+FEW_CHUNKS = {
+    "one chunk was asked for": (facts(GRAPH, 3, chunks=1), "3 workers cannot share 1 chunk"),
+    "the batch cannot be cut": (facts(UNCUT, 2), "the batch cannot be cut into chunks: the loss is no mean over"),
+    "there are few samples": (facts(GRAPH, 3, batch_size=2), "3 workers cannot share a batch of 2 samples"),
+}
+"""Questions with fewer chunks than workers, and why data parallelism cannot answer them."""
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "hypergraph", "auto"])
+@pytest.mark.parametrize("case", FEW_CHUNKS)
+def test_fewer_chunks_than_workers_are_enough_where_operators_are_placed(case, strategy):
+    question, why = FEW_CHUNKS[case]
+    chosen = plan(question, strategy)
+    assert chosen.chunks < question.workers
+    assert chosen.strategy == strategy or strategy == "auto"
+    if strategy != "auto":
+        assert chosen.workers == question.workers
+        assert {rank for ranks in chosen.placement.owners.values() for rank in ranks} == {*range(question.workers)}
+    for loser in chosen.rejected:
+        if loser.strategy in ("ring", "ps", "weighted", "ps-async", "ssp"):
+            assert loser.why.startswith(why), loser
+    assert {"ring", "ps", "weighted"} <= {loser.strategy for loser in chosen.rejected}
+
+
+def test_a_hybrid_shares_two_chunks_among_stages_and_no_single_one():
+    chosen = plan(facts(GRAPH, 3, chunks=2), "hybrid")
+    assert (chosen.chunks, chosen.workers) == (2, 3)
+    with pytest.raises(PlanError, match="--strategy hybrid: its stages share chunks, and there is 1: use --strategy"):
+        plan(facts(GRAPH, 3, chunks=1), "hybrid")
+
+
+def test_more_ranks_than_cells_are_told_in_cells():
+    with pytest.raises(PlanError, match=r"hypergraph: \d+ operators and 1 chunk are \d+ cells, too few for 9 workers"):
+        plan(facts(GRAPH, 9, chunks=1), "hypergraph")
 
 
 @pytest.mark.parametrize("strategy", ["ring", "auto"])

@@ -131,6 +131,10 @@ def test_ranks_that_the_plan_does_not_need_leave_before_the_others_build():
     [
         ({"weights": 8}, "ranks 0 and 1 built different programs: first weights (a checksum) are 7 and 8. Everything"),
         ({"num_samples": 99}, "ranks 0 and 1 built different programs: samples of train_data() are 100 and 99. Every"),
+        (
+            {"items": {"0": 3, "50": 6, "99": 1}},
+            "ranks 0 and 1 hold different data: item 50 of train_data() has the checksums 5 and 6. Give all ranks the",
+        ),
     ],
 )
 def test_ranks_that_see_different_programs(change, text):
@@ -160,6 +164,7 @@ def test_a_batch_larger_than_the_data():
             "a batch of 25 samples cannot be cut into 26 chunks",
         ),
         (ev.JobSettings(workers=3, strategy="ring"), 2, "3 workers cannot share 2 chunks"),
+        (ev.JobSettings(workers=3, strategy="pipeline", chunks=26), 26, "cannot be cut into 26 chunks"),
     ],
 )
 def test_a_batch_that_cannot_be_cut_is_refused_before_anything_is_measured(settings, chunks, text):

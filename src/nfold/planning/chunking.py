@@ -27,7 +27,7 @@ def worthwhile_counts(workers: int, batch_size: int) -> tuple[int, ...]:
     """
     limit = min(batch_size // 2, max(MOST_CHUNKS, 2 * workers))
     counts = tuple(workers * multiple for multiple in MULTIPLES if workers * multiple <= limit)
-    return counts or (workers,)
+    return counts or (min(workers, batch_size),)
 
 
 def share_chunks(num_chunks: int, chunk_seconds: tuple[float, ...]) -> tuple[int, ...]:

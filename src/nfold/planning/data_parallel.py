@@ -28,7 +28,16 @@ def data_parallel_objection(facts: Facts) -> str | None:
     """Return why the workers cannot share a batch, or None."""
     if facts.workers > 1 and facts.graph.indivisible:
         return f"the batch cannot be cut into chunks: {facts.graph.indivisible}"
+    if facts.chunks is not None and facts.chunks < facts.workers:
+        return tell_too_few_chunks(facts.workers, facts.chunks)
+    if facts.batch_size < facts.workers:
+        return f"{facts.workers} workers cannot share a batch of {facts.batch_size} samples"
     return None
+
+
+def tell_too_few_chunks(workers: int, chunks: int) -> str:
+    """Say that data parallelism needs a chunk for each worker."""
+    return f"{workers} workers cannot share {chunks} chunk{'s' if chunks != 1 else ''}"
 
 
 def data_parallel(facts: Facts, reductions: tuple[Reduction, ...]) -> Proposal:

@@ -173,9 +173,8 @@ def _too_few_cells(facts: Facts) -> str | None:
     chunks, operators = chunk_counts(facts)[-1], len(facts.graph.operators)
     if chunks * operators >= facts.workers:
         return None
-    return (
-        f"{operators} operators and {chunks} chunks are {chunks * operators} cells, too few for {facts.workers} workers"
-    )
+    cut = f"{chunks} chunk{'s' if chunks != 1 else ''} are"
+    return f"{operators} operators and {cut} {chunks * operators} cells, too few for {facts.workers} workers"
 
 
 def _too_large(facts: Facts) -> str | None:

@@ -135,8 +135,8 @@ CONTAINED: Mapping[str, tuple[Strategy, ...]] = {ByHypergraph.name: _OF_HYPERGRA
 """Those whose placements a strategy could have found as well, so that they count as its own."""
 SERVING = (ParameterServer.name, Weighted.name, *ASYNCHRONOUS)
 """Those that can use dedicated servers."""
-CUTTING = (Pipeline.name,)
-"""Those that can share a model among workers without cutting the batch."""
+PLACING = (Pipeline.name, ByHypergraph.name, Hybrid.name)
+"""Those that can share a model among workers whose chunks are fewer than they are; hybrids need two."""
 SEARCHED = (Pipeline.name, Hybrid.name, ByHypergraph.name)
 """Those whose placements follow from what operators take and links carry."""
 AUTO = "auto"

@@ -43,18 +43,20 @@ class Hybrid:
     def accepts(self, facts: Facts) -> str | None:
         if facts.graph.indivisible:
             return unshared(facts) or f"the batch cannot be cut into chunks: {facts.graph.indivisible}"
+        if few := unshared(facts) or _too_few_shared(facts):
+            return few
         objection = uncut(facts)
         if objection and _is_even(facts):
-            objection = f"{objection}, and equally fast workers would share the batch as a ring does"
-            return unshared(facts) or objection
-        return unshared(facts)
+            return f"{objection}, and equally fast workers would share the batch as a ring does"
+        return objection if _most_chunks(facts) < facts.workers else None
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
-        if not _is_even(facts):
+        chunks = _most_chunks(facts)
+        if not _is_even(facts) and chunks >= facts.workers:
             whole = (tuple(operator.name for operator in facts.graph.operators),)
             yield from _proposals(facts, whole, most_replicas=facts.workers)
         if uncut(facts) is None:
-            yield from _proposals(facts, runs_of(facts), most_replicas=facts.workers - 1)
+            yield from _proposals(facts, runs_of(facts), most_replicas=min(facts.workers - 1, chunks))
 
 
 # What cannot be done
@@ -90,6 +92,25 @@ def _too_few_runs(facts: Facts) -> str | None:
         f"{facts.workers} workers need a stage each, and only {count} of the {len(facts.graph.operators)} operators "
         f"take time. Use {fewer}--strategy hybrid."
     )
+
+
+def _most_chunks(facts: Facts) -> int:
+    return chunk_counts(facts)[-1]
+
+
+def _too_few_shared(facts: Facts) -> str | None:
+    """Say so where replicas have no chunk each: a stage has as many as there are chunks at most."""
+    chunks = _most_chunks(facts)
+    if chunks >= facts.workers:
+        return None
+    if chunks == 1:
+        return "its stages share chunks, and there is 1: use --strategy pipeline"
+    if uncut(facts) is None and len(runs_of(facts)) * chunks < facts.workers:
+        return (
+            f"{facts.workers} workers need a stage each or chunks to share, and {len(runs_of(facts))} operators take "
+            f"time, of {chunks} chunks each. Use more --chunks or a smaller -n"
+        )
+    return None
 
 
 def _is_even(facts: Facts) -> bool:

@@ -1,8 +1,9 @@
 """Refuses wishes that make no sense, with their numbers, before anything is measured or simulated."""
 
 from nfold.errors import PlanError
+from nfold.planning.data_parallel import tell_too_few_chunks
 from nfold.planning.facts import Facts
-from nfold.planning.strategies import AUTO, CUTTING, SERVING, named
+from nfold.planning.strategies import AUTO, PLACING, SERVING, named
 
 
 def check(facts: Facts, strategy: str) -> None:
@@ -12,31 +13,46 @@ def check(facts: Facts, strategy: str) -> None:
         PlanError: see the message.
     """
     check_ranks(strategy, facts.workers, facts.servers)
-    check_batch(facts.workers, facts.chunks, facts.batch_size)
-    chunks = facts.chunks or (1 if strategy in CUTTING else facts.workers)
+    check_batch(strategy, facts.workers, facts.chunks, facts.batch_size)
+    chunks = facts.chunks or _least_chunks(strategy, facts.workers)
     if chunks > 1 and facts.graph.indivisible:
         raise PlanError(
-            f"the batch cannot be cut into {chunks} chunks: {facts.graph.indivisible}. Use -n 1, --chunks 1, or "
-            f"--strategy {CUTTING[0]}."
+            f"the batch cannot be cut into {chunks} chunks: {facts.graph.indivisible}. Use -n 1 with --chunks 1, or "
+            f"--strategy {PLACING[0]} with --chunks 1."
         )
 
 
-def check_batch(workers: int, chunks: int | None, batch_size: int) -> None:
+def check_chunks(strategy: str, workers: int, chunks: int | None) -> None:
+    """Refuse fewer chunks than workers where each worker computes chunks of the whole model.
+
+    Raises:
+        PlanError: see the message.
+    """
+    if chunks is not None and chunks < _least_chunks(strategy, workers):
+        raise PlanError(
+            f"{tell_too_few_chunks(workers, chunks)}. Use --chunks {workers} or more, -n {chunks}, or a strategy that "
+            f"places operators, such as {PLACING[0]}."
+        )
+
+
+def check_batch(strategy: str, workers: int, chunks: int | None, batch_size: int) -> None:
     """Refuse cuts of a batch that make no sense whatever the model is.
 
     Raises:
         PlanError: see the message.
     """
-    chunks = chunks or workers
-    if chunks < workers:
-        raise PlanError(
-            f"{workers} workers cannot share {chunks} chunks. Use --chunks {workers} or more, or -n {chunks}."
-        )
+    check_chunks(strategy, workers, chunks)
+    chunks = chunks or _least_chunks(strategy, workers)
     if chunks > batch_size:
         raise PlanError(
             f"a batch of {batch_size} samples cannot be cut into {chunks} chunks. Use a batch size of at least "
             f"{chunks}, or fewer workers or chunks."
         )
+
+
+def _least_chunks(strategy: str, workers: int) -> int:
+    """Where one strategy that is looked at can place operators, one chunk does."""
+    return 1 if strategy in (AUTO, *PLACING) else workers
 
 
 def check_ranks(strategy: str, workers: int, servers: int) -> None:

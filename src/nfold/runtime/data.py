@@ -92,17 +92,23 @@ class ChunkLoader:
         # A data set that draws (augmentation) is seeded by epoch and sample, and kept apart from the model's draws.
         with LOCK:
             epoch = step // self._sampler.steps_per_epoch
-            samples = [self._sample(self._random, epoch, index) for index in indices]
+            samples = [read_seeded(self._random, self._dataset, epoch, index) for index in indices]
         return join(samples, indices, "train_data")
-
-    def _sample(self, random: CellRandom, epoch: int, index: int) -> Any:
-        random.enter(-1 - epoch, index)
-        random.seed_everything(0)
-        return _read(self._dataset, index, "train_data")
 
     def close(self) -> None:
         """Stop loading."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def read_seeded(random: CellRandom, dataset: Any, epoch: int, index: int) -> Any:
+    """Read a sample that draws as every rank does in an epoch; the caller holds LOCK.
+
+    Raises:
+        ProgramError: it raised.
+    """
+    random.enter(-1 - epoch, index)
+    random.seed_everything(0)
+    return _read(dataset, index, "train_data")
 
 
 def collate(dataset: Any, indices: list[int], what: str) -> Batch:

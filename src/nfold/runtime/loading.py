@@ -1,13 +1,21 @@
 """What a rank checks of a program that it has just loaded: its device, its data, and its first weights."""
 
 import zlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 import torch
 
+from nfold.capture.random import LOCK, CellRandom
+from nfold.capture.tree import tensors_of
 from nfold.errors import ProgramError
 from nfold.program import describe
+from nfold.runtime.data import join, read_seeded
+
+Which = Literal["train_data", "test_data"]
+DATA: tuple[Which, ...] = ("train_data", "test_data")
+_BEFORE_ALL_STEPS = -(1 << 62)
+"""A step of no epoch."""
 
 
 def find_device(wanted: str, local_rank: int) -> torch.device:
@@ -23,16 +31,25 @@ def find_device(wanted: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank % torch.cuda.device_count())
 
 
-def load_dataset(make: Callable[[], Any], what: str) -> Any:
-    """Build a dataset and check that it can be indexed.
+def load_dataset(make: Callable[[], Any], what: Which, seed: int) -> Any:
+    """Build a dataset and check that it can be indexed. What it draws is the same on all ranks.
+
+    Args:
+        make: the program's function.
+        what: its name. Each draws other numbers, so that no test data are a copy of what is trained on.
+        seed: of the program.
 
     Raises:
         ProgramError: it raised, is empty or is no map-style dataset.
     """
-    try:
-        dataset = make()
-    except Exception as error:
-        raise ProgramError(f"{what}() raised {describe(error)}") from error
+    random = CellRandom(seed)
+    random.enter(_BEFORE_ALL_STEPS, DATA.index(what))
+    with LOCK:
+        random.seed_everything(0)
+        try:
+            dataset = make()
+        except Exception as error:
+            raise ProgramError(f"{what}() raised {describe(error)}") from error
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise ProgramError(f"{what}() must return a map-style dataset (with len and []), got {type(dataset).__name__}")
     if len(dataset) == 0:
@@ -40,10 +57,36 @@ def load_dataset(make: Callable[[], Any], what: str) -> Any:
     return dataset
 
 
+def item_checksums(dataset: Any, seed: int) -> dict[str, int | None]:
+    """Return the checksums of a few items by their index, so that ranks can be compared cheaply; a few readings.
+
+    What an item draws is seeded as in the first epoch. None: it cannot be read here; who trains with it will say so.
+    """
+    return {str(index): _item_checksum(dataset, index, seed) for index in probed_items(len(dataset))}
+
+
+def probed_items(num_samples: int) -> list[int]:
+    """Return which items are compared: the first, one in the middle, the last."""
+    return sorted({0, num_samples // 2, num_samples - 1})
+
+
+def _item_checksum(dataset: Any, index: int, seed: int) -> int | None:
+    try:
+        with LOCK:
+            pair = join([read_seeded(CellRandom(seed), dataset, 0, index)], [index], "train_data")
+    except ProgramError:
+        return None
+    return _checksum(tensors_of(pair))
+
+
 def weights_checksum(model: torch.nn.Module) -> int:
     """Add up the bytes of all weights, so that ranks can be compared cheaply."""
+    return _checksum(tensor for tensor in model.state_dict().values() if isinstance(tensor, torch.Tensor))
+
+
+def _checksum(tensors: Iterable[torch.Tensor]) -> int:
     total = 0
-    for tensor in model.state_dict().values():
-        if isinstance(tensor, torch.Tensor) and tensor.numel():
+    for tensor in tensors:
+        if tensor.numel():
             total = zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data, total)
     return total

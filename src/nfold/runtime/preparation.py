@@ -64,6 +64,7 @@ class Preparation:
                         f"ranks 0 and {rank} built different programs: {what} are {first[key]} and {other[key]}. "
                         "Everything random in model() and train_data() must follow from the seed."
                     )
+            _compare_items(first["items"], rank, other["items"])
         if first["batch_size"] > first["num_samples"]:
             raise ProgramError(
                 f"batch_size is {first['batch_size']}, but train_data() has only {first['num_samples']} samples. "
@@ -77,7 +78,7 @@ class Preparation:
         Raises:
             PlanError: what the user wants makes no sense for this program.
         """
-        check_batch(self._settings.workers, ready["chunks"], ready["batch_size"])
+        check_batch(self._settings.strategy, self._settings.workers, ready["chunks"], ready["batch_size"])
         graph, profiles, cluster = yield from self.profile(ready)
         check(self._facts(graph, profiles, cluster, ready), self._settings.strategy)
         self.foresee(graph, profiles, cluster, ready)
@@ -248,6 +249,21 @@ class Preparation:
             staleness_aware=self._settings.staleness_aware,
             evaluates=bool(ready["has_test"]) and self._settings.evaluate,
         )
+
+
+def _compare_items(mine: dict[str, int | None], rank: int, theirs: dict[str, int | None]) -> None:
+    """Refuse ranks that read different data; an item that one of them cannot read is told when it is trained with.
+
+    Raises:
+        ProgramError: it names the first item that differs.
+    """
+    for index, checksum in mine.items():
+        if checksum is not None and theirs[index] is not None and checksum != theirs[index]:
+            raise ProgramError(
+                f"ranks 0 and {rank} hold different data: item {index} of train_data() has the checksums {checksum} "
+                f"and {theirs[index]}. Give all ranks the same files; what train_data() and its items draw must come "
+                "from torch's, numpy's or Python's own generator, which are seeded, or from one with a fixed seed."
+            )
 
 
 def _tell_sample(num_probed: int, num_peers: int) -> str:

@@ -40,7 +40,7 @@ from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.collecting import Collected
 from nfold.runtime.evaluation import evaluate, fill
 from nfold.runtime.handing_over import collect_from, send_file, usage_of
-from nfold.runtime.loading import find_device, load_dataset, weights_checksum
+from nfold.runtime.loading import find_device, item_checksums, load_dataset, weights_checksum
 from nfold.runtime.orders import Orders
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
@@ -152,9 +152,9 @@ class Worker:
             torch.set_num_threads(min(most_threads, order["threads"]))
         program = under_autocast(written)
         self._program = replace(program, **{key: value for key, value in order["overrides"].items()})
-        self._datasets = {"train": load_dataset(program.train_data, "train_data")}
+        self._datasets = {"train": load_dataset(program.train_data, "train_data", self._program.seed)}
         if program.test_data is not None:
-            self._datasets["test"] = load_dataset(program.test_data, "test_data")
+            self._datasets["test"] = load_dataset(program.test_data, "test_data", self._program.seed)
         self._channel.send(
             {
                 "is": "ready",
@@ -167,6 +167,7 @@ class Worker:
                 "has_scheduler": self._program.scheduler is not None,
                 "clip_norm": self._program.clip_norm,
                 "most_threads": most_threads,
+                "items": item_checksums(self._datasets["train"], self._program.seed),
                 "weights": weights_checksum(build_model(self._program, torch.device("cpu"))),
             }
         )

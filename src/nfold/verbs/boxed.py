@@ -7,7 +7,7 @@ from typing import Any
 
 from nfold.launch.emulation import Box, FaultClock, emulated
 from nfold.runtime import events as ev
-from nfold.verbs.options import Options
+from nfold.verbs.options import Options, tell_shared_servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ def boxed_ranks(options: Options, say: Callable[[str], None]) -> Iterator[BoxedR
         yield None
         return
     with emulated(cluster) as box:
-        for note in box.notes:
+        shared = tell_shared_servers(options.nodes, options.workers)
+        for note in (*box.notes, *([shared] if shared else ())):
             say(f"note: {note}")
         ranks = BoxedRanks(box, options.nodes, FaultClock(options.faults, box, say))
         try:

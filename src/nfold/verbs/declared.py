@@ -13,7 +13,7 @@ from nfold.program import Program, ProgramSource
 from nfold.runtime.events import Known
 from nfold.verbs.job import Job
 from nfold.verbs.observer import Observer
-from nfold.verbs.options import Options, Wishes, nodes_of_ranks
+from nfold.verbs.options import Options, Wishes, nodes_of_ranks, tell_shared_servers
 
 
 def plan_declared(
@@ -46,7 +46,9 @@ def plan_declared(
         staleness_aware=asked.staleness_aware,
         evaluates=known.plan.evaluates,
     )
-    return plan(facts, asked.strategy)
+    found = plan(facts, asked.strategy)
+    shared = tell_shared_servers(found.nodes, found.workers)
+    return replace(found, notes=(*found.notes, shared)) if shared else found
 
 
 def _measure(source: ProgramSource | Program, asked: Options, observer: Observer) -> Known:

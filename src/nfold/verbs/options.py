@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypedDict
 
+from nfold.analysis.units import count
 from nfold.core.cluster import Cluster
 from nfold.core.cluster_file import read_cluster
 from nfold.errors import PlanError
 from nfold.launch.emulation.cgroups import as_emulated
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous import check_staleness
-from nfold.planning.wishes import check_ranks
+from nfold.planning.wishes import check_chunks, check_ranks
 from nfold.program import check_seed
 from nfold.runtime.events import JobSettings
 
@@ -133,11 +134,7 @@ class Options:
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
         check_ranks(self.strategy, self.workers, self.servers)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
-        if self.chunks is not None and self.chunks < self.workers:
-            raise PlanError(
-                f"{self.workers} workers cannot share {self.chunks} chunks. "
-                f"Use --chunks {self.workers} or more, or -n {self.chunks}."
-            )
+        check_chunks(self.strategy, self.workers, self.chunks)
         if self.transport not in TRANSPORTS:
             raise PlanError(f"unknown transport {self.transport!r}. Use one of: {', '.join(TRANSPORTS)}")
         if self.device not in ("auto", "cpu", "cuda"):
@@ -210,6 +207,33 @@ def check_out(out: str | Path | None) -> None:
     """
     if out == "":
         raise PlanError("--out '': a folder needs a name. Leave out --out for a new one under runs/.")
+
+
+def tell_shared_servers(nodes: Sequence[str], workers: int) -> str:
+    """Say which dedicated servers share a node, and so its link, with other ranks; empty: none does.
+
+    Args:
+        nodes: of each rank; dedicated servers come last.
+        workers: how many ranks are none.
+    """
+    shared = {
+        server: [rank for rank in range(len(nodes)) if rank != server and nodes[rank] == nodes[server]]
+        for server in range(workers, len(nodes))
+    }
+    told = [
+        f"rank {server} serves on {nodes[server]} beside rank{'s' if len(others) > 1 else ''} "
+        f"{', '.join(map(str, others))}"
+        for server, others in shared.items()
+        if others
+    ]
+    if not told:
+        return ""
+    num_servers = len(nodes) - workers
+    return (
+        f"{len(set(nodes))} nodes are too few for {count(workers, 'worker')} and {count(num_servers, 'server')} on "
+        f"nodes of their own: {'; '.join(told)}, and they share its cores and link. Use a smaller -n, fewer --servers, "
+        "or more nodes."
+    )
 
 
 def nodes_of_ranks(cluster: Cluster, num_ranks: int) -> tuple[str, ...]:

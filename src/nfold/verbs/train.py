@@ -11,7 +11,7 @@ from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, InternalError, PlanError
-from nfold.planning.strategies import AUTO, SERVING
+from nfold.planning.strategies import AUTO, PLACING, SERVING
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
 from nfold.verbs.folder import MODEL, JobRecord, RunFolder
@@ -261,10 +261,10 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
         staleness_aware=record.staleness_aware,
     )
     given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
-    if given.get("workers", 1) > chunks:
+    if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, *PLACING):
         raise PlanError(
             f"the run was begun with {count(chunks, 'chunk')}, too few for {given['workers']} workers. "
-            f"Use -n {chunks}{' or fewer' if chunks > 1 else ''}."
+            f"Use -n {chunks}{' or fewer' if chunks > 1 else ''}, or --strategy {PLACING[0]}, which places operators."
         )
     if given.get("strategy", AUTO) not in (*SERVING, AUTO):
         given.setdefault("servers", 0)

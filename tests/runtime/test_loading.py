@@ -1,0 +1,69 @@
+"""Data that ranks load: the same on all of them where they can be, and told apart where they are not."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from nfold.errors import ProgramError
+from nfold.runtime.loading import item_checksums, load_dataset, probed_items
+
+SEED = 3
+
+
+class Items(Dataset):
+    """Pairs of what a function makes of an index, and of the index."""
+
+    def __init__(self, make, count=10):
+        self.make, self.count = make, count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.make(index), index
+
+
+def drawn():
+    """A data set that is drawn when it is built, as generated ones are."""
+    numbers = [(torch.randn(2), np.random.rand(2), random.random()) for _ in range(10)]
+    return Items(lambda index: numbers[index])
+
+
+def test_what_is_drawn_to_build_data_is_the_same_on_every_rank():
+    first, second = (item_checksums(load_dataset(drawn, "train_data", SEED), SEED) for _ in range(2))
+    assert first == second
+    assert item_checksums(load_dataset(drawn, "train_data", SEED + 1), SEED) != first
+    test = item_checksums(load_dataset(drawn, "test_data", SEED), SEED)
+    assert not {*test.values()} & {*first.values()}, "nothing is tested on what was trained with"
+
+
+def test_what_items_draw_is_seeded_before_they_are_compared():
+    noisy = Items(lambda index: index + torch.rand(3))
+    assert item_checksums(noisy, SEED) == item_checksums(noisy, SEED)
+
+
+@pytest.mark.parametrize("index", [0, 5, 9])
+def test_an_item_that_differs_is_the_one_that_is_named(index):
+    mine, theirs = (Items(lambda at, here=here: {"x": np.ones(3) * (here if at == index else 1)}) for here in (1, 2))
+    mine, theirs = (item_checksums(each, SEED) for each in (mine, theirs))
+    assert [at for at in mine if mine[at] != theirs[at]] == [str(index)]
+
+
+def test_few_items_are_read_however_many_there_are():
+    read = []
+    item_checksums(Items(lambda index: read.append(index) or 0.0, count=10**9), SEED)
+    assert read == probed_items(10**9) == [0, 5 * 10**8, 10**9 - 1]
+    assert probed_items(1) == [0]
+    assert probed_items(2) == [0, 1]
+
+
+def test_an_item_that_cannot_be_read_is_left_to_who_trains_with_it():
+    assert item_checksums(Items(lambda index: 1 / (9 - index)), SEED)["9"] is None
+
+
+def test_data_that_cannot_be_built_are_told():
+    with pytest.raises(ProgramError, match=r"test_data\(\) raised ZeroDivisionError"):
+        load_dataset(lambda: 1 / 0, "test_data", SEED)
