@@ -1,8 +1,10 @@
 """Who wins where, and where another takes over: from throughputs alone."""
 
+from dataclasses import replace
+
 import pytest
 
-from nfold.analysis.winners import takeovers, winners
+from nfold.analysis.winners import narrowed, takeovers, winners
 from nfold.core.comparison import Takeover, Throughput
 
 SLOW, FAST = 6.25e6, 125e6
@@ -79,3 +81,41 @@ def test_links_take_over_apart():
     )
 
     assert takeovers(won) == ()
+
+
+def test_who_has_no_figure_at_a_size_is_not_beaten_there():
+    won = winners(
+        [
+            *(point(name, 4, speed) for name, speed in (("hybrid", 10.0), ("ring", 5.0), ("ps", 4.0))),
+            *(point(name, 8, speed, origin="predicted") for name, speed in (("ring", 6.0), ("ps", 4.0))),
+            *(point(name, 16, speed, origin="predicted") for name, speed in (("ring", 6.0), ("ps", 9.0))),
+        ]
+    )
+    (taken,) = takeovers(won)
+
+    assert won[0].ranked == ("hybrid", "ring", "ps")
+    assert (taken.winner, taken.loser, taken.last_workers, taken.workers) == ("ps", "ring", 8, 16)
+
+
+def test_who_was_not_tried_at_the_smaller_size_takes_nothing_over_unless_it_has_more_servers_than_workers():
+    before = [point("ring", 2, 10.0), point("weighted", 2, 5.0)]
+    after = [point("ring", 4, 10.0), point("ps +4", 4, 20.0)]
+    assert takeovers(winners([*before, *after])) == ()
+
+    (taken,) = takeovers(winners([*before, after[0], replace(after[1], servers=4)]))
+    assert (taken.winner, taken.last_workers, taken.workers) == ("ps +4", 2, 4)
+
+
+def test_a_takeover_is_narrowed_to_neighbouring_sizes():
+    wide = Takeover(link_bytes_per_s=None, workers=64, last_workers=4, winner="ps", loser="ring", origin="predicted")
+    asked = []
+
+    def is_ahead(workers):
+        asked.append(workers)
+        return workers >= 37
+
+    taken = narrowed(wide, is_ahead)
+
+    assert (taken.last_workers, taken.workers) == (36, 37)
+    assert len(asked) <= 6
+    assert narrowed(wide, lambda _: True).workers == 5

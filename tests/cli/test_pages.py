@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from nfold.core.cluster import Channel, Cluster
+from nfold.core.plan import Asynchrony
 from nfold.verbs.folder import RunFolder
-from nfold.verbs.pages import scaling_curves
-from nfold.verbs.prospects import predicted_points
+from nfold.verbs.prospects import predicted_points, scaling
 from nfold.verbs.train import train
 
 LINK = Channel(latency_s=1e-3, bandwidth_bytes_per_s=12.5e6, origin="declared")
@@ -59,9 +59,9 @@ def test_the_curves_of_a_page_are_computed_once(nfold, monkeypatch):
 
     def count(*asked):
         computed.append(asked)
-        return scaling_curves(*asked)
+        return scaling(*asked)
 
-    monkeypatch.setattr("nfold.verbs.pages.scaling_curves", count)
+    monkeypatch.setattr("nfold.verbs.pages.scaling", count)
     assert nfold("train", "steady.py", "--steps", "2", "--debug").code == 0
     assert len(computed) == 1
 
@@ -176,6 +176,25 @@ def test_more_nodes_are_predicted_where_links_are_known(run):
     assert [point.workers for point in grown] == [1, 2, 4, 8, 16, 32, 64]
     assert [point.batch_size for point in grown] == [8 * point.workers for point in grown]
     assert predicted_points(known, known.plan) == ()
+
+
+def test_every_strategy_has_a_curve_where_links_are_known_and_a_reason_where_not(run):
+    folder = RunFolder.open(run)
+    known, report = folder.known(), folder.report()
+    nodes = tuple(replace(node, uplink=LINK, downlink=LINK) for node in known.cluster.nodes)
+    linked = replace(known, cluster=Cluster(nodes=nodes))
+
+    def labels(plan, of=linked):
+        return [(curve.label.split(",")[0], curve.origin) for curve in scaling(of, plan, report).curves]
+
+    predicted = [("ring", "predicted"), ("ps", "predicted")]
+    assert labels(known.plan) == [("ring", "measured"), ("ring", "predicted")]
+    assert labels(replace(known.plan, strategy="pipeline")) == [("pipeline", "measured"), *predicted]
+    assert labels(replace(known.plan, strategy="ssp", asynchrony=Asynchrony(bound=1))) == predicted
+    assert scaling(linked, known.plan, report).curves[1].workers[-1] == 1000
+    assert scaling(known, known.plan, report).note.startswith("No curve: no link between ")
+    uncut = replace(linked, graph=replace(linked.graph, indivisible="it counts"))
+    assert scaling(uncut, known.plan, report).note == "No curve, because workers cannot share a batch here: it counts."
 
 
 def test_asynchronous_runs_do_not_compete_by_their_steps(run, nfold, tmp_path):

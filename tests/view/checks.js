@@ -35,10 +35,17 @@ globalThis.checks = (() => {
     return [255, 255, 255, 255];
   }
 
-  function pixelsLike(canvases, [r, g, b]) {
+  // Of a copy: the browser warns of pages that read their own canvases again and again.
+  function pixelsOf(canvas) {
+    const { width, height } = canvas;
+    const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    return copy.getImageData(0, 0, width, height).data;
+  }
+
+  function pixelsLike(pictures, [r, g, b]) {
     let found = 0;
-    for (const canvas of canvases) {
-      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    for (const data of pictures) {
       for (let at = 0; at < data.length; at += 4) {
         const distance = Math.abs(data[at] - r) + Math.abs(data[at + 1] - g) + Math.abs(data[at + 2] - b);
         if (data[at + 3] > 60 && distance < 12) found += 1;
@@ -47,16 +54,18 @@ globalThis.checks = (() => {
     return found;
   }
 
+  const charts = () => [...document.querySelectorAll(".chart")].map((place) => place.id);
+
   // For each chart: how many pixels have each of its legend's colours.
   function marks() {
     const counts = {};
     for (const place of document.querySelectorAll(".chart")) {
-      const canvases = canvasesIn(place);
+      const pictures = canvasesIn(place).map(pixelsOf);
       const wanted = [...place.parentElement.querySelectorAll("li")].map(
         (item) => [item.textContent.trim(), rgba(getComputedStyle(item.firstElementChild).backgroundColor)],
       );
       if (!wanted.length) wanted.push(["the only marks", rgba("#4c8bd6")]);
-      counts[place.id] = Object.fromEntries(wanted.map(([words, color]) => [words, pixelsLike(canvases, color)]));
+      counts[place.id] = Object.fromEntries(wanted.map(([words, color]) => [words, pixelsLike(pictures, color)]));
     }
     return counts;
   }
@@ -109,6 +118,6 @@ globalThis.checks = (() => {
     for (let done = 0; done < count; done += 1) await new Promise(requestAnimationFrame);
   }
 
-  return { marks, tooWide, faintText, timelineWindow, strip, frames };
+  return { charts, marks, tooWide, faintText, timelineWindow, strip, frames };
 })();
 void 0;

@@ -10,11 +10,12 @@ import pytest
 from nfold.core.graph import ModelGraph, Operator
 from nfold.core.placement import Placement
 from nfold.core.trace import Span, StepTrace
-from nfold.view.html import ScalingCurve, run_page
-from nfold.view.html.document import prose
-from nfold.view.html.grid_chart import grid_rows
+from nfold.errors import InternalError
+from nfold.view.html import Scaling, ScalingCurve, run_page
+from nfold.view.html.document import document, prose
+from nfold.view.html.grid_chart import grid_chart, grid_rows
 from nfold.view.html.meters import node_meters
-from nfold.view.html.run_charts import loss_chart, node_parts, running_means
+from nfold.view.html.run_charts import loss_chart, node_parts, nodes_chart, running_means, server_parts
 from nfold.view.html.timeline_chart import timeline_chart
 
 HOSTILE = "</script><script>document.title='broken in'</script><img src=x onerror=alert(1)>\"'&\u2028"
@@ -62,7 +63,7 @@ def test_charts_of_what_was_not_measured_are_left_out(facts):
         facts,
         trace=replace(facts.trace, steps=(), staleness={}),
         history=[],
-        scaling=(),
+        scaling=Scaling(),
         report=replace(facts.report, ledger={}, causes=(), next_command="", final_loss=None, metrics={}),
         environment=None,
     )
@@ -91,8 +92,8 @@ def test_hostile_names_stay_text(hostile):
 
 @pytest.mark.long
 def test_a_page_of_a_large_run_stays_small(facts):
-    """64 ranks, 300 operators in 64 chunks, 8 traced steps of 8000 spans each, 100 000 training steps."""
-    ranks, nodes = 64, tuple(f"node-{rank}" for rank in range(64))
+    """300 ranks and nodes, 500 operators in 300 chunks, 8 traced steps of 8000 spans each, 100 000 training steps."""
+    ranks, nodes = 300, tuple(f"node-{rank}" for rank in range(300))
     spans = tuple(
         Span(
             rank=k % ranks, kind="SEND", name=f"reduce bucket{k} to {k % 7}", start_s=k * 1e-5, end_s=k * 1e-5 + 1e-4,
@@ -104,11 +105,11 @@ def test_a_page_of_a_large_run_stays_small(facts):
         StepTrace(step=k, origin="measured", step_s=(1.0,) * ranks, spans=spans, begin_s=(float(k),) * ranks)
         for k in range(8)
     )
-    owners = {f"layer{k}.block.convolution": tuple((c + k) % ranks for c in range(64)) for k in range(300)}
+    owners = {f"layer{k}.block.convolution": tuple((c + k) % ranks for c in range(300)) for k in range(500)}
     large = replace(
         facts,
         plan=replace(
-            facts.plan, nodes=nodes, placement=Placement(num_chunks=64, world_size=ranks, owners=owners), workers=ranks
+            facts.plan, nodes=nodes, placement=Placement(num_chunks=300, world_size=ranks, owners=owners), workers=ranks
         ),
         cluster=replace(facts.cluster, nodes=tuple(replace(facts.cluster.nodes[0], name=name) for name in nodes)),
         trace=replace(facts.trace, steps=steps),
@@ -118,7 +119,28 @@ def test_a_page_of_a_large_run_stays_small(facts):
     page = run_page(large)
 
     assert len(page.encode()) < MOST_BYTES
-    assert "are left out" in words(page)
+    text = words(page)
+    for left_out in (
+        "Ranks 16 to 299 are left out.", "The last 100 rows are left out. Of 5 chunks one is drawn.",
+        "236 more nodes are left out; trace.json has them.", "236 more nodes; cluster.json has them.",
+    ):  # fmt: skip
+        assert left_out in text
+    assert charts(page).keys() >= {"timeline", "nodes", "grid", "scaling", "loss"}
+
+
+def test_a_page_that_is_too_large_leaves_out_its_largest_chart_and_says_so(facts):
+    long = "x" * 60_000
+    steps = tuple(
+        replace(step, spans=tuple(replace(span, name=long) for span in step.spans)) for step in facts.trace.steps
+    )
+    page = run_page(replace(facts, trace=replace(facts.trace, steps=steps)))
+
+    assert len(page.encode()) < MOST_BYTES
+    assert charts(page).keys() == {"nodes", "grid", "scaling", "loss", "staleness"}
+    assert "would be too large with it: Timeline." in words(page)
+
+    with pytest.raises(InternalError, match=r"without charts is .* bytes above 2,000,000"):
+        document("layout.html", charts=(), title="x" * 2_000_000)
 
 
 def test_what_stands_between_backticks_is_code_and_still_escaped():
@@ -154,8 +176,45 @@ def test_node_parts_add_up_to_the_step(facts):
     assert parts["n1"]["waiting for a peer"] == 0.0
 
 
+def test_dedicated_servers_have_bars_of_their_own(facts):
+    serving = [
+        replace(
+            parts, rank=2, step_s=0.06, forward_s=0.0, backward_s=0.0, update_s=0.01, communication_s=0.03, samples=0
+        )
+        for parts in facts.trace.parts
+        if parts.rank == 0
+    ]
+    usage = (*facts.trace.usage, replace(facts.trace.usage[0], rank=2, node="n1", role="server"))
+    trace = replace(facts.trace, parts=(*facts.trace.parts, *serving), usage=usage)
+    nodes = (*facts.plan.nodes, "n1")
+
+    assert server_parts(trace, nodes) == {
+        "n1, server": {
+            "serving": pytest.approx(0.02), "update": pytest.approx(0.01), "waiting for messages": pytest.approx(0.03)
+        }
+    }  # fmt: skip
+    chart = nodes_chart(trace, nodes)
+    assert chart.data["names"] == ["n0", "n1", "n1, server"]
+    assert {part["what"]: part["values"][2] for part in chart.data["parts"]}["serving"] == pytest.approx(20.0)
+    assert "bars of their own" in chart.caption
+    assert node_parts(trace, nodes) == node_parts(facts.trace, facts.plan.nodes)
+
+
+def test_too_many_servers_leave_workers_their_bars(facts):
+    parts = [replace(row, rank=rank) for rank in range(90) for row in facts.trace.parts if row.rank == 0]
+    usage = tuple(
+        replace(facts.trace.usage[0], rank=rank, role="server" if rank >= 30 else "worker") for rank in range(90)
+    )
+    chart = nodes_chart(replace(facts.trace, parts=tuple(parts), usage=usage), [f"n{rank}" for rank in range(90)])
+
+    assert chart.data["names"] == [*(f"n{rank}" for rank in range(20)), *(f"n{rank}, server" for rank in range(30, 50))]
+    assert "50 more bars would not fit." in chart.caption
+
+
 def test_links_are_measured_against_what_they_can(facts):
-    meters = {node.node: node.meters for node in node_meters(facts.trace, facts.cluster, facts.plan.nodes)}
+    meters = {
+        node.node: node.meters for node in node_meters(facts.trace, facts.cluster, facts.plan.nodes, facts.plan.nodes)
+    }
 
     memory, up, down = meters["n0"]
     assert (memory.words, memory.share) == ("256 MiB of 1.00 GiB", 0.25)
@@ -165,7 +224,7 @@ def test_links_are_measured_against_what_they_can(facts):
 
 def test_without_samples_the_payload_stands_in(facts):
     trace = replace(facts.trace, samples=())
-    meters = {node.node: node.meters for node in node_meters(trace, facts.cluster, facts.plan.nodes)}
+    meters = {node.node: node.meters for node in node_meters(trace, facts.cluster, facts.plan.nodes, facts.plan.nodes)}
 
     assert [meter.what for meter in meters["n0"]] == ["memory, peak", "uplink, mean"]
     assert meters["n0"][1].share == pytest.approx(600_000 / 0.06 / 12.5e6)
@@ -183,6 +242,16 @@ def test_many_operators_share_rows_where_owners_are_equal():
     rows = grid_rows(list(owners), owners, {}, most=3)
 
     assert [(row.label, row.owners) for row in rows] == [("a to b (2)", (0,)), ("c", (1,)), ("d", (0,))]
+
+
+def test_of_too_many_chunks_every_few_are_drawn(facts):
+    owners = {operator.name: tuple(chunk // 64 for chunk in range(256)) for operator in facts.graph.operators}
+    chart = grid_chart(Placement(num_chunks=256, world_size=4, owners=owners), facts.graph)
+
+    assert chart.data["chunks"] == list(range(0, 256, 4))
+    assert chart.data["owners"][0] == [chunk // 64 for chunk in chart.data["chunks"]]
+    assert "Of 4 chunks one is drawn." in chart.caption
+    assert [words for words, _ in chart.legend] == ["rank 0", "rank 1", "rank 2", "rank 3"]
 
 
 def test_operators_that_the_graph_does_not_name_are_drawn_too(facts):
@@ -213,7 +282,14 @@ def test_scaling_says_what_was_measured_and_what_was_predicted(facts):
         ScalingCurve(label="ring", origin="measured", workers=(1, 2), speedup=(1.0, 1.7)),
         ScalingCurve(label="ring", origin="predicted", workers=(1, 1000), speedup=(1.0, 210.0)),
     )
-    text = words(run_page(replace(facts, scaling=curves)))
+    text = words(run_page(replace(facts, scaling=Scaling(curves=curves, note="How it was not."))))
 
     assert "Measured (dots): at best 1.70x, ring with 2 workers." in text
-    assert "Predicted (dashes): at best 210x, ring with 1,000 workers." in text
+    assert "Predicted (dashes): at best 210x, ring with 1,000 workers. How it was not." in text
+
+
+def test_where_nothing_can_be_said_of_more_nodes_the_page_says_why(facts):
+    page = run_page(replace(facts, scaling=Scaling(note="No curve: no link is known.")))
+
+    assert "scaling" not in charts(page)
+    assert "Scaling No curve: no link is known." in words(page)

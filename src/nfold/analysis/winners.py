@@ -1,10 +1,11 @@
 """Throughputs of architectures at several sizes and links -> who wins where, and from which size on somebody else does.
 
 Measured figures count where there are some. Beyond them predicted ones do, and are marked as such: measured and
-predicted figures are never ranked against each other.
+predicted figures are never ranked against each other. Who has no figure at a size is not beaten there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from nfold.core.comparison import Takeover, Throughput, Winner
@@ -32,16 +33,21 @@ def _winner(points: Sequence[Throughput]) -> Winner:
         lead=first.samples_per_s / second.samples_per_s if second else 1.0,
         second=second.architecture if second else "",
         origin=first.origin,
+        ranked=tuple(point.architecture for point in ranked),
+        servers=first.servers,
     )
 
 
 def takeovers(won: Sequence[Winner]) -> tuple[Takeover, ...]:
-    """Return where, from one size to the next on equal links, another architecture wins; ties take nothing over."""
+    """Return where, from one size to the next on equal links, another architecture wins; ties take nothing over.
+
+    Both must have been ranked at both sizes: who could not be predicted at the larger one has not lost there.
+    """
     found = []
     for link in dict.fromkeys(winner.link_bytes_per_s for winner in won):
         clear = [winner for winner in won if winner.link_bytes_per_s == link and winner.lead >= TIE]
         for before, after in pairwise(sorted(clear, key=lambda winner: winner.workers)):
-            if before.architecture != after.architecture:
+            if before.architecture != after.architecture and _met(before, after):
                 found.append(
                     Takeover(
                         link_bytes_per_s=link,
@@ -53,3 +59,27 @@ def takeovers(won: Sequence[Winner]) -> tuple[Takeover, ...]:
                     )
                 )
     return tuple(found)
+
+
+def _met(before: Winner, after: Winner) -> bool:
+    """Whether both had a figure at both sizes; more servers than workers are never tried, because they cannot help."""
+    too_many_servers = after.servers > before.workers
+    return before.architecture in after.ranked and (after.architecture in before.ranked or too_many_servers)
+
+
+def narrowed(takeover: Takeover, is_ahead: Callable[[int], bool]) -> Takeover:
+    """Return the takeover between two neighbouring sizes; asks about O(log(sizes between)) of them.
+
+    Args:
+        takeover: between any two sizes.
+        is_ahead: whether its winner is faster than its loser with some number of workers. Where that changes more than
+            once, one of the changes is found.
+    """
+    last, first = takeover.last_workers, takeover.workers
+    while first - last > 1:
+        middle = (last + first) // 2
+        if is_ahead(middle):
+            first = middle
+        else:
+            last = middle
+    return replace(takeover, workers=first, last_workers=last)

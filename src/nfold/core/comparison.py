@@ -23,6 +23,11 @@ class Compared:
     time_to_loss_s: float | None = None
     """Seconds of training until the mean loss of some steps first reached `Comparison.target_loss`; None: it never
     did."""
+    loss_over_time: tuple[tuple[float, float], ...] = ()
+    """Seconds of training and the mean loss of some steps by then, a hundred times at most; empty where the run did not
+    write down when its steps were done."""
+    is_asynchronous: bool = False
+    """Its steps are worth less than others, so that only the time to a loss tells it from them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +52,8 @@ class Throughput:
     link_bytes_per_s: float | None
     samples_per_s: float
     origin: Literal["measured", "predicted"]
+    servers: int = 0
+    """Dedicated ones, part of the architecture."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +67,10 @@ class Winner:
     """Its throughput over that of the second; 1 where nobody else ran."""
     second: str = ""
     origin: Literal["measured", "predicted"] = "measured"
+    ranked: tuple[str, ...] = ()
+    """Everybody who has a figure of this origin there, the fastest first: of others nothing is known there."""
+    servers: int = 0
+    """Dedicated ones of the winner."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +79,8 @@ class Takeover:
 
     link_bytes_per_s: float | None
     workers: int
-    """The fewest at which `winner` was seen to win; with `last_workers`, `loser` still did."""
+    """The fewest at which `winner` was seen to win; with `last_workers`, `loser` still did. Between neighbouring sizes
+    where both are predicted."""
     last_workers: int
     winner: str
     loser: str

@@ -2,20 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
-from nfold.analysis.loss import common_loss, steps_to_loss
+from nfold.analysis.loss import common_loss, running_losses, steps_to_loss
 from nfold.analysis.units import link_rate
-from nfold.analysis.winners import takeovers, winners
+from nfold.analysis.winners import narrowed, takeovers, winners
 from nfold.core.cluster import Cluster
-from nfold.core.comparison import Architecture, Compared, Comparison, Throughput
+from nfold.core.comparison import Architecture, Compared, Comparison, Takeover, Throughput
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.errors import InternalError
 from nfold.runtime.events import Known
 from nfold.verbs.folder import RunFolder
-from nfold.verbs.prospects import predicted_points
+from nfold.verbs.prospects import predicted_point, predicted_points
+from nfold.view.html.charts import thinned
 
 _HOUR_S = 3600
+_MOST_DRAWN = 100
+"""Points of a run's loss over time."""
 _MOST_AVERAGED = 10
 """Losses in the mean that is compared with the target; fewer in runs of less than twenty steps."""
 
@@ -44,6 +48,10 @@ class _Run:
     steps_per_epoch: int | None
 
 
+_Largest = dict[tuple[str, float | None], _Run]
+"""By architecture and link: the run with most workers."""
+
+
 def concluded(entries: Sequence[Entry], target_loss: float | None = None) -> Comparison:
     """Return what the runs amount to together.
 
@@ -61,14 +69,15 @@ def concluded(entries: Sequence[Entry], target_loss: float | None = None) -> Com
         target = None  # a run of an older version did not write down when its steps were done
     judged_by_steps = [run for run in runs if run.report.workers > 1 and run.plan.asynchrony is None]
     measured = tuple(_throughput(run) for run in judged_by_steps)
-    predicted = tuple(point for run in _largest(judged_by_steps) for point in _beyond(run))
+    largest = _largest(judged_by_steps)
+    predicted = tuple(point for run in largest.values() for point in _beyond(run))
     won = winners((*measured, *predicted))
     return Comparison(
         runs=tuple(_compared(run, target, reach) for run in runs),
         target_loss=target,
         predicted=predicted,
         winners=won,
-        takeovers=takeovers(won),
+        takeovers=tuple(_narrowed(takeover, largest) for takeover in takeovers(won)),
     )
 
 
@@ -103,7 +112,16 @@ def _compared(run: _Run, target: float | None, reach: int) -> Compared:
         epoch_s=epoch_s,
         cost_per_epoch=_cost(run.plan, run.known.cluster, epoch_s),
         time_to_loss_s=None if steps is None else run.at_s[steps - 1],
+        loss_over_time=_loss_over_time(run, reach),
+        is_asynchronous=run.plan.asynchrony is not None,
     )
+
+
+def _loss_over_time(run: _Run, reach: int) -> tuple[tuple[float, float], ...]:
+    means = running_losses(run.losses, reach)
+    at_s = run.at_s[reach - 1 :]
+    every = [(second, mean) for second, mean in zip(at_s, means, strict=True) if second is not None and isfinite(mean)]
+    return tuple((round(every[k][0], 4), float(f"{every[k][1]:.5g}")) for k in thinned(len(every), _MOST_DRAWN))
 
 
 def _name(report: Report) -> str:
@@ -125,15 +143,16 @@ def _throughput(run: _Run) -> Throughput:
         link_bytes_per_s=run.entry.link_bytes_per_s,
         samples_per_s=run.report.samples_per_s,
         origin="measured",
+        servers=run.report.servers,
     )
 
 
-def _largest(runs: Sequence[_Run]) -> list[_Run]:
+def _largest(runs: Sequence[_Run]) -> _Largest:
     """Return the run with most workers of each architecture on each link."""
-    largest: dict[tuple[str, float | None], _Run] = {}
+    largest: _Largest = {}
     for run in sorted(runs, key=lambda run: run.report.workers):
         largest[_architecture(run.report).name, run.entry.link_bytes_per_s] = run
-    return list(largest.values())
+    return largest
 
 
 def _beyond(run: _Run) -> list[Throughput]:
@@ -145,9 +164,22 @@ def _beyond(run: _Run) -> list[Throughput]:
             link_bytes_per_s=run.entry.link_bytes_per_s,
             samples_per_s=point.samples_per_s,
             origin="predicted",
+            servers=run.report.servers,
         )
         for point in predicted_points(run.known, run.plan, least=run.report.workers + 1)
     ]
+
+
+def _narrowed(takeover: Takeover, largest: _Largest) -> Takeover:
+    """Say with how many workers another takes over, where both can be asked about any number."""
+    if takeover.origin == "measured":
+        return takeover
+    winner, loser = (largest[name, takeover.link_bytes_per_s] for name in (takeover.winner, takeover.loser))
+    return narrowed(takeover, lambda workers: _predicted_speed(winner, workers) > _predicted_speed(loser, workers))
+
+
+def _predicted_speed(run: _Run, workers: int) -> float:
+    return predicted_point(run.known, run.plan, workers).samples_per_s
 
 
 def _architecture(report: Report) -> Architecture:

@@ -12,19 +12,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from nfold.core import codec
-from nfold.core.comparison import Architecture, Comparison
+from nfold.core.comparison import Comparison
 from nfold.core.environment import Environment
-from nfold.core.plan import Plan
-from nfold.core.report import Report
 from nfold.errors import CheckpointError, InternalError, RunError
 from nfold.planning.splitting import split_graph
-from nfold.runtime.events import Known
 from nfold.verbs.folder import MAKE_ROOM, MODEL, REPORT, TRACE, RunFolder
 from nfold.verbs.phases import WRITING, Phases
-from nfold.verbs.prospects import predicted_points
+from nfold.verbs.prospects import scaling
 from nfold.verbs.summary import Outcome
 from nfold.view.chrome import chrome_trace
-from nfold.view.html import RunFacts, ScalingCurve, compare_page, run_page
+from nfold.view.html import RunFacts, Scaling, compare_page, run_page
 from nfold.view.timeline import timeline
 
 PAGE = "report.html"
@@ -78,7 +75,7 @@ def folder_facts(folder: RunFolder) -> RunFacts:
         trace=folder.trace(),
         history=folder.history(),
         environment=folder.environment(),
-        scaling=scaling_curves(known, known.plan, ended),
+        scaling=scaling(known, known.plan, ended),
     )
 
 
@@ -103,12 +100,12 @@ def write_documents(
     """
     if outcome.trace is None or outcome.report is None or outcome.plan is None or outcome.known is None:
         raise InternalError("a run that was not summed up has no documents")
-    curves = cache(partial(scaling_curves, outcome.known, outcome.plan, outcome.report))
+    prospect = cache(partial(scaling, outcome.known, outcome.plan, outcome.report))
     writes: dict[str, Callable[[], None]] = {
         REPORT: lambda: _write_report(folder, outcome),
         MODEL: write_model,
         TRACE: lambda: _write_trace(folder, outcome),
-        PAGE: lambda: _write_pages(folder, outcome, curves()),
+        PAGE: lambda: _write_pages(folder, outcome, prospect()),
     }
     errors = _try_all({name: writes[name] for name in (REPORT, MODEL, PAGE)})
     is_timed = not errors
@@ -177,7 +174,7 @@ def _write_trace(folder: RunFolder, outcome: Outcome) -> None:
     folder.save_trace(outcome.trace)
 
 
-def _write_pages(folder: RunFolder, outcome: Outcome, scaling: tuple[ScalingCurve, ...]) -> None:
+def _write_pages(folder: RunFolder, outcome: Outcome, prospect: Scaling) -> None:
     """Write what people will look at, and what the run ran on, when it has just been summed up.
 
     Raises:
@@ -197,34 +194,9 @@ def _write_pages(folder: RunFolder, outcome: Outcome, scaling: tuple[ScalingCurv
         trace=outcome.trace,
         history=outcome.history,
         environment=environment,
-        scaling=scaling,
+        scaling=prospect,
     )
     _write_page(folder, facts)
-
-
-def scaling_curves(known: Known, plan: Plan, report: Report) -> tuple[ScalingCurve, ...]:
-    """Return what the run measured and what its architecture would do on up to 1,000 such nodes.
-
-    Each worker keeps its number of samples, since no batch can be cut for so many. Empty where nothing is known of a
-    network.
-    """
-    alone = predicted_points(known, replace(plan, strategy="ring", servers=0), most=1, grow_batch=True)
-    points = predicted_points(known, plan, grow_batch=True)
-    if not alone or not points:
-        return ()
-    plain = alone[0].samples_per_s
-    architecture = Architecture(strategy=plan.strategy, servers=plan.servers).name
-    label = f"{architecture}, {plan.batch_size / plan.workers:.0f} samples a worker"
-    measured = ScalingCurve(
-        label=label, origin="measured", workers=(plan.workers,), speedup=(report.samples_per_s / plain,)
-    )
-    predicted = ScalingCurve(
-        label=label,
-        origin="predicted",
-        workers=tuple(point.workers for point in points),
-        speedup=tuple(point.samples_per_s / plain for point in points),
-    )
-    return measured, predicted
 
 
 def write_comparison(folder: Path, comparison: Comparison) -> Comparison:

@@ -1,14 +1,13 @@
 """A Comparison as sentences: who wins where, and where another takes over. The same in a terminal and on a page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from textwrap import fill
 
 from nfold.analysis.units import figure, link_rate, seconds
+from nfold.analysis.winners import TIE
 from nfold.core.comparison import Compared, Comparison, Takeover, Winner
 from nfold.view.rendering import PLAIN, Look, render
 from nfold.view.tables import run_name
-
-_TIE = 1.02
 
 
 def conclusion_text(comparison: Comparison, *, look: Look = PLAIN) -> str:
@@ -67,44 +66,71 @@ def _races(comparison: Comparison) -> list[str]:
 
 
 def _plain_is_faster(comparison: Comparison) -> list[str]:
-    """Say so where no number of workers pays."""
-    plain = max((run.report.samples_per_s for run in comparison.runs if run.report.workers == 1), default=0.0)
-    spread = max((run.report.samples_per_s for run in comparison.runs if run.report.workers > 1), default=plain)
+    """Say so where no number of workers pays; of asynchronous ones only the time to a loss could say it."""
+    runs = [run.report for run in comparison.runs if not run.is_asynchronous]
+    plain = max((report.samples_per_s for report in runs if report.workers == 1), default=0.0)
+    spread = max((report.samples_per_s for report in runs if report.workers > 1), default=plain)
     if spread >= plain:
         return []
-    return [f"One worker alone is faster than all of them: {figure(plain)} samples/s against {figure(spread)} at best."]
+    them = "them" if len(runs) == len(comparison.runs) else "the synchronous ones"
+    return [
+        f"One worker alone is faster than all of {them}: {figure(plain)} samples/s against {figure(spread)} at best."
+    ]
 
 
 def takeover_sentences(comparison: Comparison) -> list[str]:
-    """Return a sentence for each size at which another architecture takes over; and one where none does."""
-    if not comparison.takeovers:
-        return _never(comparison)
-    return [_takeover(takeover) for takeover in comparison.takeovers]
+    """Return a sentence for each size at which another architecture takes over, or one where none does; and one about
+    those who could not be predicted."""
+    taken = [_takeover(takeover) for takeover in comparison.takeovers] or _never(comparison)
+    return [*taken, *_unpredicted(comparison)]
 
 
 def _never(comparison: Comparison) -> list[str]:
-    clear = {winner.architecture for winner in comparison.winners if winner.lead >= _TIE}
-    if len(clear) != 1 or len({winner.workers for winner in comparison.winners}) == 1:
+    """Say that one always wins, up to the largest size where all that were ranked anywhere were ranked."""
+    by_link: dict[float | None, list[Winner]] = {}
+    for winner in comparison.winners:
+        by_link.setdefault(winner.link_bytes_per_s, []).append(winner)
+    compared = [_all_ranked(winners) for winners in by_link.values()]
+    clear = {winner.architecture for winners in compared for winner in winners if winner.lead >= TIE}
+    if len(clear) != 1 or any(len(winners) < 2 for winners in compared):
         return []
-    most = max(winner.workers for winner in comparison.winners)
-    origin = " (predicted)" if any(winner.origin == "predicted" for winner in comparison.winners) else ""
+    most = min(max(winner.workers for winner in winners) for winners in compared)
+    within = [winner for winners in compared for winner in winners if winner.workers <= most]
+    origin = " (predicted)" if any(winner.origin == "predicted" for winner in within) else ""
     return [f"Nothing takes over from {clear.pop()} up to {most} workers{origin}."]
+
+
+def _all_ranked(winners: Sequence[Winner]) -> list[Winner]:
+    """Return the sizes at which every architecture of these links has a figure."""
+    every = {name for winner in winners for name in winner.ranked}
+    return [winner for winner in winners if set(winner.ranked) == every]
+
+
+def _unpredicted(comparison: Comparison) -> list[str]:
+    """Say whom the sizes beyond the measured ones leave out."""
+    predicted = {point.architecture for point in comparison.predicted}
+    measured = dict.fromkeys(
+        name for winner in comparison.winners if winner.origin == "measured" for name in winner.ranked
+    )
+    missing = [name for name in measured if name not in predicted]
+    if not missing or not predicted:
+        return []
+    return [f"Not predicted beyond the sizes that were measured, so not ranked there: {', '.join(missing)}."]
 
 
 def _win(winner: Winner) -> str:
     if not winner.second:
         return f"{winner.architecture} with {winner.workers} workers (no other synchronous run)"
-    if winner.lead < _TIE:
+    if winner.lead < TIE:
         return f"{winner.architecture} and {winner.second} are even with {winner.workers} workers"
     return f"{winner.architecture} with {winner.workers} workers ({winner.lead:.2f}x {winner.second})"
 
 
 def _takeover(takeover: Takeover) -> str:
-    text = (
-        f"{_place(takeover.link_bytes_per_s)}, {takeover.winner} takes over from {takeover.loser} between "
-        f"{takeover.last_workers} and {takeover.workers} workers"
-    )
-    return f"{text} (predicted)." if takeover.origin == "predicted" else f"{text} (measured)."
+    where = f"{_place(takeover.link_bytes_per_s)}, {takeover.winner} takes over from {takeover.loser}"
+    if takeover.workers == takeover.last_workers + 1:
+        return f"{where} at {takeover.workers} workers ({takeover.origin})."
+    return f"{where} between {takeover.last_workers} and {takeover.workers} workers ({takeover.origin})."
 
 
 def _place(link_bytes_per_s: float | None) -> str:

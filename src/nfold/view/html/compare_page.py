@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from nfold.analysis.units import link_rate, signed_percent
-from nfold.core.comparison import Compared, Comparison
+from nfold.core.comparison import Architecture, Compared, Comparison
 from nfold.view.comparison import takeover_sentences, winner_sentences
 from nfold.view.html.charts import (
     BLUE,
@@ -20,16 +20,26 @@ from nfold.view.html.charts import (
     curves_data,
     stack_data,
 )
+from nfold.view.html.cost_charts import cost_charts, race_chart
 from nfold.view.html.document import document
 from nfold.view.html.scaling import ScalingCurve, scaling_chart
 
 _MILLI = 1e3
 _MOST_RUNS = 60
+"""In charts."""
+_MOST_ROWS = 200
+"""Runs in tables."""
 
 
 def compare_page(comparison: Comparison) -> str:
     """Return the page, a whole HTML document of less than 2 MB."""
-    drawn = [_parts_chart(comparison.runs), *_scaling_charts(comparison), _prediction_chart(comparison.runs)]
+    drawn = [
+        _parts_chart(comparison.runs),
+        *_scaling_charts(comparison),
+        *cost_charts(comparison.runs[:_MOST_RUNS]),
+        race_chart(comparison),
+        _prediction_chart(comparison.runs[:_MOST_RUNS]),
+    ]
     charts = [chart for chart in drawn if chart is not None]
     links = list(dict.fromkeys(winner.link_bytes_per_s for winner in comparison.winners))
     sizes = sorted({winner.workers for winner in comparison.winners})
@@ -38,6 +48,9 @@ def compare_page(comparison: Comparison) -> str:
         charts=charts,
         title="nfold compare",
         comparison=comparison,
+        runs=comparison.runs[:_MOST_ROWS],
+        num_unlisted=max(0, len(comparison.runs) - _MOST_ROWS),
+        num_undrawn=max(0, len(comparison.runs) - _MOST_RUNS),
         winners=winner_sentences(comparison),
         takeovers=takeover_sentences(comparison),
         links=links,
@@ -74,16 +87,22 @@ def _parts_chart(runs: Sequence[Compared]) -> Chart | None:
 
 
 def _scaling_charts(comparison: Comparison) -> list[Chart | None]:
-    """One chart for each link: measured and predicted throughput over that of the plain run."""
+    """One chart for each link: measured and predicted throughput over that of the plain run.
+
+    Asynchronous runs are judged by the time to a loss, so their throughput stands beside no other.
+    """
     plain = next((run.report for run in comparison.runs if run.report.workers == 1), None)
     if plain is None:
         return []
     links = list(dict.fromkeys(run.link_bytes_per_s for run in comparison.runs if run.report.workers > 1))
+    left_out = dict.fromkeys(_architecture(run) for run in comparison.runs if run.is_asynchronous)
+    note = f"Without {' and '.join(left_out)}: asynchronous steps are worth less." if left_out else ""
     return [
         scaling_chart(
             _curves(comparison, link, plain.samples_per_s),
             key=f"scaling-{index}",
             title=f"Scaling at {link_rate(link)}" if link else "Scaling",
+            note=note,
         )
         for index, link in enumerate(links)
     ]
@@ -92,7 +111,7 @@ def _scaling_charts(comparison: Comparison) -> list[Chart | None]:
 def _curves(comparison: Comparison, link: float | None, alone: float) -> list[ScalingCurve]:
     measured: dict[str, dict[int, float]] = {}
     for run in comparison.runs:
-        if run.report.workers > 1 and run.link_bytes_per_s == link:
+        if run.report.workers > 1 and run.link_bytes_per_s == link and not run.is_asynchronous:
             measured.setdefault(_architecture(run), {})[run.report.workers] = run.report.samples_per_s / alone
     predicted: dict[str, dict[int, float]] = {}
     for point in comparison.predicted:
@@ -114,7 +133,7 @@ def _curve(name: str, points: dict[int, float], origin: Literal["measured", "pre
 
 
 def _architecture(run: Compared) -> str:
-    return run.report.strategy + (f" +{run.report.servers}" if run.report.servers else "")
+    return Architecture(strategy=run.report.strategy, servers=run.report.servers).name
 
 
 def _prediction_chart(runs: Sequence[Compared]) -> Chart | None:

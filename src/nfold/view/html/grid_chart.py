@@ -7,11 +7,13 @@ from itertools import groupby
 from nfold.analysis.units import count
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement
-from nfold.view.html.charts import SERIES, Chart, Legend, shortened
+from nfold.view.html.charts import SERIES, Chart, Legend, shortened, thinned
 
 _MOST_ROWS = 40
 """More operators than that are joined where neighbours have the same owners."""
 _MOST_DRAWN_ROWS = 400
+_MOST_DRAWN_CHUNKS = 64
+"""With as many rows, about 100 kB of a page that may have 2 MB."""
 _MOST_LEGEND = 16
 _LABEL_EVERY_PX = 18
 
@@ -33,18 +35,20 @@ def grid_chart(placement: Placement, graph: ModelGraph) -> Chart | None:
     kinds = {operator.name: operator.kind for operator in graph.operators}
     rows = grid_rows(names, placement.owners, kinds)
     shown = rows[:_MOST_DRAWN_ROWS]
+    chunks = thinned(placement.num_chunks, _MOST_DRAWN_CHUNKS)
     ranks = sorted({rank for row in rows for rank in row.owners})
     height = max(110, min(760, 22 * len(shown)))
     return Chart(
         key="grid",
         title="Who computes what",
-        caption=_caption(placement, names, rows, len(ranks)),
+        caption=_caption(placement, names, rows, len(ranks), chunks.step),
         kind="grid",
         height=60 + height,
         data={
             "labels": [shortened(row.label) for row in shown],
             "label_every": -(-_LABEL_EVERY_PX * len(shown) // height),
-            "owners": [row.owners for row in shown],
+            "chunks": list(chunks),
+            "owners": [[row.owners[chunk] for chunk in chunks] for row in shown],
             "colors": _colors(ranks),
         },
         legend=_legend(ranks),
@@ -66,7 +70,7 @@ def grid_rows(
     return rows
 
 
-def _caption(placement: Placement, names: Sequence[str], rows: Sequence[Row], num_owners: int) -> str:
+def _caption(placement: Placement, names: Sequence[str], rows: Sequence[Row], num_owners: int, every: int) -> str:
     words = (
         f"{count(len(names), 'operator')} by {count(placement.num_chunks, 'chunk')} of the batch; the colour is the "
         "rank that computes the cell."
@@ -75,6 +79,8 @@ def _caption(placement: Placement, names: Sequence[str], rows: Sequence[Row], nu
         words += " Neighbours with the same owners share a row."
     if len(rows) > _MOST_DRAWN_ROWS:
         words += f" The last {len(rows) - _MOST_DRAWN_ROWS} rows are left out."
+    if every > 1:
+        words += f" Of {every} chunks one is drawn."
     idle = placement.world_size - num_owners
     return f"{words} {count(idle, 'dedicated server')} compute no cell." if idle else words
 

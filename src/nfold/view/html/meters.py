@@ -29,13 +29,14 @@ class NodeMeters:
     meters: tuple[Meter, ...]
 
 
-def node_meters(trace: Trace, cluster: Cluster, nodes: Sequence[str]) -> tuple[NodeMeters, ...]:
-    """Return the meters of every node in use.
+def node_meters(trace: Trace, cluster: Cluster, nodes: Sequence[str], shown: Sequence[str]) -> tuple[NodeMeters, ...]:
+    """Return the meters of some nodes in use.
 
     Args:
         trace: of the run.
         cluster: limits and links.
         nodes: node of each rank.
+        shown: the nodes whose meters are wanted.
     """
     trace = since_change(trace)  # the links' limits are those of the end
     return tuple(
@@ -44,7 +45,7 @@ def node_meters(trace: Trace, cluster: Cluster, nodes: Sequence[str]) -> tuple[N
             ranks=tuple(rank for rank, at in enumerate(nodes) if at == name),
             meters=(_memory(trace, cluster, name), *_network(trace, cluster, name, nodes)),
         )
-        for name in dict.fromkeys(nodes)
+        for name in shown
     )
 
 

@@ -10,6 +10,7 @@ from nfold.analysis.units import count, figure, percent, seconds
 from nfold.core.trace import Trace
 from nfold.view.html.charts import (
     BLUE,
+    BROWN,
     GREEN,
     GREY,
     ORANGE,
@@ -35,36 +36,47 @@ _PARTS = (
     ("input", ROSE),
     ("update", GREEN),
     ("other", TEAL),
+    ("serving", PURPLE),
+    ("waiting for messages", BROWN),
 )
+"""The last two are of dedicated servers alone."""
 
 
 def nodes_chart(trace: Trace, nodes: Sequence[str]) -> Chart | None:
-    """Draw what a mean step goes to on each node, over its workers; None where nothing was measured."""
+    """Draw what a mean step goes to on each node, over its workers and over its servers; None if nothing was measured.
+
+    Half of the bars are kept for workers where there are too many.
+    """
     if not trace.parts:
         return None
-    parts = node_parts(trace, nodes)
-    names = list(parts)[:_MOST_NODES]
+    parts, served = node_parts(trace, nodes), server_parts(trace, nodes)
+    bars = {name: parts[name] for name in list(parts)[: max(_MOST_NODES // 2, _MOST_NODES - len(served))]}
+    bars |= {name: served[name] for name in list(served)[: _MOST_NODES - len(bars)]}
     stacked = [
-        (what, color, [parts[node][what] * _MILLI for node in names])
+        (what, color, [bar.get(what, 0.0) * _MILLI for bar in bars.values()])
         for what, color in _PARTS
-        if any(parts[node][what] for node in names)
+        if any(bar.get(what) for bar in bars.values())
     ]
     slowest = max(parts, key=lambda node: sum(parts[node].values()) - parts[node]["waiting for a peer"])
-    left_out = f" The last {len(parts) - len(names)} nodes are left out." if len(parts) > len(names) else ""
+    num_left_out = len(parts) + len(served) - len(bars)
+    left_out = f" {count(num_left_out, 'more bar')} would not fit." if num_left_out else ""
+    servers = (
+        " Dedicated servers have bars of their own; serving is summing gradients and passing on." if served else ""
+    )
     return Chart(
         key="nodes",
         title="Where each node's steps go",
         caption=f"Mean of a step over the workers of a node, in milliseconds. {slowest} works longest: "
-        f"{seconds(parts[slowest]['compute'])} of computing in each step.{left_out}",
+        f"{seconds(parts[slowest]['compute'])} of computing in each step.{servers}{left_out}",
         kind="stack",
-        height=90 + 36 * len(names),
-        data=stack_data(names, stacked, "ms of each step"),
+        height=90 + 36 * len(bars),
+        data=stack_data(list(bars), stacked, "ms of each step"),
         legend=tuple((what, color) for what, color, _ in stacked),
     )
 
 
 def node_parts(trace: Trace, nodes: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return mean seconds of a step by node and part, dedicated servers left out."""
+    """Return mean seconds of a worker's step by node and part."""
     collected: dict[str, list[dict[str, float]]] = defaultdict(list)
     for step in worker_steps(trace, _WARM_UP_STEPS):
         for parts, wait_s in zip(step, peer_waits(step, is_asynchronous=trace.is_asynchronous), strict=True):
@@ -78,11 +90,28 @@ def node_parts(trace: Trace, nodes: Sequence[str]) -> dict[str, dict[str, float]
                     "other": max(0.0, parts.other_s),
                 }
             )
-    return {
-        node: {what: fmean(each[what] for each in collected[node]) for what, _ in _PARTS}
-        for node in dict.fromkeys(nodes)
-        if node in collected
-    }
+    return {node: _means(collected[node]) for node in dict.fromkeys(nodes) if node in collected}
+
+
+def server_parts(trace: Trace, nodes: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return mean seconds of a dedicated server's step by node and part; the names say that servers are meant."""
+    servers = {usage.rank for usage in trace.usage if usage.role == "server"}
+    first_step = worker_steps(trace, _WARM_UP_STEPS)[0][0].step
+    collected: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for parts in trace.parts:
+        if parts.rank in servers and parts.step >= first_step:
+            collected[f"{nodes[parts.rank]}, server"].append(
+                {
+                    "serving": max(0.0, parts.step_s - parts.communication_s - parts.update_s),
+                    "update": parts.update_s,
+                    "waiting for messages": parts.communication_s,
+                }
+            )
+    return {bar: _means(rows) for bar, rows in collected.items()}
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {what: fmean(row[what] for row in rows) for what in rows[0]}
 
 
 def loss_chart(history: Sequence[Mapping[str, Any]]) -> Chart | None:

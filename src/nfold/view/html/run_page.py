@@ -15,11 +15,13 @@ from nfold.view.html.document import document
 from nfold.view.html.grid_chart import grid_chart
 from nfold.view.html.meters import node_meters
 from nfold.view.html.run_charts import loss_chart, nodes_chart, staleness_chart
-from nfold.view.html.scaling import ScalingCurve, scaling_chart
+from nfold.view.html.scaling import Scaling, scaling_chart
 from nfold.view.html.timeline_chart import timeline_chart
 from nfold.view.tables import run_name
 
 _NEGLIGIBLE = 0.005
+_MOST_NODES = 64
+"""Nodes in tables."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,15 +35,16 @@ class RunFacts:
     graph: ModelGraph
     trace: Trace
     history: Sequence[Mapping[str, Any]]
+    scaling: Scaling
     environment: Environment | None = None
     """None: the run was made by a version that did not write it down."""
-    scaling: tuple[ScalingCurve, ...] = ()
 
 
 def run_page(facts: RunFacts) -> str:
     """Return the page, a whole HTML document of less than 2 MB."""
     report = facts.report
     total_s = sum(report.ledger.values())
+    in_use = list(dict.fromkeys(facts.plan.nodes))
     return document(
         "run.html",
         charts=_charts(facts),
@@ -56,7 +59,11 @@ def run_page(facts: RunFacts) -> str:
         causes=[cause for cause in report.causes if cause.share >= _NEGLIGIBLE],
         ledger=sorted(report.ledger.items(), key=lambda item: -item[1]),
         ledger_s=total_s,
-        meters=node_meters(facts.trace, facts.cluster, facts.plan.nodes),
+        meters=node_meters(facts.trace, facts.cluster, facts.plan.nodes, in_use[:_MOST_NODES]),
+        num_unmetered=max(0, len(in_use) - _MOST_NODES),
+        nodes=facts.cluster.nodes[:_MOST_NODES],
+        num_unlisted=max(0, len(facts.cluster.nodes) - _MOST_NODES),
+        no_scaling="" if facts.scaling.curves else facts.scaling.note,
     )
 
 
@@ -66,7 +73,7 @@ def _charts(facts: RunFacts) -> list[Chart]:
         timeline_chart(facts.trace.steps, nodes),
         grid_chart(facts.plan.placement, facts.graph),
         nodes_chart(facts.trace, nodes),
-        scaling_chart(facts.scaling),
+        scaling_chart(facts.scaling.curves, note=facts.scaling.note),
         loss_chart(facts.history),
         staleness_chart(facts.trace.staleness),
     )

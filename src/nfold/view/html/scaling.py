@@ -23,8 +23,26 @@ class ScalingCurve:
     """Throughput over that of one plain worker."""
 
 
-def scaling_chart(curves: Sequence[ScalingCurve], *, key: str = "scaling", title: str = "Scaling") -> Chart | None:
-    """Draw the curves of all architectures; None where no curve has a point."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scaling:
+    """What is known of more workers than a run had."""
+
+    curves: tuple[ScalingCurve, ...] = ()
+    note: str = ""
+    """Why there is no curve, or what the curves leave out."""
+
+
+def scaling_chart(
+    curves: Sequence[ScalingCurve], *, key: str = "scaling", title: str = "Scaling", note: str = ""
+) -> Chart | None:
+    """Draw the curves of all architectures; None where no curve has a point.
+
+    Args:
+        curves: in any order.
+        key: of the chart.
+        title: of the chart.
+        note: what the curves leave out, for the caption.
+    """
     curves = [curve for curve in curves if curve.workers]
     if not curves:
         return None
@@ -36,7 +54,7 @@ def scaling_chart(curves: Sequence[ScalingCurve], *, key: str = "scaling", title
     return Chart(
         key=key,
         title=title,
-        caption=f"Throughput over that of one plain worker, both axes logarithmic. {_best_words(curves)}",
+        caption=f"Throughput over that of one plain worker, both axes logarithmic. {_best_words(curves, note)}",
         kind="curves",
         height=340,
         data=curves_data(drawn, Axes(x="workers", y="times as fast as one worker", log=True)),
@@ -57,7 +75,7 @@ def _curve(curve: ScalingCurve, color: str) -> Curve:
     )
 
 
-def _best_words(curves: Sequence[ScalingCurve]) -> str:
+def _best_words(curves: Sequence[ScalingCurve], note: str) -> str:
     words = []
     for origin, verb in _ORIGINS:
         points = [
@@ -69,4 +87,4 @@ def _best_words(curves: Sequence[ScalingCurve]) -> str:
         if points:
             speedup, workers, label = max(points)
             words.append(f"{verb}: at best {figure(speedup)}x, {label} with {workers:,} workers.")
-    return " ".join(words)
+    return " ".join([*words, note]).rstrip()

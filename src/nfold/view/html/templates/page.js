@@ -63,16 +63,17 @@
     return [main, strip];
   }
 
-  function grid({ labels, label_every, owners, colors }, height) {
-    const rows = owners.length, chunks = owners[0].length;
+  function grid({ labels, label_every, owners, chunks: numbers, colors }, height) {
+    const rows = owners.length, chunks = numbers.length;
     const made = frame({
       height, x_label: "chunk",
       x_range: new Bokeh.Range1d({ start: -0.5, end: chunks - 0.5 }),
       y_range: new Bokeh.Range1d({ start: rows - 0.5, end: -0.5 }),
     });
-    const cells = { chunk: [], row: [], rank: [], color: [], operator: [] };
+    const cells = { chunk: [], number: [], row: [], rank: [], color: [], operator: [] };
     owners.forEach((ranks, row) => ranks.forEach((rank, chunk) => {
       cells.chunk.push(chunk);
+      cells.number.push(numbers[chunk]);
       cells.row.push(row);
       cells.rank.push(rank);
       cells.color.push(colors[rank]);
@@ -80,7 +81,7 @@
     }));
     const data = source(cells), x = column("chunk"), y = column("row"), gap = Math.max(rows, chunks) > 60 ? 1 : 0.94;
     const marks = made.rect({ x, y, width: gap, height: gap, fill_color: column("color"), line_color: null, source: data });
-    hover(made, marks, [["operator", "@operator"], ["chunk", "@chunk"], ["rank", "@rank"]]);
+    hover(made, marks, [["operator", "@operator"], ["chunk", "@number"], ["rank", "@rank"]]);
     if (cells.rank.length <= 400 && chunks <= 32) {
       made.text({
         x, y, text: { field: "rank" }, text_color: "white", text_align: "center", text_baseline: "middle",
@@ -92,8 +93,8 @@
       label(axis, shown, shown.map((index) => labels[index]));
       axis.setv({ axis_line_color: null, major_tick_line_color: null });
     }
-    const every = Math.ceil(chunks / 12), ticks = owners[0].map((_, chunk) => chunk).filter((chunk) => chunk % every === 0);
-    for (const axis of made.xaxes) label(axis, ticks, ticks.map(String));
+    const every = Math.ceil(chunks / 12), ticks = numbers.map((_, chunk) => chunk).filter((chunk) => chunk % every === 0);
+    for (const axis of made.xaxes) label(axis, ticks, ticks.map((chunk) => String(numbers[chunk])));
     for (const lines of [...made.xgrids, ...made.ygrids]) lines.visible = false;
     return [made];
   }
