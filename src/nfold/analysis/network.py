@@ -13,6 +13,8 @@ from nfold.core.plan import Plan
 from nfold.core.trace import Span, StepTrace, Trace
 
 Side = Literal["uplink", "downlink", "loopback"]
+SURELY_MORE = 1.1
+"""Two measurements of one full link differ by less."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +61,16 @@ class ChannelUse:
     def utilisation(self) -> float:
         """Its speed in this run over what was measured or declared before it."""
         return self.speed_bytes_per_s / self.channel.bandwidth_bytes_per_s
+
+    @property
+    def full_share(self) -> float | None:
+        """How full it is, of what it was declared or else measured to carry; None where it carried much more.
+
+        Then nobody knows what it can carry: a probe whose ranks lacked processor time found too little.
+        """
+        declared = self.channel.declared_bytes_per_s
+        share = self.wire_bytes_per_s / declared if declared else self.utilisation
+        return None if share > SURELY_MORE else min(1.0, share)
 
     @property
     def busy_s(self) -> float:
@@ -108,6 +120,13 @@ def bus_bandwidth_bytes_per_s(plan: Plan, trace: Trace, cluster: Cluster) -> flo
     return fmean(rates) if rates and max(rates) > 0 else None
 
 
+def _stretches(plan: Plan, trace: Trace) -> list[tuple[StepTrace, int]]:
+    """Return what is looked at on its own, and how many steps it is: all together where they overlap."""
+    if plan.asynchrony is not None and trace.steps:
+        return [(joined(trace.steps), len(trace.steps))]
+    return [(step, 1) for step in trace.steps]
+
+
 def with_arriving_bytes(step: StepTrace) -> StepTrace:
     """Give receives the bytes that they brought, where only the sending rank counts them.
 
@@ -120,13 +139,6 @@ def with_arriving_bytes(step: StepTrace) -> StepTrace:
     spans, taken = [], dict.fromkeys(sizes, 0)
     for span in sorted(step.spans, key=lambda span: span.end_s):
         way = (span.peer, span.rank)
-def _stretches(plan: Plan, trace: Trace) -> list[tuple[StepTrace, int]]:
-    """Return what is looked at on its own, and how many steps it is: all together where they overlap."""
-    if plan.asynchrony is not None and trace.steps:
-        return [(joined(trace.steps), len(trace.steps))]
-    return [(step, 1) for step in trace.steps]
-
-
         if span.kind == "RECV" and not span.payload_bytes and taken.get(way, 0) < len(sizes.get(way, ())):
             taken[way] += 1
             spans.append(replace(span, payload_bytes=sizes[way][taken[way] - 1]))
@@ -156,6 +168,8 @@ class _Step:
         self._sends: dict[tuple[int, int], list[Span]] = {}
         self._receives: dict[tuple[int, int], list[Span]] = {}
         for span in step.spans:
+            if span.peer == span.rank:
+                continue
             if span.kind == "SEND":
                 self._sends.setdefault((span.rank, span.peer), []).append(span)
             elif span.kind == "RECV":
@@ -168,8 +182,6 @@ class _Step:
         found = []
         for node in self._cluster.nodes:
             ends = {way: tuple(self._plan.nodes[rank] == node.name for rank in way) for way in self._sends}
-            if span.peer == span.rank:
-                continue
             local = [way for way in ends if ends[way] == (True, True)]
             out = [way for way in ends if ends[way] == (True, False)]
             into = [way for way in ends if ends[way] == (False, True)]
@@ -224,6 +236,8 @@ class _Step:
         spans = [span for way in ways for span in self._sends[way]]
         sending_s = union_s([self._on_node_clock(span) for span in spans])
         most = num_bytes / sending_s if sending_s > 0 else float("inf")
+        if self._plan.asynchrony is not None:
+            most = moving_rate([self._moves(self._sends[way]) for way in ways]) or most
         receivers = {way[1] for way in ways}
         rates = [self._speed_into([way for way in ways if way[1] == rank]) for rank in receivers]
         seen = [rate for rate in rates if rate is not None]
@@ -236,8 +250,6 @@ class _Step:
         if self._plan.asynchrony is not None:
             return moving_rate([self._moves(self._receives.get(way, ())) for way in ways])
         spans = [span for way in ways for span in self._receives.get(way, ())]
-        if self._plan.asynchrony is not None:
-            most = moving_rate([self._moves(self._sends[way]) for way in ways]) or most
         return arrival_rate([(self._on_node_clock(span)[1], span.payload_bytes) for span in spans])
 
     def _moves(self, spans: Iterable[Span]) -> list[Move]:
@@ -265,6 +277,16 @@ def _earliest_start_s(span: Span, plan: Plan, cluster: Cluster) -> float:
     return max(span.start_s, span.end_s - alone_s)
 
 
+def _per_step(use: ChannelUse, num_steps: int) -> ChannelUse:
+    return replace(
+        use,
+        bytes_per_step=use.bytes_per_step / num_steps,
+        in_use_s=use.in_use_s / num_steps,
+        num_messages=use.num_messages / num_steps,
+        queued_s=use.queued_s / num_steps,
+    )
+
+
 def _mean(uses: list[ChannelUse]) -> ChannelUse:
     """A mean step, but the median speed: one disturbed step must not move it."""
     return ChannelUse(
@@ -277,16 +299,6 @@ def _mean(uses: list[ChannelUse]) -> ChannelUse:
         speed_bytes_per_s=median(use.speed_bytes_per_s for use in uses),
         queued_s=fmean(use.queued_s for use in uses),
     )
-def _per_step(use: ChannelUse, num_steps: int) -> ChannelUse:
-    return replace(
-        use,
-        bytes_per_step=use.bytes_per_step / num_steps,
-        in_use_s=use.in_use_s / num_steps,
-        num_messages=use.num_messages / num_steps,
-        queued_s=use.queued_s / num_steps,
-    )
-
-
 
 
 def _must_send_bytes(plan: Plan, rank: int) -> float:
