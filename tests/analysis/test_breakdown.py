@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfold.analysis.breakdown import (
+    busiest_sent_bytes,
     peer_waits,
     quantile,
     samples_per_s,
@@ -95,6 +96,16 @@ def test_sent_bytes_are_those_of_full_steps():
     trace = trace_of(parts(0, sent=8), parts(1, sent=8), parts(2, sent=6, samples=10))
     assert sent_bytes_per_step(trace, 64) == 8
     assert sent_bytes_per_step(replace(trace, parts=trace.parts[2:]), 64) == 6
+
+
+def test_the_busiest_rank_may_be_a_server_and_its_shorter_steps_do_not_count():
+    full = [part for step in range(2) for part in (parts(step, 0, sent=8), parts(step, 1, sent=24, samples=0))]
+    shorter = [
+        part for step in range(2, 6) for part in (parts(step, 0, sent=90, samples=10), parts(step, 1, samples=0))
+    ]
+
+    assert busiest_sent_bytes(trace_of(*full, *shorter), 64) == 24
+    assert busiest_sent_bytes(trace_of(*shorter), 64) == 90
 
 
 def test_quantiles_are_linear():

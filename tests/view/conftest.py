@@ -15,7 +15,7 @@ from nfold.core.placement import Placement
 from nfold.core.plan import Plan, Prediction, Rejected, Unpredicted
 from nfold.core.report import Cause, Gain, PredictedStep, Quantiles, Report, TimeParts, Verdict
 from nfold.core.trace import RankUsage, Span, StepParts, StepTrace, SystemSample, Trace
-from nfold.view.html import RunFacts, ScalingCurve
+from nfold.view.html import RunFacts, Scaling, ScalingCurve
 
 SINGLE = Report(
     strategy="single",
@@ -53,6 +53,7 @@ SERVER = replace(
     samples_per_s=2461.5,
     efficiency=0.67,
     sent_bytes_per_step=6_000_000,
+    busiest_sent_bytes_per_step=3_000_000,
     bus_bandwidth_bytes_per_s=1.2e8,
     time=TimeParts(
         compute_s=0.030, exposed_communication_s=0.015, peer_wait_s=0.004, input_s=0.001, update_s=0.0, other_s=0.002
@@ -261,11 +262,15 @@ def _facts(node: Callable[[int], str] = lambda rank: f"n{rank}") -> RunFacts:
             processor="Some Processor (2 cores)",
             versions={"python": "3.11.7", "torch": "2.13.0"},
         ),
-        scaling=(
-            ScalingCurve(label="ring", origin="measured", workers=(1, 2, 4), speedup=(1.0, 1.8, 3.1)),
-            ScalingCurve(label="ring", origin="predicted", workers=(1, 10, 100, 1000), speedup=(1.0, 7.0, 40.0, 210.0)),
-            ScalingCurve(label="ps", origin="measured", workers=(1, 2, 4), speedup=(1.0, 1.5, 1.9)),
-            ScalingCurve(label="ps", origin="predicted", workers=(1, 10, 100, 1000), speedup=(1.0, 2.0, 2.0, 2.0)),
+        scaling=Scaling(
+            curves=(
+                ScalingCurve(label="ring", origin="measured", workers=(1, 2, 4), speedup=(1.0, 1.8, 3.1)),
+                ScalingCurve(
+                    label="ring", origin="predicted", workers=(1, 10, 100, 1000), speedup=(1.0, 7.0, 40.0, 210.0)
+                ),
+                ScalingCurve(label="ps", origin="measured", workers=(1, 2, 4), speedup=(1.0, 1.5, 1.9)),
+                ScalingCurve(label="ps", origin="predicted", workers=(1, 10, 100, 1000), speedup=(1.0, 2.0, 2.0, 2.0)),
+            )
         ),
     )
 
@@ -306,7 +311,9 @@ def hostile() -> Callable[[str], RunFacts]:
             trace=replace(facts.trace, steps=steps),
             history=[*facts.history, {"step": 60, "epoch": 1, "loss": 0.5, "metrics": {f"loss {name}": 0.4}}],
             environment=replace(facts.environment, command=(name,), versions={name: name}, processor=name, system=name),
-            scaling=tuple(replace(curve, label=f"{name}{curve.label}") for curve in facts.scaling),
+            scaling=Scaling(
+                curves=tuple(replace(curve, label=f"{name}{curve.label}") for curve in facts.scaling.curves), note=name
+            ),
         )
 
     return make
@@ -334,6 +341,11 @@ def comparison() -> Callable[..., Comparison]:
                         epoch_s=1.5,
                         cost_per_epoch=0.0042,
                         time_to_loss_s=None if strategy == "ps" else 12.0,
+                        loss_over_time=(
+                            (2.0, 2.3),
+                            (samples_per_s / 500, 0.9),
+                            (14.0, 0.5 if strategy == "ps" else 0.35),
+                        ),
                     )
                 )
         predicted = tuple(

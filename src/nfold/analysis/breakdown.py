@@ -100,6 +100,19 @@ def sent_bytes_per_step(trace: Trace, batch_size: int) -> int:
     return mode(full or sent.values())
 
 
+def busiest_sent_bytes(trace: Trace, batch_size: int) -> int:
+    """Return the payload that the rank which sends most, a server perhaps, sends in a full step."""
+    samples: dict[int, int] = {}
+    for parts in trace.parts:
+        samples[parts.step] = samples.get(parts.step, 0) + parts.samples
+    full = {step for step, number in samples.items() if number == batch_size} or set(samples)
+    sent: dict[int, list[int]] = {}
+    for parts in trace.parts:
+        if parts.step in full:
+            sent.setdefault(parts.rank, []).append(parts.sent_bytes)
+    return max(mode(each) for each in sent.values())
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """Return a quantile, linear between the two nearest values."""
     ordered = sorted(values)

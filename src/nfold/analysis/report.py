@@ -4,7 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from nfold.analysis.breakdown import WorkerStep, samples_per_s, sent_bytes_per_step, step_quantiles, worker_steps
+from nfold.analysis.breakdown import (
+    WorkerStep,
+    busiest_sent_bytes,
+    samples_per_s,
+    sent_bytes_per_step,
+    step_quantiles,
+    worker_steps,
+)
 from nfold.analysis.causes import NETWORK_KINDS, findings, ranked_causes
 from nfold.analysis.facts import Facts, gather
 from nfold.analysis.finding import Finding
@@ -97,6 +104,7 @@ def _report(prospect: Prospect, result: Result, skip: int, whole: Sequence[Worke
         ledger=ledger(whole, trace.ledger, _network_place(found), is_asynchronous=trace.is_asynchronous),
         next_command=next_command(main, prospect.outlook, plan, facts.cluster, result.program),
         staleness=dict(trace.staleness),
+        busiest_sent_bytes_per_step=busiest_sent_bytes(trace, plan.batch_size),
     )
 
 

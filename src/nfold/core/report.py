@@ -134,3 +134,5 @@ class Report:
     are of the steps from there on, and the prediction is for the links as they are since. 0: they never changed."""
     staleness: dict[str, int] = field(default_factory=dict)
     """Of asynchronous runs: how many gradients were applied that were so many updates old."""
+    busiest_sent_bytes_per_step: int | None = None
+    """Payload of the rank that sends most, full steps; None in reports of older versions."""
