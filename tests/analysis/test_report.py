@@ -1,14 +1,16 @@
 """A report for every verdict class."""
 
+import re
 from dataclasses import replace
 
 import pytest
+from injected import Injected
 
 from nfold.analysis.causes import findings, ranked_causes
 from nfold.analysis.facts import gather
 from nfold.analysis.gains import Outlook
 from nfold.analysis.report import Result, report
-from nfold.analysis.system import node_resident_bytes
+from nfold.analysis.system import node_resident_bytes, rank_loads
 from nfold.analysis.verdict import main_finding, next_command
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.codec import dumps, encode, loads
@@ -65,6 +67,47 @@ def test_input(run):
     verdict = run(input_s=0.1).report().verdict
     assert (verdict.kind, verdict.place) == ("input", "dataset")
     assert "Input: reading takes 100 ms of each step, 1.56 ms a sample." in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("disk_bytes", "evidence", "remedy"),
+    [(0, "next to nothing of it from a disk", "decode once"), (9e6, "a rank's disk moves 9.00 MB/s", "a faster disk")],
+)
+def test_reading_is_told_from_computing_samples_by_what_disks_move(disk_bytes, evidence, remedy):
+    busy = {"n0": {"disk_bytes": disk_bytes}}
+    verdict = Injected(workers=2, mbit=5000, input_s={0: 0.2, 1: 0.2}, samples=busy).verdict()
+    assert verdict.kind == "input"
+    assert evidence in verdict.text
+    assert remedy in verdict.advice
+
+
+def test_no_rank_is_throttled_longer_than_there_was_time(run):
+    sample = replace(Injected(workers=2)._sample(0, [*run().trace().parts]), throttled_s=1.06, span_s=1.0)
+    (load,) = rank_loads(replace(run().trace(), samples=(sample,))).values()
+    assert load.throttled_share == 1.0
+
+
+def test_a_link_that_is_one_of_several_alike_says_so_first():
+    even = Injected(workers=4, mbit=30, megabytes=4, probe_error=0.0).verdict()
+    assert re.match(r"Network, n\d's uplink, one of 4 alike: 30 Mbit/s", even.text)
+    assert " alike" not in Injected(workers=4, megabytes=4, links={"n2 uplink": 40}).verdict().text
+
+
+def test_no_link_is_fuller_than_full(run):
+    """The probe ran on a starved processor and found a fraction of what the run moved."""
+    local = Channel(latency_s=0, bandwidth_bytes_per_s=1e5, origin="measured")
+    text = run(**SLOW_NETWORK, messages=HALVES, local=local).report().verdict.text
+    assert "here's loopback moves 50.0 MB/s, more than the 100 KB/s measured" in text
+
+    links = [f"n{index} {side}" for index in range(4) for side in ("uplink", "downlink")]
+    starved = Injected(
+        cpu_s_per_byte=1e-8,
+        seconds_per_sample=1e-4,
+        links=dict.fromkeys(links, 2),
+        degraded=dict.fromkeys(links, 5000),
+    ).verdict()
+    assert starved.kind == "transport"
+    assert re.search(r"and n\d's (up|down)link moves \d+ .bit/s, more than when it was probed", starved.text)
 
 
 def test_small_batch(run):

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from nfold.core.report import Gain
+from nfold.core.report import Gain, ReductionSplit
 from nfold.view import Look, why_text
 
 
@@ -16,6 +16,18 @@ def test_a_limit_beside_another_strategy_is_that_of_the_run(server):
     faster = Gain(change="`--strategy pipeline`", speedup=19.0)
     verdict = replace(server.verdict, gains=(faster, *server.verdict.gains))
     assert "\n  With ps, more than 4 workers would gain less than 2 %.\n" in why_text(replace(server, verdict=verdict))
+
+
+def test_the_heaviest_buckets_are_shown_with_what_they_waited_for(server):
+    splits = [
+        ReductionSplit(reduction=f"b{index}", queue_s=0.001, transfer_s=0.02, peer_wait_s=0.003, sent_bytes=1 << 20)
+        for index in range(7)
+    ]
+    text = why_text(replace(server, reductions=tuple(splits)))
+    assert "Gradients summed, mean step, mean rank, hidden or not (the heaviest 5 of 7):\n" in text
+    assert text.count("    1.00 ms    20.0 ms    3.00 ms   1.00 MiB\n") == 5
+    assert "(the heaviest" not in why_text(replace(server, reductions=tuple(splits[:2])))
+    assert "Gradients summed" not in why_text(server), "nothing was measured"
 
 
 def test_why_of_a_run_without_causes_or_ledger(single):

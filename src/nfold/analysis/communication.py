@@ -23,9 +23,16 @@ from statistics import median
 
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import Finding
-from nfold.analysis.network import ChannelUse
+from nfold.analysis.network import SURELY_MORE, ChannelUse
 from nfold.analysis.pipelines import bubble
-from nfold.analysis.senders import busy_senders, compare_architectures, processor_s, throttled_senders, unexplained
+from nfold.analysis.senders import (
+    busy_senders,
+    compare_architectures,
+    of_what_it_can,
+    processor_s,
+    throttled_senders,
+    unexplained,
+)
 from nfold.analysis.slices import round_trips
 from nfold.analysis.units import count, link_rate, percent, rate, seconds, size
 from nfold.analysis.what_if import AS_PLANNED, LATENCY, NETWORK
@@ -104,7 +111,7 @@ def _incast(facts: Facts) -> Finding | None:
     rank = next(rank for rank in range(plan.workers, plan.world_size) if plan.nodes[rank] == use.node)
     evidence = (
         f"{count(plan.workers, 'worker')} share {use.owner}: {link_rate(use.wire_bytes_per_s)}, "
-        f"{percent(use.utilisation)} of what it can; a worker's own link could do as much alone"
+        f"{of_what_it_can(use)}; a worker's own link could do as much alone"
     )
     return _on_link(
         facts,
@@ -127,7 +134,7 @@ def _full_link(facts: Facts) -> Finding | None:
     known = link_rate(use.known_bytes_per_s)
     evidence = (
         f"{use.owner} moves {link_rate(use.wire_bytes_per_s)} while it is in use, "
-        f"{percent(use.utilisation)} of the {known} {use.channel.origin}{_alike(facts, use)}"
+        f"{_of_known(use, known, use.channel.origin)}"
     )
     return _on_link(facts, use, evidence=evidence, head=_network(facts, use))
 
@@ -175,15 +182,17 @@ def _on_link(
 
 def _network(facts: Facts, use: ChannelUse) -> str:
     of_step = min(1.0, use.in_use_s / facts.step_s) if facts.step_s > 0 else 0.0
+    alike = _num_alike(facts, use)
+    one_of = f", one of {alike} alike" if alike > 1 else ""
     return (
-        f"Network, {use.owner}: {link_rate(use.wire_bytes_per_s)}, {percent(use.busy_share)} busy for "
+        f"Network, {use.owner}{one_of}: {link_rate(use.wire_bytes_per_s)}, {percent(use.busy_share)} busy for "
         f"{percent(of_step)} of each step."
     )
 
 
 def _full_loopback(facts: Facts, use: ChannelUse) -> Finding:
     moved, can = rate(use.speed_bytes_per_s), rate(use.channel.bandwidth_bytes_per_s)
-    evidence = f"{use.owner} moves {moved}, {percent(use.utilisation)} of the {can} that it can"
+    evidence = f"{use.owner} moves {moved}, {_of_known(use, can, 'that it can')}"
     exposed_s = facts.parts.exposed_communication_s
     head = f"Link: {evidence}, and each step waits {seconds(exposed_s)} for it."
     return _on_link(facts, use, evidence=evidence, head=head)
@@ -211,6 +220,13 @@ def _summing(facts: Facts) -> Finding | None:
         next_command=f"nfold train {{file}} -n {workers} --strategy ps --servers {facts.plan.servers + 1}",
         node=node,
     )
+
+
+def _of_known(use: ChannelUse, known: str, what: str) -> str:
+    """`92 % of the 94 Mbit/s measured`, or `more than the ..`: no link carries more than it can."""
+    if use.utilisation > SURELY_MORE:
+        return f"more than the {known} {use.channel.origin}"
+    return f"{percent(min(1.0, use.utilisation))} of the {known} {what}"
 
 
 def _links(facts: Facts) -> list[ChannelUse]:
@@ -252,15 +268,11 @@ def _is_slower(facts: Facts, use: ChannelUse) -> bool:
     return bool(speeds) and use.speed_bytes_per_s < FULL * median(speeds)
 
 
-def _alike(facts: Facts, use: ChannelUse) -> str:
-    """Say when the place is one of many."""
-    same = [
-        other
-        for other in _links(facts)
-        if other.side == use.side and other.speed_bytes_per_s <= use.speed_bytes_per_s / FULL
-    ]
-    full = [other for other in same if _is_full(facts, other)]
-    return f" ({len(full)} such links are full)" if len(full) > 1 else ""
+def _num_alike(facts: Facts, use: ChannelUse) -> int:
+    """Count the links in its direction that are full and no faster: where there are several, it is one of them."""
+    same = (each for each in _links(facts) if each.side == use.side)
+    no_faster = [each for each in same if each.speed_bytes_per_s <= use.speed_bytes_per_s / FULL]
+    return sum(_is_full(facts, each) for each in no_faster)
 
 
 def _bytes_per_message(facts: Facts) -> float:

@@ -18,6 +18,7 @@ from nfold.analysis.finding import Finding
 from nfold.analysis.ledger import ledger
 from nfold.analysis.network import bus_bandwidth_bytes_per_s
 from nfold.analysis.prospect import Prospect, look_ahead
+from nfold.analysis.reductions import reduction_splits
 from nfold.analysis.regime import since_change
 from nfold.analysis.verdict import main_finding, next_command, verdict
 from nfold.core.cluster import Cluster
@@ -105,6 +106,7 @@ def _report(prospect: Prospect, result: Result, skip: int, whole: Sequence[Worke
         next_command=next_command(main, prospect.outlook, plan, facts.cluster, result.program),
         staleness=dict(trace.staleness),
         busiest_sent_bytes_per_step=busiest_sent_bytes(trace, plan.batch_size),
+        reductions=reduction_splits(trace, facts.steps[0][0].step),
     )
 
 

@@ -4,7 +4,7 @@ from nfold.analysis.facts import Facts
 from nfold.analysis.finding import Finding
 from nfold.analysis.network import ChannelUse
 from nfold.analysis.system import THROTTLED, RankLoad
-from nfold.analysis.units import percent, rate, seconds
+from nfold.analysis.units import link_rate, percent, rate, seconds
 
 BUSY = 0.8
 """Of a core. A thread that moves bytes waits for locks now and then; one that waits for a link idles far more."""
@@ -49,8 +49,7 @@ def throttled_senders(facts: Facts) -> Finding | None:
 def _by_processor(facts: Facts, load: RankLoad, sub_cause: str, why: str, remedy: str) -> Finding:
     """Bytes wait for a processor and not for the link; on a dedicated server moving bytes and summing are one thing."""
     exposed_s = facts.parts.exposed_communication_s
-    full = max((use.utilisation for use in facts.channels if use.node == load.node), default=0.0)
-    evidence = f"{why}, and the network is {percent(full)} full"
+    evidence = f"{why}, and {_room(facts, load.node)}"
     is_server = load.rank >= facts.plan.workers
     kind = "server" if is_server else "transport"
     return Finding(
@@ -66,6 +65,21 @@ def _by_processor(facts: Facts, load: RankLoad, sub_cause: str, why: str, remedy
         next_command=compare_architectures(facts),
         node=load.node,
     )
+
+
+def _room(facts: Facts, node: str) -> str:
+    """Say how full a node's part of the network is, where that is known."""
+    uses = [use for use in facts.channels if use.node == node]
+    use = max(uses, key=lambda use: 1.0 if use.full_share is None else use.full_share, default=None)
+    if use is None:
+        return "no message over the network was traced"
+    if use.full_share is None:
+        return f"{use.owner} moves {_speed(use)}, more than when it was probed"
+    return f"{use.owner} is {percent(use.full_share)} full"
+
+
+def _speed(use: ChannelUse) -> str:
+    return rate(use.speed_bytes_per_s) if use.side == "loopback" else link_rate(use.wire_bytes_per_s)
 
 
 def _sending_share(facts: Facts, rank: int) -> float:
@@ -88,7 +102,7 @@ def unexplained(facts: Facts) -> Finding:
     if facts.channels:
         use, place = facts.channels[0], facts.channels[0].place
         evidence = (
-            f"{use.owner} moves {rate(use.speed_bytes_per_s)}, {percent(use.utilisation)} of what it can; "
+            f"{use.owner} moves {_speed(use)}, {of_what_it_can(use)}; "
             f"moving the bytes takes every core {seconds(processor_s(facts))} a step"
         )
     return Finding(
@@ -103,6 +117,11 @@ def unexplained(facts: Facts) -> Finding:
         remedy="Leave a core to the network (fewer ranks per machine), or send less (a larger batch).",
         next_command=compare_architectures(facts),
     )
+
+
+def of_what_it_can(use: ChannelUse) -> str:
+    """Return `92 % of what it can`, where what it can is known."""
+    return "more than when it was probed" if use.full_share is None else f"{percent(use.full_share)} of what it can"
 
 
 def processor_s(facts: Facts) -> float:

@@ -50,7 +50,7 @@ class Verdict:
     place: str
     """Rank, node or link: `rank 2 on n2`, `n2`, `n2 uplink`, `n2 downlink`."""
     value: float
-    """Of a link: its measured speed in bytes/s."""
+    """Of a link: its measured speed in bytes/s as links are sold, headers included; within a node that of payload."""
     unit: str
     text: str
     """One sentence for people."""
@@ -59,7 +59,8 @@ class Verdict:
     says it all."""
     advice: str = ""
     gains: tuple[Gain, ...] = ()
-    """Everything that was simulated and wins at least 2 %, the largest first."""
+    """Everything that was simulated and wins at least 2 %, the largest first; where memory lacks, also what needs less
+    of it, at whatever cost."""
     useful_workers: int | None = None
     """More workers than these, on nodes like those in use, gain less than 2 %; None where no such number was found."""
 
@@ -77,6 +78,25 @@ class Cause:
     what_if_speedup: float | None
     """Simulated step time with it over without it; None where that was not simulated."""
     evidence: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReductionSplit:
+    """What one bucket's summing took in a mean step, on a mean rank; also what computing hid."""
+
+    reduction: str
+    queue_s: float
+    """Its gradients were complete, and others' messages to the same peer were ahead of it."""
+    transfer_s: float
+    """The least of its durations over the ranks; with a server, summing and updating there included."""
+    peer_wait_s: float
+    """What the rank took beyond that: a peer's gradients were not complete yet."""
+    sent_bytes: float
+
+    @property
+    def total_s(self) -> float:
+        """From complete gradients to their sum."""
+        return self.queue_s + self.transfer_s + self.peer_wait_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,3 +156,6 @@ class Report:
     """Of asynchronous runs: how many gradients were applied that were so many updates old."""
     busiest_sent_bytes_per_step: int | None = None
     """Payload of the rank that sends most, full steps; None in reports of older versions."""
+    reductions: tuple[ReductionSplit, ...] = ()
+    """Every bucket's queue, transfer and peer wait, the one that takes longest first; empty where it was not measured,
+    and in asynchronous runs."""

@@ -4,23 +4,27 @@ from textwrap import fill, indent
 
 from nfold.analysis.limit import own_limit
 from nfold.analysis.units import clock, count, percent, rate, seconds, signed_percent, size
-from nfold.core.report import Cause, Report, Verdict
+from nfold.core.report import Cause, ReductionSplit, Report, Verdict
 from nfold.view.rendering import PLAIN, Look
 from nfold.view.tables import PARTS, run_name
 
 _NEGLIGIBLE = 0.005
 """Causes below this share of the step are not listed."""
 _WORTH_SAYING = 1.005
+_MOST_BUCKETS = 5
+"""The heaviest say what the others do; `--json` has them all."""
 
 
 def why_text(report: Report, *, look: Look = PLAIN) -> str:
-    """Return the verdict, causes, gains, prediction part by part, where the run's time went, and the next command."""
+    """Return the verdict, causes, gains, prediction part by part, the heaviest buckets, where the run's time went, and
+    the next command."""
     sections = [
         fill(report.verdict.text, look.width),
         fill(_summary(report), look.width),
         _causes_text(report.causes, look.width),
         _gains_text(report.verdict, report.strategy, look.width),
         _prediction_text(report),
+        _reductions_text(report.reductions),
         fill(_staleness(report), look.width),
         _ledger_text(report.ledger),
         f"Next: {report.next_command}" if report.next_command else "",
@@ -95,6 +99,22 @@ def _prediction_text(report: Report) -> str:
     ]
     head = f"  {'mean step, mean rank':<22}  predicted   measured"
     return "\n".join(["Prediction part by part:", head, *lines])
+
+
+def _reductions_text(reductions: tuple[ReductionSplit, ...]) -> str:
+    """What summing the heaviest buckets took, whether computing hid it or not."""
+    if not reductions:
+        return ""
+    shown = reductions[:_MOST_BUCKETS]
+    columns = max(8, *(len(split.reduction) for split in shown))
+    lines = [
+        f"  {split.reduction:<{columns}}  {seconds(split.queue_s):>9}  {seconds(split.transfer_s):>9}  "
+        f"{seconds(split.peer_wait_s):>9}  {size(split.sent_bytes):>9}"
+        for split in shown
+    ]
+    head = f"  {'bucket':<{columns}}      queue   transfer  peer wait       sent"
+    more = f" (the heaviest {len(shown)} of {len(reductions)})" if len(reductions) > len(shown) else ""
+    return "\n".join([f"Gradients summed, mean step, mean rank, hidden or not{more}:", head, *lines])
 
 
 def _ledger_text(ledger: dict[str, float]) -> str:
