@@ -33,7 +33,7 @@ class Case:
     """One of them must be part of the verdict's place, if there are any."""
     steps: int = 24
     bytes_per_s: float | None = None
-    """Payload speed of the link that is named, within 10 %."""
+    """Speed of the link that is named, as it is sold and shaped: headers included, as the verdict has it."""
     faults: tuple[str, ...] = field(default=())
 
 
@@ -46,12 +46,8 @@ def _but(machines: tuple[Machine, ...], index: int, **given: object) -> tuple[Ma
     return (*machines[:index], Machine(**fields), *machines[index + 1 :])  # type: ignore[arg-type]
 
 
-PAYLOAD = 1448 / 1514
-"""Share of a link's bytes that is payload: 1448 of every frame of 1514."""
-
-
 def _rate(mbit: float) -> float:
-    return mbit * 1e6 / 8 * PAYLOAD
+    return mbit * 1e6 / 8
 
 
 SLOW_STEPS = 14
