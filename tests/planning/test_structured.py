@@ -7,7 +7,9 @@ import pytest
 from grids import chain, channel, facts, profile
 
 from nfold.core.cluster import Cluster, Node
+from nfold.errors import PlanError
 from nfold.planning.machines import machines_of, orders
+from nfold.planning.search import plan
 from nfold.planning.structured import Hybrid, Pipeline
 
 GRAPH = chain(1000, 300, 7, 50)
@@ -65,6 +67,15 @@ def test_what_they_refuse(strategy, question, reason):
     assert strategy.accepts(question) == reason
     if reason is None:
         assert list(strategy.propose(question))
+
+
+def test_a_hybrid_that_would_leave_a_slow_worker_idle_is_told():
+    """Three workers, two operators, two chunks: one stage has two workers, of which the slow one gets no chunk."""
+    question = uneven(chain(10), 1.0, 0.1, 0.01, chunks=2)
+    with pytest.raises(PlanError, match="--strategy hybrid: it finds no division that gives every worker something"):
+        plan(question, "hybrid")
+    (why,) = [loser.why for loser in plan(question).rejected if loser.strategy == "hybrid"]
+    assert why.startswith("it finds no division")
 
 
 def test_an_opaque_model_cannot_be_cut():

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from nfold.core.plan import Rejected
+from nfold.core.plan import Rejected, Unpredicted
 from nfold.errors import PlanError
 from nfold.planning.answers import Answers
 from nfold.planning.candidates import Candidate
@@ -25,6 +25,10 @@ from nfold.planning.windows import busy_windows, narrower
 
 MANY_RANKS = 16
 """From so many on, proposals are estimated: the simulator takes a minute for the messages of 64 servers."""
+NOTHING_PROPOSED = (
+    "it finds no division that gives every worker something to do: the slowest would get no chunk. Use more --chunks, "
+    "fewer workers, or --strategy hypergraph"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +169,8 @@ class Portfolio:
             if too_large:
                 candidate, why = min(too_large, key=lambda each: each[0].predicted.step_s)
                 self.rejected.append(_rejected(candidate, why))
+            elif not best:
+                self.rejected.append(Rejected(strategy=name, predicted=Unpredicted(), why=NOTHING_PROPOSED))
         order = [strategy.name for strategy in self._among]
         self.rejected.sort(key=lambda loser: order.index(loser.strategy))
 
