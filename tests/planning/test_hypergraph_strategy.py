@@ -214,7 +214,7 @@ def test_without_the_package_it_proposes_and_says_so(monkeypatch):
         (question(1.0, 1.0, graph=chain(3, update_scope="model")), r"the optimizer must see all parameters at once"),
         (
             question(*[1.0] * 4, graph=chain(3, indivisible="the loss is no mean over samples")),
-            r"2 operators and 1 chunks are 2 cells, too few for 4 workers",
+            r"2 operators and 1 chunk are 2 cells, too few for 4 workers",
         ),
         (
             question(1.0, 1.0, graph=chain(1 << 22, 1 << 22), memory=20 << 20),

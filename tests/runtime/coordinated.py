@@ -21,7 +21,14 @@ FOUND = ProbedPair(
 )
 LINK = Channel(latency_s=0.25, bandwidth_bytes_per_s=1e6, origin="measured")
 READY = {
-    **{"num_samples": 100, "has_test": False, "batch_size": 25, "epochs": 2, "chunks": None, "weights": 7},
+    **{
+        "num_samples": 100,
+        "has_test": False,
+        "batch_size": 25,
+        "epochs": 2,
+        "chunks": None,
+        "weights": {"a.bias": 1, "a.weight": 7},
+    },
     "items": {"0": 3, "50": 5, "99": None},
     **{"autocast": None, "has_scheduler": False, "clip_norm": None, "most_threads": 4},
 }

@@ -129,7 +129,14 @@ def test_ranks_that_the_plan_does_not_need_leave_before_the_others_build():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"weights": 8}, "ranks 0 and 1 built different programs: first weights (a checksum) are 7 and 8. Everything"),
+        (
+            {"weights": {"a.bias": 1, "a.weight": 8}},
+            "ranks 0 and 1 built different programs: a.weight, of module a, has first values of checksums 7 and 8. Ev",
+        ),
+        (
+            {"weights": {"a.bias": 1, "a.weight": 7, "b": 2}},
+            "ranks 0 and 1 built different programs: only the model of rank 1 has b. Everything random in model()",
+        ),
         ({"num_samples": 99}, "ranks 0 and 1 built different programs: samples of train_data() are 100 and 99. Every"),
         (
             {"items": {"0": 3, "50": 6, "99": 1}},

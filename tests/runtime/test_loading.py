@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset
 
 from nfold.errors import ProgramError
-from nfold.runtime.loading import item_checksums, load_dataset, probed_items
+from nfold.runtime.loading import item_checksums, load_dataset, probed_items, weights_checksums
 
 SEED = 3
 
@@ -67,3 +67,14 @@ def test_an_item_that_cannot_be_read_is_left_to_who_trains_with_it():
 def test_data_that_cannot_be_built_are_told():
     with pytest.raises(ProgramError, match=r"test_data\(\) raised ZeroDivisionError"):
         load_dataset(lambda: 1 / 0, "test_data", SEED)
+
+
+def test_each_weight_and_buffer_has_a_checksum_of_its_own():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    before = weights_checksums(model)
+    assert list(before) == list(model.state_dict())
+    with torch.no_grad():
+        model[0].bias[1] += 1
+    after = weights_checksums(model)
+    assert {name for name in before if before[name] != after[name]} == {"0.bias"}

@@ -79,9 +79,10 @@ def _item_checksum(dataset: Any, index: int, seed: int) -> int | None:
     return _checksum(tensors_of(pair))
 
 
-def weights_checksum(model: torch.nn.Module) -> int:
-    """Add up the bytes of all weights, so that ranks can be compared cheaply."""
-    return _checksum(tensor for tensor in model.state_dict().values() if isinstance(tensor, torch.Tensor))
+def weights_checksums(model: torch.nn.Module) -> dict[str, int]:
+    """Return the checksum of each weight and buffer by its name, so that ranks can be compared cheaply."""
+    weights = model.state_dict().items()
+    return {name: _checksum([tensor]) for name, tensor in weights if isinstance(tensor, torch.Tensor)}
 
 
 def _checksum(tensors: Iterable[torch.Tensor]) -> int:

@@ -58,12 +58,9 @@ class Preparation:
             "most_threads": min(each["most_threads"] for each in ready.values()),
         }
         for rank, other in ready.items():
-            for key, what in (("num_samples", "samples of train_data()"), ("weights", "first weights (a checksum)")):
-                if other[key] != first[key]:
-                    raise ProgramError(
-                        f"ranks 0 and {rank} built different programs: {what} are {first[key]} and {other[key]}. "
-                        "Everything random in model() and train_data() must follow from the seed."
-                    )
+            if other["num_samples"] != first["num_samples"]:
+                raise _different(rank, f"samples of train_data() are {first['num_samples']} and {other['num_samples']}")
+            _compare_weights(first["weights"], rank, other["weights"])
             _compare_items(first["items"], rank, other["items"])
         if first["batch_size"] > first["num_samples"]:
             raise ProgramError(
@@ -249,6 +246,29 @@ class Preparation:
             staleness_aware=self._settings.staleness_aware,
             evaluates=bool(ready["has_test"]) and self._settings.evaluate,
         )
+
+
+def _compare_weights(mine: dict[str, int], rank: int, theirs: dict[str, int]) -> None:
+    """Refuse ranks whose models begin differently.
+
+    Raises:
+        ProgramError: it names the first weight that differs, and its module.
+    """
+    for name in dict.fromkeys((*mine, *theirs)):
+        if name not in mine or name not in theirs:
+            raise _different(rank, f"only the model of rank {0 if name in mine else rank} has {name}")
+        if mine[name] != theirs[name]:
+            module = name.rpartition(".")[0] or "the model itself"
+            raise _different(
+                rank, f"{name}, of module {module}, has first values of checksums {mine[name]} and {theirs[name]}"
+            )
+
+
+def _different(rank: int, what: str) -> ProgramError:
+    return ProgramError(
+        f"ranks 0 and {rank} built different programs: {what}. "
+        "Everything random in model() and train_data() must follow from the seed."
+    )
 
 
 def _compare_items(mine: dict[str, int | None], rank: int, theirs: dict[str, int | None]) -> None:

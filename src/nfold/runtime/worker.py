@@ -40,7 +40,7 @@ from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.collecting import Collected
 from nfold.runtime.evaluation import evaluate, fill
 from nfold.runtime.handing_over import collect_from, send_file, usage_of
-from nfold.runtime.loading import find_device, item_checksums, load_dataset, weights_checksum
+from nfold.runtime.loading import find_device, item_checksums, load_dataset, weights_checksums
 from nfold.runtime.orders import Orders
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
@@ -168,7 +168,7 @@ class Worker:
                 "clip_norm": self._program.clip_norm,
                 "most_threads": most_threads,
                 "items": item_checksums(self._datasets["train"], self._program.seed),
-                "weights": weights_checksum(build_model(self._program, torch.device("cpu"))),
+                "weights": weights_checksums(build_model(self._program, torch.device("cpu"))),
             }
         )
 
