@@ -245,4 +245,25 @@ def both() -> Iterator[Case]:
     )
 
 
-CASES = (*links(), *stragglers(), *servers(), *others(), *few(), *memory(), *both())
+def asynchronous() -> Iterator[Case]:
+    """No worker waits for another, but for bytes, round trips and, where staleness is bounded, the slowest clock."""
+    yield Case(
+        name="uplink of n1 at 20 Mbit/s, ps-async x3",
+        program="heavy.py",
+        machines=_but(_even(3), 1, uplink="20 Mbit/s"),
+        strategy="ps-async",
+        expected=("link",),
+        places=("n1 uplink",),
+        bytes_per_s=_rate(20),
+        steps=SLOW_STEPS,
+    )
+    yield Case(
+        name="latency 20 ms, ssp x3",
+        program="small.py",
+        machines=_even(3, latency="20 ms"),
+        strategy="ssp",
+        expected=("latency",),
+    )
+
+
+CASES = (*links(), *stragglers(), *servers(), *others(), *few(), *memory(), *both(), *asynchronous())

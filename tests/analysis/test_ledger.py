@@ -46,6 +46,14 @@ def test_an_asynchronous_step_is_that_of_a_mean_worker(run):
     assert found == pytest.approx({"compute": 5.0, "network": 5.0, "between tasks": 0.0})
 
 
+def test_what_a_bound_holds_workers_back_is_no_network(run):
+    steps = worker_steps(run(workers=2, compute_s=(0.01, 0.05), communication_s=(0.05, 0.01)).trace(), 0)
+    found = ledger(steps, {"steps": 10.0}, "", is_asynchronous=True, held_share=0.8)
+    assert found == pytest.approx(
+        {"compute": 5.0, "network": 1.0, "waiting for slower workers": 4.0, "between tasks": 0.0}
+    )
+
+
 def test_phases_without_steps_stay_as_they_are(run):
     assert spent(run(), {"start-up": 1.0}) == {"start-up": 1.0}
 

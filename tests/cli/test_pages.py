@@ -85,6 +85,16 @@ def test_a_trace_can_be_exported(run, nfold, tmp_path):
     assert len([event for event in events if event["ph"] == "f"]) == len(sends)
 
 
+def test_a_run_without_traced_steps_has_nothing_to_export(run, nfold, tmp_path, monkeypatch):
+    whole = RunFolder.trace
+    monkeypatch.setattr(RunFolder, "trace", lambda folder: replace(whole(folder), steps=()))
+    result = nfold("report", "run", "--chrome", "trace.json")
+
+    assert result.code == 2
+    assert "was traced task by task" in result.message
+    assert not (tmp_path / "trace.json").exists()
+
+
 def test_what_was_written_is_one_object_for_programs(run, nfold, tmp_path):
     assert nfold("report", "run", "--json").document() == {"page": "run/report.html", "chrome": None}
     written = nfold("report", "run", "--chrome", "trace.json", "--json").document()

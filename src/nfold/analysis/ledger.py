@@ -20,20 +20,28 @@ _PARTS = {"compute_s": "compute", "input_s": "input", "update_s": "update", "oth
 
 
 def ledger(
-    steps: Sequence[WorkerStep], phases: Mapping[str, float], network: str, *, is_asynchronous: bool = False
+    steps: Sequence[WorkerStep],
+    phases: Mapping[str, float],
+    network: str,
+    *,
+    is_asynchronous: bool = False,
+    held_share: float = 0.0,
 ) -> dict[str, float]:
     """Return seconds of the whole run by what they went to; they sum to the phases' sum.
 
     Args:
-        steps: of the whole run.
+        steps: of the whole run, those that warm up too: they are slow in parts of their own.
         phases: its wall time, with the steps as one entry.
         network: place that holds communication up; empty: it is not known.
         is_asynchronous: a step then is that of a mean worker.
+        held_share: of what it waits for servers, what it waits for slower workers because staleness is bounded.
     """
     if STEPS not in phases:
         return dict(phases)
     place = f"network, {network}" if network else "network"
-    parts = _total([_mean_worker(step, place) if is_asynchronous else _last_worker(step, place) for step in steps])
+    parts = _total(
+        [_mean_worker(step, place, held_share) if is_asynchronous else _last_worker(step, place) for step in steps]
+    )
     whole_s = fsum(parts.values()) or 1.0
     spent = {name: value / whole_s * phases[STEPS] for name, value in parts.items() if value > 0}
     spent["between tasks"] = spent.get("between tasks", 0.0) + phases[STEPS] - fsum(spent.values())
@@ -49,9 +57,10 @@ def _total(each: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return total
 
 
-def _mean_worker(step: WorkerStep, network: str) -> dict[str, float]:
+def _mean_worker(step: WorkerStep, network: str, held_share: float) -> dict[str, float]:
     found = {name: fmean(max(0.0, getattr(parts, field)) for parts in step) for field, name in _PARTS.items()}
-    return {network: fmean(parts.communication_s for parts in step), **found}
+    waited_s = fmean(parts.communication_s for parts in step)
+    return {network: (1 - held_share) * waited_s, **found, "waiting for slower workers": held_share * waited_s}
 
 
 def _last_worker(step: WorkerStep, network: str) -> dict[str, float]:

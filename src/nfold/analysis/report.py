@@ -102,7 +102,13 @@ def _report(prospect: Prospect, result: Result, skip: int, whole: Sequence[Worke
         causes=ranked_causes(facts),
         predicted=_predicted(prospect, step_s.p50),
         since_step=trace.since_step,
-        ledger=ledger(whole, trace.ledger, _network_place(found), is_asynchronous=trace.is_asynchronous),
+        ledger=ledger(
+            whole,
+            trace.ledger,
+            _network_place(found),
+            is_asynchronous=trace.is_asynchronous,
+            held_share=_held_share(facts),
+        ),
         next_command=next_command(main, prospect.outlook, plan, facts.cluster, result.program),
         staleness=dict(trace.staleness),
         busiest_sent_bytes_per_step=busiest_sent_bytes(trace, plan.batch_size),
@@ -116,6 +122,12 @@ def _num_steps(facts: Facts) -> int:
         return len(facts.steps)
     first_played = min(parts.step for parts in facts.trace.parts)
     return facts.trace.num_steps - (facts.steps[0][0].step - first_played)
+
+
+def _held_share(facts: Facts) -> float:
+    """Of what workers wait, what they wait for each other."""
+    waited_s = facts.parts.peer_wait_s + facts.parts.exposed_communication_s
+    return facts.parts.peer_wait_s / waited_s if waited_s > 0 else 0.0
 
 
 def _network_place(found: Sequence[Finding]) -> str:

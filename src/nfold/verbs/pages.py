@@ -14,7 +14,7 @@ from pathlib import Path
 from nfold.core import codec
 from nfold.core.comparison import Comparison
 from nfold.core.environment import Environment
-from nfold.errors import CheckpointError, InternalError, RunError
+from nfold.errors import CheckpointError, InternalError, PlanError, RunError
 from nfold.planning.splitting import split_graph
 from nfold.verbs.folder import MAKE_ROOM, MODEL, REPORT, TRACE, RunFolder
 from nfold.verbs.phases import WRITING, Phases
@@ -45,7 +45,7 @@ def report(path: str | Path, *, chrome: str | Path | None = None) -> Written:
         chrome: also write the traced steps to this file, for ui.perfetto.dev and chrome://tracing.
 
     Raises:
-        PlanError: the folder holds no run that has ended.
+        PlanError: the folder holds no run that has ended, or it traced no step that could be exported.
         RunError: a file cannot be written.
     """
     folder = RunFolder.open(path)
@@ -249,6 +249,11 @@ def _write_page(folder: RunFolder, facts: RunFacts) -> None:
 
 def _write_chrome(path: Path, facts: RunFacts) -> None:
     nodes = facts.plan.nodes
+    if not facts.trace.steps:
+        raise PlanError(
+            f"no step of {facts.folder} was traced task by task, since the first ones after a start only warm up, so "
+            f"there is nothing to export to {path}. Train for some more steps"
+        )
     text = chrome_trace(timeline(facts.trace.steps, nodes), nodes, run=facts.folder)
     try:
         path.write_text(text)
