@@ -199,7 +199,7 @@ def test_the_best_start_of_each_kind_goes_through_a_v_cycle(monkeypatch):
     monkeypatch.setattr(kahypar, "is_available", lambda: True)
     monkeypatch.setattr(kahypar, "improve", improve)
     layout = [vertex % 3 for vertex in range(cells.num_vertices)]
-    partitions(cells, some, [layout], Effort(num_starts=1, num_seeds=0, num_cycles=1))
+    partitions(cells, some, [layout], Effort(num_starts=1, num_seeds=0, num_cycles=1, is_of_every_kind=True))
     data_parallel = [0, 0, 0, 1, 1, 1, 2, 2] * len(cells.groups)
     for start in (layout, data_parallel):
         assert tuple(repair(cells, some, start)) in cycled

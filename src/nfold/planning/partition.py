@@ -45,6 +45,8 @@ class Effort:
     """Of what was found so far, the best that go through a V-cycle, beside the best of each kind of start."""
     num_layouts: int = 0
     """Placements of other strategies that are improved at their own balance."""
+    is_of_every_kind: bool = False
+    """Whether the best start of each kind is repaired and goes through a V-cycle, however it compares with others."""
 
     @classmethod
     def of(cls, hypergraph: Hypergraph, num_blocks: int) -> "Effort":
@@ -53,12 +55,14 @@ class Effort:
         if work > WORK:
             return cls(num_starts=2, num_seeds=0, num_cycles=int(work <= HUGE), num_layouts=int(work <= LARGE))
         if work < SMALL_WORK:
-            return cls(num_starts=4, num_seeds=1, num_cycles=1, num_layouts=2)
-        return cls(num_starts=6, num_seeds=min(3, WORK // (4 * work or 1)), num_cycles=3, num_layouts=2)
+            return cls(num_starts=4, num_seeds=1, num_cycles=1, num_layouts=2, is_of_every_kind=True)
+        seeds = min(3, WORK // (4 * work or 1))
+        return cls(num_starts=6, num_seeds=seeds, num_cycles=3, num_layouts=2, is_of_every_kind=True)
 
     def from_layouts(self) -> "Effort":
         """Return what is enough where good starts are known: the same hypergraph under other limits."""
-        return replace(self, num_starts=min(4, self.num_starts), num_seeds=0, num_cycles=min(2, self.num_cycles))
+        starts, cycles = min(4, self.num_starts), min(2, self.num_cycles)
+        return replace(self, num_starts=starts, num_seeds=0, num_cycles=cycles, is_of_every_kind=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,22 +91,24 @@ def partitions(
         effort: how long to search; None: as long as its size allows.
     """
     effort = effort or Effort.of(hypergraph, limits.num_blocks)
-    firsts, others = _starts(hypergraph, limits, layouts)
-    starts = [*firsts, *others[: max(0, effort.num_starts - len(firsts))]]
+    promises, firsts = _starts(hypergraph, limits, layouts)
+    kinds = firsts if effort.is_of_every_kind else []
+    others = sorted(promises.keys() - set(kinds), key=lambda layout: (promises[layout], layout))
+    starts = [*kinds, *others[: max(0, effort.num_starts - len(kinds))]]
     repaired = [measure(hypergraph, limits, repair(hypergraph, limits, layout)) for layout in starts]
     found = repaired
     if kahypar.is_available():
         found = found + _from_nothing(hypergraph, limits, effort)
-        of_kinds = repaired[: len(firsts)] if effort.num_cycles else []
-        chosen = dict.fromkeys(each.blocks for each in (*of_kinds, *_best(found)[: effort.num_cycles]))
+        best = (*repaired[: len(kinds)], *_best(found)[: effort.num_cycles])
+        chosen = dict.fromkeys(each.blocks for each in best)
         found += [_cycled(hypergraph, limits, blocks) for blocks in chosen]
     return _best(found)
 
 
 def _starts(
     hypergraph: Hypergraph, limits: Limits, layouts: Iterable[Sequence[int]]
-) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return the most promising start of each kind, then all others, the most promising first.
+) -> tuple[dict[tuple[int, ...], float], list[tuple[int, ...]]]:
+    """Return what all starts promise, and the most promising of each kind.
 
     The kinds lie far from each other, so the best of one that seems worse may well become the best of all.
     """
@@ -119,8 +125,7 @@ def _starts(
         promises |= of_kind
         if of_kind:
             firsts[min(of_kind, key=lambda layout: (of_kind[layout], layout))] = None
-    others = sorted(promises.keys() - firsts.keys(), key=lambda layout: (promises[layout], layout))
-    return list(firsts), others
+    return promises, list(firsts)
 
 
 def _data_parallel(hypergraph: Hypergraph, limits: Limits) -> list[int]:
