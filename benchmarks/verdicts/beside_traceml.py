@@ -57,7 +57,7 @@ def watched(case: Case) -> dict[str, Any]:
     words = said["status"].upper()
     right = any(word in words for kind in case.expected for word in RIGHT.get(kind, ()))
     ranks = [place.removeprefix("n").split()[0] for place in case.places]
-    placed = right and (not ranks or any(f"R{rank}" in said["reason"] for rank in ranks))
+    placed = right and (not ranks or any(f"R{rank}" in said["summary"] for rank in ranks))
     return {"case": case.name, "expected": case.expected, "expected_places": case.places, **said} | {
         "right_class": right,
         "right_place": placed,
@@ -67,7 +67,7 @@ def watched(case: Case) -> dict[str, Any]:
 def spoken(summary: dict[str, Any]) -> dict[str, str]:
     """Return TraceML's primary diagnosis."""
     primary = summary.get("primary_diagnosis") or {}
-    return {key: str(primary.get(key, "")) for key in ("status", "reason", "action")} if primary else {}
+    return {key: str(primary.get(key, "")) for key in ("status", "summary", "action")} if primary else {}
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def main() -> None:
             rows.append(watched(case))
             row = rows[-1]
             sign = "none " if "failed" in row else "ok   " if row["right_place"] else "WRONG"
-            heard = f"{row['status']}: {row['reason']}" if "status" in row else row["failed"]
+            heard = f"{row['status']}: {row['summary']}" if "status" in row else row["failed"]
             print(f"{sign} {case.name:50} wanted {'/'.join(case.expected):10} got {heard}", flush=True)
             if not given.only:
                 text = json.dumps({**stamp(), "version": "0.5.0", "steps": STEPS, "rows": rows}, indent=1)

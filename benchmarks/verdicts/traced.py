@@ -31,6 +31,7 @@ def train(program_name: str, steps: int) -> None:
     from nfold.program import ProgramSource
 
     torch.set_num_threads(1)
+    traceml_ai.init(mode="auto")
     program = ProgramSource.parse(program_name).load()
     distributed.init_process_group("gloo")
     torch.manual_seed(0)
