@@ -1,5 +1,6 @@
 """A run's wall time taken apart: nothing is lost, nothing is counted twice."""
 
+from dataclasses import replace
 from math import fsum
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from nfold.analysis.breakdown import worker_steps
 from nfold.analysis.ledger import ledger
+from nfold.analysis.report import Result, report
 
 PHASES = {"start-up": 2.0, "building": 1.0, "steps": 10.0, "evaluation": 0.5}
 
@@ -52,6 +54,17 @@ def test_what_a_bound_holds_workers_back_is_no_network(run):
     assert found == pytest.approx(
         {"compute": 5.0, "network": 1.0, "waiting for slower workers": 4.0, "between tasks": 0.0}
     )
+
+
+def test_steps_that_warm_up_are_booked_as_they_were(run):
+    """The first of ten steps takes as long as the other nine, all of it for the network."""
+    made = run(workers=1, compute_s=(0.01,), communication_s=(0.0,))
+    trace = made.trace()
+    first = replace(trace.parts[0], step_s=0.1, communication_s=0.09)
+    whole = replace(trace, parts=(first, *trace.parts[1:]), ledger={"steps": 19.0})
+    found = report(made.plan(), whole, made.cluster(), Result(), skip=5)
+    assert found.ledger == pytest.approx({"compute": 10.0, "network": 9.0, "between tasks": 0.0})
+    assert found.time.exposed_communication_s == 0.0, "what is judged is after the warm-up"
 
 
 def test_phases_without_steps_stay_as_they_are(run):

@@ -70,7 +70,7 @@ def report(
     """
     facts = gather(plan, since_change(trace), cluster, skip)
     prospect = look_ahead(facts, question) if question is not None else Prospect(facts=facts)
-    return _report(prospect, result, skip, worker_steps(trace, skip))
+    return _report(prospect, result, skip, worker_steps(trace, 0))
 
 
 def _report(prospect: Prospect, result: Result, skip: int, whole: Sequence[WorkerStep]) -> Report:
