@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.plan import Asynchrony
+from nfold.verbs.conclusion import Entry, concluded
 from nfold.verbs.folder import RunFolder
 from nfold.verbs.prospects import predicted_points, scaling
 from nfold.verbs.train import train
@@ -188,7 +190,28 @@ def test_more_nodes_are_predicted_where_links_are_known(run):
     assert predicted_points(known, known.plan) == ()
 
 
-def test_every_strategy_has_a_curve_where_links_are_known_and_a_reason_where_not(run):
+def test_where_another_takes_over_beyond_the_measured_sizes_a_number_is_said(run, tmp_path):
+    """The other run is made to be of servers and slower than the ring of two; of far nodes many wait for its rounds."""
+    other = shutil.copytree(run, tmp_path / "other")
+    link = replace(LINK, latency_s=0.05)
+    entries = []
+    for path, strategy, samples_per_s in ((run, "ring", 900.0), (other, "ps", 800.0)):
+        folder = RunFolder.open(path)
+        known = folder.known()
+        nodes = tuple(replace(node, uplink=link, downlink=link) for node in known.cluster.nodes)
+        folder.save_cluster(Cluster(nodes=nodes))
+        codec.save(replace(known.plan, strategy=strategy), path / "plan.json")
+        folder.save_report(replace(folder.report(), strategy=strategy, samples_per_s=samples_per_s))
+        entries.append(Entry(folder=folder))
+
+    (taken,) = concluded(entries).takeovers
+
+    assert (taken.winner, taken.loser, taken.origin) == ("ps", "ring", "predicted")
+    assert (taken.last_workers, taken.workers) == (2, 3), "measured with 2, and predicted with 4 at first"
+
+
+def test_every_strategy_has_a_curve_where_links_are_known_and_a_reason_where_not(run, monkeypatch):
+    monkeypatch.setattr("nfold.verbs.prospects._SIZES", (1, 4, 16))
     folder = RunFolder.open(run)
     known, report = folder.known(), folder.report()
     nodes = tuple(replace(node, uplink=LINK, downlink=LINK) for node in known.cluster.nodes)
@@ -201,7 +224,7 @@ def test_every_strategy_has_a_curve_where_links_are_known_and_a_reason_where_not
     assert labels(known.plan) == [("ring", "measured"), ("ring", "predicted")]
     assert labels(replace(known.plan, strategy="pipeline")) == [("pipeline", "measured"), *predicted]
     assert labels(replace(known.plan, strategy="ssp", asynchrony=Asynchrony(bound=1))) == predicted
-    assert scaling(linked, known.plan, report).curves[1].workers[-1] == 1000
+    assert scaling(linked, known.plan, report).curves[1].workers == (1, 4, 16)
     assert scaling(known, known.plan, report).note.startswith("No curve: no link between ")
     uncut = replace(linked, graph=replace(linked.graph, indivisible="it counts"))
     assert scaling(uncut, known.plan, report).note == "No curve, because workers cannot share a batch here: it counts."
