@@ -1,5 +1,6 @@
 """How a job ends."""
 
+import contextlib
 import os
 from dataclasses import replace
 
@@ -8,9 +9,10 @@ import pytest
 from nfold.core.cluster_file import read_cluster
 from nfold.errors import ProgramError
 from nfold.program import ProgramSource
+from nfold.runtime import events as ev
 from nfold.verbs.folder import RunFolder
 from nfold.verbs.job import Job
-from nfold.verbs.observer import Silent
+from nfold.verbs.observer import Silent, StepInfo
 from nfold.verbs.options import Options
 
 
@@ -66,3 +68,48 @@ def test_a_job_writes_down_a_cluster_that_no_file_of_the_users_says(tmp_path):
     folder = RunFolder(tmp_path)
     folder.save_emulated(read_cluster(tmp_path / "c.toml"))
     assert read_cluster(tmp_path / "emulated.toml") == read_cluster(tmp_path / "c.toml")
+
+
+class OneStep:
+    """A session that plays one step, and another one that was under way when it was asked to end."""
+
+    def __init__(self):
+        self.is_interrupted = False
+
+    def interrupt(self):
+        self.is_interrupted = True
+
+    def ask_for_step(self):
+        pass
+
+    def run(self):
+        while True:
+            yield ev.StepDone(step=0, epoch=0, loss=0.0, parts=(), trace=None)
+            if self.is_interrupted:
+                return
+
+
+def test_a_loop_that_is_left_early_is_summed_up_when_all_is_removed(tmp_path, monkeypatch):
+    """So that the ledger has the time of removing an emulated cluster."""
+    (tmp_path / "script.py").touch()
+    job, happened = (
+        Job(ProgramSource.parse(str(tmp_path / "script.py")), Options(), Silent(), folder=None, lockstep=True),
+        [],
+    )
+
+    @contextlib.contextmanager
+    def box(*_):
+        yield None
+        happened.append("removed")
+
+    monkeypatch.setattr("nfold.verbs.job.boxed_ranks", box)
+    monkeypatch.setattr("nfold.verbs.job.check_room", lambda *_: None)
+    monkeypatch.setattr("nfold.verbs.job.own_threads", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(job, "_session", lambda: contextlib.nullcontext(OneStep()))
+    monkeypatch.setattr(job, "_hear", lambda _: StepInfo(step=1, epoch=1, loss=0.0, step_s=0.1))
+    monkeypatch.setattr(job, "_complete", lambda phases: happened.append(phases.book("ending").keys()))
+    job.outcome.interrupted = True
+    steps = job.play()
+    next(steps)
+    steps.close()
+    assert happened == ["removed", {"steps", "your own loop", "ending"}]

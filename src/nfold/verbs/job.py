@@ -96,6 +96,7 @@ class Job:
 
     def _play(self) -> Iterator[StepInfo]:
         phases, stops = Phases(self._clock, self._begun_s), queue.SimpleQueue[None]()
+        is_left = False
         check_room(self._source, self._options)
         with contextlib.ExitStack() as ending:
             if self._options.emulated:
@@ -120,13 +121,15 @@ class Job:
                             phases.returned()
                             session.ask_for_step()
             except GeneratorExit:
+                is_left = True
+                if self._settings.lockstep:
+                    phases.returned()
                 session.interrupt()
                 for happening in happenings:
                     self._hear(happening)
-                self._complete(phases)
-                raise
-        self._complete(phases)
-        if self.outcome.interrupted:
+                    phases.happened(happening)
+        self._complete(phases)  # all is removed by now, so that the time of it is in the ledger
+        if self.outcome.interrupted and not is_left:
             raise KeyboardInterrupt
 
     # Starting
