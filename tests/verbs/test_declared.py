@@ -47,6 +47,21 @@ def test_it_counts_the_evaluation_that_training_will_count(monkeypatch):
         planned(evaluates=True)
 
 
+def test_a_part_of_a_core_computes_that_much_slower(monkeypatch):
+    monkeypatch.setattr(declared, "_measure", lambda *_: known(evaluates=False))
+
+    def planned_s(cores):
+        nodes = tuple(replace(node, cores=cores) for node in described(1 << 20).nodes)
+        return plan_declared(
+            "program.py", Cluster(nodes=nodes), {"strategy": "single", "workers": 1}, Silent()
+        ).predicted.step_s
+
+    whole_s = planned_s(1.0)
+    assert planned_s(0.5) == pytest.approx(2 * whole_s, rel=0.35), "what a period grants comes at full speed"
+    assert planned_s(0.1) == pytest.approx(10 * whole_s, rel=0.35)
+    assert planned_s(2.0) == whole_s, "it has one thread"
+
+
 @pytest.mark.parametrize("evaluates", [False, True])
 def test_a_run_is_asked_again_as_it_was_planned(evaluates):
     before = known(evaluates=evaluates)

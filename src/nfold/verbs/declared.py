@@ -7,6 +7,7 @@ from nfold.core.cluster import Cluster
 from nfold.core.cluster_file import read_cluster
 from nfold.core.plan import Plan
 from nfold.errors import InternalError, PlanError
+from nfold.launch.emulation.cgroups import with_quotas
 from nfold.planning.facts import Facts
 from nfold.planning.search import plan
 from nfold.program import Program, ProgramSource
@@ -26,7 +27,7 @@ def plan_declared(
     Raises:
         NfoldError: the file or the wishes make no sense, or the program cannot be measured.
     """
-    declared = cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
+    declared = with_quotas(cluster if isinstance(cluster, Cluster) else read_cluster(cluster))
     if wishes.get("emulate") is not None:
         raise PlanError("--cluster takes the machines at their word and --emulate measures them. Use one of them.")
     named: Wishes = {"workers": max(1, len(declared.nodes) - wishes.get("servers", 0)), **wishes}

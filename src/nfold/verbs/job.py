@@ -315,7 +315,7 @@ class Job:
     def _what_is_kept(self) -> str:
         """Say after Ctrl-C how far the run came and how to go on."""
         if not self._total:
-            return "Training had not begun."
+            return "Nothing was planned yet." if self._settings.plan_only else "Training had not begun."
         done = f"{self.outcome.last_step} of {self._total} steps are done."
         if self.folder is None or not isinstance(self._source, ProgramSource):
             return done

@@ -76,8 +76,20 @@ def cpu_quota(cores: float) -> tuple[int, int]:
 
 def as_emulated(cluster: Cluster) -> Cluster:
     """Return a declared cluster as it behaves here: a node's share of cores is a quota."""
-    nodes = tuple(replace(node, quota_period_s=cpu_quota(node.cores)[1] / 1e6) for node in cluster.nodes)
-    return replace(cluster, nodes=nodes, is_emulated=True)
+    return replace(cluster, nodes=tuple(map(_with_quota, cluster.nodes)), is_emulated=True)
+
+
+def with_quotas(cluster: Cluster) -> Cluster:
+    """Return a declared cluster in which a part of a core is a quota of one, and as much slower when nobody rests."""
+    nodes = (
+        node if node.cores == int(node.cores) else replace(_with_quota(node), speed=node.speed * min(1.0, node.cores))
+        for node in cluster.nodes
+    )
+    return replace(cluster, nodes=tuple(nodes))
+
+
+def _with_quota(node: Node) -> Node:
+    return replace(node, quota_period_s=cpu_quota(node.cores)[1] / 1e6)
 
 
 def cpu_settings(version: Literal[1, 2], cores: float) -> list[tuple[str, str]]:
