@@ -34,7 +34,7 @@ test: check browser
 	  $(if $(ALL),,--hypothesis-profile quick) -n $(WORKERS)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist worksteal -m 'processes $(PICK)' -n $(WORKERS) \
 	  $$(grep -rl 'mark.processes' tests --include='test_*.py' | sort)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m quiet $$(grep -rl 'mark.quiet' tests --include='test_*.py')
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'quiet $(PICK)' $$(grep -rl 'mark.quiet' tests --include='test_*.py')
 
 # Machines of the runtime decide and do nothing, so they are pure, too.
 MACHINES := coordinator failing_ranks gather going_on measuring postmortem preparation reduction_times reprobing service_parts slowness system vigil

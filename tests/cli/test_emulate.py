@@ -277,6 +277,7 @@ def test_training_on_an_emulated_cluster(shell, cluster, emulation):
         assert 0.009 < link["latency_s"] < 0.02, "this end's half of 20 ms, and what the machine itself takes"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.quiet
 def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emulation):
     ring = ("wide.py", "--emulate", cluster(3), "--strategy", "ring", "--steps", "60", "--checkpoint-every", "0")

@@ -5,6 +5,7 @@ import json
 import pytest
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_peak_memory_is_predicted_within_15_percent(shell):
     result = shell.run("train", "bulky.py", "--strategy", "single", "--steps", "3", "--checkpoint-every", "0", "--json")

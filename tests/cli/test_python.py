@@ -53,7 +53,7 @@ def test_the_loop_over_a_function_of_a_script_may_go_on_in_another_thread(script
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("debug", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_ranks_compute_with_the_threads_of_their_plan(script, tmp_path, monkeypatch, debug):
     """One rank's share is the whole machine; here one thread is about as fast."""
     cores = len(os.sched_getaffinity(0))

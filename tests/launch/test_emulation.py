@@ -195,6 +195,7 @@ def test_the_first_bytes_are_not_faster_than_the_rest():
         assert rate(box, "n-0", "n-1", 100_000) < 1.15e6
 
 
+@pytest.mark.quiet
 def test_nothing_is_lost_where_all_send_to_one():
     receive = """
         import socket, threading
