@@ -15,7 +15,7 @@ from nfold.analysis.verdict import main_finding, verdict
 from nfold.core.cluster import Cluster
 from nfold.core.plan import Asynchrony, Plan
 from nfold.core.report import Verdict
-from nfold.core.trace import RankUsage, Span, StepParts, StepTrace, Trace
+from nfold.core.trace import Span, StepParts, StepTrace, Trace
 from nfold.planning.drifting import COUNTED, Question, _World
 from nfold.planning.staleness import NO_TICKET, Answer, Pushed
 
@@ -58,22 +58,11 @@ class Drifted(Injected):
         )
         world = _Noting(question, KERNEL_BYTES / (self.mbit * MBIT))
         step_s = world.play().step_s
-        usage = tuple(
-            RankUsage(
-                rank=rank,
-                node=self._nodes[rank],
-                role="worker" if rank < self.workers else "server",
-                peak_rss_bytes=self.rss_bytes,
-                cpu_s=1.0,
-                wall_s=10.0,
-            )
-            for rank in range(self.world_size)
-        )
         rows = [self._row(world, rank, step_s) for rank in range(self.world_size)]
         return Trace(
             parts=tuple(replace(row, step=step) for step in range(NUM_STEPS) for row in rows),
             steps=tuple(self._step(world, step, step_s) for step in TRACED),
-            usage=usage,
+            usage=self._usage(),
             is_asynchronous=True,
         )
 

@@ -12,6 +12,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from grids import chain, profile
 
 from nfold.analysis.causes import findings
@@ -89,6 +90,15 @@ class Injected:
     def verdict(self) -> Verdict:
         """What the report would say, without the time that it takes to simulate changes."""
         return verdict(main_finding(findings(self.again().facts)), None, self.strategy, "my.py")
+
+    def check_verdict(self, kind: str, place: str, sub_cause: str, speed: float | None) -> None:
+        """Assert what the verdict names; a link's speed in Mbit/s is known within 10 %."""
+        found = self.verdict()
+        assert (found.kind, found.sub_cause) == (kind, sub_cause), found.text
+        assert found.place.startswith(place), found.text
+        if speed is not None:
+            assert found.unit == "bytes/s"
+            assert found.value == pytest.approx(speed * MBIT, rel=0.1), found.text
 
     def again(self) -> Again:
         """The run simulated again as it was."""
@@ -190,21 +200,10 @@ class Injected:
         for step in range(NUM_STEPS):
             parts.extend(self._parts(planned, steps[step % num_simulated], step))
         shown = tuple(replace(_as_measured(step, self), step=3 + index) for index, step in enumerate(steps))
-        usage = tuple(
-            RankUsage(
-                rank=rank,
-                node=self._nodes[rank],
-                role="worker" if rank < self.workers else "server",
-                peak_rss_bytes=self.rss_bytes,
-                cpu_s=1.0,
-                wall_s=10.0,
-            )
-            for rank in range(self.world_size)
-        )
         return Trace(
             parts=tuple(parts),
             steps=shown,
-            usage=usage,
+            usage=self._usage(),
             reductions=tuple(_reductions(shown)),
             samples=tuple(self._sample(rank, parts) for rank in range(self.world_size)),
         )
@@ -219,6 +218,19 @@ class Injected:
             update = Timing(median_s=self.server_update_s, spread_s=0.0, repeats=1)
             question = replace(question, profiles={1: replace(question.profiles[1], update=update)})
         return play_back(planned, question).trace
+
+    def _usage(self) -> tuple[RankUsage, ...]:
+        return tuple(
+            RankUsage(
+                rank=rank,
+                node=self._nodes[rank],
+                role="worker" if rank < self.workers else "server",
+                peak_rss_bytes=self.rss_bytes,
+                cpu_s=1.0,
+                wall_s=10.0,
+            )
+            for rank in range(self.world_size)
+        )
 
     def _parts(self, planned: Plan, truth: StepTrace, step: int) -> list[StepParts]:
         """A rank that waits for data comes that much later; the others wait for it."""

@@ -91,26 +91,26 @@ def samples_per_s(trace: Trace, skip: int) -> float:
 
 def sent_bytes_per_step(trace: Trace, batch_size: int) -> int:
     """Return the payload that a full step sends, servers included: what most full steps agree on."""
-    samples: dict[int, int] = {}
     sent: dict[int, int] = {}
-    for parts in trace.parts:
-        samples[parts.step] = samples.get(parts.step, 0) + parts.samples
+    for parts in _of_full_steps(trace, batch_size):
         sent[parts.step] = sent.get(parts.step, 0) + parts.sent_bytes
-    full = [sent[step] for step in sent if samples[step] == batch_size]
-    return mode(full or sent.values())
+    return mode(sent.values())
 
 
 def busiest_sent_bytes(trace: Trace, batch_size: int) -> int:
     """Return the payload that the rank which sends most, a server perhaps, sends in a full step."""
+    sent: dict[int, list[int]] = {}
+    for parts in _of_full_steps(trace, batch_size):
+        sent.setdefault(parts.rank, []).append(parts.sent_bytes)
+    return max(mode(each) for each in sent.values())
+
+
+def _of_full_steps(trace: Trace, batch_size: int) -> list[StepParts]:
+    """Return the rows of steps with a whole batch; all rows where there is no such step."""
     samples: dict[int, int] = {}
     for parts in trace.parts:
         samples[parts.step] = samples.get(parts.step, 0) + parts.samples
-    full = {step for step, number in samples.items() if number == batch_size} or set(samples)
-    sent: dict[int, list[int]] = {}
-    for parts in trace.parts:
-        if parts.step in full:
-            sent.setdefault(parts.rank, []).append(parts.sent_bytes)
-    return max(mode(each) for each in sent.values())
+    return [parts for parts in trace.parts if samples[parts.step] == batch_size] or list(trace.parts)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from nfold.analysis.facts import Facts
-from nfold.analysis.finding import Finding
+from nfold.analysis.finding import HALF, Finding
 from nfold.analysis.network import SURELY_MORE, ChannelUse
 from nfold.analysis.pipelines import bubble
 from nfold.analysis.senders import (
@@ -38,8 +38,6 @@ from nfold.analysis.units import count, link_rate, percent, rate, seconds, size
 from nfold.analysis.what_if import AS_PLANNED, LATENCY, NETWORK
 from nfold.core.report import VerdictClass
 
-HALF = 0.5
-"""What takes more than half of a time is its reason: no other one can be larger."""
 FULL = 0.8
 """TCP keeps a shaped link 92 to 97 % busy in a ring and about 77 % under incast; a probe is 3 to 5 % off."""
 MOSTLY = 0.4

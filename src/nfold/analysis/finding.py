@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from nfold.core.report import VerdictClass
 
+HALF = 0.5
+"""What takes more than half of a time is its reason: no other one can be larger."""
 CauseKind = VerdictClass | str
 """A verdict class, or a part of the step that is only ever a cause (`update`, `other`, `shared cores`)."""
 

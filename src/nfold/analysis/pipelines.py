@@ -6,11 +6,10 @@ stage 2   .  .  F0 B0 F1 B1 F2 B2 .  .  .
 """
 
 from nfold.analysis.facts import Facts
-from nfold.analysis.finding import Finding
+from nfold.analysis.finding import HALF, Finding
 from nfold.analysis.units import count, percent, seconds
 from nfold.analysis.what_if import AS_PLANNED, NETWORK
 
-HALF = 0.5
 UNEVEN_STAGES = "uneven stages"
 NOTABLY = 1.1
 """Operators cannot be divided finer; a tenth is within what their times are known to."""

@@ -7,13 +7,10 @@ server          '-- answer                 then all others at once
 from statistics import fmean
 
 from nfold.analysis.facts import Facts
-from nfold.analysis.finding import Finding
+from nfold.analysis.finding import HALF, Finding
 from nfold.analysis.units import count, seconds
 from nfold.core.cluster import Node
 from nfold.planning.asynchronous import serving_ranks
-
-HALF = 0.5
-"""As for messages of a synchronous step: what takes more than half of a time is its reason."""
 
 
 def round_trips(facts: Facts) -> Finding | None:
