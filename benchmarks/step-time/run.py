@@ -25,8 +25,10 @@ from nfold.verbs.trials import Trial, Tried, try_plans
 HERE = Path(__file__).parent
 PROGRAMS = HERE.parent / "programs"
 sys.path[:0] = [str(HERE.parent), str(PROGRAMS)]
-from environment import write  # noqa: E402  a script's siblings are found only after this
+from environment import stamp, write  # noqa: E402  a script's siblings are found only after this
 from nets32 import BATCH_SIZES, NETS  # noqa: E402
+from step_tables import tables  # noqa: E402
+from step_times import Row, has_all, merged, same_cell, summary, with_times  # noqa: E402
 
 STRATEGIES = ("auto", "ring", "ps", "weighted", "pipeline", "hybrid", "hypergraph")
 CORES = 2.0
@@ -113,7 +115,7 @@ def peer(cluster: Path, *command: str) -> float | None:
     return float(last[-1])
 
 
-def measure(cell: Cell, strategies: list[str]) -> dict[str, Any]:
+def measure(cell: Cell, strategies: list[str]) -> Row:
     """Run peers and strategies one after another on the same cluster."""
     with tempfile.TemporaryDirectory() as folder:
         cluster = Path(folder) / "cluster.toml"
@@ -127,11 +129,8 @@ def measure(cell: Cell, strategies: list[str]) -> dict[str, Any]:
         }
         print("  ", cell.net, peers, "split", split, flush=True)
         ours = try_ours(cell, cluster, strategies, peers["ddp"])
-    row = {**cell.key, "peers_s": peers, "split": split, "ours": ours}
-    best = ours.get("auto", {}).get("measured_step_s")
-    if best and peers["ddp"]:
-        row["times_ddp"] = peers["ddp"] / best
-    return row
+    ran = {**stamp(), "names": [*peers, *ours]}
+    return with_times({**cell.key, "peers_s": peers, "split": split, "ours": ours, "runs": [ran]})
 
 
 def try_ours(cell: Cell, cluster: Path, strategies: list[str], ddp_s: float | None) -> dict[str, dict[str, Any]]:
@@ -166,23 +165,55 @@ def figures(tried: Tried) -> dict[str, Any]:
     }
 
 
+def known() -> dict[str, Any]:
+    """Return what result.json has."""
+    path = HERE / "result.json"
+    return json.loads(path.read_text()) if path.exists() else {"rows": []}
+
+
+def play(cells: list[Cell], strategies: list[str], *, keep: bool) -> list[Row]:
+    """Measure cell after cell and write result.json after each; those of before stay in it."""
+    rows: list[Row] = known()["rows"]
+    for cell in cells:
+        before = next((row for row in rows if same_cell(row, cell.key)), None)
+        if keep and before and has_all(before, strategies):
+            continue
+        found = measure(cell, strategies)
+        found = merged(before, found) if before else found
+        rows = [row for row in rows if row is not before] + [found]
+        print(cell.key, found.get("times_ddp"), flush=True)
+        write({"summary": summary(rows), "rows": rows}, __file__)
+    return rows
+
+
+def sum_up() -> list[Row]:
+    """Compute the summary of result.json anew; what it was measured on, and when, stays as it is."""
+    result = known()
+    told = {**result, "summary": summary(result["rows"])}
+    (HERE / "result.json").write_text(json.dumps(told, indent=1) + "\n")
+    return told["rows"]
+
+
 def main() -> None:
-    """Measure, print and write result.json after every cell."""
+    """Measure, or only sum up; print the summary."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--nets", default=",".join(NETS))
     options.add_argument("--nodes", default="4,8")
     options.add_argument("--links", default="50,100,1000", help="Mbit/s")
     options.add_argument("--strategies", default=",".join(STRATEGIES))
     options.add_argument("--uneven", action="store_true", help="four nodes of speed 2 : 1 : 0.5 : 0.5")
+    options.add_argument("--keep", action="store_true", help="skip cells of which all of these strategies are known")
+    options.add_argument("--summary", action="store_true", help="sum up result.json and measure nothing")
+    options.add_argument("--tables", action="store_true", help="print the tables of README.md and measure nothing")
     chosen = options.parse_args()
-    path = HERE / "result.json"
-    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
-    nodes, links = (list(map(int, text.split(","))) for text in (chosen.nodes, chosen.links))
-    for cell in cells(chosen.nets.split(","), nodes, links, uneven=chosen.uneven):
-        found = measure(cell, chosen.strategies.split(","))
-        rows = [row for row in rows if any(row[key] != value for key, value in cell.key.items())] + [found]
-        print(cell.key, found.get("times_ddp"), flush=True)
-        write({"rows": rows}, __file__)
+    if chosen.tables:
+        print(tables(known()["rows"]))
+    elif chosen.summary:
+        print(json.dumps(summary(sum_up()), indent=1))
+    else:
+        nodes, links = (list(map(int, text.split(","))) for text in (chosen.nodes, chosen.links))
+        asked = list(cells(chosen.nets.split(","), nodes, links, uneven=chosen.uneven))
+        print(json.dumps(summary(play(asked, chosen.strategies.split(","), keep=chosen.keep)), indent=1))
 
 
 if __name__ == "__main__":
