@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from nfold.verbs.trials import Trial, Tried, try_plans
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from environment import write  # noqa: E402  a script's siblings are found only after this
+from environment import stamp, write  # noqa: E402  a script's siblings are found only after this
 
 NETS = ("alexnet", "vgg", "resnet18", "vit")
 BATCHES = (32, 128)
@@ -28,13 +29,17 @@ LAYOUTS = (
     ("hybrid", 3),
     ("hypergraph", 4),
 )
+STRATEGIES = tuple(dict.fromkeys(strategy for strategy, _ in LAYOUTS))
+QUESTION = ("net", "batch_size", "strategy", "workers")
+"""What makes a row another one."""
 STEPS = 4
 GOAL = 0.15
 
 
 def row(net: str, batch_size: int, tried: Tried) -> dict[str, Any]:
     """What one trial came to, rank by rank."""
-    found = {"net": net, "batch_size": batch_size, "strategy": tried.trial.strategy, "workers": tried.trial.workers}
+    trial = tried.trial
+    found = {"net": net, "batch_size": batch_size, "strategy": trial.strategy, "workers": trial.workers, **stamp()}
     if tried.plan is None or tried.trace is None:
         return {**found, "refused": tried.refused}
     measured = {usage.rank: usage.peak_rss_bytes for usage in tried.trace.usage}
@@ -56,29 +61,34 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"goal": GOAL, "within_goal": within, "of": len(errors), "worst": max(errors, default=0.0)}
 
 
-def rows_of_others(nets: list[str], batches: list[int]) -> list[dict[str, Any]]:
-    """What was measured before of other nets and batch sizes: all together take half an hour."""
+def same_question(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two rows are of the same net, batch size and layout."""
+    return all(one[key] == other[key] for key in QUESTION)
+
+
+def known() -> list[dict[str, Any]]:
+    """Return the rows that result.json has: each stays until its own question is asked again, since all take long."""
     path = HERE / "result.json"
-    before = json.loads(path.read_text())["rows"] if path.exists() else []
-    return [each for each in before if each["net"] not in nets or each["batch_size"] not in batches]
+    return json.loads(path.read_text())["rows"] if path.exists() else []
 
 
 def main() -> None:
-    """Try every layout of every net, and write result.json after each, since all take long."""
+    """Try every layout of every net, and write result.json after each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nets", nargs="*", default=NETS)
     parser.add_argument("--batches", nargs="*", type=int, default=BATCHES)
+    parser.add_argument("--strategies", nargs="*", default=STRATEGIES, choices=STRATEGIES)
     asked = parser.parse_args()
-    rows = rows_of_others(asked.nets, asked.batches)
-    for net in asked.nets:
-        for batch_size in asked.batches:
-            os.environ |= {"MEMORY_NET": net, "MEMORY_BATCH": str(batch_size)}
-            for strategy, workers in LAYOUTS:
-                trials = [Trial(strategy=strategy, workers=workers, steps=STEPS)]
-                (tried,) = try_plans(f"{HERE / 'program.py'}:program", trials)
-                rows.append(row(net, batch_size, tried))
-                print(rows[-1], flush=True)
-                write({"summary": summary(rows), "rows": rows}, __file__)
+    rows = known()
+    layouts = [each for each in LAYOUTS if each[0] in asked.strategies]
+    for net, batch_size, (strategy, workers) in product(asked.nets, asked.batches, layouts):
+        os.environ |= {"MEMORY_NET": net, "MEMORY_BATCH": str(batch_size)}
+        trials = [Trial(strategy=strategy, workers=workers, steps=STEPS)]
+        (tried,) = try_plans(f"{HERE / 'program.py'}:program", trials)
+        found = row(net, batch_size, tried)
+        rows = [each for each in rows if not same_question(each, found)] + [found]
+        print(found, flush=True)
+        write({"summary": summary(rows), "rows": rows}, __file__)
 
 
 if __name__ == "__main__":
