@@ -20,7 +20,9 @@ from nfold.analysis.loss import running_losses, steps_to_loss
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from environment import write  # noqa: E402  a script's siblings are found only after this
+from curves import lines, moments, named  # noqa: E402  a script's siblings are found only after this
+from environment import stamp, write  # noqa: E402
+from plots import chart  # noqa: E402
 
 PROGRAMS = HERE.parent / "programs"
 REACH = 8
@@ -97,6 +99,7 @@ def run(race: Race, strategy: str, folder: Path) -> dict[str, Any]:
     every = -(-len(means) // MOST_POINTS)
     return {
         "strategy": strategy,
+        **stamp(),
         "chosen": trained.plan.strategy,
         "reached_s": _reached(race, steps, judged),
         "steps": len(steps),
@@ -118,25 +121,40 @@ def _reached(race: Race, steps: list[dict[str, Any]], judged: list[dict[str, Any
     return None if needed is None else steps[needed - 1]["at_s"]
 
 
-def main() -> None:
+def play(name: str, races: dict[str, Any]) -> None:
     """Race, print and write result.json after each run."""
+    race, rows = RACES[name], []
+    for strategy in race.strategies:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(found := run(race, strategy, Path(folder)))
+        reached = "never" if found["reached_s"] is None else f"{found['reached_s']:7.1f} s"
+        print(
+            f"{name:10} {strategy:10} reached {reached}  step {found['step_s'] * 1e3:7.1f} ms  "
+            f"loss {found['final_loss']:.3f}  {found['final_metrics']}",
+            flush=True,
+        )
+        races[name] = {"loss": race.loss, "accuracy": race.accuracy, "rows": rows}
+        write({"races": races}, __file__)
+
+
+def plot(name: str, race: dict[str, Any]) -> str:
+    """Return a race as a chart for README.md."""
+    return f"`{name}`:\n\n" + chart("seconds", moments(race), named(race), lines(race))
+
+
+def main() -> None:
+    """Race, or only plot what is known."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--races", default=",".join(RACES))
+    options.add_argument("--plots", action="store_true", help="print charts of result.json and measure nothing")
+    asked = options.parse_args()
     path = HERE / "result.json"
     races: dict[str, Any] = json.loads(path.read_text())["races"] if path.exists() else {}
-    for name in options.parse_args().races.split(","):
-        race, rows = RACES[name], []
-        for strategy in race.strategies:
-            with tempfile.TemporaryDirectory() as folder:
-                rows.append(found := run(race, strategy, Path(folder)))
-            reached = "never" if found["reached_s"] is None else f"{found['reached_s']:7.1f} s"
-            print(
-                f"{name:10} {strategy:10} reached {reached}  step {found['step_s'] * 1e3:7.1f} ms  "
-                f"loss {found['final_loss']:.3f}  {found['final_metrics']}",
-                flush=True,
-            )
-            races[name] = {"loss": race.loss, "accuracy": race.accuracy, "rows": rows}
-            write({"races": races}, __file__)
+    for name in asked.races.split(","):
+        if not asked.plots:
+            play(name, races)
+        if name in races:
+            print(plot(name, races[name]), flush=True)
 
 
 if __name__ == "__main__":
