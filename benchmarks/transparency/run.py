@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from parts import stamped, summary, told
 from spreading import ROOT, State, Sweep, difference, measure, subject_of
 
 import nfold
@@ -34,7 +35,7 @@ STEPS_IN_PROCESSES = 10
 
 def spread(name: str, style: Style, sweep: Sweep) -> dict[str, Any]:
     """Measure one program under every layout; print a line."""
-    found = measure(style, sweep)
+    found = {**stamp(), **measure(style, sweep)}
     worst = "refused everywhere" if found["worst"] is None else f"worst {found['worst']:.1e}"
     refused = sum("refused" in row for row in found["runs"])
     size = f"{found['capture']:6} {found['operators']:3} operators"
@@ -61,7 +62,7 @@ def in_process(name: str) -> dict[str, Any]:
         ok = error <= ZOO[name].tolerance
         rows.append({"layout": strategy, "ranks": workers, "relative_error": error, "ok": ok})
         print(f"{name:16} {strategy} on {workers} processes  {error:.1e}  {'ok' if ok else 'WRONG'}", flush=True)
-    return {"against": subject.against, "ok": all(row["ok"] for row in rows), "runs": rows}
+    return {**stamp(), "against": subject.against, "ok": all(row["ok"] for row in rows), "runs": rows}
 
 
 def _trained(name: str, strategy: str, workers: int) -> State:
@@ -89,9 +90,13 @@ def played(part: str, net: str) -> dict[str, Any]:
 def known() -> dict[str, Any]:
     """Return the parts that result.json has."""
     path = Path(__file__).with_name("result.json")
-    return (
-        {part: found for part, found in json.loads(path.read_text()).items() if part in PARTS} if path.exists() else {}
-    )
+    before = json.loads(path.read_text()) if path.exists() else {}
+    return {part: stamped(before[part]) for part in PARTS if part in before}
+
+
+def keep(found: dict[str, Any]) -> None:
+    """Write all parts, and what they come to."""
+    write({"summary": summary(found), **found}, __file__)
 
 
 def main() -> None:
@@ -99,16 +104,21 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--only", choices=PARTS, help="one part; the others stay in result.json as they were")
     options.add_argument("--net", default="", help="one net of that part; the others stay as they were")
+    options.add_argument("--summary", action="store_true", help="say what result.json comes to and measure nothing")
     given = options.parse_args()
+    if given.summary:
+        print("\n".join(told(part, each) for part, each in summary(known()).items()))
+        return
     torch.set_num_threads(1)
     parts = (given.only,) if given.only else PARTS
     found = known() if given.only else {}
     for part in parts:
-        others = found[part]["nets"] if given.net else {}
+        others = found[part]["nets"] if given.net and part in found else {}
         steps = SWEEPS[part].steps if part in SWEEPS else STEPS_IN_PROCESSES
         found[part] = {**stamp(), "steps": steps, "nets": others | played(part, given.net)}
-        write(found, __file__)
-    broken = [name for part in parts for name, each in found[part]["nets"].items() if not each["ok"]]
+        keep(found)
+        print(told(part, summary(found)[part]), flush=True)
+    broken = [name for part in parts for name in summary(found)[part]["broken"]]
     if broken:
         sys.exit(f"differs by more than allowed: {', '.join(broken)}")
 
