@@ -6,6 +6,11 @@ steps went; what it worked longer than a typical other worker is time in which t
     steps  =  compute + input + update + between tasks     of a typical worker, at most the last one's own
             + waiting for rank k                           what the last one worked beyond that
             + network, PLACE                               its exposed communication
+
+What comes after the ledger is made cannot be in it: writing the trace, writing report and page once more with it in
+them, printing, and the end of the process. How long a disk will take is not known beforehand, and an entry that is
+guessed would no longer be a measurement. It is a twentieth of the command's time and half a second at most, to which
+`tests/cli/test_outputs.py` holds it.
 """
 
 from collections.abc import Mapping, Sequence
