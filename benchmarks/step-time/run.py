@@ -31,6 +31,7 @@ from step_tables import tables  # noqa: E402
 from step_times import Row, has_all, merged, same_cell, summary, with_times  # noqa: E402
 
 STRATEGIES = ("auto", "ring", "ps", "weighted", "pipeline", "hybrid", "hypergraph")
+DATA_PARALLEL = ("ring", "ps", "weighted")
 CORES = 2.0
 """Of all nodes together: what this machine really has."""
 UNEVEN = (2.0, 1.0, 0.5, 0.5)
@@ -128,12 +129,14 @@ def measure(cell: Cell, strategies: list[str]) -> Row:
             "pipelining": peer(cluster, str(HERE / "pipelining.py"), cell.net, "--split", split, *steps),
         }
         print("  ", cell.net, peers, "split", split, flush=True)
-        ours = try_ours(cell, cluster, strategies, peers["ddp"])
+        ours = try_ours(cell, cluster, strategies, peers)
     ran = {**stamp(), "names": [*peers, *ours]}
     return with_times({**cell.key, "peers_s": peers, "split": split, "ours": ours, "runs": [ran]})
 
 
-def try_ours(cell: Cell, cluster: Path, strategies: list[str], ddp_s: float | None) -> dict[str, dict[str, Any]]:
+def try_ours(
+    cell: Cell, cluster: Path, strategies: list[str], peers_s: dict[str, float | None]
+) -> dict[str, dict[str, Any]]:
     """Try every strategy with ranks that start once."""
     ours: dict[str, dict[str, Any]] = {}
 
@@ -141,10 +144,16 @@ def try_ours(cell: Cell, cluster: Path, strategies: list[str], ddp_s: float | No
         ours[tried.trial.strategy] = found = figures(tried)
         print("     ", tried.trial.strategy, found, flush=True)
 
-    limit = max(FEWEST_STEPS, min(MOST_STEPS, round(TRIAL_S / (ddp_s or 1.0))))
-    trials = [Trial(strategy=name, workers=len(cell.cores), steps=limit) for name in strategies]
+    trials = [Trial(strategy=name, workers=len(cell.cores), steps=steps_of(name, peers_s)) for name in strategies]
     try_plans(f"{PROGRAMS / 'nets32.py'}:program_{cell.net}", trials, on_tried=tell, emulate=cluster)
     return ours
+
+
+def steps_of(strategy: str, peers_s: dict[str, float | None]) -> int:
+    """As many steps as a trial's time allows, if the strategy is about as fast as PyTorch's tool of its kind."""
+    alike = ("ddp",) if strategy in DATA_PARALLEL else ("ddp", "pipelining")
+    about_s = min((seconds for name in alike if (seconds := peers_s[name])), default=1.0)
+    return max(FEWEST_STEPS, min(MOST_STEPS, round(TRIAL_S / about_s)))
 
 
 def figures(tried: Tried) -> dict[str, Any]:

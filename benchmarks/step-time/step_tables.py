@@ -63,7 +63,7 @@ def judgement(rows: list[Row]) -> Iterable[str]:
             f"{chosen['cells']} cells ({chosen['within'] / chosen['cells']:.0%})."
         )
     if chosen["misses"]:
-        heads = ["missed", "`auto`", "its plan", "best", "", "same plan", "same run"]
+        heads = ["missed", "`auto`", "its plan", "best", "", "same run"]
         yield _table(heads, ([*_missed(miss)] for miss in chosen["misses"]))
 
 
@@ -74,7 +74,6 @@ def _missed(miss: dict[str, Any]) -> list[str]:
         miss["chosen"] or MISSING,
         miss["best"],
         _number(miss["best_s"]),
-        "yes" if miss["same_plan"] else "no",
         "yes" if miss["same_run"] else "no",
     ]
 

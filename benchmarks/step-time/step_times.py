@@ -116,6 +116,7 @@ def choice(rows: list[Row]) -> dict[str, Any]:
     """In how many cells `auto` was nearly as fast as the best of our strategies, and where it was not.
 
     A cell counts when a strategy besides `auto` ran there and `auto` was asked for; where that was refused, it missed.
+    Trials of one plan differ by what the machine did: all stand for their median.
     """
     judged = [row for row in rows if "auto" in row["ours"] and set(measured(row)) - {"auto"}]
     misses = [miss for row in judged if (miss := _miss(row))]
@@ -127,26 +128,33 @@ def choice(rows: list[Row]) -> dict[str, Any]:
     }
 
 
+SAME_PLAN = ("chunks", "sent_bytes_per_step", "predicted_step_s")
+"""Equal in two trials of one plan."""
+
+
+def plans_s(row: Row) -> dict[str, float]:
+    """Seconds of a step of each strategy's plan: the median of all trials of that plan."""
+    trials: dict[tuple[Any, ...], list[float]] = {}
+    plans = {name: tuple(row["ours"][name][key] for key in SAME_PLAN) for name in measured(row)}
+    for name, seconds in measured(row).items():
+        trials.setdefault(plans[name], []).append(seconds)
+    return {name: median(trials[plan]) for name, plan in plans.items()}
+
+
 def _miss(row: Row) -> dict[str, Any] | None:
-    steps_s = measured(row)
+    steps_s = plans_s(row)
     auto_s = steps_s.pop("auto", None)
     best = min(steps_s, key=lambda name: steps_s[name])
     if auto_s is not None and auto_s <= steps_s[best] * (1 + CHOICE_SLACK):
         return None
-    chosen, better = row["ours"]["auto"], row["ours"][best]
     return {
         "cell": label(row),
         "auto_s": auto_s,
-        "chosen": chosen.get("strategy"),
+        "chosen": row["ours"]["auto"].get("strategy"),
         "best": best,
         "best_s": steps_s[best],
-        "same_plan": all(chosen.get(key) == better[key] for key in SAME_PLAN),
         "same_run": any({"auto", best} <= set(run["names"]) for run in runs_of(row)),
     }
-
-
-SAME_PLAN = ("chunks", "sent_bytes_per_step", "predicted_step_s")
-"""Equal in two trials of one plan; then only the machine can have made the difference."""
 
 
 def prediction_errors(rows: list[Row]) -> dict[str, dict[str, Any]]:
