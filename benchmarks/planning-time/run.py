@@ -1,27 +1,39 @@
 """How long does planning take, without capture and profile, and how does it grow with nodes and operators?
 
-The graphs are those that `traffic/` captured, their seconds in proportion to their operations.
+The graphs are those that `traffic/` captured, their seconds in proportion to their operations. They grow by nodes, and
+ResNet-50 on 8 nodes by blocks in its third stage.
 """
 
 import argparse
+import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from deepening import deepened
 
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
 from nfold.planning.search import plan
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from environment import write
+from environment import stamp, write
+from plots import chart
 from programs.counted import GRAPHS, question
 
 NETS = ("alexnet", "vgg16", "resnet50")
 NODES = (2, 4, 8, 16, 32, 64)
+BLOCK = "12"
+"""Of ResNet-50: one of the third stage that does not change the shape."""
+COPIES = (0, 6, 17, 34, 51, 68)
+"""17: ResNet-101; 34: as many operators as ResNet-152."""
+NODES_OF_COPIES = 8
 BATCH_PER_NODE = 16
 ROUNDS = 3
+AXES = ("nodes", "operators")
 
 
 def load(net: str) -> ModelGraph:
@@ -29,9 +41,8 @@ def load(net: str) -> ModelGraph:
     return codec.load(ModelGraph, GRAPHS / f"{net}.json")
 
 
-def timed(net: str, nodes: int) -> dict[str, Any]:
+def timed(net: str, graph: ModelGraph, nodes: int) -> dict[str, Any]:
     """Plan some times with `auto`, and return the medians."""
-    graph = load(net)
     asked = question(graph, BATCH_PER_NODE * nodes, nodes, None)
     seconds, processor_s = [], []
     for _ in range(ROUNDS):
@@ -46,37 +57,66 @@ def timed(net: str, nodes: int) -> dict[str, Any]:
         "plan_s": round(statistics.median(seconds), 3),
         "processor_s": round(statistics.median(processor_s), 3),
         "strategy": chosen.strategy,
+        **stamp(),
     }
 
 
-def plot(rows: list[dict[str, Any]]) -> str:
-    """Return a chart in Mermaid's language, to be put into a page: a line for each net."""
-    nodes = sorted({row["nodes"] for row in rows})
-    most = max(row["plan_s"] for row in rows)
-    lines = [
-        "xychart-beta",
-        f'    x-axis "nodes" {nodes}',
-        f'    y-axis "seconds" 0 --> {most:.1f}',
-    ]
-    for net in dict.fromkeys(row["net"] for row in rows):
-        times = [row["plan_s"] for row in rows if row["net"] == net]
-        lines.append(f'    line "{net}" {times}')
-    return "\n".join(lines)
+def by_nodes(nets: list[str], nodes: list[int]) -> Iterator[dict[str, Any]]:
+    """Yield every net on every number of nodes."""
+    for net in nets:
+        graph = load(net)
+        yield from (timed(net, graph, count) for count in nodes)
+
+
+def by_operators(copies: list[int]) -> Iterator[dict[str, Any]]:
+    """Yield ever deeper ResNets on as many nodes."""
+    graph = load("resnet50")
+    for count in copies:
+        found = timed("resnet50", deepened(graph, BLOCK, count), NODES_OF_COPIES)
+        yield {**found, "net": f"resnet50 + {count} blocks"}
+
+
+def charts(result: dict[str, Any]) -> str:
+    """Return both ways in which the time grows, for README.md."""
+    rows, deeper = result["rows"], result.get("by_operators", [])
+    told = []
+    if rows:
+        nodes = sorted({row["nodes"] for row in rows})
+        nets = dict.fromkeys(row["net"] for row in rows)
+        lines = {net: [row["plan_s"] for row in rows if row["net"] == net] for net in nets}
+        told.append(chart("nodes", nodes, "seconds", lines))
+    if deeper:
+        lines = {f"ResNet on {NODES_OF_COPIES} nodes": [row["plan_s"] for row in deeper]}
+        told.append(chart("operators", [row["operators"] for row in deeper], "seconds", lines))
+    return "\n\n".join(told)
 
 
 def main() -> None:
-    """Plan every net on every number of nodes, and write result.json."""
+    """Plan along both axes, write result.json after each plan, and print the charts."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--axes", nargs="*", default=AXES, choices=AXES, help="the other stays as it was")
     parser.add_argument("--nets", nargs="*", default=NETS)
     parser.add_argument("--nodes", nargs="*", type=int, default=NODES)
+    parser.add_argument("--copies", nargs="*", type=int, default=COPIES, help="blocks more than ResNet-50 has")
+    parser.add_argument("--plots", action="store_true", help="print the charts of result.json and measure nothing")
     asked = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for net in asked.nets:
-        for nodes in asked.nodes:
-            rows.append(timed(net, nodes))
-            print(rows[-1], flush=True)
-    print(plot(rows))
-    write({"batch_per_node": BATCH_PER_NODE, "rounds": ROUNDS, "rows": rows}, __file__)
+    path = Path(__file__).with_name("result.json")
+    result = json.loads(path.read_text()) if path.exists() else {"rows": []}
+    plans = {"nodes": by_nodes(asked.nets, asked.nodes), "operators": by_operators(asked.copies)}
+    for axis in () if asked.plots else asked.axes:
+        rows: list[dict[str, Any]] = []
+        for row in plans[axis]:
+            rows.append(row)
+            print(row, flush=True)
+        result["rows" if axis == "nodes" else "by_operators"] = rows
+        keep(result)
+    print(charts(result))
+
+
+def keep(result: dict[str, Any]) -> None:
+    """Write result.json."""
+    axes = {name: result[name] for name in ("rows", "by_operators") if name in result}
+    write({"batch_per_node": BATCH_PER_NODE, "rounds": ROUNDS, **axes}, __file__)
 
 
 if __name__ == "__main__":
