@@ -5,6 +5,7 @@ from `programs/photographs.py`; `--capture` makes them anew.
 """
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -12,23 +13,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from counting import compared
+from pipelined import most_even, sent_bytes
+
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, chunk_sizes
 from nfold.planning.data_parallel import even_owners
 from nfold.planning.facts import Facts
 from nfold.planning.hypergraph import Hypergraph, owners_of, traffic
-from nfold.planning.hypergraph_strategy import hypergraph_of, limits_of
+from nfold.planning.hypergraph_strategy import EPSILONS, ByHypergraph, hypergraph_of, limits_of
 from nfold.planning.machines import machines_of
 from nfold.planning.partition import Effort, partitions
 from nfold.planning.placed import reductions_of
 from nfold.planning.schedule import compile_schedule
+from nfold.planning.search import plan
 from nfold.planning.splitting import split_facts
 from nfold.planning.structured import Hybrid
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "programs"))
-from environment import write
+from environment import stamp, write
 from programs.counted import GRAPHS, question
 
 QUESTIONS = (("alexnet", 128), ("vgg16", 64), ("resnet50", 128))
@@ -40,6 +45,7 @@ GOALS = {
 }
 """Per cent less than a ring, and less than a parameter server."""
 EPSILON = 0.05
+"""How far the heaviest rank may be above the mean where nothing else is said; the strategy has its own tolerances."""
 CHUNKS = 16
 LONG = Effort(num_starts=12, num_seeds=24, num_cycles=8)
 LONG_CHUNKS = (16, 24, 32)
@@ -56,6 +62,8 @@ class Result:
     """Heaviest rank over the mean."""
     chunks: int
     plan_s: float | None = None
+    epsilon: float | None = None
+    """How far above the mean it was allowed to be; None: nothing was asked."""
 
 
 def measured(way: str, facts: Facts, owners: dict[str, tuple[int, ...]], plan_s: float | None = None) -> Result:
@@ -83,10 +91,12 @@ def ways(graph: ModelGraph, batch_size: int, workers: int, *, search_long: bool)
     row = even_owners(workers, workers)
     yield measured("ring", replace(facts, chunks=workers), {op.name: row for op in graph.operators})
     yield from contiguous(replace(facts, chunks=1))
+    yield pipelined(replace(facts, chunks=1))
     yield from hybrid(facts)
     yield node_wise(replace(facts, chunks=1))
     yield divided("hypergraph", facts, EPSILON)
     yield divided("hypergraph, load <= 1.25", facts, 0.25)
+    yield from shipped(facts)
     if search_long:
         found = [
             divided("hypergraph, long search", replace(facts, chunks=chunks), EPSILON, LONG) for chunks in LONG_CHUNKS
@@ -100,7 +110,7 @@ def divided(way: str, facts: Facts, epsilon: float, effort: Effort | None = None
     cells = hypergraph_of(facts, facts.chunks or CHUNKS)
     best = partitions(cells, limits_of(facts, machines_of(facts), epsilon), effort=effort)[0]
     plan_s = time.perf_counter() - begin
-    result = measured(way, facts, owners_of(cells, best.blocks), plan_s)
+    result = replace(measured(way, facts, owners_of(cells, best.blocks), plan_s), epsilon=epsilon)
     if result.sent_bytes != best.traffic_bytes:
         raise SystemExit(f"{way}: {result.sent_bytes} bytes in the schedule, {best.traffic_bytes} in the hypergraph")
     return result
@@ -117,16 +127,42 @@ def node_wise(facts: Facts) -> Result:
 
 
 def contiguous(facts: Facts) -> Iterator[Result]:
-    """Yield stages of whole operators, one rank each: the best balanced, and the fewest bytes within 1.25 of that.
-
-    This is what torch.distributed.pipelining sends as well: activations forth, gradients back.
-    """
+    """Yield stages of whole operators, one rank each: the best balanced, and the fewest bytes within 1.25 of that."""
     cells = hypergraph_of(facts, 1)
     best = _stages(cells, facts.workers, float("inf"))
     least = max(_loads(cells, best, facts.workers))
     yield measured("layer-wise pipeline, best balance", facts, owners_of(cells, best))
     fewest = _stages(cells, facts.workers, 1.25 * least)
     yield measured("layer-wise pipeline, fewest bytes", facts, owners_of(cells, fewest))
+
+
+def pipelined(facts: Facts) -> Result:
+    """Return the most even split for torch.distributed.pipelining; its bytes are computed as `counting.py` proves."""
+    seconds = {name: sum(pair) for name, pair in facts.profiles[1].operators_s(facts.batch_size).items()}
+    split = most_even(facts.graph, seconds, facts.workers)
+    owners = {
+        operator.name: (sum(begin <= index for begin in split.begins),)
+        for index, operator in enumerate(facts.graph.operators)
+    }
+    result = measured("torch.distributed.pipelining", facts, owners)
+    sent = sent_bytes(facts.graph, split.begins, facts.batch_size)
+    if result.sent_bytes != sent:
+        raise SystemExit(f"{result.way}: {result.sent_bytes} bytes in the schedule, {sent} across its cuts")
+    return result
+
+
+def shipped(facts: Facts) -> Iterator[Result]:
+    """Yield what the strategy does by its own tolerances: the plan that it runs, and its proposal of fewest bytes."""
+    begin = time.perf_counter()
+    strategy = ByHypergraph()
+    chosen = plan(facts, strategy.name, among=(strategy,))
+    plan_s = time.perf_counter() - begin
+    yield measured("strategy hypergraph, its plan", split_facts(facts, chosen.splits), chosen.placement.owners, plan_s)
+    found = [
+        measured("strategy hypergraph, fewest bytes", split_facts(facts, each.splits), each.placement.owners)
+        for each in strategy.propose(facts)
+    ]
+    yield min(found, key=lambda each: each.sent_bytes)
 
 
 def _loads(cells: Hypergraph, blocks: list[int], workers: int) -> list[float]:
@@ -189,10 +225,18 @@ def report(name: str, batch_size: int, workers: int, graph: ModelGraph, *, searc
                 "max_over_mean_load": round(each.most_load, 4),
                 "chunks": each.chunks,
                 "plan_s": each.plan_s and round(each.plan_s, 3),
+                "epsilon": each.epsilon,
             }
         )
     goal = GOALS[name][workers]
-    return {"network": name, "batch_size": batch_size, "ranks": workers, "goal_percent": goal, "ways": rows}
+    return {
+        "network": name,
+        "batch_size": batch_size,
+        "ranks": workers,
+        "goal_percent": goal,
+        **stamp(),
+        "ways": rows,
+    }
 
 
 def captured(name: str) -> ModelGraph:
@@ -212,15 +256,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--capture", action="store_true", help="capture the networks anew: a minute each")
     parser.add_argument("--networks", default=",".join(name for name, _ in QUESTIONS))
-    parser.add_argument("--quick", action="store_true", help="without the long search")
+    parser.add_argument("--quick", action="store_true", help="without the long search, nothing counted")
+    parser.add_argument("--count", action="store_true", help="only count what torch.distributed.pipelining sends")
     arguments = parser.parse_args()
-    rows = []
-    for name, batch_size in QUESTIONS:
+    result = known()
+    if arguments.count or not arguments.quick:
+        result["pipelining"] = compared()
+        keep(result)
+    for name, batch_size in () if arguments.count else QUESTIONS:
         if name in arguments.networks.split(","):
             kept = GRAPHS / f"{name}.json"
             graph = captured(name) if arguments.capture else codec.load(ModelGraph, kept)
-            rows += [report(name, batch_size, ranks, graph, search_long=not arguments.quick) for ranks in RANKS]
-    write({"results": rows}, __file__)
+            found = [report(name, batch_size, ranks, graph, search_long=not arguments.quick) for ranks in RANKS]
+            result["results"] = [each for each in result["results"] if each["network"] != name] + found
+            keep(result)
+
+
+def known() -> dict[str, Any]:
+    """Return what result.json has: networks that are not asked for stay as they were."""
+    path = Path(__file__).with_name("result.json")
+    before = json.loads(path.read_text()) if path.exists() else {}
+    return {"results": before.get("results", []), "pipelining": before.get("pipelining", [])}
+
+
+def keep(result: dict[str, Any]) -> None:
+    """Write result.json, with the tolerances under which figures were found."""
+    write({"epsilon": EPSILON, "strategy_epsilons": EPSILONS, **result}, __file__)
 
 
 if __name__ == "__main__":
