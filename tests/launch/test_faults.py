@@ -124,6 +124,25 @@ def test_each_fault_is_performed_undone_and_told():
     assert nodes.done.empty(), "starting twice starts once"
 
 
+def test_a_fault_is_warned_of_before_it_happens_and_not_before_it_is_over():
+    order = queue.SimpleQueue()
+    nodes = Recorder()
+    nodes.done = order
+    texts = ["slow n-1 0.5@0s for 0s", "kill n-3@1ms"]
+    clock = FaultClock(
+        [parse(text) for text in texts], nodes, lambda _: None, warn=lambda fault: order.put(("warned", fault.text))
+    )
+    clock.start()
+    assert [order.get(timeout=WAIT_S) for _ in range(5)] == [
+        ("warned", "slow n-1 0.5@0s for 0s"),
+        ("slow", "n-1", 0.5),
+        ("slow", "n-1", 1.0),
+        ("warned", "kill n-3@1ms"),
+        ("kill", "n-3"),
+    ]
+    clock.stop()
+
+
 def test_time_counts_from_the_start():
     now, nodes = [100.0], Recorder()
     clock = FaultClock([parse("kill n-1@5s")], nodes, lambda _: None, clock=lambda: now[0])

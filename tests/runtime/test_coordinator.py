@@ -53,6 +53,14 @@ def test_a_job_of_two_ranks_from_start_to_end():
     assert job.handle(ev.Left(0, "exited with code 0")) == [], "it is over"
 
 
+def test_a_fault_that_kills_a_rank_is_no_news_until_the_rank_is_gone():
+    job = Job(ev.JobSettings(strategy="single"))
+    job.start()
+    assert job.handle(ev.Sentenced((0,), "kill n@3s")) == []
+    gone = job.handle(ev.Left(0, "was killed by signal 9 (SIGKILL)"))
+    assert str(failure(gone)).endswith('That was asked for: --fault "kill n@3s".')
+
+
 def test_one_rank_is_wired_but_not_probed():
     job = Job(ev.JobSettings(strategy="single"))
     job.start()

@@ -106,6 +106,26 @@ def test_a_death_comes_before_all_echoes(order):
     assert "out of memory" in str(error), "the kernel kills with signal 9"
 
 
+def test_who_is_killed_as_the_user_asked_lacks_no_memory():
+    postmortem = opened()
+    postmortem.sentenced((1,), "kill n-1@3s")
+    assert not postmortem.open, "it is about to happen"
+    postmortem.left(1, KILLED)
+    assert str(postmortem.error()).endswith(
+        '2 other ranks stopped because of it. That was asked for: --fault "kill n-1@3s".'
+    )
+    assert "memory" not in str(postmortem.error())
+
+
+@pytest.mark.parametrize(("rank", "status", "fragment"), [(2, KILLED, "memory"), (1, "exited with code 1", "of it.")])
+def test_a_fault_explains_the_ranks_that_it_kills_and_no_other_end(rank, status, fragment):
+    postmortem = opened()
+    postmortem.sentenced((1,), "kill n-1@3s")
+    postmortem.left(rank, status)
+    assert fragment in str(postmortem.error())
+    assert "asked for" not in str(postmortem.error())
+
+
 def test_the_first_of_two_causes_and_of_two_deaths_counts():
     postmortem = opened()
     postmortem.failed(2, words("one"))

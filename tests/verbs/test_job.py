@@ -105,7 +105,7 @@ def test_a_loop_that_is_left_early_is_summed_up_when_all_is_removed(tmp_path, mo
     monkeypatch.setattr("nfold.verbs.job.boxed_ranks", box)
     monkeypatch.setattr("nfold.verbs.job.check_room", lambda *_: None)
     monkeypatch.setattr("nfold.verbs.job.own_threads", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(job, "_session", lambda: contextlib.nullcontext(OneStep()))
+    monkeypatch.setattr(job, "_session", lambda _: contextlib.nullcontext(OneStep()))
     monkeypatch.setattr(job, "_hear", lambda _: StepInfo(step=1, epoch=1, loss=0.0, step_s=0.1))
     monkeypatch.setattr(job, "_complete", lambda phases: happened.append(phases.book("ending").keys()))
     job.outcome.interrupted = True

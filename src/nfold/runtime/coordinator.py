@@ -81,6 +81,9 @@ class Coordinator:
             return []
         if isinstance(event, ev.Continue):
             self._steps_asked += 1  # here, because it may come while the ranks are still getting ready
+        if isinstance(event, ev.Sentenced):
+            self._postmortem.sentenced(event.ranks, event.fault)
+            return []
         if isinstance(event, ev.Left):
             self._postmortem.left(event.rank, event.status)
         elif isinstance(event, ev.Received) and event.message["is"] == "failed":

@@ -156,7 +156,16 @@ class Tick:
     """When each rank that is a process was last heard, by the same clock."""
 
 
-Event = Received | Left | Interrupted | Continue | TimedOut | Tick
+@dataclass(frozen=True, slots=True)
+class Sentenced:
+    """Ranks are about to be killed because the user asked for it; it comes before they are gone."""
+
+    ranks: tuple[int, ...]
+    fault: str
+    """As it was asked for."""
+
+
+Event = Received | Left | Interrupted | Continue | TimedOut | Tick | Sentenced
 
 # Commands
 

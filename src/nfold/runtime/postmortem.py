@@ -38,6 +38,7 @@ class Postmortem:
         self._failed: dict[int, dict[str, Any]] = {}
         self._left: dict[int, str] = {}
         self._excused: set[int] = set()
+        self._sentenced: dict[int, str] = {}
         self._first = True
         self._order = ""
         self._steps_done = 0
@@ -74,6 +75,10 @@ class Postmortem:
     def cut_off(self, cut: Cut) -> None:
         """Note that a rank and others are given up, because nothing passes between them."""
         self.left(cut.rank, _say_cut(cut))
+
+    def sentenced(self, ranks: tuple[int, ...], fault: str) -> None:
+        """Note that ranks are killed on purpose, by a fault that the user asked for."""
+        self._sentenced.update(dict.fromkeys(ranks, fault))
 
     @property
     def awaited(self) -> set[int]:
@@ -132,7 +137,7 @@ class Postmortem:
             return self._own_failure(rank, message)
         if self._deaths:
             rank, status = next(iter(self._deaths.items()))
-            return WorkerLost(f"rank {rank} ({self._place(rank)}) {status} {self._when()}.{self._advice(status)}")
+            return WorkerLost(f"rank {rank} ({self._place(rank)}) {status} {self._when()}.{self._advice(rank, status)}")
         rank, message = next(iter(self._failed.items()))
         return WorkerLost(
             f"rank {rank} ({self._place(rank)}) lost its connection {self._doing(message)}: "
@@ -177,8 +182,10 @@ class Postmortem:
             return "in the first steps"
         return _DOING.get(self._order, "while it started")
 
-    def _advice(self, status: str) -> str:
+    def _advice(self, rank: int, status: str) -> str:
         memory = " If nobody killed it, the machine may have run out of memory: use fewer workers or a smaller batch."
+        if rank in self._sentenced and status.startswith(_OUT_OF_MEMORY):
+            memory = f' That was asked for: --fault "{self._sentenced[rank]}".'
         if status.startswith(_SILENT):
             return f"{self._others()} Perhaps {_WHY_SILENT}."
         if status.startswith(_CUT_OFF):

@@ -3,11 +3,14 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nfold.launch.emulation import Box, FaultClock, emulated
+from nfold.launch.emulation import Box, Fault, FaultClock, emulated
 from nfold.runtime import events as ev
 from nfold.verbs.options import Options, tell_shared_servers
+
+if TYPE_CHECKING:
+    import queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,15 @@ class BoxedRanks:
 
 
 @contextlib.contextmanager
-def boxed_ranks(options: Options, say: Callable[[str], None]) -> Iterator[BoxedRanks | None]:
+def boxed_ranks(
+    options: Options, say: Callable[[str], None], events: "queue.SimpleQueue[ev.Event]"
+) -> Iterator[BoxedRanks | None]:
     """Build the emulated cluster that options ask for, if they do, and remove it in the end.
+
+    Args:
+        options: of the job.
+        say: is given lines for the user, from any thread.
+        events: the coordinator's; it is told whom a fault kills.
 
     Raises:
         ClusterError: this machine cannot emulate it.
@@ -60,7 +70,13 @@ def boxed_ranks(options: Options, say: Callable[[str], None]) -> Iterator[BoxedR
         shared = tell_shared_servers(options.nodes, options.workers)
         for note in (*box.notes, *([shared] if shared else ())):
             say(f"note: {note}")
-        ranks = BoxedRanks(box, options.nodes, FaultClock(options.faults, box, say))
+
+        def warn(fault: Fault) -> None:
+            if fault.verb == "kill":
+                doomed = tuple(rank for rank, node in enumerate(options.nodes) if node == fault.node)
+                events.put(ev.Sentenced(doomed, fault.text))
+
+        ranks = BoxedRanks(box, options.nodes, FaultClock(options.faults, box, say, warn=warn))
         try:
             yield ranks
         finally:

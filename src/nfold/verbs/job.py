@@ -96,15 +96,15 @@ class Job:
 
     def _play(self) -> Iterator[StepInfo]:
         phases, stops = Phases(self._clock, self._begun_s), queue.SimpleQueue[None]()
-        is_left = False
+        events, is_left = queue.SimpleQueue[ev.Event](), False
         check_room(self._source, self._options)
         with contextlib.ExitStack() as ending:
             if self._options.emulated:
                 # Outside of the session, which hears for itself: what is half built, or half removed, is not left so.
                 ending.enter_context(hearing(lambda: stops.put(None)))
             ending.enter_context(own_threads(self._source, self._options))
-            self._boxed = ending.enter_context(boxed_ranks(self._options, self._note))
-            session = ending.enter_context(self._session())
+            self._boxed = ending.enter_context(boxed_ranks(self._options, self._note, events))
+            session = ending.enter_context(self._session(events))
             if not stops.empty():
                 session.interrupt()
             ending.callback(self._write_history)
@@ -134,8 +134,7 @@ class Job:
 
     # Starting
 
-    def _session(self) -> Session:
-        events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+    def _session(self, events: "queue.SimpleQueue[ev.Event]") -> Session:
         token = secrets.token_hex(16)
         resumed = self._resumed
         checkpoint = resumed.checkpoint if resumed else None

@@ -162,14 +162,17 @@ class FaultClock:
         nodes: Nodes,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        warn: Callable[[Fault], None] = lambda fault: None,
     ) -> None:
         """Args:
         faults: in any order.
         nodes: what they are done to.
         say: is told of each when it happens, from the thread.
         clock: gives seconds.
+        warn: is told of each right before it begins: who notices what it does shall know by then why.
         """
-        self._nodes, self._say, self._clock = nodes, say, clock
+        self._nodes, self._say, self._clock, self._warn = nodes, say, clock, warn
         self._coming = deque(moments(faults))
         self._began_s = 0.0
         self._stopped = threading.Event()
@@ -203,6 +206,8 @@ class FaultClock:
                 if self._stopped.wait(left_s):
                     return
             self._coming.popleft()
+            if not moment.ends:
+                self._warn(moment.fault)
             try:
                 perform(moment, self._nodes)
                 self._say(moment.text)
