@@ -40,13 +40,31 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 def _run(arguments: "Sequence[str] | None") -> int:
     from nfold.errors import NfoldError
 
-    parsed = build_parser().parse_args(arguments)
-    parsed.is_process = arguments is None
     try:
+        parsed = _parse(arguments)
+        parsed.is_process = arguments is None
         return parsed.run(parsed) or EXIT_OK
     except NfoldError as error:
         print("\n".join((f"nfold: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
         return EXIT_ERROR
+
+
+def _parse(arguments: "Sequence[str] | None") -> "argparse.Namespace":
+    """Read the command line; what argparse itself refuses ends the process with its own message, and code 2.
+
+    Raises:
+        PlanError: there is no command, or something that no command understands.
+    """
+    from nfold.errors import PlanError
+
+    parsed, unknown = build_parser().parse_known_args(arguments)
+    if parsed.command is None:
+        what = f"there is no flag {unknown[0]}" if unknown else "no command was given"
+        raise PlanError(f"{what}. The commands are {', '.join(parsed.commands)}; see: nfold --help")
+    if unknown:
+        what = f"there is no flag {unknown[0]}" if unknown[0].startswith("-") else f"{unknown[0]!r} says nothing here"
+        raise PlanError(f"{what}. See what {parsed.command} understands: nfold {parsed.command} --help")
+    return parsed
 
 
 def _open_closed_streams() -> None:
@@ -85,9 +103,10 @@ def build_parser() -> "argparse.ArgumentParser":
         description="Spread a PyTorch program for one device over workers, and see where every second went.",
     )
     parser.add_argument("--version", action="version", version=f"nfold {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for command in (demo, train, compare, plan, why, report, emulate):
         command.add_parser(commands)
+    parser.set_defaults(commands=tuple(commands.choices))
     return parser
 
 
