@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nfold.launch.local import LocalLauncher, describe_exit
+from nfold.launch.output import LAST_BYTES, MOST_BYTES, Output
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -154,12 +155,58 @@ def test_the_grace_is_shared_by_all_ranks(launch, pipe):
 def test_what_ranks_print_is_appended_to_the_log(launch, tmp_path):
     (tmp_path / "log.txt").write_text("before\n")
     for command in ("echo one", "echo two >&2"):
-        launch(command).ended(0, 10.0)
+        launcher = launch(command)
+        launcher.ended(0, 10.0)
+        launcher.stop(0.0)
     assert (tmp_path / "log.txt").read_text() == "before\none\ntwo\n"
 
 
+def test_a_log_takes_no_more_than_its_share_of_what_is_printed_and_says_what_it_lacks(tmp_path):
+    log = tmp_path / "log.txt"
+    log.write_text("before\n")
+    output = Output(log, most_bytes=10, last_bytes=5)
+    os.write(output.file, b"01234")
+    assert output.last_lines() == ["01234"]
+    assert log.read_bytes() == b"before\n01234", "what comes first is there at once"
+    os.write(output.file, b"56789abcdefgh")
+    os.write(output.file, b"ijklmn\n")
+    assert output.last_lines() == ["0123456789abcdefghijklmn"]
+    output.close()
+    output.close()
+    told = "\n[nfold: of what ranks printed after the first 10 bytes, 10 are left out here]\n"
+    assert log.read_text() == f"before\n0123456789{told}klmn\n"
+
+
+def test_what_is_just_too_much_is_whole(tmp_path):
+    output = Output(tmp_path / "log.txt", most_bytes=10, last_bytes=5)
+    os.write(output.file, b"0123456789abcde")
+    output.close()
+    assert (tmp_path / "log.txt").read_bytes() == b"0123456789abcde"
+
+
+def test_a_rank_that_prints_without_end_neither_stands_still_nor_fills_the_disk(launch, tmp_path):
+    launcher = launch("head -c 30000000 /dev/zero | tr '\\0' x; echo; echo the end")
+    assert launcher.ended(0, 20.0) == "exited with code 0"
+    assert launcher.last_lines()[-1] == "the end"
+    launcher.stop(0.0)
+    log = (tmp_path / "log.txt").read_bytes()
+    assert MOST_BYTES + LAST_BYTES < len(log) < MOST_BYTES + LAST_BYTES + 200
+    assert b"after the first 10,000,000 bytes, 19,900,009 are left out here]" in log
+    assert log.endswith(b"x\nthe end\n")
+
+
+def test_who_outlives_its_rank_and_prints_is_not_waited_for(launch, tmp_path, pipe):
+    launcher = launch(f"setsid sh -c 'exec 3> {pipe}; echo there >&3; while echo more; do :; done' & wait")
+    with open(pipe) as file:
+        assert file.readline() == "there\n"
+        launcher.stop(0.0)
+        assert file.read() == "", "nobody reads any more what it prints, which ends it"
+
+
 def test_a_rank_learns_where_to_dial_and_the_token_is_for_no_other_eyes(launch, tmp_path):
-    launch('echo "$@"; echo $NFOLD_TOKEN; cat').ended(0, 10.0)
+    launcher = launch('echo "$@"; echo $NFOLD_TOKEN; cat')
+    launcher.ended(0, 10.0)
+    launcher.stop(0.0)
     assert (tmp_path / "log.txt").read_text() == (
         f"--launcher {os.getpid()} --rank 0 --connect 127.0.0.1:4000\nsecret\n"
     ), "and there is no input"

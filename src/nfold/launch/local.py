@@ -31,7 +31,7 @@ class LocalLauncher:
     ) -> None:
         """Args:
         command: what starts a rank; `--launcher PID --rank R --connect HOST:PORT` is added.
-        log: where the ranks' own output goes, appended; None: to where only `last_lines` finds it.
+        log: where the ranks' own output goes, appended, but for the middle of very much; None: only to `last_lines`.
         place: turns what starts a rank into what starts it at its place.
         clock: for the grace period.
         """
