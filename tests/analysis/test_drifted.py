@@ -1,7 +1,11 @@
 """Asynchronous runs with a cause put into them: the verdict must tell links, latency, servers and workers apart."""
 
+from statistics import fmean
+
 import pytest
 from drifted import Drifted
+
+from nfold.analysis.held import bound_waits_s
 
 pytestmark = pytest.mark.long
 
@@ -50,3 +54,6 @@ def test_what_is_waited_for_slow_workers_is_not_counted_as_communication():
     assert even.parts.peer_wait_s < 0.02 * even.step_s
     assert slow.parts.peer_wait_s > 0.2 * slow.step_s
     assert slow.parts.exposed_communication_s < 0.1 * slow.step_s
+    held_s = bound_waits_s(slow.plan, slow.trace)
+    assert held_s[2] < 0.1 * min(held_s[0], held_s[1]), "nobody is slower than the slowest"
+    assert fmean(held_s.values()) == pytest.approx(slow.parts.peer_wait_s)

@@ -167,13 +167,24 @@ def test_the_timeline_has_a_row_a_lane(facts):
 
 
 def test_node_parts_add_up_to_the_step(facts):
-    parts = node_parts(facts.trace, facts.plan.nodes)
+    parts = node_parts(facts.trace, facts.plan.nodes, {})
 
     assert parts.keys() == {"n0", "n1"}
     for each in parts.values():
         assert sum(each.values()) == pytest.approx(0.06)
     assert parts["n0"]["waiting for a peer"] == pytest.approx(0.02)
     assert parts["n1"]["waiting for a peer"] == 0.0
+
+
+def test_what_a_bound_holds_workers_back_is_shown_as_waiting_for_a_peer(facts):
+    trace, nodes = replace(facts.trace, is_asynchronous=True), facts.plan.nodes
+    alone, held = node_parts(trace, nodes, {}), node_parts(trace, nodes, {0: 0.01, 1: 9.0})
+
+    assert [each["waiting for a peer"] for each in alone.values()] == [0.0, 0.0], "nobody is compared with another"
+    assert held["n0"]["waiting for a peer"] == pytest.approx(0.01)
+    assert held["n0"]["communication"] == pytest.approx(alone["n0"]["communication"] - 0.01)
+    assert held["n1"]["waiting for a peer"] == pytest.approx(alone["n1"]["communication"])
+    assert held["n1"]["communication"] == 0.0, "more than it waited in all it was not held"
 
 
 def test_dedicated_servers_have_bars_of_their_own(facts):
@@ -193,11 +204,11 @@ def test_dedicated_servers_have_bars_of_their_own(facts):
             "serving": pytest.approx(0.02), "update": pytest.approx(0.01), "waiting for messages": pytest.approx(0.03)
         }
     }  # fmt: skip
-    chart = nodes_chart(trace, nodes)
+    chart = nodes_chart(trace, nodes, {})
     assert chart.data["names"] == ["n0", "n1", "n1, server"]
     assert {part["what"]: part["values"][2] for part in chart.data["parts"]}["serving"] == pytest.approx(20.0)
     assert "bars of their own" in chart.caption
-    assert node_parts(trace, nodes) == node_parts(facts.trace, facts.plan.nodes)
+    assert node_parts(trace, nodes, {}) == node_parts(facts.trace, facts.plan.nodes, {})
 
 
 def test_too_many_servers_leave_workers_their_bars(facts):
@@ -205,7 +216,7 @@ def test_too_many_servers_leave_workers_their_bars(facts):
     usage = tuple(
         replace(facts.trace.usage[0], rank=rank, role="server" if rank >= 30 else "worker") for rank in range(90)
     )
-    chart = nodes_chart(replace(facts.trace, parts=tuple(parts), usage=usage), [f"n{rank}" for rank in range(90)])
+    chart = nodes_chart(replace(facts.trace, parts=tuple(parts), usage=usage), [f"n{rank}" for rank in range(90)], {})
 
     assert chart.data["names"] == [*(f"n{rank}" for rank in range(20)), *(f"n{rank}, server" for rank in range(30, 50))]
     assert "50 more bars would not fit." in chart.caption

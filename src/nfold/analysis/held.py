@@ -19,12 +19,17 @@ from nfold.core.trace import Span, StepTrace, Trace
 
 def bound_wait_s(plan: Plan, trace: Trace) -> float:
     """Return seconds per step that a mean worker waited for slower ones; 0.0 where nothing bounds staleness."""
+    return fmean(bound_waits_s(plan, trace).values() or (0.0,))
+
+
+def bound_waits_s(plan: Plan, trace: Trace) -> dict[int, float]:
+    """Return seconds per step that each worker waited for slower ones; empty where nothing bounds staleness."""
     if plan.asynchrony is None or plan.asynchrony.bound is None or not trace.steps:
-        return 0.0
+        return {}
     held_s: dict[int, float] = defaultdict(float)
     for worker, seconds in _held(joined(trace.steps)):
         held_s[worker] += seconds
-    return fmean(held_s.values()) / len(trace.steps) if held_s else 0.0
+    return {worker: seconds / len(trace.steps) for worker, seconds in held_s.items()}
 
 
 def _held(step: StepTrace) -> Iterator[tuple[int, float]]:

@@ -42,14 +42,19 @@ _PARTS = (
 """The last two are of dedicated servers alone."""
 
 
-def nodes_chart(trace: Trace, nodes: Sequence[str]) -> Chart | None:
+def nodes_chart(trace: Trace, nodes: Sequence[str], held_s: Mapping[int, float]) -> Chart | None:
     """Draw what a mean step goes to on each node, over its workers and over its servers; None if nothing was measured.
 
     Half of the bars are kept for workers where there are too many.
+
+    Args:
+        trace: of the run.
+        nodes: of each rank.
+        held_s: what each worker waited for slower ones because staleness is bounded, seconds per step.
     """
     if not trace.parts:
         return None
-    parts, served = node_parts(trace, nodes), server_parts(trace, nodes)
+    parts, served = node_parts(trace, nodes, held_s), server_parts(trace, nodes)
     bars = {name: parts[name] for name in list(parts)[: max(_MOST_NODES // 2, _MOST_NODES - len(served))]}
     bars |= {name: served[name] for name in list(served)[: _MOST_NODES - len(bars)]}
     stacked = [
@@ -75,11 +80,13 @@ def nodes_chart(trace: Trace, nodes: Sequence[str]) -> Chart | None:
     )
 
 
-def node_parts(trace: Trace, nodes: Sequence[str]) -> dict[str, dict[str, float]]:
+def node_parts(trace: Trace, nodes: Sequence[str], held_s: Mapping[int, float]) -> dict[str, dict[str, float]]:
     """Return mean seconds of a worker's step by node and part."""
     collected: dict[str, list[dict[str, float]]] = defaultdict(list)
+    held: dict[str, list[float]] = defaultdict(list)
     for step in worker_steps(trace, _WARM_UP_STEPS):
         for parts, wait_s in zip(step, peer_waits(step, is_asynchronous=trace.is_asynchronous), strict=True):
+            held[nodes[parts.rank]].append(held_s.get(parts.rank, 0.0))
             collected[nodes[parts.rank]].append(
                 {
                     "compute": parts.compute_s,
@@ -90,7 +97,21 @@ def node_parts(trace: Trace, nodes: Sequence[str]) -> dict[str, dict[str, float]
                     "other": max(0.0, parts.other_s),
                 }
             )
-    return {node: _means(collected[node]) for node in dict.fromkeys(nodes) if node in collected}
+    return {
+        node: _told_apart(_means(collected[node]), fmean(held[node]))
+        for node in dict.fromkeys(nodes)
+        if node in collected
+    }
+
+
+def _told_apart(parts: dict[str, float], held_s: float) -> dict[str, float]:
+    """Count as waiting for a peer what workers that wait for a server were held there for others."""
+    waited_s = min(held_s, parts["communication"])
+    return {
+        **parts,
+        "communication": parts["communication"] - waited_s,
+        "waiting for a peer": parts["waiting for a peer"] + waited_s,
+    }
 
 
 def server_parts(trace: Trace, nodes: Sequence[str]) -> dict[str, dict[str, float]]:

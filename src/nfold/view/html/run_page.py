@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nfold.analysis.held import bound_waits_s
 from nfold.core.cluster import Cluster
 from nfold.core.environment import Environment
 from nfold.core.graph import ModelGraph
@@ -72,7 +73,7 @@ def _charts(facts: RunFacts) -> list[Chart]:
     drawn = (
         timeline_chart(facts.trace.steps, nodes),
         grid_chart(facts.plan.placement, facts.graph),
-        nodes_chart(facts.trace, nodes),
+        nodes_chart(facts.trace, nodes, bound_waits_s(facts.plan, facts.trace)),
         scaling_chart(facts.scaling.curves, note=facts.scaling.note),
         loss_chart(facts.history),
         staleness_chart(facts.trace.staleness),
