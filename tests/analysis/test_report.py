@@ -215,6 +215,35 @@ def test_what_ifs_become_speedups(run):
     assert [cause.share for cause in causes] == pytest.approx([0.8, 0.2])
 
 
+def test_a_cause_wins_no_more_than_its_share_and_what_waits_for_it(run):
+    made = run(update_s=0.01)
+
+    def speedups(whole_s, **what_ifs):
+        facts = gather(made.plan(), made.trace(), made.cluster(), 2)
+        even = {"as planned": whole_s, "peer wait": whole_s, "compute": whole_s / 5}
+        return {each.kind: each.what_if_speedup for each in ranked_causes(replace(facts, what_ifs=even | what_ifs))}
+
+    # 40 ms compute, 10 ms waiting for messages, 10 ms update.
+    assert speedups(0.06, update=0.052)["update"] == pytest.approx(60 / 52), "less than its share: something takes over"
+    assert speedups(0.06, update=0.045)["update"] == pytest.approx(60 / 45), "messages waited for it"
+    assert speedups(0.06, update=0.03)["update"] == pytest.approx(60 / 40), "computing did not wait for it"
+    assert speedups(0.08, update=0.02)["update"] is None, "that is another step"
+
+
+@pytest.mark.parametrize("compute_s", [(0.06, 0.1, 0.1), (0.06, 0.08, 0.1), (0.1, 0.06, 0.1)])
+def test_causes_of_a_step_do_not_overlap(run, compute_s):
+    slowest_s = max(compute_s)
+    uneven = run(
+        workers=3, cores=4, compute_s=compute_s, communication_s=tuple(slowest_s + 0.002 - own for own in compute_s)
+    ).report()
+    assert sum(cause.share for cause in uneven.causes) == pytest.approx(1.0)
+
+
+def test_few_steps_are_too_few_to_say_how_efficient_a_run_is(run):
+    assert run(num_steps=6).report().is_short
+    assert not run(num_steps=7).report().is_short, "two warm up"
+
+
 def test_one_worker_has_no_network(run):
     report = run(workers=1, compute_s=(0.04,), communication_s=(0.001,), sent_bytes=0).report()
     assert report.bus_bandwidth_bytes_per_s is None

@@ -38,6 +38,20 @@ def test_why_of_a_run_without_causes_or_ledger(single):
     )
 
 
+def test_a_run_of_few_steps_says_so_instead_of_an_efficiency(single):
+    text = why_text(replace(single, num_steps=4, efficiency=1.4), look=Look(width=200))
+    assert "over 4 steps, 1829 samples/s, too few steps to say how efficient, 0 B sent a step" in text
+    assert "140 %" not in text
+
+
+def test_a_cause_that_wins_more_than_its_share_says_why(server):
+    compute, waited, _ = server.causes
+    both = (replace(compute, share=0.5, what_if_speedup=2.0), replace(waited, share=0.2, what_if_speedup=1.5))
+    text = " ".join(why_text(replace(server, causes=both)).split())
+    assert "without it a step would be 2.00x as fast" in text
+    assert "without it and what waits for it a step would be 1.50x as fast" in text
+
+
 def test_importing_the_view_loads_neither_rich_nor_torch():
     code = "import sys, nfold.view; print(sorted({'rich', 'torch', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

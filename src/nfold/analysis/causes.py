@@ -81,8 +81,10 @@ def ranked_causes(facts: Facts) -> tuple[Cause, ...]:
 
 
 def _speedup(finding: Finding, facts: Facts) -> float | None:
-    with_it, without = facts.what_ifs.get(AS_PLANNED), facts.what_ifs.get(_variant(finding))
-    return with_it / without if with_it and without else None
+    if _variant(finding) not in facts.what_ifs:
+        return None
+    regained_s = _regained_s(finding, facts)
+    return None if regained_s is None or regained_s >= facts.step_s else facts.step_s / (facts.step_s - regained_s)
 
 
 def _variant(finding: Finding) -> str:
@@ -92,7 +94,9 @@ def _variant(finding: Finding) -> str:
 def _regained_s(finding: Finding, facts: Facts) -> float | None:
     """Seconds of the measured step that would be won without a cause.
 
-    Computing goes last: what it costs is what it costs when it is even.
+    Computing goes last: what it costs is what it costs when it is even. Nothing wins more than what it takes itself and
+    what workers wait for each other and for messages, which it may be the reason of: where a simulated step consists of
+    more of a cause than the measured one did, that much of it was not there to be won.
     """
     variants = facts.what_ifs
     whole_s = variants.get(AS_PLANNED, 0.0)
@@ -101,4 +105,9 @@ def _regained_s(finding: Finding, facts: Facts) -> float | None:
     if finding.kind == "compute":
         return (variants[EVEN_LOAD] - variants[COMPUTE]) * facts.step_s / whole_s
     without_s = variants.get(_variant(finding))
-    return None if without_s is None else (whole_s - without_s) * facts.step_s / whole_s
+    if without_s is None:
+        return None
+    waited_s = facts.parts.exposed_communication_s
+    if finding.kind != "peer wait":  # that wait is its own seconds, as others see them
+        waited_s += facts.parts.peer_wait_s
+    return min((whole_s - without_s) * facts.step_s / whole_s, finding.lost_s + waited_s)

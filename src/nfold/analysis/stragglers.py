@@ -17,7 +17,7 @@ Steal and neighbours are those of a whole machine; where nodes are emulated on o
 """
 
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 
 from nfold.analysis.breakdown import WorkerStep, peer_waits
 from nfold.analysis.facts import Facts
@@ -88,8 +88,15 @@ def find_straggler(facts: Facts) -> Straggler | None:
         share=last.count(rank) / len(last),
         busy_s=_busy_s(facts, rank),
         typical_s=median(_busy_s(facts, other) for other in others),
-        excess_s=facts.parts.peer_wait_s if is_asynchronous else fmean(map(_excess_s, facts.steps)),
+        excess_s=facts.parts.peer_wait_s
+        if is_asynchronous
+        else min(fmean(map(_excess_s, facts.steps)), _beside_the_usual_s(facts)),
     )
+
+
+def typical_input_s(facts: Facts) -> float:
+    """Return how long a worker that nobody waits for waits for its data; of two the one that waits less."""
+    return median_low(facts.mean_s(rank, "input_s") for rank in range(facts.plan.workers))
 
 
 def typical_compute_s(facts: Facts) -> float:
@@ -99,6 +106,17 @@ def typical_compute_s(facts: Facts) -> float:
     """
     per_step = [sorted(parts.compute_s for parts in step) for step in facts.steps]
     return sum(own[(len(own) - 1) // 2] for own in per_step) / len(per_step)
+
+
+def _beside_the_usual_s(facts: Facts) -> float:
+    """What a step lasts beyond what is counted for every worker; more than that cannot be due to one of them.
+
+    What is typical of compute, of input and of all work together need not be one worker's, so the sum of the first two
+    and of the excess over the third could be longer than the step.
+    """
+    parts = facts.parts
+    usual_s = typical_compute_s(facts) + typical_input_s(facts) + parts.update_s + max(0.0, parts.other_s)
+    return max(0.0, facts.step_s - parts.exposed_communication_s - usual_s)
 
 
 def _last(step: WorkerStep) -> int:

@@ -1,10 +1,8 @@
 """What holds all workers back alike: compute, shared cores, input, memory, or fixed costs."""
 
-from statistics import median_low
-
 from nfold.analysis.facts import CoreUse, Facts
 from nfold.analysis.finding import Finding
-from nfold.analysis.stragglers import typical_compute_s
+from nfold.analysis.stragglers import typical_compute_s, typical_input_s
 from nfold.analysis.system import node_resident_bytes
 from nfold.analysis.units import count, percent, rate, seconds, size
 
@@ -53,7 +51,7 @@ def reading(facts: Facts) -> Finding | None:
 
     Of a typical worker, of two the faster: what another one waits beyond that, the others wait for.
     """
-    lost_s = median_low(facts.mean_s(rank, "input_s") for rank in range(facts.plan.workers))
+    lost_s = typical_input_s(facts)
     if lost_s <= 0:
         return None
     per_sample_s = lost_s * facts.plan.workers / max(1, facts.plan.batch_size)

@@ -8,6 +8,10 @@ VerdictClass = Literal[
 ]
 
 
+LEAST_STEPS = 5
+"""Fewer say little of a run's throughput."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quantiles:
     """Median and 95th percentile over the steps measured."""
@@ -72,11 +76,14 @@ class Cause:
     kind: str
     place: str
     lost_s: float
-    """Seconds per step."""
+    """Seconds per step. Causes do not overlap and are a step together, at most; but `shared cores` is a part of
+    `compute`."""
     share: float
     """Of the step."""
     what_if_speedup: float | None
-    """Simulated step time with it over without it; None where that was not simulated."""
+    """Step time with it over without it, simulated; None where that was not simulated, or where the simulated step is
+    not like the run's. Where others wait because of it, more than its share alone would win; never more than that and
+    all waiting together."""
     evidence: str
 
 
@@ -129,7 +136,8 @@ class Report:
     samples_per_s: float
     efficiency: float
     """Throughput over the sum of what each node in use does alone with a plain single-device run. On one machine this
-    is the speed-up over plain PyTorch."""
+    is the speed-up over plain PyTorch. Where no such run was measured, what the profiles predict for one stands
+    in. Of few steps (`is_short`) it says little."""
     sent_bytes_per_step: int
     """Payload over all ranks, full steps."""
     bus_bandwidth_bytes_per_s: float | None
@@ -159,3 +167,9 @@ class Report:
     reductions: tuple[ReductionSplit, ...] = ()
     """Every bucket's queue, transfer and peer wait, the one that takes longest first; empty where it was not measured,
     and in asynchronous runs."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its steps are too few to be compared with other runs: single ones of a shared machine differ by half,
+        so their efficiency would often be above 100 %."""
+        return self.num_steps < LEAST_STEPS

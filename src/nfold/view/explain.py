@@ -11,6 +11,8 @@ from nfold.view.tables import PARTS, run_name
 _NEGLIGIBLE = 0.005
 """Causes below this share of the step are not listed."""
 _WORTH_SAYING = 1.005
+_MORE = 1.02
+"""Times what a cause's share alone would win; below it, two figures that are rounded say the same."""
 _MOST_BUCKETS = 5
 """The heaviest say what the others do; `--json` has them all."""
 
@@ -37,7 +39,7 @@ def _summary(report: Report) -> str:
     pieces = [
         f"{run_name(report)}: median step {seconds(report.step_s.p50)} over {count(report.num_steps, 'step')}",
         f"{report.samples_per_s:.0f} samples/s",
-        f"{percent(report.efficiency)} efficient",
+        "too few steps to say how efficient" if report.is_short else f"{percent(report.efficiency)} efficient",
         f"{size(report.sent_bytes_per_step)} sent a step",
     ]
     if report.bus_bandwidth_bytes_per_s is not None:
@@ -69,9 +71,15 @@ def _causes_text(causes: tuple[Cause, ...], width: int) -> str:
 
 def _cause_text(cause: Cause, width: int) -> str:
     speedup = cause.what_if_speedup or 1.0
-    gain = f"; without it a step would be {speedup:.2f}x as fast" if speedup > _WORTH_SAYING else ""
+    gain = f"; without {what_goes(cause)} a step would be {speedup:.2f}x as fast" if speedup > _WORTH_SAYING else ""
     head = f"  {seconds(cause.lost_s):>8} {percent(cause.share):>5}  {cause.kind:<12}  "
     return fill(f"{cause.evidence}{gain}", width, initial_indent=head, subsequent_indent=" " * len(head))
+
+
+def what_goes(cause: Cause) -> str:
+    """Say what would be gone with a cause: where that wins more than it takes itself, others wait because of it."""
+    alone = 1 / (1 - cause.share) if cause.share < 1 else float("inf")
+    return "it and what waits for it" if (cause.what_if_speedup or 1.0) > _MORE * alone else "it"
 
 
 def _gains_text(verdict: Verdict, strategy: str, width: int) -> str:

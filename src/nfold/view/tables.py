@@ -134,7 +134,7 @@ _FIGURES: dict[str, Callable[[Report], str]] = {
     "step, median": lambda report: seconds(report.step_s.p50),
     "step, 95 %": lambda report: seconds(report.step_s.p95),
     "samples/s": lambda report: figure(report.samples_per_s),
-    "efficiency": lambda report: percent(report.efficiency),
+    "efficiency": lambda report: "too few steps" if report.is_short else percent(report.efficiency),
     "step, mean of the ranks": lambda report: seconds(_mean_step_s(report)),
     **{f"  {name}": _share(field) for name, field in PARTS.items()},
     "sent a step, mean rank": lambda report: size(report.sent_bytes_per_step / max(1, report.world_size)),

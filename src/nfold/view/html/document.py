@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nfold.analysis.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
 from nfold.errors import InternalError
 from nfold.version import __version__
+from nfold.view.explain import what_goes
 from nfold.view.html.charts import Chart
 
 if TYPE_CHECKING:
@@ -127,4 +128,5 @@ def _environment() -> "Environment":
         environment.filters[unit.__name__] = unit
     environment.filters["shell"] = shlex.join
     environment.filters["prose"] = prose
+    environment.filters["what_goes"] = what_goes
     return environment
