@@ -57,6 +57,14 @@ def test_bursts_under_a_quota_tell_what_computing_all_the_time_takes(seconds, se
     assert found["n0"] == pytest.approx(seconds, rel=0.15)
 
 
+def test_what_a_run_waited_for_its_data_is_waited_for_again():
+    """Whatever was profiled of reading, and though computing would hide it."""
+    again = Injected(workers=2, mbit=5000, input_s={0: 0.02, 1: 0.02}).again()
+    loads = [span.end_s - span.start_s for span in again.as_it_was.trace.spans if span.kind == "LOAD"]
+    assert sum(loads) / 2 == pytest.approx(0.02, rel=0.01)
+    assert again.as_it_was.step_s == pytest.approx(again.facts.step_s, rel=0.1)
+
+
 def test_what_the_run_was_simulates_like_it():
     injected = Injected(workers=4, cores=0.3, quota_period_s=0.01, mbit=100, speeds={"n2": 0.4})
     again = injected.again()

@@ -48,7 +48,7 @@ def as_if_alike(question, proposal):
         batch_size=BATCH_SIZE,
         operator_seconds=profile.operators_s(BATCH_SIZE / chunks),
     )
-    seconds = task_seconds(schedule, question.graph, (profile,) * 4, BATCH_SIZE)
+    seconds = task_seconds(schedule, question, (profile,) * 4, (1,) * 4)
     played = simulate(schedule, task_seconds=seconds, cluster=question.cluster, nodes=NAMES, threads=(1,) * 4)
     return max(played.step_s)
 

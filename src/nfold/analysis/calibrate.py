@@ -54,7 +54,8 @@ def calibrated(facts: Facts, question: Question, played: Playback, full: Iterabl
     )
     profiles = {count: _scaled(each, typical, load_s) for count, each in question.profiles.items()}
     nodes = tuple(_node(node, speeds.get(node.name, node.speed), full) for node in question.cluster.nodes)
-    return replace(question, profiles=profiles, cluster=replace(question.cluster, nodes=nodes))
+    cluster = replace(question.cluster, nodes=nodes)
+    return replace(question, profiles=profiles, cluster=cluster, load_is_waited=True)
 
 
 def _slowness(facts: Facts, played: Playback) -> dict[str, float]:

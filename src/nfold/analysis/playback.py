@@ -64,7 +64,7 @@ def play_back(plan: Plan, question: Question) -> Playback:
     )
     scenario = Scenario(
         schedule=schedule,
-        task_seconds=task_seconds(schedule, question.graph, profiles, question.batch_size),
+        task_seconds=task_seconds(schedule, replace(question, nodes=plan.nodes), profiles, plan.threads),
         cluster=question.cluster,
         nodes=plan.nodes[: plan.world_size],
         threads=plan.threads,

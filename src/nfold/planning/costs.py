@@ -4,6 +4,8 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import chunk_sizes
 from nfold.core.profile import Profile
 from nfold.core.schedule import RankSchedule, Schedule, Task
+from nfold.planning.facts import Facts
+from nfold.planning.reading import Crowd, crowds_of, read_ahead
 from nfold.planning.schedule import ALL_REDUCTIONS
 
 OPTIMIZER_CALL_S = 1e-4
@@ -12,25 +14,46 @@ from cutting shares so small that calling the optimizer costs more than the over
 
 
 def task_seconds(
-    schedule: Schedule, graph: ModelGraph, profiles: tuple[Profile, ...], batch_size: int
+    schedule: Schedule, facts: Facts, profiles: tuple[Profile, ...], threads: tuple[int, ...]
 ) -> dict[tuple[int, int], float]:
-    """Return the seconds of every compute task on an otherwise idle node of speed 1.
+    """Return the seconds of every compute task on a node of speed 1 where nothing but reading goes on beside it.
 
     Args:
         schedule: what is played.
-        graph: the model.
+        facts: what was asked: a full step of which model, where.
         profiles: of each rank, for its number of threads.
-        batch_size: of a full step.
+        threads: of each rank.
 
     Returns:
-        (rank, task id) -> seconds, for LOAD, F, B and UPDATE tasks. O(tasks + segments x operators).
+        (rank, task id) -> seconds, for LOAD, F, B and UPDATE tasks; of LOAD only what is waited for, since samples are
+        read a step ahead. O(tasks + segments x operators).
     """
-    sizes = chunk_sizes(batch_size, schedule.num_chunks)
-    known = {id(profile): _Segments(graph, profile) for profile in profiles}
+    sizes = chunk_sizes(facts.batch_size, schedule.num_chunks)
+    known = {id(profile): _Segments(facts.graph, profile) for profile in profiles}
+    kinds = [{task.kind for task in rank.tasks} for rank in schedule.ranks]
+    crowds = crowds_of(
+        [facts.cluster.node(name) for name in facts.nodes[: len(schedule.ranks)]],
+        [count if "F" in own else 0 for count, own in zip(threads, kinds, strict=True)],
+        ["LOAD" in own for own in kinds],
+    )
     seconds: dict[tuple[int, int], float] = {}
-    for rank, profile in zip(schedule.ranks, profiles, strict=True):
-        seconds.update(_rank_seconds(rank, graph, profile, sizes, known[id(profile)]))
+    for rank, profile, crowd in zip(schedule.ranks, profiles, crowds, strict=True):
+        own = _rank_seconds(rank, facts.graph, profile, sizes, known[id(profile)])
+        seconds.update(own if facts.load_is_waited else _read_ahead(rank, own, crowd))
     return seconds
+
+
+def _read_ahead(
+    rank: RankSchedule, seconds: dict[tuple[int, int], float], crowd: Crowd
+) -> dict[tuple[int, int], float]:
+    """Return what is left of LOADs, and what F and B take while the next step's samples are read."""
+    total = {"LOAD": 0.0, "F": 0.0, "B": 0.0, "UPDATE": 0.0}
+    kinds = {(rank.rank, task.id): task.kind for task in rank.tasks}
+    for key, value in seconds.items():
+        total[kinds[key]] += value
+    reading = read_ahead(total["LOAD"], total["F"] + total["B"], crowd)
+    factors = {"LOAD": reading.waited, "F": reading.stretch, "B": reading.stretch, "UPDATE": 1.0}
+    return {key: value * factors[kinds[key]] for key, value in seconds.items()}
 
 
 def _rank_seconds(

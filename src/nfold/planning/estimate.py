@@ -23,6 +23,7 @@ from nfold.planning.facts import Facts, Proposal
 from nfold.planning.machines import slowness_of
 from nfold.planning.memory import most_kept
 from nfold.planning.order import Cell, play_cells
+from nfold.planning.reading import WAITED, Reading, crowds_of, read_ahead
 from nfold.planning.segments import INPUTS, cut
 from nfold.planning.statistics import statistics_groups
 from nfold.planning.waiting import Waiting
@@ -101,6 +102,7 @@ class _Estimating:
         self._ports = _ports(self._nodes)
         self._cells = cut(facts.graph, proposal.placement)
         self._waiting = Waiting(facts.graph, self._cells)
+        self._after = self._waiting.after()
         self._seconds = {
             (count, size): _operator_seconds(facts.graph, facts.profiles[count], size)
             for count in set(self._threads)
@@ -109,14 +111,14 @@ class _Estimating:
         self._slowness = slowness_of(self._nodes, self._threads)
         self._computing_s: dict[tuple[int, bool, int, int], float] = {}
         """By rank, direction, segment and samples: a segment takes as long for every chunk of one size."""
+        self._reading = self._read_ahead()
         self._payloads = self._messages()
         self._sent_bytes = self._norm_bytes()
         """Of gradients, values and all else that is no tensor between operators; counted on the way."""
 
     def estimate(self) -> Estimate:
-        after = self._waiting.after()
-        seconds = {cell: self._cell_s(cell) for cell in after}
-        played = play_cells(after, seconds, self._windows, self._deliver)
+        seconds = {cell: self._cell_s(cell) for cell in self._after}
+        played = play_cells(self._after, seconds, self._windows, self._deliver)
         ends_s: dict[int, float] = defaultdict(float)
         for cell, end_s in played.ends_s.items():
             ends_s[cell.rank] = max(ends_s[cell.rank], end_s)
@@ -175,20 +177,40 @@ class _Estimating:
 
     def _cell_s(self, cell: Cell) -> float:
         """Seconds that a cell keeps its rank busy: it computes, and reads its samples if it is the first."""
-        segment, size = self._waiting.segment(cell), self._sizes[cell.chunk]
-        if cell.backward or not size or set(INPUTS).isdisjoint(segment.inputs):
+        if not self._reads(cell):
             return self._compute_s(cell)
-        load_s = self._profile(cell.rank).load_s_per_sample * size
-        return self._compute_s(cell) + load_s * self._slowness[cell.rank]
+        waited_s = self._load_s(cell) * self._reading[cell.rank].waited
+        return self._compute_s(cell) + waited_s * self._slowness[cell.rank]
+
+    def _reads(self, cell: Cell) -> bool:
+        return not cell.backward and not set(INPUTS).isdisjoint(self._waiting.segment(cell).inputs)
+
+    def _load_s(self, cell: Cell) -> float:
+        return self._profile(cell.rank).load_s_per_sample * self._sizes[cell.chunk]
 
     def _compute_s(self, cell: Cell) -> float:
+        return self._bare_s(cell) * self._slowness[cell.rank] * self._reading[cell.rank].stretch
+
+    def _bare_s(self, cell: Cell) -> float:
+        """Seconds as profiled, which a cell takes where nothing goes on beside it."""
         size = self._sizes[cell.chunk]
         key = cell.rank, cell.backward, cell.segment, size
         if key not in self._computing_s:
             each = self._seconds[self._threads[cell.rank], size]
-            found = sum(each[name][cell.backward] for name in self._waiting.segment(cell).operators)
-            self._computing_s[key] = found * self._slowness[cell.rank]
+            self._computing_s[key] = sum(each[name][cell.backward] for name in self._waiting.segment(cell).operators)
         return self._computing_s[key]
+
+    def _read_ahead(self) -> list[Reading]:
+        """What each rank waits for samples, and what reading the next ones takes from its computing."""
+        load_s, bare_s = ([0.0] * len(self._nodes) for _ in range(2))
+        for cell in self._after:
+            bare_s[cell.rank] += self._bare_s(cell)
+            load_s[cell.rank] += self._load_s(cell) if self._reads(cell) else 0.0
+        if self._facts.load_is_waited:
+            return [WAITED] * len(self._nodes)
+        threads = [count if own else 0 for count, own in zip(self._threads, bare_s, strict=True)]
+        crowds = crowds_of(self._nodes, threads, [own > 0 for own in load_s])
+        return [read_ahead(*each) for each in zip(load_s, bare_s, crowds, strict=True)]
 
     def _messages(self) -> Counter[tuple[Cell, int]]:
         """Bytes that a rank gets from a cell that has ended; a gradient goes back from the first taker's cell."""

@@ -35,6 +35,9 @@ class Facts:
     """Of asynchronous strategies: whether a gradient's learning rate is divided by its age."""
     evaluates: bool = False
     """Whether the model is evaluated between steps."""
+    load_is_waited: bool = False
+    """Whether loading a sample takes, by the profiles, what a run really waited for it; else what reading it takes,
+    ahead of its use and beside computing."""
 
     def threads(self, world_size: int) -> tuple[int, ...]:
         """Return the compute threads of each of the first ranks: as many as help, of their nodes' cores."""

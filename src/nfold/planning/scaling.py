@@ -15,6 +15,7 @@ from nfold.errors import ClusterError, PlanError
 from nfold.planning.buckets import completion, users_of
 from nfold.planning.costs import OPTIMIZER_CALL_S
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.reading import WAITED, Reading, crowds_of, read_ahead
 from nfold.planning.statistics import statistics_groups
 from nfold.planning.strategies import named
 from nfold.simulation.coarse import CoarseBucket, CoarseRank, coarse_step_s
@@ -108,13 +109,17 @@ def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
         chunks[rank].append(sizes[chunk])
     alone = proposal.placement.world_size == 1
     profiles = [facts.profiles[threads] for threads in facts.threads(len(facts.nodes))]
-    ranks = [
-        _rank(node, own, profile, alone)
+    readings = [
+        WAITED if facts.load_is_waited else _reading(node, own, profile)
         for node, own, profile in zip(facts.cluster.nodes, chunks, profiles, strict=True)
     ]
+    ranks = [
+        _rank(node, own, profile, reading, alone=alone)
+        for node, own, profile, reading in zip(facts.cluster.nodes, chunks, profiles, readings, strict=True)
+    ]
     last_s = [
-        profile.whole_s(own[-1])[1] / node.speed if own and own[-1] else 0.0
-        for node, own, profile in zip(facts.cluster.nodes, chunks, profiles, strict=True)
+        profile.whole_s(own[-1])[1] * reading.stretch / node.speed if own and own[-1] else 0.0
+        for node, own, profile, reading in zip(facts.cluster.nodes, chunks, profiles, readings, strict=True)
     ]
     ends_s = [(rank.compute_s, backward_s) for rank, backward_s in zip(ranks, last_s, strict=True)]
     rows = sum(group.num_elements * group.item_bytes for group in statistics_groups(facts.graph, proposal.placement))
@@ -122,16 +127,17 @@ def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
     return coarse_step_s(tuple(ranks), tuple(buckets), rows)
 
 
-def _rank(node: Node, samples: Sequence[int], profile: Profile, alone: bool) -> CoarseRank:
+def _rank(node: Node, samples: Sequence[int], profile: Profile, reading: Reading, *, alone: bool) -> CoarseRank:
     links = (node.local, node.local) if alone else (node.uplink, node.downlink)
     uplink, downlink = links
     if uplink is None or downlink is None:
         raise ClusterError(f"node {node.name} has no uplink or no downlink, so nothing can be said of more nodes")
     now_s = 0.0
     forwards: list[float] = []
+    slower = reading.stretch / node.speed
     for size in samples:
-        forward_s, backward_s = (seconds / node.speed for seconds in profile.whole_s(size)) if size else (0.0, 0.0)
-        now_s += profile.load_s_per_sample * size / node.speed + forward_s
+        forward_s, backward_s = (seconds * slower for seconds in profile.whole_s(size)) if size else (0.0, 0.0)
+        now_s += reading.waited * profile.load_s_per_sample * size / node.speed + forward_s
         forwards.append(now_s)
         now_s += backward_s
     return CoarseRank(
@@ -142,6 +148,13 @@ def _rank(node: Node, samples: Sequence[int], profile: Profile, alone: bool) -> 
         uplink=uplink,
         downlink=downlink,
     )
+
+
+def _reading(node: Node, samples: Sequence[int], profile: Profile) -> Reading:
+    """What a rank that has the node for itself waits for its samples, and computes longer because it reads."""
+    (crowd,) = crowds_of([node], [profile.num_threads], [True])
+    compute_s = sum(sum(profile.whole_s(size)) for size in samples if size)
+    return read_ahead(profile.load_s_per_sample * sum(samples), compute_s, crowd)
 
 
 def _buckets(

@@ -1,0 +1,80 @@
+"""Samples are read a step ahead: what of the reading a rank still waits for, and what it takes from computing.
+
+Each rank has a thread that reads the samples of its next step while it computes this one (`runtime/data.py`):
+
+    reader      | next step's samples ........... |              read_s > compute_s: the rest is waited for
+    computing   | F  B  F  B  F  B |  waits for it |
+
+A reader keeps a core busy. Where the node has none to spare, it shares those that compute, which computing feels and no
+rank waits for: reading then costs what it always did, and counts as computing. Updates and messages hide reading too;
+they are left out, so that a little more is promised to be waited for than will be.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nfold.core.cluster import Node
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Crowd:
+    """How a rank's reader and its computing get along on its node."""
+
+    pace: float
+    """Seconds of reading, as profiled, that are done in a second of computing, as profiled: all jobs of a node slow
+    each other alike, but what several threads were profiled at has paid for their crowding already."""
+    cost: float
+    """Seconds, as profiled, by which computing is longer for a second of reading beside it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """What a rank's step feels of reading the next one's samples."""
+
+    waited: float
+    """Share of the reading that computing does not hide."""
+    stretch: float
+    """Times forward and backward take as long as without it."""
+
+
+WAITED = Reading(waited=1.0, stretch=1.0)
+"""Of seconds that are those which a run waited."""
+
+
+def crowds_of(nodes: Sequence[Node], threads: Sequence[int], reads: Sequence[bool]) -> list[Crowd]:
+    """Return how each rank's reader and computing share the cores of its node with all others there.
+
+    Args:
+        nodes: of each rank.
+        threads: of each rank; 0 of one that does not compute.
+        reads: whether each rank reads samples.
+    """
+    busy: Counter[str] = Counter()
+    reading: Counter[str] = Counter()
+    for node, count, is_reader in zip(nodes, threads, reads, strict=True):
+        busy[node.name] += count
+        reading[node.name] += is_reader
+    return [
+        _crowd(node, count, busy[node.name], reading[node.name]) for node, count in zip(nodes, threads, strict=True)
+    ]
+
+
+def _crowd(node: Node, threads: int, busy: int, readers: int) -> Crowd:
+    own = node.slowdown(threads) / node.slowdown(1)
+    return Crowd(pace=1 / own, cost=own * (node.slowdown(busy + readers) / node.slowdown(busy) - 1))
+
+
+def read_ahead(read_s: float, compute_s: float, crowd: Crowd) -> Reading:
+    """Return what a rank waits for its samples, and how much longer it computes.
+
+    Args:
+        read_s: that its samples of a step take to read, as profiled.
+        compute_s: that their forward and backward take, as profiled.
+        crowd: on its node.
+    """
+    if not read_s:
+        return Reading(waited=0.0, stretch=1.0)
+    hidden_s = min(read_s, compute_s * crowd.pace)
+    stretch = 1 + hidden_s * crowd.cost / compute_s if compute_s else 1.0
+    return Reading(waited=1 - hidden_s / read_s, stretch=stretch)

@@ -1,0 +1,107 @@
+"""Samples are read a step ahead: what of that a step waits for, and what it takes from computing."""
+
+from dataclasses import replace
+
+import pytest
+from grids import chain, channel, facts, profile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfold.core.cluster import Cluster, Node
+from nfold.planning.candidates import simulate_proposal
+from nfold.planning.estimate import estimate
+from nfold.planning.reading import Crowd, crowds_of, read_ahead
+from nfold.planning.scaling import predict_scaling
+from nfold.planning.strategies import named
+
+BATCH, SAMPLE_S = 32, 3e-3
+"""A sample computes for 3 ms, forward and backward."""
+
+
+def node(name="n", cores=1.0, **given):
+    return Node(name=name, cores=cores, memory_bytes=1 << 30, local=channel(), **given)
+
+
+def asked(load_s, *, cores, workers=2, on_one_node=False, **given):
+    """Ranks that compute for 16 x 3 ms each, and read 16 samples."""
+    graph = chain(4, 4)
+    link = channel(1e9, 1e-9)
+    names = ["n0"] * workers if on_one_node else [f"n{rank}" for rank in range(workers)]
+    nodes = tuple(node(name, cores, uplink=link, downlink=link) for name in dict.fromkeys(names))
+    timed = profile(graph, SAMPLE_S / 3, load_s_per_sample=load_s)
+    return facts(
+        graph, workers, cluster=Cluster(nodes=nodes), nodes=tuple(names), batch_size=BATCH, profiles={1: timed}, **given
+    )
+
+
+def ring(question):
+    return next(iter(named("ring").propose(question)))
+
+
+def parts(question):
+    """Mean seconds of LOAD and of F and B on a rank of a simulated step."""
+    spans = simulate_proposal(question, "ring", ring(question)).trace.spans
+    of = {kind: sum(span.end_s - span.start_s for span in spans if span.kind == kind) for kind in ("LOAD", "F", "B")}
+    return of["LOAD"] / question.workers, (of["F"] + of["B"]) / question.workers
+
+
+COMPUTE_S = BATCH / 2 * SAMPLE_S
+
+
+@pytest.mark.parametrize(
+    ("load_s", "cores", "input_s", "compute_s"),
+    [
+        (1e-3, 2.0, 0.0, COMPUTE_S),  # a core is free for it
+        (1e-3, 1.0, 0.0, COMPUTE_S + 16e-3),  # it takes its turns on the only core
+        (4e-3, 2.0, 16 * 1e-3, COMPUTE_S),  # computing hides 3 of 4 ms
+        (4e-3, 1.0, 16 * 1e-3, 2 * COMPUTE_S),  # both take turns until computing is over
+    ],
+)
+def test_what_computing_hides_is_not_waited_for(load_s, cores, input_s, compute_s):
+    assert parts(asked(load_s, cores=cores)) == pytest.approx((input_s, compute_s), rel=1e-3, abs=1e-6)
+
+
+def test_ranks_of_one_node_share_what_cores_it_has():
+    for cores, compute_s in ((4.0, COMPUTE_S), (2.0, COMPUTE_S + 16e-3), (3.0, COMPUTE_S + 16e-3 / 3)):
+        found = parts(asked(1e-3, cores=cores, on_one_node=True))
+        assert found == pytest.approx((0.0, compute_s), rel=1e-3, abs=1e-6)
+
+
+def test_what_a_run_waited_is_waited_for_whatever_computing_takes():
+    question = asked(1e-3, cores=2.0, load_is_waited=True)
+    assert parts(question) == pytest.approx((16e-3, COMPUTE_S), rel=1e-3)
+    assert estimate(question, ring(question)).step_s == pytest.approx(16e-3 + COMPUTE_S, rel=1e-2)
+
+
+@pytest.mark.parametrize("load_s", [0.0, 1e-3, 4e-3])
+@pytest.mark.parametrize("cores", [0.5, 1.0, 1.5, 2.0])
+def test_the_estimate_and_the_coarse_simulation_read_ahead_too(load_s, cores):
+    question = asked(load_s, cores=cores)
+    found = simulate_proposal(question, "ring", ring(question))
+    quick = estimate(question, ring(question))
+    assert quick.step_s == pytest.approx(found.predicted.step_s, rel=0.02)
+    assert quick.loads_s == pytest.approx(found.loads_s, rel=1e-6)
+    if cores >= 1:  # it takes a node for as fast as its profile says
+        (point,) = predict_scaling(question, "ring", (2,))
+        assert point.step_s == pytest.approx(found.predicted.step_s, rel=0.02)
+
+
+@given(
+    read_s=st.floats(0, 100), compute_s=st.floats(0, 100), threads=st.integers(1, 4), others=st.integers(0, 4),
+    cores=st.floats(0.1, 8),
+)  # fmt: skip
+def test_reading_costs_no_more_than_one_after_the_other(read_s, compute_s, threads, others, cores):
+    here = node(cores=cores)
+    crowd, *_ = crowds_of([here, here], [threads, others], [True, False])
+    found = read_ahead(read_s, compute_s, crowd)
+    assert 0 <= found.waited <= 1
+    assert found.stretch >= 1
+    alone_s = compute_s * here.slowdown(threads + others) / here.slowdown(threads)
+    together_s = alone_s * found.stretch + found.waited * read_s
+    assert alone_s * (1 - 1e-9) <= together_s <= (alone_s + read_s) * (1 + 1e-9)
+
+
+def test_without_anything_to_read_or_to_compute_nothing_changes():
+    crowd = Crowd(pace=1.0, cost=1.0)
+    assert read_ahead(0.0, 5.0, crowd).stretch == 1.0
+    assert read_ahead(5.0, 0.0, crowd) == replace(read_ahead(0.0, 5.0, crowd), waited=1.0)
