@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from nfold.capture.optimizers import Scope
 from nfold.capture.stepping import Stepping
 from nfold.profiling import updating
 from nfold.profiling.measure import Meter
 from nfold.profiling.memory import optimizer_bytes
-from nfold.profiling.updating import measure_update, parts_of
+from nfold.profiling.updating import in_slices, measure_update, parts_of
 from nfold.program import Program
 
 
@@ -36,8 +37,26 @@ def test_parts_are_all_weights_in_order_and_none_is_larger_than_it_must_be(sizes
         assert len(part) == 1 or sum(each.nbytes for _, each in part) <= part_bytes
 
 
-@pytest.mark.parametrize(("whole", "steps_at_once"), [(False, [1, 2]), (True, [3])])
-def test_the_state_of_parts_adds_up(monkeypatch: pytest.MonkeyPatch, whole: bool, steps_at_once: list[int]) -> None:
+@given(st.lists(st.integers(1, 40), min_size=1), st.integers(4, 200))
+def test_slices_are_small_and_hold_the_weights_own_memory(sizes: list[int], part_bytes: int) -> None:
+    all_weights = weights(*sizes)
+    slices = list(in_slices(all_weights, part_bytes))
+    assert all(piece.nbytes < part_bytes + 4 for _, piece in slices)
+    for _, piece in slices:
+        piece.data += 1
+        assert piece.grad is not None
+        piece.grad += 2
+    for name, weight in all_weights:
+        assert weight.grad is not None
+        assert (weight == 2).all()
+        assert (weight.grad == 3).all()
+        assert sum(piece.numel() for each, piece in slices if each == name) == weight.numel()
+
+
+@pytest.mark.parametrize(
+    ("scope", "steps_at_once"), [("element", [1, 2, 1, 1, 1]), ("parameter", [1, 2, 1]), ("model", [4])]
+)
+def test_the_state_of_parts_adds_up(monkeypatch: pytest.MonkeyPatch, scope: Scope, steps_at_once: list[int]) -> None:
     monkeypatch.setattr(updating, "PART_BYTES", 4 * 100)
     seen: list[int] = []
 
@@ -45,11 +64,12 @@ def test_the_state_of_parts_adds_up(monkeypatch: pytest.MonkeyPatch, whole: bool
         seen.append(len(parameters))
         return torch.optim.Adam(parameters, lr=0.1)
 
-    tried, given_weights = program(optimizer=adam, clip_norm=1.0), weights(80, 60, 40)
-    timing, state_bytes = measure_update(tried, given_weights, Meter(), 0.01, whole=whole)
+    tried, given_weights = program(optimizer=adam, clip_norm=1.0), weights(80, 60, 40, 290)
+    timing, state_bytes = measure_update(tried, given_weights, Meter(), 0.01, scope=scope)
     assert seen == steps_at_once
     together = Stepping.of(tried).build(given_weights).optimizer
     together.step()
-    assert state_bytes == optimizer_bytes(together)
+    counters = 4 * (sum(steps_at_once) - len(given_weights))  # each slice counts its steps by itself
+    assert state_bytes == optimizer_bytes(together) + counters
     assert timing.median_s > 0
     assert timing.repeats >= 1

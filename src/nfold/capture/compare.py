@@ -1,9 +1,14 @@
 """Compares two ways of computing one training step: loss, gradients (absent or not, and value) and buffers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import torch
 from torch import nn
+
+_PIECE = 1 << 22
+"""Elements that are compared at once: comparing a large weight's gradients takes no memory of its size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,11 +74,21 @@ def close(expected: torch.Tensor, found: torch.Tensor | None, precision: float =
     tolerance = max(torch.finfo(expected.dtype).eps, precision) ** 0.6
     scale = _largest(expected) + floor
     # Where both are infinite or not a number they agree.
-    return bool(torch.isclose(found, expected, rtol=0.0, atol=tolerance * scale, equal_nan=True).all())
+    return all(
+        bool(torch.isclose(one, other, rtol=0.0, atol=tolerance * scale, equal_nan=True).all())
+        for one, other in zip(_pieces(found), _pieces(expected), strict=True)
+    )
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    if tensor.is_sparse:
-        tensor = tensor.to_dense()
-    finite = tensor[torch.isfinite(tensor)]
+    return max(map(_largest_of_piece, _pieces(tensor.to_dense() if tensor.is_sparse else tensor)))
+
+
+def _largest_of_piece(piece: torch.Tensor) -> float:
+    finite = piece[torch.isfinite(piece)]
     return float(finite.abs().max()) if finite.numel() else 0.0
+
+
+def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Return a tensor's elements, many at once; one piece without any if it has none."""
+    return tensor.reshape(-1).tensor_split(max(1, ceil(tensor.numel() / _PIECE)))

@@ -59,8 +59,9 @@ def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
         pieces = split(full, _PARTS) if drew else [_forward(model, piece)[0] for piece in split(batch[0], _PARTS)]
         if not _same_outputs(full, pieces):
             return "an output of the model depends on the other samples of its batch, not only on its own"
-        whole = _backward(model, loss, [full], [batch[1]])
+        # Parts first: their gradients of a weight are there twice while they are added up.
         parts = _backward(model, loss, pieces, split(batch[1], _PARTS))
+        whole = _backward(model, loss, [full], [batch[1]])
     except Exception as error:
         return f"the program cannot be tried on parts of a batch: {describe(error)}"
     if whole is None or parts is None:

@@ -115,7 +115,7 @@ def _measure(
     operators = time_operators(bench, whole, budget_s * _SHARES["operators"])
     trained = [(name, each) for name, each in bench.model.named_parameters() if each.grad is not None]
     update, state_bytes = measure_update(
-        program, trained, computing, budget_s * _SHARES["update"], whole=captured.graph.update_scope == "model"
+        program, trained, computing, budget_s * _SHARES["update"], scope=captured.graph.update_scope
     )
     return Profile(
         device_kind=_device_kind(meter.device),

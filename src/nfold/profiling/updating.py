@@ -5,9 +5,11 @@ one part of the weights after another.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 
 from torch import nn
 
+from nfold.capture.optimizers import Scope
 from nfold.capture.stepping import Stepping
 from nfold.core.profile import Timing
 from nfold.profiling.measure import Meter, Pair, timing
@@ -15,13 +17,14 @@ from nfold.profiling.memory import optimizer_bytes
 from nfold.program import Program
 
 PART_BYTES = 64 << 20
-"""Weights to update at once, unless one alone is larger. Long enough to time, as most small models are one part."""
+"""Weights to update at once, unless one alone is larger and cannot be updated in slices. Long enough to time, as most
+small models are one part."""
 
 Weights = list[tuple[str, nn.Parameter]]
 
 
 def measure_update(
-    program: Program, weights: Weights, meter: Meter, budget_s: float, *, whole: bool
+    program: Program, weights: Weights, meter: Meter, budget_s: float, *, scope: Scope
 ) -> tuple[Timing, int]:
     """Return what clipping and one optimizer step over all weights take, and the bytes of the optimizer's state.
 
@@ -30,9 +33,10 @@ def measure_update(
         weights: by their names, with gradients.
         meter: reads the clock.
         budget_s: for all measurements.
-        whole: the optimizer works on all weights together only.
+        scope: how far the optimizer's update can be cut.
     """
-    parts = [weights] if whole else list(parts_of(weights, PART_BYTES))
+    pieces = list(in_slices(weights, PART_BYTES)) if scope == "element" else weights
+    parts = [weights] if scope == "model" else list(parts_of(pieces, PART_BYTES))
     share_s = budget_s / (len(parts) + (program.clip_norm is not None))
     found, state_bytes = [], 0
     if program.clip_norm is not None:
@@ -43,6 +47,20 @@ def measure_update(
         found.append(_time(meter, optimizer.step, share_s))
         state_bytes += optimizer_bytes(optimizer)
     return _added(found), state_bytes
+
+
+def in_slices(weights: Weights, part_bytes: int) -> Iterator[tuple[str, nn.Parameter]]:
+    """Cut weights that are too large to be a part into runs of their elements, over the same memory."""
+    for name, weight in weights:
+        gradient, count = weight.grad, ceil(weight.nbytes / part_bytes)
+        if gradient is None or gradient.is_sparse or count <= 1:
+            yield name, weight
+            continue
+        runs = (each.detach().reshape(-1).tensor_split(count) for each in (weight, gradient))
+        for values, gradients in zip(*runs, strict=True):
+            piece = nn.Parameter(values)
+            piece.grad = gradients
+            yield name, piece
 
 
 def parts_of(weights: Weights, part_bytes: int) -> Iterator[Weights]:
