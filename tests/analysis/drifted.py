@@ -3,21 +3,25 @@
 As real ranks note it: a message begins to come with its header, and has left when the kernel took its last bytes.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from injected import KERNEL_BYTES, MBIT, NUM_STEPS, Injected
 
-from nfold.analysis.causes import findings
 from nfold.analysis.facts import Facts, gather
-from nfold.analysis.verdict import main_finding, verdict
+from nfold.analysis.prospect import Again, look_back
+from nfold.analysis.report import Result, report
 from nfold.core.cluster import Cluster
-from nfold.core.plan import Asynchrony, Plan
-from nfold.core.report import Verdict
+from nfold.core.plan import Plan
+from nfold.core.report import Report
 from nfold.core.trace import Span, StepParts, StepTrace, Trace
-from nfold.planning.drifting import COUNTED, Question, _World
-from nfold.planning.staleness import NO_TICKET, Answer, Pushed
+from nfold.planning.candidates import estimate_proposal
+from nfold.planning.drifting import COUNTED, Drift, Question, _World, drift
+from nfold.planning.facts import Facts as Known
+from nfold.planning.search import to_plan
+from nfold.planning.staleness import NO_TICKET, Answer, Apply, Pushed
+from nfold.planning.strategies import named
 
 TRACED = range(COUNTED[0], COUNTED[0] + 8)
 
@@ -30,19 +34,35 @@ class Drifted(Injected):
 
     def facts(self) -> Facts:
         """What the report is drawn from."""
+        known, planned = self._known_and_planned()
+        return gather(planned, self._played(planned), known.cluster, 2)
+
+    def report(self) -> Report:
+        known, planned = self._known_and_planned()
+        return report(planned, self._played(planned), known.cluster, Result(program="my.py"), question=known, skip=2)
+
+    def again(self) -> Again:
+        return look_back(self.facts(), self._known_and_planned()[0])
+
+    def true_drift(self) -> Drift:
+        """What a run of this plan is, simulated from nothing on the cluster as it is."""
+        return drift(self._true_question(self._known_and_planned()[1]))
+
+    def _known_and_planned(self) -> tuple[Known, Plan]:
         known = self._question(self._cluster(self.links, {}, self.probe_error))
-        planned = replace(self._plan(known), asynchrony=Asynchrony(bound=self.bound))
+        return known, self._plan(known)
+
+    def _question(self, cluster: Cluster) -> Known:
+        return replace(super()._question(cluster), staleness=self.bound)
+
+    def _plan(self, question: Known) -> Plan:
+        proposal = next(iter(named(self.strategy).propose(question)))
+        return to_plan(question, estimate_proposal(question, self.strategy, proposal)[0])
+
+    def _true_question(self, planned: Plan) -> Question:
         truth = self._cluster({**self.links, **self.degraded}, self.speeds, 0.0)
-        return gather(planned, self._played(planned, truth), known.cluster, 2)
-
-    def verdict(self) -> Verdict:
-        """What the report would say."""
-        return verdict(main_finding(findings(self.facts())), None, self.strategy, "my.py")
-
-    def _played(self, planned: Plan, truth: Cluster) -> Trace:
         profile = self._question(truth).profiles[1]
-        server_update_s = self.update_s if self.server_update_s is None else self.server_update_s
-        question = Question(
+        return Question(
             workers=self.workers,
             asynchrony=planned.asynchrony,
             cluster=truth,
@@ -54,20 +74,27 @@ class Drifted(Injected):
             statistics_bytes=0,
             compute_s=lambda rank, size: sum(profile.whole_s(size)),
             load_s_per_sample=0.0,
-            update_s=server_update_s,
+            update_s=self.update_s if self.server_update_s is None else self.server_update_s,
         )
-        world = _Noting(question, KERNEL_BYTES / (self.mbit * MBIT))
-        step_s = world.play().step_s
-        rows = [self._row(world, rank, step_s) for rank in range(self.world_size)]
+
+    def _played(self, planned: Plan) -> Trace:
+        world = _Noting(self._true_question(planned), KERNEL_BYTES / (self.mbit * MBIT))
+        played = world.play()
+        rows = [self._row(world, rank, played.step_s) for rank in range(self.world_size)]
         return Trace(
-            parts=tuple(replace(row, step=step) for step in range(NUM_STEPS) for row in rows),
-            steps=tuple(self._step(world, step, step_s) for step in TRACED),
+            parts=tuple(
+                replace(row, step=step, samples=_nth_part(row.samples, step, NUM_STEPS))
+                for step in range(NUM_STEPS)
+                for row in rows
+            ),
+            steps=tuple(self._step(world, step, played.step_s) for step in TRACED),
             usage=self._usage(),
+            staleness={str(age): number for age, number in played.staleness.items()},
             is_asynchronous=True,
         )
 
     def _row(self, world: "_Noting", rank: int, step_s: float) -> StepParts:
-        """A mean step of one rank."""
+        """A mean step of one rank, but the samples of all steps together: single ones are whole numbers."""
         spans = [span for step in COUNTED for span in world.spans[step] if span.rank == rank]
         busy = {kind: _seconds(spans, kind) / len(COUNTED) for kind in ("F", "UPDATE")}
         compute_s = min(step_s, busy["F"])
@@ -83,9 +110,8 @@ class Drifted(Injected):
             communication_s=step_s - compute_s - update_s,
             other_s=0.0,
             sent_bytes=round(fmean(_sent_bytes(world.spans[step], rank) for step in COUNTED)),
-            samples=round(len([span for span in spans if span.kind == "F"]) / len(COUNTED) * self.batch_size
-                          / self.workers),
-        )  # fmt: skip
+            samples=round(NUM_STEPS * sum(world.samples[step, rank] for step in COUNTED) / len(COUNTED)),
+        )
 
     def _step(self, world: "_Noting", step: int, step_s: float) -> StepTrace:
         each = (step_s,) * self.world_size
@@ -98,6 +124,8 @@ class _Noting(_World):
     def __init__(self, question: Question, early_s: float) -> None:
         super().__init__(question)
         self.spans: dict[int, list[Span]] = defaultdict(list)
+        self.samples: Counter[tuple[int, int]] = Counter()
+        """By step and rank."""
         self._early_s = early_s
         self._said: object = None
         self._left_s: dict[tuple[int, int], float] = {}
@@ -158,6 +186,7 @@ class _Noting(_World):
 
     def _compute(self, worker, ticket):
         self._begun_s[worker] = self._timeline.now
+        self.samples[ticket // self._question.workers, worker] += sum(self._slice(ticket))
         super()._compute(worker, ticket)
 
     def _push(self, worker, ticket):
@@ -165,14 +194,11 @@ class _Noting(_World):
         self._note(ticket, rank=worker, kind="F", name=f"F{ticket}", start_s=begin_s, end_s=now)
         super()._push(worker, ticket)
 
-    def _serve(self, server, event):
-        begin_s, before = self._timeline.now, self._rules[server].version
-        super()._serve(server, event)
-        if isinstance(event, Pushed) and self._rules[server].version > before:
-            share = self._shares[server] / sum(self._shares.values())
-            work_s = self._question.update_s * share / self._question.cluster.node(self._question.nodes[server]).speed
-            name = f"update {event.ticket}"
-            self._note(event.ticket, rank=server, kind="UPDATE", name=name, start_s=begin_s, end_s=begin_s + work_s)
+    def _served(self, server, event, commands, begin_s):
+        if any(isinstance(command, Apply) for command in commands):
+            self._note(event.ticket, rank=server, kind="UPDATE", name=f"update {event.ticket}", start_s=begin_s,
+                       end_s=self._timeline.now)  # fmt: skip
+        super()._served(server, event, commands, begin_s)
 
     def _latency_s(self, sender, receiver):
         if sender == receiver:
@@ -186,6 +212,11 @@ class _Noting(_World):
 
 def _seconds(spans: list[Span], kind: str) -> float:
     return sum(span.end_s - span.start_s for span in spans if span.kind == kind)
+
+
+def _nth_part(total: int, index: int, count: int) -> int:
+    """All of them together make the total, to the last one."""
+    return total * (index + 1) // count - total * index // count
 
 
 def _sent_bytes(spans: list[Span], rank: int) -> int:

@@ -42,6 +42,12 @@ def test_the_verdict_comes_first(facts):
         assert gain.command in text
 
 
+def test_gains_of_an_asynchronous_run_are_in_steps_a_second(facts):
+    assert "faster if you type" in words(run_page(facts))
+    drifted = replace(facts, report=replace(facts.report, staleness={"1": 3}))
+    assert "steps/s if you type" in words(run_page(drifted))
+
+
 def test_the_ledger_adds_up(facts):
     text = words(run_page(facts))
 

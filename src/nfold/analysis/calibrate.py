@@ -46,13 +46,33 @@ def calibrated(facts: Facts, question: Question, played: Playback, full: Iterabl
     typical = median(slowness.values())
     input_s = median(facts.mean_s(rank, "input_s") for rank in range(facts.plan.workers))
     load_s = input_s * facts.plan.workers / max(1, facts.plan.batch_size)
+    return corrected(question, slowness, facts.plan.nodes[: facts.plan.workers], full, update=typical, load_s=load_s)
+
+
+def corrected(
+    question: Question,
+    slowness: Mapping[str, float],
+    workers: Sequence[str],
+    full: Iterable[ChannelUse],
+    *,
+    update: float,
+    load_s: float,
+) -> Question:
+    """Return the question with what it was off by taken out.
+
+    Args:
+        question: that was simulated.
+        slowness: measured over simulated seconds of work by node.
+        workers: node of each worker.
+        full: links whose measured speed is the link's own limit.
+        update: measured over simulated seconds of an optimizer step.
+        load_s: that a worker really waited for a sample.
+    """
+    typical = median(slowness.values())
     speeds = _evened(
-        {
-            name: question.cluster.node(name).speed * typical / slowness.get(name, typical)
-            for name in facts.plan.nodes[: facts.plan.workers]
-        }
+        {name: question.cluster.node(name).speed * typical / slowness.get(name, typical) for name in workers}
     )
-    profiles = {count: _scaled(each, typical, load_s) for count, each in question.profiles.items()}
+    profiles = {count: _scaled(each, typical, update, load_s) for count, each in question.profiles.items()}
     nodes = tuple(_node(node, speeds.get(node.name, node.speed), full) for node in question.cluster.nodes)
     cluster = replace(question.cluster, nodes=nodes)
     return replace(question, profiles=profiles, cluster=cluster, load_is_waited=True)
@@ -65,7 +85,7 @@ def _slowness(facts: Facts, played: Playback) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for rank in _busy_ranks(facts, played):
         measured_s = facts.mean_s(rank, "compute_s") + facts.mean_s(rank, "update_s") + facts.mean_s(rank, "other_s")
-        found.setdefault(nodes[rank], []).append(_ratio(measured_s, simulated[rank]))
+        found.setdefault(nodes[rank], []).append(ratio(measured_s, simulated[rank]))
     return {name: fmean(each) for name, each in found.items()}
 
 
@@ -108,15 +128,16 @@ def _alike(names: Sequence[str], speeds: Mapping[str, float]) -> list[str]:
     return [name for name in names if speeds[name] <= ALIKE * speeds[names[0]]]
 
 
-def _ratio(measured: float, simulated: float) -> float:
+def ratio(measured: float, simulated: float) -> float:
+    """Return how much more was measured than simulated; 1.0 where one of them knows nothing."""
     return measured / simulated if measured > 0 and simulated > 0 else 1.0
 
 
-def _scaled(profile: Profile, work: float, load_s_per_sample: float) -> Profile:
+def _scaled(profile: Profile, work: float, update: float, load_s_per_sample: float) -> Profile:
     return replace(
         profile,
         whole=tuple(_slower(timing, work) for timing in profile.whole),
-        update=_times(profile.update, work),
+        update=_times(profile.update, update),
         load_s_per_sample=load_s_per_sample,
     )
 

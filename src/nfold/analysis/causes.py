@@ -95,8 +95,9 @@ def _regained_s(finding: Finding, facts: Facts) -> float | None:
     """Seconds of the measured step that would be won without a cause.
 
     Computing goes last: what it costs is what it costs when it is even. Nothing wins more than what it takes itself and
-    what workers wait for each other and for messages, which it may be the reason of: where a simulated step consists of
-    more of a cause than the measured one did, that much of it was not there to be won.
+    the waiting of workers that it may be the reason of: where a simulated step consists of
+    more of a cause than the measured one did, that much of it was not there to be won. Only a worker whose bounded
+    staleness others wait for wins its whole excess: they wait for it on average, and meanwhile it computes.
     """
     variants = facts.what_ifs
     whole_s = variants.get(AS_PLANNED, 0.0)
@@ -107,7 +108,18 @@ def _regained_s(finding: Finding, facts: Facts) -> float | None:
     without_s = variants.get(_variant(finding))
     if without_s is None:
         return None
-    waited_s = facts.parts.exposed_communication_s
-    if finding.kind != "peer wait":  # that wait is its own seconds, as others see them
-        waited_s += facts.parts.peer_wait_s
-    return min((whole_s - without_s) * facts.step_s / whole_s, finding.lost_s + waited_s)
+    won_s = (whole_s - without_s) * facts.step_s / whole_s
+    if finding.kind == "peer wait" and facts.plan.asynchrony is not None:
+        return won_s
+    return min(won_s, finding.lost_s + _may_cause_s(finding, facts))
+
+
+def _may_cause_s(finding: Finding, facts: Facts) -> float:
+    """Seconds of waiting in a step that may be due to a cause; those that it takes itself left out."""
+    exposed_s, peer_wait_s = facts.parts.exposed_communication_s, facts.parts.peer_wait_s
+    if finding.kind == "peer wait":
+        return exposed_s  # the other wait is its own seconds, as others see them
+    everybody_updates = not any(reduction.shares for reduction in facts.plan.reductions)
+    if finding.kind == "input" or (_variant(finding) == UPDATE and everybody_updates):
+        return 0.0  # all do it alike, and none for another
+    return exposed_s + peer_wait_s

@@ -1,16 +1,19 @@
 """Changes of a planning question that a person could make: another strategy, a faster link, one node more or less."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from nfold.analysis.calibrate import ALIKE
+from nfold.analysis.drifted import drift_back
 from nfold.analysis.playback import play_back
+from nfold.analysis.questions import with_nodes
 from nfold.core.cluster import Channel, Node
 from nfold.core.plan import Plan
 from nfold.errors import PlanError
 from nfold.planning import search
 from nfold.planning.answers import Answers
 from nfold.planning.asynchronous import ASYNCHRONOUS
-from nfold.planning.candidates import simulate_proposal
+from nfold.planning.candidates import Candidate, estimate_proposal, simulate_proposal
 from nfold.planning.facts import Facts as Question
 from nfold.planning.portfolio import MANY_RANKS
 from nfold.planning.room import memory_objection
@@ -28,6 +31,8 @@ class Case:
     """Simulated, as it is."""
     framing: float = 1.0
     """Bytes on the wire for each byte of payload: links are named by what they are sold as."""
+    ages: Mapping[int, int] = field(default_factory=dict)
+    """Of an asynchronous run: gradients by staleness in updates, simulated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,12 +43,20 @@ class Changed:
     question: Question
     step_s: float
     """Simulated."""
+    ages: Mapping[int, int] = field(default_factory=dict)
+    """Of an asynchronous plan: gradients by staleness in updates, simulated."""
 
 
 def replayed(case: Case, question: Question, plan: Plan | None = None) -> Changed:
     """Return the run with another question, and its own placement unless another plan is given."""
-    plan = plan or case.plan
-    return Changed(plan=plan, question=question, step_s=play_back(plan, question).step_s)
+    return _played(plan or case.plan, question)
+
+
+def _played(plan: Plan, question: Question) -> Changed:
+    if plan.asynchrony is None:
+        return Changed(plan=plan, question=question, step_s=play_back(plan, question).step_s)
+    played = drift_back(plan, question)
+    return Changed(plan=plan, question=question, step_s=played.step_s, ages=played.staleness)
 
 
 def proposed(question: Question, strategy: Strategy, answers: Answers | None = None) -> Changed | None:
@@ -58,9 +71,10 @@ def proposed(question: Question, strategy: Strategy, answers: Answers | None = N
         found = search.plan(question, strategy.name, among=(strategy,), answers=answers)
     except PlanError:
         return None
-    is_simulated = found.world_size < MANY_RANKS
-    step_s = found.predicted.step_s if is_simulated else play_back(found, question).step_s
-    return Changed(plan=found, question=question, step_s=step_s)
+    is_simulated = found.world_size < MANY_RANKS and found.asynchrony is None
+    if is_simulated:
+        return Changed(plan=found, question=question, step_s=found.predicted.step_s)
+    return _played(found, question)
 
 
 def proposed_like(question: Question, strategy: Strategy, number: int) -> Changed | None:
@@ -76,10 +90,17 @@ def proposed_like(question: Question, strategy: Strategy, number: int) -> Change
     proposals = list(strategy.propose(question))
     if number >= len(proposals):
         return proposed(question, strategy)
-    found = simulate_proposal(question, strategy.name, proposals[number])
-    if memory_objection(split_facts(question, found.proposal.splits), found.proposal, found.predicted):
+    proposal = proposals[number]
+    if proposal.asynchrony is None:
+        found: Candidate = simulate_proposal(question, strategy.name, proposal)
+    else:
+        found, _ = estimate_proposal(question, strategy.name, proposal)
+    if memory_objection(split_facts(question, proposal.splits), proposal, found.predicted):
         return None
-    return Changed(plan=search.to_plan(question, found), question=question, step_s=found.predicted.step_s)
+    plan = search.to_plan(question, found)
+    if plan.asynchrony is not None:
+        return _played(plan, question)
+    return Changed(plan=plan, question=question, step_s=found.predicted.step_s)
 
 
 def number_of_proposal(case: Case) -> int | None:
@@ -153,12 +174,6 @@ def without_node(case: Case, name: str) -> Question | None:
     )
 
 
-def with_nodes(question: Question, change: Callable[[Node], Node]) -> Question:
-    """Return the question with every node changed."""
-    nodes = tuple(change(node) for node in question.cluster.nodes)
-    return replace(question, cluster=replace(question.cluster, nodes=nodes))
-
-
 def with_links(question: Question, names: Collection[str], bytes_per_s: float) -> Question:
     """Return the question with some nodes' links at least so fast in both directions, as links are bought."""
 
@@ -176,10 +191,9 @@ def with_processor_of_others(case: Case, name: str) -> Question | None:
     All that goes with a processor goes with it: its share of cores, how steadily it computes and how its quota is
     granted. Links and memory stay.
     """
-    others = [node for node in _nodes_of_workers(case) if node.name != name]
-    if not others:
+    like = _like_others(case, name)
+    if like is None:
         return None
-    like = _middle(others)
 
     def change(node: Node) -> Node:
         if node.name != name:
@@ -194,6 +208,13 @@ def with_processor_of_others(case: Case, name: str) -> Question | None:
         )
 
     return with_nodes(case.question, change)
+
+
+def slow_node(case: Case) -> str:
+    """Return the worker's node that is slower than a typical other one; empty where none is."""
+    slowest = min(_nodes_of_workers(case), key=lambda node: node.speed)
+    like = _like_others(case, slowest.name)
+    return slowest.name if like is not None and like.speed > ALIKE * slowest.speed else ""
 
 
 def with_larger_shares(case: Case, times: int) -> Question | None:
@@ -222,6 +243,12 @@ def others(case: Case) -> list[Strategy]:
     return [strategy for strategy in STRATEGIES if strategy.name not in left_out]
 
 
+def _like_others(case: Case, name: str) -> Node | None:
+    """Return the typical one of the workers' other nodes, if there are others."""
+    others = [node for node in _nodes_of_workers(case) if node.name != name]
+    return _middle(others) if others else None
+
+
 def _typical(case: Case) -> Node:
     return _middle(_nodes_of_workers(case))
 
@@ -231,8 +258,12 @@ def _nodes_of_workers(case: Case) -> list[Node]:
 
 
 def _middle(nodes: Sequence[Node]) -> Node:
-    """Return the node of median speed."""
-    return sorted(nodes, key=lambda node: (node.speed, -nodes.index(node)))[len(nodes) // 2]
+    """Return the node of median speed, of equally fast ones that of the median uplink."""
+    return sorted(nodes, key=lambda node: (node.speed, _uplink_bytes_per_s(node), -nodes.index(node)))[len(nodes) // 2]
+
+
+def _uplink_bytes_per_s(node: Node) -> float:
+    return node.uplink.bandwidth_bytes_per_s if node.uplink is not None else 0.0
 
 
 def _at_least(channel: Channel | None, bytes_per_s: float) -> Channel | None:

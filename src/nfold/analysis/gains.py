@@ -6,10 +6,11 @@ A change is simulated only if it touches something that costs at least 2 % of th
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Literal
 
+from nfold.analysis.ages import altered
 from nfold.analysis.changes import (
     Case,
     Changed,
@@ -18,9 +19,9 @@ from nfold.analysis.changes import (
     proposed,
     proposed_like,
     replayed,
+    slow_node,
     with_larger_shares,
     with_links,
-    with_nodes,
     with_processor_of_others,
     with_servers,
     with_workers,
@@ -28,8 +29,9 @@ from nfold.analysis.changes import (
 )
 from nfold.analysis.finding import Finding
 from nfold.analysis.pipelines import UNEVEN_STAGES
+from nfold.analysis.questions import with_nodes, with_profiles, without_input
 from nfold.analysis.units import count, link_rate, size
-from nfold.core.cluster import Channel, Node
+from nfold.analysis.what_if import without_latency
 from nfold.core.plan import Plan
 from nfold.core.report import Gain
 from nfold.planning.answers import Answers
@@ -48,6 +50,7 @@ LARGER_SHARE = 2
 
 ChangeKind = Literal[
     "strategy",
+    "bound",
     "servers",
     "chunks",
     "bytes",
@@ -77,6 +80,11 @@ _TOUCHED: dict[str, tuple[ChangeKind, ...]] = {
     "memory": ("memory",),
 }
 """Which changes can win back what a cause costs."""
+_TOUCHED_WITHOUT_STEPS: dict[str, tuple[ChangeKind, ...]] = {
+    "compute": ("node", "fewer workers"),
+    "peer wait": ("bound",),
+}
+"""Which can beside these where nobody waits for a common step: then no verdict says that a worker is slow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,28 +103,33 @@ class Outlook:
     tried: tuple[Tried, ...]
     """Those that win enough, the largest first; those that save memory where that is what lacks, fast or slow."""
     useful_workers: int | None
+    ages: Mapping[int, int] = field(default_factory=dict)
+    """Of an asynchronous run: gradients by staleness in updates, as measured: what all that it wins is worth."""
 
 
-def outlook(case: Case, found: tuple[Finding, ...], main: Finding, num_tasks: int) -> Outlook:
+def outlook(case: Case, found: tuple[Finding, ...], main: Finding, num_tasks: int, ages: Mapping[int, int]) -> Outlook:
     """Simulate every change that can win something.
 
     Args:
         case: the run.
         found: what costs time in it.
         main: what holds it back most; says which link or node to change.
-        num_tasks: of its schedule.
+        num_tasks: that are played.
+        ages: of its gradients, as measured.
     """
     step_s = sum(finding.lost_s for finding in found if finding.kind != "shared cores")
     worth = {finding.kind for finding in found if finding.lost_s * WORTH_SAYING >= (WORTH_SAYING - 1) * step_s}
     worth |= {main.kind}  # memory costs no time
-    kinds = {kind for cause in worth for kind in _TOUCHED.get(cause, ())}
+    touched = [_TOUCHED] if case.plan.asynchrony is None else [_TOUCHED, _TOUCHED_WITHOUT_STEPS]
+    kinds = {kind for cause in worth for each in touched for kind in each.get(cause, ())}
     sized = cache(partial(_sized, case))
     of_its_size: Mapping[ChangeKind, _Rule] = {**_OF_ITS_SIZE, "workers": partial(_more_workers, sized)}
     rules = _OF_THE_PLAN if num_tasks > MOST_TASKS else {**_OF_THE_PLAN, **of_its_size}
     tried = [each for kind, rule in rules.items() if kind in kinds for each in rule(case, main)]
     enough = (each for each in tried if each.kind == "memory" or each.gain.speedup >= WORTH_SAYING)
     best = sorted(enough, key=lambda each: -each.gain.speedup)
-    return Outlook(tried=tuple(best), useful_workers=useful_workers(case, sized) if num_tasks <= MOST_TASKS else None)
+    useful = useful_workers(case, sized) if num_tasks <= MOST_TASKS else None
+    return Outlook(tried=tuple(best), useful_workers=useful, ages=ages)
 
 
 def useful_workers(case: Case, sized: _Sized) -> int | None:
@@ -186,15 +199,22 @@ def _faster_links(case: Case, main: Finding) -> Iterator[Tried]:
 
 
 def _no_latency(case: Case, main: Finding) -> Iterator[Tried]:
-    yield _tried(case, "latency", "no latency", replayed(case, with_nodes(case.question, _without_latency)))
+    yield _tried(case, "latency", "no latency", replayed(case, with_nodes(case.question, without_latency)))
 
 
 def _evened(case: Case, main: Finding) -> Iterator[Tried]:
     """Give a slow node the processor of the other workers' nodes."""
-    if main.kind == "peer wait" and main.sub_cause != UNEVEN_STAGES:
-        even = with_processor_of_others(case, main.node)
-        if even is not None:
-            yield _tried(case, "node", f"making {main.node} as fast as the others", replayed(case, even))
+    name = _slow_node(case, main)
+    even = with_processor_of_others(case, name) if name else None
+    if even is not None:
+        yield _tried(case, "node", f"making {name} as fast as the others", replayed(case, even))
+
+
+def _slow_node(case: Case, main: Finding) -> str:
+    """Return the node whose processor holds others back, or, where none waits for it, lags behind; else nothing."""
+    if main.kind == "peer wait":
+        return main.node if main.sub_cause != UNEVEN_STAGES else ""
+    return slow_node(case) if case.plan.asynchrony is not None else ""
 
 
 def _larger_shares(case: Case, main: Finding) -> Iterator[Tried]:
@@ -204,8 +224,7 @@ def _larger_shares(case: Case, main: Finding) -> Iterator[Tried]:
 
 
 def _ready_input(case: Case, main: Finding) -> Iterator[Tried]:
-    profiles = {threads: replace(each, load_s_per_sample=0.0) for threads, each in case.question.profiles.items()}
-    ready = replayed(case, replace(case.question, profiles=profiles))
+    ready = replayed(case, with_profiles(case.question, without_input))
     yield _tried(case, "input", "input that is ready in time", ready)
 
 
@@ -231,7 +250,7 @@ def _smaller_chunks(case: Case, main: Finding) -> Iterator[Tried]:
     now, then = (_peak_bytes(each, main.node) for each in (plan, finer.plan))
     if now >= WORTH_SAYING * then:
         servers = f" --servers {plan.servers}" if plan.servers else ""
-        command = f"nfold train {{file}} -n {plan.workers} --strategy {plan.strategy}{servers} --chunks {count}"
+        command = f"nfold train {{file}} -n {plan.workers} {_own_strategy(plan)}{servers} --chunks {count}"
         what = f"`--chunks {count}` ({size(then)} instead of {size(now)} on {main.node}, predicted)"
         yield _tried(case, "memory", what, finer, command)
 
@@ -257,17 +276,37 @@ def _strategies(case: Case, main: Finding) -> Iterator[Tried]:
         if changed is not None:
             command = f"nfold train {{file}} -n {plan.workers} --strategy {strategy.name} --chunks {plan.chunks}"
             yield _tried(case, "strategy", f"`--strategy {strategy.name}`", changed, command)
+    if plan.asynchrony is not None and plan.servers:
+        same = proposed(with_servers(case, plan.servers), named("ps"))
+        if same is not None:
+            flags = f"--strategy ps --servers {plan.servers}"
+            command = f"nfold train {{file}} -n {plan.workers} {flags} --chunks {plan.chunks}"
+            yield _tried(case, "strategy", f"`{flags}`", same, command)
+
+
+def _without_bound(case: Case, main: Finding) -> Iterator[Tried]:
+    """Let nobody wait for the slowest: what that saves is paid for with older gradients."""
+    plan = case.plan
+    if plan.asynchrony is None or plan.asynchrony.bound is None:
+        return
+    free = replace(plan, strategy="ps-async", asynchrony=replace(plan.asynchrony, bound=None))
+    servers = f" --servers {plan.servers}" if plan.servers else ""
+    aware = " --staleness-aware" if plan.asynchrony.staleness_aware else ""
+    command = f"nfold train {{file}} -n {plan.workers} --strategy ps-async{servers} --chunks {plan.chunks}{aware}"
+    yield _tried(case, "bound", "`--strategy ps-async`", replayed(case, case.question, free), command)
 
 
 def _servers(case: Case, main: Finding) -> Iterator[Tried]:
     plan = case.plan
     numbers = {0, 2 * plan.servers, plan.workers} - {plan.servers} if plan.servers else set()
+    if plan.asynchrony is not None and not plan.servers and len(set(plan.nodes)) > 1:
+        numbers = {plan.workers}  # on hosts of their own: a link that serves carries its own worker's bytes, too
     for servers in sorted(number for number in numbers if number <= plan.workers):
         changed = proposed(with_servers(case, servers), named(plan.strategy))
         if changed is not None:
             hosts = servers - plan.servers if len(set(plan.nodes)) > 1 else 0
             extra = f" ({count(hosts, 'host')} more)" if hosts > 0 else ""
-            typed = f"nfold train {{file}} -n {plan.workers} --strategy {plan.strategy} --servers {servers}"
+            typed = f"nfold train {{file}} -n {plan.workers} {_own_strategy(plan)} --servers {servers}"
             command = typed if hosts <= 0 else ""  # a host must be there before a flag can use it
             yield _tried(case, "servers", f"`--servers {servers}`{extra}", changed, command)
 
@@ -282,12 +321,21 @@ def _more_workers(sized: _Sized, case: Case, main: Finding) -> Iterator[Tried]:
 
 
 def _fewer_workers(case: Case, main: Finding) -> Iterator[Tried]:
-    without = without_node(case, main.node) if main.node else None
-    if without is not None:
-        alone = without.workers == 1 and not without.servers
-        fewer = proposed(without, named("single" if alone else case.plan.strategy))
-        if fewer is not None:
-            yield _tried(case, "fewer workers", f"leaving {main.node} out", fewer)
+    for name in dict.fromkeys((main.node, _slow_node(case, main))):
+        without = without_node(case, name) if name else None
+        if without is not None:
+            alone = without.workers == 1 and not without.servers
+            fewer = proposed(without, named("single" if alone else case.plan.strategy))
+            if fewer is not None:
+                yield _tried(case, "fewer workers", f"leaving {name} out", fewer)
+
+
+def _own_strategy(plan: Plan) -> str:
+    """Return the flags of the run's own kind of plan."""
+    rules = plan.asynchrony
+    bound = f" --staleness {rules.bound}" if rules is not None and rules.bound is not None else ""
+    aware = " --staleness-aware" if rules is not None and rules.staleness_aware else ""
+    return f"--strategy {plan.strategy}{bound}{aware}"
 
 
 _Rule = Callable[[Case, Finding], Iterator[Tried]]
@@ -297,6 +345,7 @@ _OF_THE_PLAN: Mapping[ChangeKind, _Rule] = {
     "link": _faster_links,
     "latency": _no_latency,
     "node": _evened,
+    "bound": _without_bound,
     "cores": _larger_shares,
     "input": _ready_input,
     "batch": _twice_the_batch,
@@ -311,17 +360,5 @@ _OF_ITS_SIZE: Mapping[ChangeKind, _Rule] = {
 
 def _tried(case: Case, kind: ChangeKind, what: str, changed: Changed, command: str = "") -> Tried:
     speedup = case.step_s / changed.step_s if changed.step_s > 0 else 1.0
-    return Tried(kind=kind, gain=Gain(change=what, speedup=speedup, command=command), changed=changed)
-
-
-def _without_latency(node: Node) -> Node:
-    return replace(
-        node,
-        local=_instant(node.local),
-        uplink=node.uplink and _instant(node.uplink),
-        downlink=node.downlink and _instant(node.downlink),
-    )
-
-
-def _instant(channel: Channel) -> Channel:
-    return replace(channel, latency_s=0.0, cpu_s_per_message=0.0)
+    change = f"{what}{altered(case.ages, changed.ages)}"
+    return Tried(kind=kind, gain=Gain(change=change, speedup=speedup, command=command), changed=changed)

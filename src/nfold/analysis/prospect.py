@@ -11,6 +11,7 @@ from nfold.analysis.calibrate import calibrated
 from nfold.analysis.causes import findings, variants
 from nfold.analysis.changes import Case
 from nfold.analysis.communication import communication, limiting_links
+from nfold.analysis.drifted import calibrated_drift, drift_back, drifts_without, num_tasks
 from nfold.analysis.facts import Facts
 from nfold.analysis.gains import Outlook, outlook
 from nfold.analysis.playback import Playback, play_back
@@ -18,6 +19,7 @@ from nfold.analysis.simulated import simulated_time
 from nfold.analysis.verdict import main_finding
 from nfold.analysis.what_if import Scenario, load_seconds, what_if, with_load_seconds
 from nfold.core.report import TimeParts
+from nfold.planning.drifting import Drift
 from nfold.planning.facts import Facts as Question
 
 _NOTABLE = 0.01
@@ -47,41 +49,54 @@ class Again:
     """With what-ifs."""
     question: Question
     """That simulates like the run."""
-    planned: Playback
+    planned: Playback | Drift
     """What was promised."""
-    as_it_was: Playback
+    as_it_was: Playback | Drift
 
 
 def look_ahead(facts: Facts, question: Question) -> Prospect:
     """Simulate a run again, as it was and as it could be.
 
-    An asynchronous run plays no schedule, so only its measurements speak.
-
     Args:
         facts: of the run, without what-ifs.
         question: what it was planned from.
     """
-    if facts.plan.asynchrony is not None:
-        return Prospect(facts=facts)
     again = look_back(facts, question)
-    found = findings(again.facts)
+    planned, as_it_was, found = again.planned, again.as_it_was, findings(again.facts)
     case = Case(
         plan=facts.plan,
         question=again.question,
-        step_s=again.as_it_was.step_s,
+        step_s=as_it_was.step_s,
         framing=max((use.framing for use in facts.channels), default=1.0),
+        ages=as_it_was.staleness if isinstance(as_it_was, Drift) else {},
     )
+    tasks = num_tasks(facts.plan) if isinstance(as_it_was, Drift) else as_it_was.num_tasks
     return Prospect(
         facts=again.facts,
         case=case,
-        outlook=outlook(case, found, main_finding(found), again.as_it_was.num_tasks),
-        predicted_step_s=again.planned.step_s,
-        predicted_time=simulated_time(again.planned.trace, facts.plan.workers),
+        outlook=outlook(case, found, main_finding(found), tasks, facts.ages),
+        predicted_step_s=planned.step_s,
+        predicted_time=None if isinstance(planned, Drift) else simulated_time(planned.trace, facts.plan.workers),
     )
 
 
 def look_back(facts: Facts, question: Question) -> Again:
     """Simulate a run again as it was, and without each cause; the facts that come back say so."""
+    return _look_at_steps(facts, question) if facts.plan.asynchrony is None else _look_at_drift(facts, question)
+
+
+def _look_at_drift(facts: Facts, question: Question) -> Again:
+    planned = as_it_was = drift_back(facts.plan, question)
+    full = limiting_links(facts, communication(facts))
+    for _ in range(_ROUNDS):
+        question = calibrated_drift(facts, question, as_it_was, full)
+        as_it_was = drift_back(facts.plan, question)
+    what_ifs = drifts_without(facts.plan, question, as_it_was.step_s, variants(findings(facts)))
+    judged = replace(facts, what_ifs=what_ifs)
+    return Again(facts=judged, question=question, planned=planned, as_it_was=as_it_was)
+
+
+def _look_at_steps(facts: Facts, question: Question) -> Again:
     planned = as_it_was = play_back(facts.plan, question)
     full = limiting_links(facts, communication(facts))
     for _ in range(_ROUNDS):

@@ -1,8 +1,9 @@
 """Findings -> the one thing that holds a run back most, what to do about it, and what that would gain."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from nfold.analysis.ages import is_old, worth
 from nfold.analysis.finding import Finding
 from nfold.analysis.gains import ChangeKind, Outlook
 from nfold.analysis.limit import own_limit
@@ -20,8 +21,8 @@ _CURES: dict[VerdictClass, tuple[ChangeKind, ...]] = {
     "transport": ("strategy", "servers", "bytes", "cores", "batch"),
     "latency": ("strategy", "servers", "latency", "batch"),
     "bubble": ("chunks", "strategy", "batch", "fewer workers"),
-    "peer wait": ("node", "fewer workers", "strategy", "input"),
-    "compute": ("workers", "cores", "strategy"),
+    "peer wait": ("node", "bound", "fewer workers", "strategy", "input"),
+    "compute": ("workers", "cores", "node", "fewer workers", "strategy"),
     "input": ("input",),
     "memory": ("memory",),
     "small batch": ("batch", "strategy"),
@@ -117,9 +118,9 @@ def _advice(finding: Finding, outlook: Outlook | None, strategy: str) -> str:
         return " ".join([*(_saving(gain) for gain in cures(finding, outlook)), finding.remedy])
     best = sorted(cures(finding, outlook)[:MOST_GAINS], key=lambda gain: gain.speedup)
     if best:
-        return _sentence(best, outlook.useful_workers, strategy)
+        return _sentence(best, outlook.useful_workers, strategy, outlook.ages)
     if finding.verdict == "compute":
-        return _sentence((), outlook.useful_workers, strategy) or "No change that was simulated wins 2 %."
+        return _sentence((), outlook.useful_workers, strategy, {}) or "No change that was simulated wins 2 %."
     return finding.remedy
 
 
@@ -128,15 +129,18 @@ def _saving(gain: Gain) -> str:
     return f"{gain.change} would take steps {1 / max(gain.speedup, 1e-9):.2f}x as long."
 
 
-def _sentence(gains: Sequence[Gain], useful: int | None, strategy: str) -> str:
+def _sentence(gains: Sequence[Gain], useful: int | None, strategy: str, ages: Mapping[int, int]) -> str:
     """`A would be 1.4x faster, B 1.8x, C 2.3x; more than 5 workers will not help.`
 
-    The limit is that of the run's own strategy, which is named where another one is advised.
+    The limit is that of the run's own strategy, which is named where another one is advised. Where gradients were old,
+    so is what the steps are worth: `In steps a second, A would be ..`.
     """
     parts = [f"{gain.change} {'' if index else 'would be '}{_times(gain.speedup)}" for index, gain in enumerate(gains)]
     first = ", ".join(part + (" faster" if not index else "") for index, part in enumerate(parts))
     limit = f"{own_limit(gains, useful, strategy)} will not help" if useful else ""
     sentence = "; ".join(piece for piece in (first, limit) if piece)
+    if first and is_old(ages):
+        return f"In steps a second, {sentence}. {worth(ages)}"
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
 

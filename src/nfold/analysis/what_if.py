@@ -1,7 +1,7 @@
 """The same step simulated again, each time without one cause of lost time."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nfold.core.cluster import Channel, Cluster, Node
@@ -57,14 +57,29 @@ def what_if(scenario: Scenario, as_planned_s: float, causes: Collection[str]) ->
     return found
 
 
-def _without_network(scenario: Scenario) -> Scenario:
+def without_network(node: Node) -> Node:
+    """Return the node with links that take no time."""
     free = Channel(latency_s=0.0, bandwidth_bytes_per_s=_ANY_BANDWIDTH, origin="declared")
-    return _with_channels(scenario, lambda channel: free)
+    return _with_channels(node, lambda channel: free)
 
 
-def _without_latency(scenario: Scenario) -> Scenario:
-    """What ranks do for a message beside sending it stays."""
-    return _with_channels(scenario, lambda channel: replace(channel, latency_s=0.0, cpu_s_per_message=0.0))
+def without_latency(node: Node) -> Node:
+    """Return the node with links that begin at once; what ranks do for a message beside sending it stays."""
+    return _with_channels(node, lambda channel: replace(channel, latency_s=0.0, cpu_s_per_message=0.0))
+
+
+def with_own_cores(node: Node, threads: Sequence[int]) -> Node:
+    """Return the node as if its ranks did not share it. A quota stays what it is for each: it was measured under it.
+
+    Args:
+        node: that they share.
+        threads: of each of its ranks.
+    """
+    if not node.quota_period_s:
+        return replace(node, cores=_ANY_CORES, crowding=(1.0,))
+    cores, width = node.cores * max(1, len(threads)), max(threads, default=1)
+    measured_under = max(1.0, width / node.cores) / max(1.0, width / cores)
+    return replace(node, cores=cores, speed=node.speed * measured_under, crowding=(1.0,))
 
 
 def _with_even_load(scenario: Scenario) -> Scenario:
@@ -75,7 +90,7 @@ def _with_even_load(scenario: Scenario) -> Scenario:
     for key, seconds in scenario.task_seconds.items():
         if kinds.get(key) in ("F", "B") and seconds > 0:
             loads[key[0]] = loads.get(key[0], 0.0) + seconds / cluster.node(nodes[key[0]]).speed
-    typical_s = _typical_s(loads)
+    typical_s = of_typical_s(loads.values())
     even = {
         key: seconds * min(1.0, typical_s / loads[key[0]]) if kinds.get(key) in ("F", "B") and seconds > 0 else seconds
         for key, seconds in scenario.task_seconds.items()
@@ -86,14 +101,14 @@ def _with_even_load(scenario: Scenario) -> Scenario:
 def _without_input(scenario: Scenario) -> Scenario:
     """Let the data of a typical worker be there in time; what one waits beyond that is its own."""
     loads = load_seconds(scenario)
-    typical_s = _typical_s(loads)
+    typical_s = of_typical_s(loads.values())
     return with_load_seconds(scenario, {rank: max(0.0, seconds - typical_s) for rank, seconds in loads.items()})
 
 
 def _with_even_input(scenario: Scenario) -> Scenario:
     """Let no rank wait for its data longer than a typical one."""
     loads = load_seconds(scenario)
-    typical_s = _typical_s(loads)
+    typical_s = of_typical_s(loads.values())
     return with_load_seconds(scenario, {rank: min(seconds, typical_s) for rank, seconds in loads.items()})
 
 
@@ -118,8 +133,9 @@ def with_load_seconds(scenario: Scenario, seconds: Mapping[int, float]) -> Scena
     return replace(scenario, task_seconds=changed)
 
 
-def _typical_s(loads: Mapping[int, float]) -> float:
-    return sorted(loads.values())[(len(loads) - 1) // 2] if loads else 0.0
+def of_typical_s(loads: Collection[float]) -> float:
+    """Return the lower median: of two ranks what the faster one takes. 0.0 where there is none."""
+    return sorted(loads)[(len(loads) - 1) // 2] if loads else 0.0
 
 
 def _without_bubble(scenario: Scenario) -> Scenario:
@@ -133,15 +149,11 @@ def _without_bubble(scenario: Scenario) -> Scenario:
 
 
 def _with_own_cores(scenario: Scenario) -> Scenario:
-    """Let ranks of one node not share it. A quota stays what it is for each: computing was measured under it."""
+    """Let ranks of one node not share it."""
 
     def change(node: Node) -> Node:
-        if not node.quota_period_s:
-            return replace(node, cores=_ANY_CORES, crowding=(1.0,))
         threads = [each for each, name in zip(scenario.threads, scenario.nodes, strict=True) if name == node.name]
-        cores, width = node.cores * max(1, len(threads)), max(threads, default=1)
-        measured_under = max(1.0, width / node.cores) / max(1.0, width / cores)
-        return replace(node, cores=cores, speed=node.speed * measured_under, crowding=(1.0,))
+        return with_own_cores(node, threads)
 
     return _with_nodes(scenario, change)
 
@@ -155,15 +167,12 @@ def _without(*without: TaskKind) -> Callable[[Scenario], Scenario]:
     return change
 
 
-def _with_channels(scenario: Scenario, change: Callable[[Channel], Channel]) -> Scenario:
-    return _with_nodes(
-        scenario,
-        lambda node: replace(
-            node,
-            local=change(node.local),
-            uplink=node.uplink and change(node.uplink),
-            downlink=node.downlink and change(node.downlink),
-        ),
+def _with_channels(node: Node, change: Callable[[Channel], Channel]) -> Node:
+    return replace(
+        node,
+        local=change(node.local),
+        uplink=node.uplink and change(node.uplink),
+        downlink=node.downlink and change(node.downlink),
     )
 
 
@@ -176,8 +185,8 @@ def _kinds(schedule: Schedule) -> dict[tuple[int, int], TaskKind]:
 
 
 VARIANTS: dict[str, Callable[[Scenario], Scenario]] = {
-    NETWORK: _without_network,
-    LATENCY: _without_latency,
+    NETWORK: lambda scenario: _with_nodes(scenario, without_network),
+    LATENCY: lambda scenario: _with_nodes(scenario, without_latency),
     EVEN_LOAD: _with_even_load,
     OWN_CORES: _with_own_cores,
     COMPUTE: _without("F", "B"),

@@ -13,7 +13,7 @@ from nfold.core.plan import Asynchrony, Prediction
 from nfold.errors import PlanError
 from nfold.planning.buckets import bounds, cut_shares, fill_buckets
 from nfold.planning.data_parallel import data_parallel, data_parallel_objection, serving_objection
-from nfold.planning.drifting import Question, drift
+from nfold.planning.drifting import Drift, Question, drift
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.machines import machines_of
 from nfold.planning.memory import peak_memory_bytes
@@ -73,6 +73,18 @@ def check_staleness(strategy: str, staleness: int | None, *, aware: bool) -> Non
 
 
 def predict(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: tuple[int, ...]) -> Prediction:
+    """Return what a proposal would cost; takes the same as `play`."""
+    played = play(facts, proposal, asynchrony, threads)
+    return Prediction(
+        step_s=played.step_s,
+        sent_bytes_per_step=played.sent_bytes_per_step,
+        peak_memory_bytes=peak_memory_bytes(facts, proposal, facts.profiles[threads[0]]),
+        compute_s=played.compute_s,
+        exposed_communication_s=max(0.0, played.step_s - played.compute_s),
+    )
+
+
+def play(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: tuple[int, ...]) -> Drift:
     """Play a proposal in virtual time.
 
     Args:
@@ -82,7 +94,7 @@ def predict(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: t
         threads: compute threads of each rank.
     """
     profiles = [facts.profiles[count] for count in threads]
-    played = drift(
+    return drift(
         Question(
             workers=proposal.workers,
             asynchrony=asynchrony,
@@ -99,13 +111,6 @@ def predict(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: t
             load_s_per_sample=profiles[0].load_s_per_sample,
             update_s=profiles[0].update.median_s,
         )
-    )
-    return Prediction(
-        step_s=played.step_s,
-        sent_bytes_per_step=played.sent_bytes_per_step,
-        peak_memory_bytes=peak_memory_bytes(facts, proposal, profiles[0]),
-        compute_s=played.compute_s,
-        exposed_communication_s=max(0.0, played.step_s - played.compute_s),
     )
 
 

@@ -3,11 +3,13 @@
     worker   ask, wait for a ticket and values | compute the slice | push .. ask ..
     shard    apply: a job on its node's cores  | answer
 
-What is predicted of a step is the mean time between steps once all workers are under way, and its payload.
+What is predicted of a step is its payload, and the mean time in which as many gradients are taken in as it has slices,
+once all workers are under way. Whole steps end in bursts, when a slow worker's slice of several of them comes in.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from nfold.core.cluster import Cluster
 from nfold.core.placement import Reduction, chunk_sizes
@@ -21,6 +23,7 @@ from nfold.planning.staleness import (
     Answer,
     Apply,
     Asked,
+    Command,
     Event,
     Pulled,
     Pushed,
@@ -67,8 +70,13 @@ class Drift:
     step_s: float
     sent_bytes_per_step: int
     compute_s: float
-    """Seconds per step that a worker computed, mean over the workers."""
+    """Seconds per step that a worker computed, mean over the workers, each alone on its node."""
     staleness: dict[int, int]
+    """Gradients by the updates that the first shard had made since their values."""
+    sample_s: tuple[float, ...]
+    """What each worker computed a sample in, with all that its node does beside it; 0.0: it took no slice."""
+    update_s: dict[int, float]
+    """What each serving rank applied a gradient in, with all that its node does beside it."""
 
 
 def drift(question: Question) -> Drift:
@@ -99,7 +107,9 @@ class _World:
         self._busy: dict[int, list[Action]] = {server: [] for server in self._servers}
         self._workers = [_Worker() for _ in range(question.workers)]
         self._sizes = chunk_sizes(question.batch_size, len(question.owners))
-        self._done_s: list[float] = []
+        self._taken_s: list[float] = []
+        """When the first shard had taken in each gradient."""
+        self._updates_s: dict[int, list[float]] = {server: [] for server in self._servers}
         self._sent_bytes: dict[int, int] = {}
         self._computed_s = 0.0
 
@@ -109,14 +119,19 @@ class _World:
         for worker in range(self._question.workers):
             self._ask(worker)
         self._timeline.run()
-        if len(self._done_s) < STEPS:
-            raise InternalError(f"an asynchronous plan came to a stop after {len(self._done_s)} of {STEPS} steps")
+        workers = self._question.workers
+        if len(self._taken_s) < STEPS * workers:
+            taken = len(self._taken_s)
+            raise InternalError(f"an asynchronous plan came to a stop after {taken} of {STEPS * workers} slices")
+        first, last = COUNTED[0] * workers - 1, (COUNTED[-1] + 1) * workers - 1
         sent = sum(self._sent_bytes.get(step, 0) for step in COUNTED)
         return Drift(
-            step_s=(self._done_s[COUNTED[-1]] - self._done_s[COUNTED[0] - 1]) / len(COUNTED),
+            step_s=(self._taken_s[last] - self._taken_s[first]) / len(COUNTED),
             sent_bytes_per_step=round(sent / len(COUNTED)),
-            compute_s=self._computed_s / STEPS / self._question.workers,
+            compute_s=self._computed_s / STEPS / workers,
             staleness=dict(sorted(self._rules[self._servers[0]].histogram.items())),
+            sample_s=tuple(_ratio(state.computed_s, state.samples) for state in self._workers),
+            update_s={server: _ratio(sum(each), len(each)) for server, each in self._updates_s.items()},
         )
 
     # Workers
@@ -140,19 +155,26 @@ class _World:
             self._compute(worker, answer.ticket)
 
     def _compute(self, worker: int, ticket: int) -> None:
-        question = self._question
+        question, state = self._question, self._workers[worker]
         sizes = self._slice(ticket)
         node = question.cluster.node(question.nodes[worker])
         seconds = sum(question.compute_s(worker, size) for size in sizes) / node.speed
         load_s = question.load_s_per_sample * sum(sizes) / node.speed
         self._computed_s += seconds
-
-        def computed() -> None:
-            self._push(worker, ticket)
-
         width = max(1, question.threads[worker])
         cores = self._cores[node.name]
-        cores.start(load_s, 1, lambda: cores.start(seconds, width, computed))
+
+        def loaded() -> None:
+            begin_s = self._timeline.now
+
+            def computed() -> None:
+                state.computed_s += self._timeline.now - begin_s
+                state.samples += sum(sizes)
+                self._push(worker, ticket)
+
+            cores.start(seconds, width, computed)
+
+        cores.start(load_s, 1, loaded)
 
     def _push(self, worker: int, ticket: int) -> None:
         state = self._workers[worker]
@@ -188,29 +210,29 @@ class _World:
             queue[0]()
 
     def _serve(self, server: int, event: Event) -> None:
-        rules = self._rules[server]
-        before = rules.steps_done
-        commands = rules.handle(event)
-        applies = [command for command in commands if isinstance(command, Apply)]
-
-        def served() -> None:
-            if server == self._servers[0]:
-                self._done_s += [self._timeline.now] * (rules.steps_done - before)
-            for command in commands:
-                if isinstance(command, Answer):
-                    self._answer(server, command)
-            queue = self._busy[server]
-            queue.pop(0)
-            if queue:
-                self._timeline.at(self._timeline.now, queue[0])
-
-        if applies:
-            node = self._question.cluster.node(self._question.nodes[server])
-            share = self._shares[server] / sum(self._shares.values())
-            work_s = self._question.update_s * share * len(applies) / node.speed
-            self._cores[node.name].start(work_s, 1, served)
-        else:
+        commands = self._rules[server].handle(event)
+        updates = sum(isinstance(command, Apply) for command in commands)
+        served = partial(self._served, server, event, commands, self._timeline.now)
+        if not updates:
             served()
+            return
+        node = self._question.cluster.node(self._question.nodes[server])
+        share = self._shares[server] / sum(self._shares.values())
+        self._cores[node.name].start(self._question.update_s * share * updates / node.speed, 1, served)
+
+    def _served(self, server: int, event: Event, commands: Sequence[Command], begin_s: float) -> None:
+        now = self._timeline.now
+        if server == self._servers[0] and isinstance(event, Pushed):
+            self._taken_s.append(now)
+        for command in commands:
+            if isinstance(command, Answer):
+                self._answer(server, command)
+            else:
+                self._updates_s[server].append(now - begin_s)
+        queue = self._busy[server]
+        queue.pop(0)
+        if queue:
+            self._timeline.at(now, queue[0])
 
     def _answer(self, server: int, answer: Answer) -> None:
         num_bytes = REPLY_BYTES + self._shares[server]
@@ -240,6 +262,8 @@ class _Worker:
     def __init__(self) -> None:
         self.clock = 0
         self.versions: dict[int, int] = {}
+        self.computed_s = 0.0
+        self.samples = 0
 
 
 def _share_bytes(reductions: tuple[Reduction, ...]) -> dict[int, int]:
@@ -250,6 +274,10 @@ def _share_bytes(reductions: tuple[Reduction, ...]) -> dict[int, int]:
             num_bytes = (share.stop - share.start) * reduction.item_bytes
             shares[share.rank] = shares.get(share.rank, 0) + num_bytes
     return shares
+
+
+def _ratio(total_s: float, count: int) -> float:
+    return total_s / count if count else 0.0
 
 
 def _nothing() -> None: ...

@@ -121,6 +121,7 @@ def alone_samples_per_s(known: Known, batch_size: int) -> float:
 
 def question_of(plan: Plan, known: Known) -> Facts:
     """What the plan was made from, so that it can be simulated again."""
+    rules = plan.asynchrony
     return Facts(
         graph=known.graph,
         profiles=known.profiles,
@@ -130,5 +131,7 @@ def question_of(plan: Plan, known: Known) -> Facts:
         servers=plan.servers,
         batch_size=plan.batch_size,
         chunks=plan.chunks,
+        staleness=rules.bound if rules is not None else None,
+        staleness_aware=rules is not None and rules.staleness_aware,
         evaluates=plan.evaluates,
     )

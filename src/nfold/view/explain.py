@@ -2,9 +2,10 @@
 
 from textwrap import fill, indent
 
+from nfold.analysis.ages import mean_age, oldest
 from nfold.analysis.limit import own_limit
 from nfold.analysis.units import clock, count, percent, rate, seconds, signed_percent, size
-from nfold.core.report import Cause, ReductionSplit, Report, Verdict
+from nfold.core.report import Cause, ReductionSplit, Report
 from nfold.view.rendering import PLAIN, Look
 from nfold.view.tables import PARTS, run_name
 
@@ -24,7 +25,7 @@ def why_text(report: Report, *, look: Look = PLAIN) -> str:
         fill(report.verdict.text, look.width),
         fill(_summary(report), look.width),
         _causes_text(report.causes, look.width),
-        _gains_text(report.verdict, report.strategy, look.width),
+        _gains_text(report, look.width),
         _prediction_text(report),
         _reductions_text(report.reductions),
         fill(_staleness(report), look.width),
@@ -54,11 +55,10 @@ def _staleness(report: Report) -> str:
     total = sum(ages.values())
     if not total:
         return ""
-    mean = sum(age * number for age, number in ages.items()) / total
     shares = ", ".join(f"{age}: {percent(number / total)}" for age, number in sorted(ages.items()))
     return (
-        f"Gradients were {mean:.1f} updates old on average, {max(ages)} at most, where {report.workers} updates make a "
-        f"step. {shares}. Judge an asynchronous run by the time to a loss, not by its step time."
+        f"Gradients were {mean_age(ages):.1f} updates old on average, {oldest(ages)} at most, where {report.workers} "
+        f"updates make a step. {shares}. Judge an asynchronous run by the time to a loss, not by its step time."
     )
 
 
@@ -82,7 +82,8 @@ def what_goes(cause: Cause) -> str:
     return "it and what waits for it" if (cause.what_if_speedup or 1.0) > _MORE * alone else "it"
 
 
-def _gains_text(verdict: Verdict, strategy: str, width: int) -> str:
+def _gains_text(report: Report, width: int) -> str:
+    verdict = report.verdict
     if not verdict.gains:
         return ""
     lines = [
@@ -90,9 +91,10 @@ def _gains_text(verdict: Verdict, strategy: str, width: int) -> str:
         for gain in verdict.gains
     ]
     if verdict.useful_workers:
-        limit = own_limit(verdict.gains, verdict.useful_workers, strategy)
+        limit = own_limit(verdict.gains, verdict.useful_workers, report.strategy)
         lines.append(f"  {limit[0].upper()}{limit[1:]} would gain less than 2 %.")
-    return "\n".join(["What would win (simulated from this run's measurements):", *lines])
+    unit = ", in steps a second" if report.staleness else ""
+    return "\n".join([f"What would win{unit} (simulated from this run's measurements):", *lines])
 
 
 def _prediction_text(report: Report) -> str:
