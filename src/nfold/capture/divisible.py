@@ -59,7 +59,7 @@ def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
         pieces = split(full, _PARTS) if drew else [_forward(model, piece)[0] for piece in split(batch[0], _PARTS)]
         if not _same_outputs(full, pieces):
             return "an output of the model depends on the other samples of its batch, not only on its own"
-        # Parts first: their gradients of a weight are there twice while they are added up.
+        # Parts first: while they are added up, a weight's gradient is there twice.
         parts = _backward(model, loss, pieces, split(batch[1], _PARTS))
         whole = _backward(model, loss, [full], [batch[1]])
     except Exception as error:
@@ -108,9 +108,12 @@ def _backward(model: nn.Module, loss: Loss, outputs: list[Any], targets: list[An
     losses = [loss(output, target) for output, target in zip(outputs, targets, strict=True)]
     if before.torch_moved() or before.others_moved():
         return None
-    value = sum((part * (size / _SIZE) for part, size in zip(losses, sizes, strict=True)), torch.zeros_like(losses[0]))
-    # Chunks of outputs that were computed together share their history.
-    value.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+    value = torch.zeros_like(losses[0], requires_grad=False)
+    for part, size in zip(losses, sizes, strict=True):
+        share = part * (size / _SIZE)
+        # One after another, as chunks are; those of outputs that were computed together share their history.
+        share.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+        value += share.detach()
     return outcome(value, model)
 
 

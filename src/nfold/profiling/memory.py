@@ -39,7 +39,8 @@ class Keeper:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._own = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
+        # Not by where the bytes are: asking for that copies weights that share them until somebody writes.
+        self._own = {tensor.untyped_storage()._cdata for tensor in [*model.parameters(), *model.buffers()]}
         self._kept: dict[int, int] = {}
 
     def count(self, compute: Callable[[], T]) -> tuple[T, int]:
@@ -51,7 +52,7 @@ class Keeper:
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._own:
-            self._kept[storage.data_ptr()] = storage.nbytes()
+        if storage._cdata not in self._own:
+            self._kept[storage._cdata] = storage.nbytes()
         # A result that is kept with its own history is a circle that no collector sees, with the model in it.
         return tensor.detach()

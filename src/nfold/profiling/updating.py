@@ -43,10 +43,18 @@ def measure_update(
         limit, clipped = program.clip_norm, [weight for _, weight in weights]
         found.append(_time(meter, lambda: nn.utils.clip_grad_norm_(clipped, limit), share_s))
     for part in parts:
-        optimizer = Stepping.of(program).build(part).optimizer
+        optimizer = Stepping.of(program).build(_copies(part)).optimizer
         found.append(_time(meter, optimizer.step, share_s))
         state_bytes += optimizer_bytes(optimizer)
     return _added(found), state_bytes
+
+
+def _copies(weights: Weights) -> Weights:
+    """Return weights to update in the place of others, which may share their memory until somebody writes to it."""
+    copies = [(name, nn.Parameter(weight.detach().clone())) for name, weight in weights]
+    for (_, copy), (_, weight) in zip(copies, weights, strict=True):
+        copy.grad = weight.grad
+    return copies
 
 
 def in_slices(weights: Weights, part_bytes: int) -> Iterator[tuple[str, nn.Parameter]]:
