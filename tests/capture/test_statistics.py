@@ -11,7 +11,7 @@ from zoo import ZOO, Net, rows
 from nfold.capture.capture import capture
 from nfold.capture.random import CellRandom
 from nfold.capture.replay import play_step, segments_of
-from nfold.capture.statistics import StatisticsRecorder
+from nfold.capture.statistics import RowFolder, StatisticsRecorder
 
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -49,8 +49,7 @@ def test_equals_a_plain_loop(name: str, momentum: float | None, cut: bool) -> No
             calls[chunk] = recorder.take()
         for chunk in sorted(calls):
             for module, found in calls[chunk].items():
-                for mean, variance in found:
-                    recorder.fold(module, mean, variance)
+                recorder.folder([module] * len(found)).fold([torch.cat([part for call in found for part in call])])
     for module, expected in norms(plain).items():
         for buffer in RUNNING:
             torch.testing.assert_close(
@@ -76,3 +75,27 @@ def test_recording_leaves_the_module_as_it_was() -> None:
     model.train()(rows(5))
     assert recorder.take() == {}
     assert not torch.equal(model[1].running_mean, before["1.running_mean"])
+
+
+def test_rows_fold_as_one_call_after_another_whatever_the_momenta_and_however_often_a_norm_is_called() -> None:
+    momenta = {"a": 0.1, "b": None, "c": 0.3, "d": 0.1}
+    made, plain = (
+        {name: nn.BatchNorm1d(3 + index, momentum=momenta[name]).double() for index, name in enumerate("abcd")}
+        for _ in range(2)
+    )
+    calls = ["a", "b", "c", "b", "d", "b", "c"]
+    widths = [2 * plain[name].num_features for name in calls]
+    rows = [torch.rand(sum(widths), dtype=torch.float64) for _ in range(3)]
+    folder = RowFolder(made, calls)
+    folder.fold(rows[:2])
+    folder.fold(rows[2:])
+    for row in rows:
+        for name, part in zip(calls, row.split(widths), strict=True):
+            norm, (mean, variance) = plain[name], part.chunk(2)
+            norm.num_batches_tracked += 1
+            momentum = norm.momentum or 1 / int(norm.num_batches_tracked)
+            norm.running_mean.mul_(1 - momentum).add_(mean, alpha=momentum)
+            norm.running_var.mul_(1 - momentum).add_(variance, alpha=momentum)
+    for name, norm in plain.items():
+        for buffer in RUNNING:
+            assert torch.equal(getattr(made[name], buffer), getattr(norm, buffer))

@@ -19,6 +19,7 @@ class ChunkStatistics:
     ) -> None:
         self._graph, self._groups, self._buffers, self._recorder = graph, groups, buffers, recorder
         self._channels = {statistic.module: statistic.num_channels for statistic in graph.statistics}
+        self._folders = {group.name: recorder.folder(calls_of(graph, group)) for group in groups}
 
     def record(self, chunk: int, segment: Segment) -> None:
         """Keep the statistics of a forward that has just ended.
@@ -27,7 +28,7 @@ class ChunkStatistics:
             ProgramError: a batch norm was not called as often as when the program was tried.
         """
         calls, inside = self._recorder.take(), set(segment.operators)
-        expected = [m for op in self._graph.operators if op.name in inside for m in op.statistics]
+        expected = [module for each in self._graph.operators if each.name in inside for module in each.statistics]
         for module, made in calls.items():
             if len(made) != expected.count(module):
                 raise ProgramError(_called(module, len(made), expected.count(module)))
@@ -59,17 +60,14 @@ class ChunkStatistics:
 
     def fold(self, group: StatisticsGroup, sizes: tuple[int, ...]) -> None:
         """Update the running statistics chunk after chunk, as one device would."""
-        modules = [module for operator in group.operators for module in self._graph.operator(operator).statistics]
-        for chunk, size in enumerate(sizes):
-            if not size:
-                continue
-            offset = chunk * group.num_elements
-            for module in modules:
-                width = self._channels[module]
-                mean = self._buffers.flat(group.name, offset, offset + width)
-                variance = self._buffers.flat(group.name, offset + width, offset + 2 * width)
-                self._recorder.fold(module, mean, variance)
-                offset += 2 * width
+        width = group.num_elements
+        starts = [chunk * width for chunk, size in enumerate(sizes) if size]
+        self._folders[group.name].fold([self._buffers.flat(group.name, start, start + width) for start in starts])
+
+
+def calls_of(graph: ModelGraph, group: StatisticsGroup) -> list[str]:
+    """Return the batch norms of a group's row, in the order of their calls."""
+    return [module for operator in group.operators for module in graph.operator(operator).statistics]
 
 
 def _called(module: str, made: int, expected: int) -> str:

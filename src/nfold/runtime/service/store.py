@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from nfold.capture.statistics import fold
+from nfold.capture.statistics import RowFolder
 from nfold.core.graph import ModelGraph
 from nfold.core.schedule import StatisticsGroup
 from nfold.planning.staleness import Apply
 from nfold.runtime.buffers import Buffers
+from nfold.runtime.chunk_statistics import calls_of
 from nfold.runtime.service.shards import Slice
 from nfold.runtime.updates import UpdateKey, Updater
 
@@ -63,14 +64,11 @@ class Norms:
 
     def __init__(self, model: nn.Module, graph: ModelGraph, groups: tuple[StatisticsGroup, ...]) -> None:
         self._groups = groups
-        self._calls = {
-            group.name: [module for operator in group.operators for module in graph.operator(operator).statistics]
-            for group in groups
-        }
-        self._channels = {statistic.module: statistic.num_channels for statistic in graph.statistics}
-        names = dict.fromkeys(module for calls in self._calls.values() for module in calls)
         self._model = model
+        calls = {group.name: calls_of(graph, group) for group in groups}
+        names = dict.fromkeys(module for each in calls.values() for module in each)
         self._own: dict[str, nn.Module] = {name: copy.deepcopy(model.get_submodule(name)) for name in names}
+        self._folders = [RowFolder(self._own, calls[group.name]) for group in groups]
 
     def fold(self, rows: Sequence[torch.Tensor]) -> None:
         """Take in what a ticket's chunks saw, chunk after chunk.
@@ -78,18 +76,8 @@ class Norms:
         Args:
             rows: of each group, the rows of the ticket's chunks behind each other.
         """
-        for group, flat in zip(self._groups, rows, strict=True):
-            for row in flat.view(-1, group.num_elements):
-                self._fold_row(group, row)
-
-    def _fold_row(self, group: StatisticsGroup, row: torch.Tensor) -> None:
-        offset = 0
-        for module in self._calls[group.name]:
-            width, norm = self._channels[module], self._own[module]
-            device = next(norm.buffers()).device
-            mean, variance = row[offset : offset + width], row[offset + width : offset + 2 * width]
-            fold(norm, mean.to(device), variance.to(device))
-            offset += 2 * width
+        for group, folder, flat in zip(self._groups, self._folders, rows, strict=True):
+            folder.fold(flat.view(-1, group.num_elements).unbind())
 
     def give_back(self) -> None:
         """Bring the statistics to the module, while nothing computes with it."""
