@@ -14,6 +14,7 @@ from nfold.analysis.system import node_resident_bytes, rank_loads
 from nfold.analysis.verdict import main_finding, next_command
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.codec import dumps, encode, loads
+from nfold.core.placement import Share
 from nfold.core.report import Report
 
 HALVES = ((0.0, 0.01, 500_000), (0.01, 0.02, 500_000))
@@ -217,17 +218,21 @@ def test_what_ifs_become_speedups(run):
 
 def test_a_cause_wins_no_more_than_its_share_and_what_waits_for_it(run):
     made = run(update_s=0.01)
+    (ring,) = made.plan().reductions
+    served = replace(ring, route="server", shares=(Share(rank=0, start=0, stop=ring.num_elements),))
 
-    def speedups(whole_s, **what_ifs):
-        facts = gather(made.plan(), made.trace(), made.cluster(), 2)
-        even = {"as planned": whole_s, "peer wait": whole_s, "compute": whole_s / 5}
-        return {each.kind: each.what_if_speedup for each in ranked_causes(replace(facts, what_ifs=even | what_ifs))}
+    def speedup(whole_s, without_s, reduction=served):
+        facts = gather(replace(made.plan(), reductions=(reduction,)), made.trace(), made.cluster(), 2)
+        what_ifs = {"as planned": whole_s, "peer wait": whole_s, "compute": whole_s / 5, "update": without_s}
+        causes = ranked_causes(replace(facts, what_ifs=what_ifs))
+        return next(each.what_if_speedup for each in causes if each.kind == "update")
 
     # 40 ms compute, 10 ms waiting for messages, 10 ms update.
-    assert speedups(0.06, update=0.052)["update"] == pytest.approx(60 / 52), "less than its share: something takes over"
-    assert speedups(0.06, update=0.045)["update"] == pytest.approx(60 / 45), "messages waited for it"
-    assert speedups(0.06, update=0.03)["update"] == pytest.approx(60 / 40), "computing did not wait for it"
-    assert speedups(0.08, update=0.02)["update"] is None, "that is another step"
+    assert speedup(0.06, 0.052) == pytest.approx(60 / 52), "less than its share: something takes over"
+    assert speedup(0.06, 0.045) == pytest.approx(60 / 45), "messages waited for it"
+    assert speedup(0.06, 0.03) == pytest.approx(60 / 40), "computing did not wait for it"
+    assert speedup(0.06, 0.045, ring) == pytest.approx(60 / 50), "nobody waits for what everybody does"
+    assert speedup(0.08, 0.02) is None, "that is another step"
 
 
 @pytest.mark.parametrize("compute_s", [(0.06, 0.1, 0.1), (0.06, 0.08, 0.1), (0.1, 0.06, 0.1)])

@@ -95,9 +95,9 @@ def _regained_s(finding: Finding, facts: Facts) -> float | None:
     """Seconds of the measured step that would be won without a cause.
 
     Computing goes last: what it costs is what it costs when it is even. Nothing wins more than what it takes itself and
-    the waiting of workers that it may be the reason of: where a simulated step consists of
-    more of a cause than the measured one did, that much of it was not there to be won. Only a worker whose bounded
-    staleness others wait for wins its whole excess: they wait for it on average, and meanwhile it computes.
+    the waiting of workers that it may be the reason of: where a simulated step consists of more of a cause than the
+    measured one did, that much of it was not there to be won. Only a worker whose bounded staleness others wait for
+    wins its whole excess: they wait for it on average, and meanwhile it computes.
     """
     variants = facts.what_ifs
     whole_s = variants.get(AS_PLANNED, 0.0)
