@@ -6,6 +6,9 @@ import pytest
 from drifted import Drifted
 from injected import Injected
 
+from nfold.analysis.prospect import look_ahead
+from nfold.analysis.questions import with_nodes
+
 pytestmark = pytest.mark.long
 
 FAST = 5000.0
@@ -141,6 +144,14 @@ def test_nothing_is_promised_where_nothing_would_win():
     assert report.verdict.kind == "compute"
     assert set(found) == {"one more node like these"}
     assert found["one more node like these"].speedup == pytest.approx(wins(even, workers=4), rel=0.05)
+
+
+def test_nothing_is_promised_where_no_simulation_is_like_the_run():
+    slow = Drifted(**SLOW_LINK)
+    facts, question = slow.facts(), slow.again().question
+    assert look_ahead(facts, question).outlook is not None
+    costly = with_nodes(question, lambda node: replace(node, uplink=replace(node.uplink, cpu_s_per_byte=1e-5)))
+    assert look_ahead(facts, costly).outlook is None
 
 
 def test_causes_say_what_their_absence_would_win():

@@ -24,6 +24,9 @@ from nfold.planning.facts import Facts as Question
 
 _NOTABLE = 0.01
 """Of a step: a cause that costs less is not simulated."""
+_LIKE = 1.5
+"""Times. In a drift, who waits for whom follows from when things happen, so one of another pace is another run: its
+error is no mere factor, as that of a schedule's steps is."""
 _ROUNDS = 3
 """Under a quota a task takes longer by more than its work grew, so comparing once does not hit what was measured."""
 
@@ -36,6 +39,7 @@ class Prospect:
     case: Case | None = None
     """The run as it simulates; None where it cannot be."""
     outlook: Outlook | None = None
+    """None where no simulation is like the run."""
     predicted_time: TimeParts | None = None
     predicted_step_s: float | None = None
     """By the plan, on the links of the question."""
@@ -71,10 +75,11 @@ def look_ahead(facts: Facts, question: Question) -> Prospect:
         ages=as_it_was.staleness if isinstance(as_it_was, Drift) else {},
     )
     tasks = num_tasks(facts.plan) if isinstance(as_it_was, Drift) else as_it_was.num_tasks
+    is_like = not isinstance(as_it_was, Drift) or 1 / _LIKE <= as_it_was.step_s / facts.step_s <= _LIKE
     return Prospect(
         facts=again.facts,
         case=case,
-        outlook=outlook(case, found, main_finding(found), tasks, facts.ages),
+        outlook=outlook(case, found, main_finding(found), tasks, facts.ages) if is_like else None,
         predicted_step_s=planned.step_s,
         predicted_time=None if isinstance(planned, Drift) else simulated_time(planned.trace, facts.plan.workers),
     )
