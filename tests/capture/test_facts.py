@@ -15,6 +15,7 @@ from zoo import CLASSES, ZOO, Net, rows, words
 
 from nfold.capture.autocast import AutocastLoss
 from nfold.capture.capture import capture
+from nfold.capture.divisible import why_indivisible
 from nfold.capture.optimizers import update_scope
 from nfold.capture.samples import sample_batches
 from nfold.capture.states import fresh_copies
@@ -125,6 +126,33 @@ def test_a_loss_whose_weights_show_only_far_into_sorted_data() -> None:
 
     graph = capture(model, weighted, sample_batches(data)).graph
     assert "not a mean over samples" in graph.indivisible
+
+
+class RoundedBySize(nn.Module):
+    """Computes batches of another size with another kernel, as libraries do: the last bits differ."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(12, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * (1.0 + 2e-7 * (x.shape[0] % 7))
+
+
+def squared_error(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return ((outputs[:, 0] - target) ** 2).mean()
+
+
+def weighted_by_sample(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (F.cross_entropy(outputs, target.long() % CLASSES, reduction="none") * target).mean()
+
+
+@pytest.mark.parametrize("loss", [squared_error, weighted_by_sample])
+def test_a_loss_of_finer_targets_is_as_exact_as_its_outputs(loss: Callable[[Any, Any], torch.Tensor]) -> None:
+    """Python's numbers become float64, and so does the loss, while outputs keep the rounding of float32."""
+    data = [(torch.sin(torch.arange(12.0) + index), 0.5 + index / 8) for index in range(96)]
+    torch.default_generator.manual_seed(1)
+    assert why_indivisible(RoundedBySize(), loss, sample_batches(data)) == ""
 
 
 class Truncating(nn.Module):

@@ -17,7 +17,7 @@ from nfold.capture.observe import BatchNorm
 from nfold.capture.precision import PrecisionWatch
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import RandomState
-from nfold.capture.tree import map_tensors, paths_of
+from nfold.capture.tree import map_tensors, paths_of, tensors_of
 from nfold.capture.trial import try_forward
 from nfold.program import describe
 
@@ -66,12 +66,18 @@ def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
         return f"the program cannot be tried on parts of a batch: {describe(error)}"
     if whole is None or parts is None:
         return ""
-    return _explained(whole, parts, max(_ROUNDINGS * torch.finfo(whole.loss.dtype).eps, watch.coarsest))
+    rounding = _coarsest([whole.loss, *tensors_of(full), *model.parameters()])
+    if not close(whole.loss, parts.loss, rounding):
+        return not_a_mean(whole.loss, parts.loss, _SIZE)
+    return _explained(whole, parts, max(_ROUNDINGS * rounding, watch.coarsest))
+
+
+def _coarsest(tensors: list[torch.Tensor]) -> float:
+    """Return the relative rounding of the coarsest type: a loss of fine targets is as exact as the outputs are."""
+    return max(torch.finfo(each.dtype).eps for each in tensors if each.is_floating_point() or each.is_complex())
 
 
 def _explained(whole: Outcome, parts: Outcome, precision: float) -> str:
-    if not close(whole.loss, parts.loss):
-        return not_a_mean(whole.loss, parts.loss, _SIZE)
     text = difference(whole, parts, precision)
     if not text:
         return ""
