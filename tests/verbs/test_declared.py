@@ -6,6 +6,7 @@ import pytest
 from grids import chain, channel, facts, profile
 
 from nfold.core.cluster import Cluster, Node
+from nfold.core.plan import Asynchrony
 from nfold.errors import PlanError
 from nfold.planning.search import plan
 from nfold.runtime.events import Known
@@ -68,3 +69,13 @@ def test_a_run_is_asked_again_as_it_was_planned(evaluates):
     assert before.plan is not None
     assert question_of(before.plan, before).evaluates is evaluates
     assert question_of(replace(before.plan, evaluates=not evaluates), before).evaluates is not evaluates
+
+
+def test_an_asynchronous_run_is_asked_again_with_its_own_bound():
+    before = known(evaluates=False)
+    assert before.plan is not None
+    bounded = replace(before.plan, asynchrony=Asynchrony(bound=2, staleness_aware=True))
+    asked = question_of(bounded, before)
+    assert (asked.staleness, asked.staleness_aware) == (2, True)
+    synchronous = question_of(before.plan, before)
+    assert (synchronous.staleness, synchronous.staleness_aware) == (None, False)
