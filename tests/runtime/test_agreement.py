@@ -5,8 +5,8 @@ import torch
 from harness import graph_of, make_plan, play
 from nets import program
 
-from nfold.errors import ProgramError
-from nfold.runtime.agreement import check_agreement, fingerprints
+from nfold.errors import NonFiniteLoss, ProgramError
+from nfold.runtime.agreement import check_agreement, check_finite, fingerprints, first_diverged
 
 
 class Private(torch.optim.SGD):
@@ -56,3 +56,24 @@ def test_last_bits_may_differ_and_more_may_not(graph):
 def test_what_one_rank_holds_alone_has_no_fingerprint(graph):
     plan = make_plan(program("plain"), graph, "single", 1, 0, chunks=4)
     assert fingerprints(0, plan.reductions, {}) == {}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_number_on_all_ranks_is_no_drift_but_divergence(graph, value):
+    plan = make_plan(program("plain"), graph, "ring", 2, 0, chunks=4)
+    parameters = {each.name: torch.nn.Parameter(torch.ones(each.num_elements)) for each in graph.parameters}
+    assert first_diverged(0, plan.reductions, parameters) == ""
+    finite = fingerprints(1, plan.reductions, parameters)
+    with torch.no_grad():
+        parameters["fc.weight"][3] = value
+    marks = [fingerprints(rank, plan.reductions, parameters) for rank in (0, 1)]
+    check_agreement(marks, graph, 5)
+    with pytest.raises(ProgramError, match=r"hold different values of fc\.weight"):
+        check_agreement([marks[0], finite], graph, 5)
+    found = [first_diverged(rank, plan.reductions, parameters) for rank in (0, 1)]
+    assert found == ["fc.weight", ""], "the first of those who hold it looks for all"
+    with pytest.raises(
+        NonFiniteLoss, match=r"training diverged: fc\.weight holds NaN or infinite values after 5 steps"
+    ):
+        check_finite(found, 5)
+    check_finite(["", ""], 5)

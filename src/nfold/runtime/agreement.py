@@ -1,10 +1,13 @@
-"""Compares what ranks hold of the same parameters: something that is not repeatable in a program drives them apart.
+"""Looks at trained weights before they are saved: whether ranks hold the same ones, and whether they are numbers.
+
+Something that is not repeatable in a program drives ranks apart.
 
 Every rank that computes a parameter updates its own copy by the same sums, so copies stay equal without a message. An
 optimizer that draws numbers of its own, or reads a clock, breaks that without a word. So each rank sends fingerprints
 along with its part of the state, and rank 0 looks at them before anything is saved.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -12,9 +15,11 @@ from torch import nn
 
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
-from nfold.errors import ProgramError
+from nfold.errors import NonFiniteLoss, ProgramError
 
 NUM_SAMPLES = 16
+_PIECE = 1 << 22
+"""Elements that are looked at at once."""
 
 Fingerprints = dict[str, list[float]]
 """By parameter: sum, sum of absolute values, the tolerance, then single elements. All in double precision."""
@@ -48,6 +53,34 @@ def check_agreement(parts: Sequence[Fingerprints], graph: ModelGraph, step: int)
                 )
 
 
+def first_diverged(rank: int, reductions: Iterable[Reduction], parameters: Mapping[str, nn.Parameter]) -> str:
+    """Return the first trained parameter that holds NaN or an infinite value, or "". One pass over a rank's own.
+
+    Of those that several ranks hold, the first rank looks for all.
+    """
+    own = (name for each in reductions if each.members[0] == rank for name in each.parameters)
+    return next((name for name in own if not _is_finite(parameters[name].detach())), "")
+
+
+def check_finite(diverged: Iterable[str], step: int) -> None:
+    """Refuse to keep what no training can go on from.
+
+    Raises:
+        NonFiniteLoss: a rank has found such a parameter.
+    """
+    name = next(filter(None, diverged), "")
+    if name:
+        raise NonFiniteLoss(
+            f"training diverged: {name} holds NaN or infinite values after {step} steps. "
+            "A smaller learning rate or gradient clipping often helps."
+        )
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    pieces = tensor.reshape(-1).tensor_split(max(1, math.ceil(tensor.numel() / _PIECE)))
+    return all(bool(torch.isfinite(piece).all()) for piece in pieces)
+
+
 def _fingerprint(tensor: torch.Tensor) -> list[float]:
     values = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
     tolerance = torch.finfo(values.dtype).eps ** 0.5
@@ -59,5 +92,12 @@ def _fingerprint(tensor: torch.Tensor) -> list[float]:
 def _alike(one: list[float], other: list[float]) -> bool:
     total, tolerance = max(one[1], other[1]), one[2]
     largest = max((abs(value) for value in [*one[3:], *other[3:]]), default=0.0)
-    sums_agree = all(abs(a - b) <= tolerance * total for a, b in zip(one[:2], other[:2], strict=True))
-    return sums_agree and all(abs(a - b) <= tolerance * largest for a, b in zip(one[3:], other[3:], strict=True))
+    sums_agree = all(_close(a, b, tolerance * total) for a, b in zip(one[:2], other[:2], strict=True))
+    return sums_agree and all(_close(a, b, tolerance * largest) for a, b in zip(one[3:], other[3:], strict=True))
+
+
+def _close(one: float, other: float, tolerance: float) -> bool:
+    """Whether two values are alike; those that are no numbers are, if both are none."""
+    if math.isfinite(one) and math.isfinite(other):
+        return not abs(one - other) > tolerance  # a tolerance that is no number leaves nothing to tell
+    return one == other or (math.isnan(one) and math.isnan(other))

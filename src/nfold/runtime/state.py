@@ -18,7 +18,7 @@ from torch import nn
 
 from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError, ProgramError
-from nfold.runtime.agreement import Fingerprints
+from nfold.runtime.agreement import Fingerprints, check_finite, first_diverged
 from nfold.runtime.extra_state import Extras, plain_extras
 from nfold.runtime.state_file import MODEL_PREFIX, Header
 from nfold.runtime.updates import OptimizerState, Plain, UpdateKey, Updater
@@ -50,6 +50,7 @@ READ_BYTES = 8 << 20
 _OPTIMIZER_PREFIX = "optimizer."
 _FINGERPRINTS = "fingerprints"
 _EXTRAS = "extras"
+_DIVERGED = "diverged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,8 @@ def offer(
     for updater in (updaters or {}).values():
         state.take(updater, _first_holder(rank, reductions), weights)
     rest = [Part(prefix + name, tuple(value.shape), 0, value) for name, value in state_dict.items()]
-    facts = {**state.facts, _FINGERPRINTS: fingerprints or {}, _EXTRAS: plain}
+    diverged = first_diverged(rank, reductions, weights.parameters)
+    facts = {**state.facts, _FINGERPRINTS: fingerprints or {}, _EXTRAS: plain, _DIVERGED: diverged}
     return Offer([*parts, *state.parts], rest, facts)
 
 
@@ -237,8 +239,13 @@ def fingerprints_of(facts: Mapping[str, Any]) -> Fingerprints:
     return found
 
 
-def join_facts(facts: Iterable[Mapping[str, Any]], step: int, chunks: int) -> dict[str, Any]:
-    """Return what a checkpoint says beside its tensors, from what all ranks say."""
+def join_facts(facts: Sequence[Mapping[str, Any]], step: int, chunks: int) -> dict[str, Any]:
+    """Return what a checkpoint says beside its tensors, from what all ranks say.
+
+    Raises:
+        NonFiniteLoss: training diverged, and there is nothing to keep.
+    """
+    check_finite((each[_DIVERGED] for each in facts), step)
     joined: dict[str, Any] = {"step": step, "chunks": chunks, "optimizer": "", "scalars": {}, "groups": {}}
     joined[_EXTRAS] = {}
     for each in facts:
