@@ -68,8 +68,11 @@ class Shell:
 
     def start(self, *arguments: str | Path, cwd: Path | None = None) -> "subprocess.Popen[str]":
         """Start `nfold ARGUMENTS` as a process."""
+        return self._start(["-m", "nfold.cli.main", *map(str, arguments)], cwd)
+
+    def _start(self, arguments: list[str], cwd: Path | None = None) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-m", "nfold.cli.main", *map(str, arguments)],
+            [sys.executable, *arguments],
             cwd=cwd or self.folder,
             env={**os.environ, **self.environment, TAG: self.tag},
             stdout=subprocess.PIPE,
@@ -81,6 +84,10 @@ class Shell:
     def run(self, *arguments: str | Path, cwd: Path | None = None) -> Result:
         """Run `nfold ARGUMENTS` as a process to its end."""
         return self.finish(self.start(*arguments, cwd=cwd))
+
+    def run_script(self, script: str) -> Result:
+        """Run a script as a process to its end."""
+        return self.finish(self._start([script]))
 
     def finish(self, process: "subprocess.Popen[str]") -> Result:
         """Wait for a process; assert that none of its processes and no half-written file is left."""

@@ -128,6 +128,43 @@ def test_an_error_in_the_loop_ends_the_run(script):
     assert library.why("runs/steady-1").strategy == "single"
 
 
+ENDS_EARLY = """
+import nfold
+steps = nfold.start("steady.py", strategy="single", debug={debug}, out="mine")
+for step in steps:
+    if step.step == 2:
+        {leaves}
+print("the script has ended")
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("debug", "leaves", "code"),
+    [(False, "1 / 0", 1), pytest.param(True, "break", 0, marks=pytest.mark.exhaustive)],
+    ids=["a script fails", "a script ends"],
+)
+def test_the_end_of_a_script_ends_the_run_that_it_holds(shell, debug, leaves, code):
+    (shell.folder / "ends_early.py").write_text(ENDS_EARLY.format(debug=debug, leaves=leaves))
+
+    done = shell.run_script("ends_early.py")
+
+    assert done.code == code, done.err
+    assert ("the script has ended" in done.out) == (code == 0)
+    assert "Exception ignored" not in done.err
+    assert library.why(shell.folder / "mine").strategy == "single"
+    assert '"step": 2,' in (shell.folder / "mine" / "history.jsonl").read_text().splitlines()[-1]
+    assert (shell.folder / "mine" / "model.safetensors").exists()
+
+
+def test_a_loop_that_is_never_begun_leaves_nothing(script):
+    steps = [library.start(script, debug=True), library.start(script, debug=True, out="mine")]
+    assert not Path("runs").exists()
+    assert not Path("mine").exists()
+    steps.clear()
+    assert not Path("mine").exists()
+
+
 def test_a_loop_to_the_end(script):
     steps = list(library.start(script, debug=True, steps=4))
 

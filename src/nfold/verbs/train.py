@@ -1,7 +1,7 @@
 """train, start, plan: from a program to a run, step by step or whole, or only to what it would be."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -16,6 +16,7 @@ from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
 from nfold.verbs.folder import MODEL, JobRecord, RunFolder
 from nfold.verbs.job import Job, Resumed
+from nfold.verbs.leaving import close_at_exit
 from nfold.verbs.observer import Observer, Silent, StepInfo
 from nfold.verbs.options import Options, Wishes
 
@@ -78,13 +79,20 @@ def train(
 def start(program: Source, **wishes: Unpack[Wishes]) -> Iterator[StepInfo]:
     """Train step by step: each step is played when the loop asks for it, and leaving the loop ends the run cleanly.
 
+    So does the end of the script, if it comes first. The run's folder is made when the first step is asked for.
+
     Raises:
         NfoldError: as `train` does.
     """
     options = Options(**wishes)
-    source = find_source(program)
+    steps = _stepped(find_source(program), options)
+    close_at_exit(steps)
+    return steps
+
+
+def _stepped(source: ProgramSource | Program, options: Options) -> Generator[StepInfo, None, None]:
     folder = RunFolder.create(options.out, name_of(source))
-    return Job(source, options, Silent(), folder=folder, lockstep=True).play()
+    yield from Job(source, options, Silent(), folder=folder, lockstep=True).play()
 
 
 def resume(
