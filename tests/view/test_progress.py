@@ -1,5 +1,6 @@
 """The progress line, on a terminal and off it."""
 
+import errno
 import threading
 from io import StringIO
 
@@ -42,6 +43,11 @@ def test_the_line():
     )
 
 
+@pytest.mark.parametrize(("loss", "text"), [(0.0, "0.00"), (99_999.5, "99999.50"), (5.7e68, "5.7e+68")])
+def test_a_loss_that_grows_without_bounds_stays_short(loss, text):
+    assert progress_text(at(0.0, loss=loss)) == f"epoch 1/10 0 %  loss {text}"
+
+
 def test_what_is_unknown_is_left_out():
     assert progress_text(at(0.0)) == "epoch 1/10 0 %"
     assert progress_text(at(1.0, metrics={"accuracy": 0.97})) == "epoch 1/10 100 %  accuracy 0.97"
@@ -54,6 +60,22 @@ def test_a_terminal_line_is_rewritten_ten_times_a_second(stream, clock):
         line.update(at(tick / 100))
     line.close()
     assert stream.getvalue() == f"{CLEAR}epoch 1/10 0 %{CLEAR}epoch 1/10 10 %{CLEAR}epoch 1/10 20 %\n"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_cannot_be_written_ends_nothing(clock, is_terminal):
+    class Full(StringIO):
+        def flush(self):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    line = ProgressLine(Full(), is_terminal=is_terminal, clock=clock)
+    line.note("a plan")
+    line.update(at(1.0))
+    with line.aside("what the program prints"):
+        pass
+    line.update(at(1.0, epoch=2))
+    line.note("a note")
+    line.close()
 
 
 def test_a_line_is_cut_to_the_terminal(stream, clock):

@@ -11,29 +11,34 @@ TYPE_CHECKING = False  # typing itself would take as long to import as all else 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from typing import TextIO
 
-EXIT_OK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 2, 130
+EXIT_OK, EXIT_UNREAD, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
-    """Run one command and return its exit code: 0 done, 2 an error that nfold explains, 130 stopped with Ctrl-C.
+    """Run one command and return its exit code.
 
-    `nfold emulate` ends with the exit code of what it ran.
+    0: done; 1: what it printed found no reader, as when Python itself ends so; 2: an error that nfold explains;
+    130: stopped with Ctrl-C. `nfold emulate` ends with the exit code of what it ran.
     """
     _open_closed_streams()
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
-        print(f"nfold: stopped. {stop}".rstrip(), file=sys.stderr)
+        _say(f"nfold: stopped. {stop}".rstrip())
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has seen enough
-        return EXIT_OK
+        return EXIT_UNREAD  # without a word: the reader of our output has seen enough
     except OSError as error:
         if error.errno != errno.ENOSPC or error.filename:
             raise
-        return _cannot_print(error)
+        _say(f"nfold: cannot write its output: {error.strerror}. Free some, or send it elsewhere.")
+        return EXIT_ERROR
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            _let_go(stream)
     return code
 
 
@@ -45,8 +50,30 @@ def _run(arguments: "Sequence[str] | None") -> int:
         parsed.is_process = arguments is None
         return parsed.run(parsed) or EXIT_OK
     except NfoldError as error:
-        print("\n".join((f"nfold: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
+        _say("\n".join((f"nfold: {error}", *getattr(error, "__notes__", ()))))
         return EXIT_ERROR
+    except SystemExit:  # argparse has answered, to --help or --version too
+        sys.stdout.flush()
+        raise
+
+
+def _say(text: str) -> None:
+    """Write to stderr, if that can be: the exit code says it too."""
+    import contextlib
+
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _let_go(stream: "TextIO") -> None:
+    """Drop what a stream cannot write: Python would try again at its end, and make the exit code 120."""
+    import contextlib
+
+    try:
+        stream.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            stream.close()
 
 
 def _parse(arguments: "Sequence[str] | None") -> "argparse.Namespace":
@@ -77,18 +104,6 @@ def _open_closed_streams() -> None:
             number = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
-
-
-def _cannot_print(error: OSError) -> int:
-    """Say that the disk which output goes to is full, where that can be said; what is left of it is dropped."""
-    import contextlib
-
-    with contextlib.suppress(OSError):
-        print(f"nfold: cannot write its output: {error.strerror}. Free some, or send it elsewhere.", file=sys.stderr)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
-            stream.close()
-    return EXIT_ERROR
 
 
 def build_parser() -> "argparse.ArgumentParser":

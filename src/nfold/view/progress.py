@@ -73,19 +73,14 @@ class ProgressLine:
         """Print a message on lines of its own, above the progress line."""
         with self._drawing:
             self._begin_line()
-            if not self._line:
-                self._stream.write(f"{text}\n")
-            else:
-                self._stream.write(f"{_CLEAR_LINE}{text}\n{self._line}")
-            self._stream.flush()
+            self._put(f"{_CLEAR_LINE}{text}\n{self._line}" if self._line else f"{text}\n")
 
     @contextlib.contextmanager
     def aside(self, text: str) -> Iterator[None]:
         """Make way while somebody else writes a text to the same terminal; the next progress draws the line again."""
         with self._drawing:
             if self._line:
-                self._stream.write(_CLEAR_LINE)
-                self._stream.flush()
+                self._put(_CLEAR_LINE)
             self._line = ""
             yield
             self._is_mid_line = not text.endswith("\n")
@@ -94,24 +89,28 @@ class ProgressLine:
         """Leave the last line standing; more progress begins a new one."""
         with self._drawing:
             if self._line:
-                self._stream.write("\n")
-                self._stream.flush()
+                self._put("\n")
             self._line = ""
 
     def _begin_line(self) -> None:
         """Leave standing what somebody else has begun to write."""
         if self._is_mid_line:
-            self._stream.write("\n")
+            self._put("\n")
         self._is_mid_line = False
 
     def _write(self, text: str) -> None:
         self._begin_line()
         if self._is_terminal:
             self._line = text[: self._width - 1]
-            self._stream.write(f"{_CLEAR_LINE}{self._line}")
+            self._put(f"{_CLEAR_LINE}{self._line}")
         else:
-            self._stream.write(f"{text}\n")
-        self._stream.flush()
+            self._put(f"{text}\n")
+
+    def _put(self, text: str) -> None:
+        """Write at once, if that can be: a reader that went away, or a full disk, must not end a training."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
 
 
 class BesideLine:
@@ -158,13 +157,18 @@ def progress_text(progress: Progress) -> str:
     """Return the line; what is not known yet is left out."""
     pieces = [
         f"epoch {progress.epoch}/{progress.num_epochs} {percent(progress.fraction)}",
-        "" if progress.loss is None else f"loss {progress.loss:.2f}",
+        "" if progress.loss is None else f"loss {_loss_text(progress.loss)}",
         "" if progress.samples_per_s is None else f"{progress.samples_per_s:.0f} samples/s",
         "" if progress.parts is None else _parts_text(progress.parts),
         "" if progress.eta_s is None else f"ETA {clock_text(progress.eta_s)}",
         " ".join(f"{name} {figure(value)}" for name, value in progress.metrics.items()),
     ]
     return "  ".join(piece for piece in pieces if piece)
+
+
+def _loss_text(loss: float) -> str:
+    """Two digits after the point, unless it is so large that it would be a row of digits."""
+    return f"{loss:.2f}" if abs(loss) < 1e6 else f"{loss:.3g}"
 
 
 def _parts_text(parts: TimeParts) -> str:
