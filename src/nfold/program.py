@@ -125,8 +125,8 @@ class ProgramSource:
         if not (separator and name and function) or function.endswith(".py") or os.sep in function:
             name, function = text, DEFAULT_FUNCTION
         path = Path(os.path.expanduser(name))  # Path.expanduser raises for a user that does not exist
-        if not path.is_file():
-            what = "is a folder" if path.is_dir() else "does not exist"
+        if not os.path.isfile(path):  # of Path, this raises for a long name
+            what = "is a folder" if os.path.isdir(path) else "does not exist"
             raise ProgramError(f"the script {name} {what}. Give the path of a Python file: nfold train FILE.py")
         return cls(path=path.resolve(), function=function)
 

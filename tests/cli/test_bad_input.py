@@ -63,6 +63,12 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
         (["why", "."], [". holds no run", "report.json"]),
         (["train", "faulty.py", "--out", ""], ["--out ''", "Leave out --out"]),
         (["compare", "faulty.py", "--out", ""], ["--out ''", "Leave out --out"]),
+        (
+            ["train", "faulty.py", "--out", "n" * 300],
+            ["cannot make the run folder nnn", "name too long", "another --out"],
+        ),
+        (["why", "n" * 300], ["there is no run folder nnn"]),
+        (["train", "n" * 300], ["the script nnn", "does not exist"]),
         (["train", "faulty.py", "--out", "faulty.py"], ["cannot make the run folder faulty.py", "another --out"]),
     ],
     ids=" ".join,

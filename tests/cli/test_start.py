@@ -24,3 +24,12 @@ def test_a_start_is_short_and_loads_nothing_heavy(code):
         assert said.splitlines()[-1] == "loaded:"
         costs_s.append(used.ru_utime + used.ru_stime)
     assert min(costs_s) <= MOST_S, "of processor time, which other programs do not add to"
+
+
+def test_the_package_is_a_command_too():
+    asked = [
+        subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, timeout=60)
+        for module in ("nfold", "nfold.cli.main")
+    ]
+    assert asked[0].returncode == 0
+    assert asked[0].stdout == asked[1].stdout != ""

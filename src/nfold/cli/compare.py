@@ -1,9 +1,9 @@
 """nfold compare"""
 
 import argparse
+import os
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nfold.cli.flags import add_json, add_run_flags, flag_of, names, numbers, only_result_on_stdout, wishes
@@ -55,7 +55,7 @@ def run(parsed: argparse.Namespace) -> None:
 
 
 def _are_runs(given: list[str]) -> bool:
-    folders = [path for path in given if Path(path).is_dir()]
+    folders = [path for path in given if os.path.isdir(path)]
     if len(given) > 1 and len(folders) < len(given):
         other = next(path for path in given if path not in folders)
         raise PlanError(f"{other} is no folder of a run. Give one script to run, or folders of runs that have ended.")

@@ -20,7 +20,7 @@ from nfold.verbs.job import Job
 from nfold.verbs.observer import Observer, Silent
 from nfold.verbs.options import Options, StrategyWishes, check_out, nodes_of_ranks
 from nfold.verbs.pages import write_comparison
-from nfold.verbs.place import place
+from nfold.verbs.place import clear_away, place
 from nfold.verbs.train import Source, find_source, name_of, play_to_end
 from nfold.verbs.ways import check_room
 
@@ -270,6 +270,4 @@ def _parent(out: str | Path | None, name: str) -> Iterator[Path]:
     try:
         yield parent
     finally:
-        with contextlib.suppress(OSError):  # it holds runs, or was never made
-            for folder in made:
-                folder.rmdir()
+        clear_away(made)

@@ -27,7 +27,7 @@ from nfold.runtime.events import Known, Recipe
 from nfold.runtime.spool import PARTIAL, Arrived, Spool, Spools
 from nfold.runtime.state_file import StoredState
 from nfold.verbs import history
-from nfold.verbs.place import place
+from nfold.verbs.place import clear_away, place
 
 CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
@@ -79,7 +79,7 @@ class RunFolder:
         """
         self.path = path
         self._made = made
-        self._found = [] if made or not path.is_dir() else os.listdir(path)
+        self._found = [] if made or not os.path.isdir(path) else os.listdir(path)
         self._log_bytes = self.log.stat().st_size if LOG in self._found else 0
         self._unlock: Callable[[], object] | None = None
 
@@ -95,6 +95,7 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            clear_away(made)
             raise PlanError(f"cannot make the run folder {path}: {error.strerror}. Use another --out.") from error
         folder.lock()
         if (path / "plan.json").exists():
@@ -120,7 +121,7 @@ class RunFolder:
             PlanError: there is none.
         """
         folder = cls(Path(path))
-        if not folder.path.is_dir():
+        if not os.path.isdir(path):  # of Path, this raises for a long name
             raise PlanError(f"there is no run folder {path}. A run says where it is when it begins and when it ends.")
         return folder
 
@@ -165,13 +166,12 @@ class RunFolder:
 
     def discard(self) -> None:
         """Leave nothing of a job: no file that was not there before, no line of the log, no folder that it made."""
-        with contextlib.suppress(OSError):  # it holds something else, or is gone already
+        with contextlib.suppress(OSError):  # it is gone already
             for name in set(_FILES) - set(self._found):
                 (self.path / name).unlink(missing_ok=True)
             if LOG in self._found:
                 os.truncate(self.log, self._log_bytes)
-            for made in self._made:
-                made.rmdir()
+        clear_away(self._made)
 
     @property
     def resume_command(self) -> str:
@@ -369,7 +369,7 @@ class RunFolder:
 
     def append_log(self, text: str) -> None:
         """Add lines to the log, if there is room: what they are about is said elsewhere too."""
-        with contextlib.suppress(OSError), open(self.log, "a") as file:
+        with contextlib.suppress(OSError), open(self.log, "a", encoding="utf-8") as file:
             file.write(text + "\n")
 
     def history(self, until: int | None = None) -> list[dict[str, Any]]:

@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nfold.core.codec import CodecError
+
+_KINDS = {"step": (int,), "epoch": (int,), "loss": (int, float), "metrics": (dict,)}
+"""What every entry has; `at_s` came later."""
+
 
 def append(path: Path, entries: list[dict[str, Any]]) -> None:
     """Add lines.
@@ -23,11 +28,40 @@ def append(path: Path, entries: list[dict[str, Any]]) -> None:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the entries, up to a line that was being written when its writer was killed."""
+    """Yield the entries, but for half of one at the end, which was being written when its writer was killed.
+
+    Raises:
+        CodecError: a line is no entry; the message names it.
+    """
     if not path.exists():
         return
-    for line in path.read_text().splitlines():
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except OSError as error:
+        raise CodecError(f"cannot read {path}: {error.strerror}") from error
+    for number, line in enumerate(lines, 1):
         try:
-            yield json.loads(line)
-        except json.JSONDecodeError:
-            return
+            entry = json.loads(line.decode())
+        except ValueError as error:
+            if not line.endswith(b"\n"):
+                return
+            raise _damaged(path, number, f"it is not JSON: {error}") from error
+        if wrong := _wrong(entry):
+            raise _damaged(path, number, wrong)
+        yield entry
+
+
+def _damaged(path: Path, number: int, what: str) -> CodecError:
+    return CodecError(f"{path}, line {number}: {what}. Put a copy of the file back, or begin a new run.")
+
+
+def _wrong(entry: object) -> str:
+    """Say why something cannot be an entry; empty: it can."""
+    if not isinstance(entry, dict):
+        return f"expected an object, got {type(entry).__name__}"
+    for name, kind in _KINDS.items():
+        if name not in entry:
+            return f"{name!r} is missing"
+        if not isinstance(entry[name], kind):
+            return f"{name!r} is of type {type(entry[name]).__name__}"
+    return ""

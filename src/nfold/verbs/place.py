@@ -1,5 +1,8 @@
 """Says where a run, or a comparison of runs, is to be written, and what there is only because of it."""
 
+import contextlib
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from nfold.errors import PlanError
@@ -24,8 +27,15 @@ def place(out: str | Path | None, name: str) -> tuple[Path, list[Path]]:
     return path, [path, *missing]
 
 
+def clear_away(made: Sequence[Path]) -> None:
+    """Remove folders again, itself first, as far as nothing was written there after all."""
+    for folder in made:
+        with contextlib.suppress(OSError):  # it holds something, or was never made
+            folder.rmdir()
+
+
 def _missing(path: Path) -> list[Path]:
-    return [each for each in (path, *path.parents) if not each.exists()]
+    return [each for each in (path, *path.parents) if not os.path.exists(each)]  # of Path, this raises for a long name
 
 
 def _next_free(name: str) -> Path:
