@@ -15,7 +15,10 @@ from nfold.launch.emulation.cgroups import MOUNTS, find_hierarchy
 for folder in ("runtime", "view"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
-settings.register_profile("quick", max_examples=20)
+# No deadlines: on shared cores they judge the machine.
+settings.register_profile("patient", deadline=None)
+settings.register_profile("quick", max_examples=20, deadline=None)
+settings.load_profile("patient")
 
 
 def pytest_collection_finish() -> None:

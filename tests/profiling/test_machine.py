@@ -102,11 +102,14 @@ def test_timing() -> None:
     assert timing([2.0]).spread_s == 0.0
 
 
-@pytest.mark.parametrize(("tick_s", "repeats"), [(0.0, 15), (1.0, 1), (0.05, 4)])
-def test_repeats_stop_with_the_budget(tick_s: float, repeats: int) -> None:
+@pytest.mark.parametrize(
+    ("tick_s", "is_warm", "repeats"),
+    [(0.0, False, 15), (1.0, False, 1), (0.05, False, 4), (0.0, True, 15), (1.0, True, 2), (0.05, True, 5)],
+)
+def test_repeats_stop_with_the_budget(tick_s: float, is_warm: bool, repeats: int) -> None:
     clock = itertools.count(0, 1)
     meter = Meter(clock=lambda: next(clock) * tick_s)
-    assert len(meter.repeat(lambda: (meter.now(), 0.0), 0.5)) == repeats
+    assert len(meter.repeat(lambda: (meter.now(), 0.0), 0.5, is_warm=is_warm)) == repeats
 
 
 def test_where_threads_have_less_than_a_core_their_processor_time_is_what_counts() -> None:

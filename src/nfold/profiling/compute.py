@@ -22,7 +22,8 @@ def time_whole(bench: Bench, chunk_sizes: tuple[int, ...], budget_s: float) -> t
     for size in chunk_sizes:
         batch = bench.example.batch(size)
         try_step(bench.model, bench.program.loss, batch)
-        found.append(chunk_timing(size, bench.meter.repeat(lambda batch=batch: _step(bench, batch), share_s)))  # type: ignore[misc]
+        pairs = bench.meter.repeat(lambda batch=batch: _step(bench, batch), share_s, is_warm=True)  # type: ignore[misc]
+        found.append(chunk_timing(size, pairs))
     return tuple(found)
 
 

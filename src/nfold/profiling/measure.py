@@ -14,6 +14,7 @@ Pair = tuple[float, float]
 """Seconds of forward and backward."""
 
 MOST_REPEATS = 15
+LEAST_RUNS = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,16 +40,20 @@ class Meter:
             return self
         return replace(self, clock=lambda: time.process_time() / cores)
 
-    def repeat(self, measure: Callable[[], Pair], budget_s: float) -> list[Pair]:
-        """Warm up once, then measure up to `MOST_REPEATS` times, at least once, for about `budget_s`."""
+    def repeat(self, measure: Callable[[], Pair], budget_s: float, *, is_warm: bool = False) -> list[Pair]:
+        """Measure up to `MOST_REPEATS` times for about `budget_s`, after a run to warm up unless there has been one.
+
+        Whatever the budget, it runs twice, both counted where it is warm: one run alone may have been disturbed.
+        """
         begin_s = self.now()
-        measure()
-        found = [measure()]
-        while len(found) < MOST_REPEATS:
-            used_s = self.now() - begin_s
-            if used_s * (1 + 1 / (len(found) + 1)) > budget_s:
-                break
-            found.append(measure())
+        num_runs, found = 0, list[Pair]()
+        while num_runs < LEAST_RUNS or (
+            len(found) < MOST_REPEATS and (self.now() - begin_s) * (1 + 1 / num_runs) <= budget_s
+        ):
+            measured = measure()
+            if num_runs or is_warm:
+                found.append(measured)
+            num_runs += 1
         return found
 
 

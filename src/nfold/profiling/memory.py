@@ -18,7 +18,7 @@ _STATM = Path("/proc/self/statm")
 def resident_bytes() -> int:
     """Return the memory that the process holds now."""
     try:
-        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(_STATM.read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         import resource
 
