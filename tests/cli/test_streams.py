@@ -79,3 +79,13 @@ def test_an_error_that_nobody_reads_is_an_error():
     command = [sys.executable, "-m", "nfold.cli.main", "why", "nowhere"]
     with unread() as pipe:
         assert subprocess.run(command, stdout=pipe, stderr=pipe, timeout=60).returncode == 2
+
+
+@pytest.mark.exhaustive
+@pytest.mark.processes
+def test_a_locale_without_utf_8_ends_nothing(shell):
+    shell.environment |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    trained = shell.run("train", "steady.py", "--steps", "2", "--out", "mine")
+    assert trained.code == 0, trained.err
+    assert (shell.folder / "mine" / "report.html").exists()
+    assert shell.run("why", "mine").code == 0

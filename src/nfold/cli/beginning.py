@@ -17,5 +17,5 @@ def begun_s(*, with_process: bool) -> float:
     now_s = time.perf_counter()
     if not with_process:
         return now_s
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_STARTED])
+    ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[_STARTED])
     return now_s - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))

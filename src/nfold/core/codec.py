@@ -65,7 +65,7 @@ def loads(kind: type[T], text: str) -> T:
 def save(noun: Any, path: Path) -> None:
     """Write a noun to a file, whole or not at all."""
     temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(dumps(noun, indent=1) + "\n")
+    temporary.write_text(dumps(noun, indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)
 
 
@@ -76,7 +76,7 @@ def load(kind: type[T], path: Path) -> T:
         CodecError: there is no such file, or it does not hold this noun.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise CodecError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -23,7 +23,7 @@ def check_machine_memory(what: str, count: int, bytes_per_process: int) -> None:
     """
     if not _MEMINFO.exists():  # not Linux
         return
-    needed, free = count * bytes_per_process, available_bytes(_MEMINFO.read_text())
+    needed, free = count * bytes_per_process, available_bytes(_MEMINFO.read_text(encoding="utf-8"))
     if needed > free:
         raise ClusterError(
             f"{what} need about {_gib(needed)} to start ({bytes_per_process / 1e6:.0f} MB each), and this machine has "

@@ -18,7 +18,7 @@ def settle() -> None:
     """
     give_back()
     with contextlib.suppress(OSError):
-        _CLEAR_REFS.write_text(_FORGET_PEAK)
+        _CLEAR_REFS.write_text(_FORGET_PEAK, encoding="utf-8")
 
 
 def peak_bytes() -> int:
@@ -27,7 +27,7 @@ def peak_bytes() -> int:
     What getrusage says would begin with what the process held that started this one.
     """
     with contextlib.suppress(OSError):
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
+        for line in _STATUS.read_bytes().splitlines():
+            if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -131,6 +131,6 @@ def interface_of(address: str) -> str:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(encoding="utf-8")
     except OSError:
         return ""

@@ -236,7 +236,7 @@ def _versions() -> dict[str, str]:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -256,6 +256,6 @@ def _write_chrome(path: Path, facts: RunFacts) -> None:
         )
     text = chrome_trace(timeline(facts.trace.steps, nodes), nodes, run=facts.folder)
     try:
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RunError(f"cannot write the trace to {path}: {error.strerror}. Use another --chrome.") from error

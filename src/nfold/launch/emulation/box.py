@@ -47,7 +47,7 @@ class Box:
         Raises:
             ClusterError: this machine does not allow it.
         """
-        self._hosts.write_text(hosts(tuple(self._seats.values())))
+        self._hosts.write_text(hosts(tuple(self._seats.values())), encoding="utf-8")
         for batch in network(self.number, tuple(self._seats.values())):
             perform(batch)
         self.has_netem = self._is_late and self._netem_works()

@@ -226,7 +226,7 @@ class Groups:
     @staticmethod
     def _write(folder: Path, settings: Sequence[tuple[str, str]]) -> None:
         for file, value in settings:
-            (folder / file).write_text(value)
+            (folder / file).write_text(value, encoding="utf-8")
 
 
 def _children(folder: Path) -> list[Path]:
@@ -253,6 +253,6 @@ def _kill(descriptors: Sequence[int]) -> None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except OSError:
         return ""

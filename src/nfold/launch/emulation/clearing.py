@@ -23,11 +23,11 @@ def clear(number: int) -> None:
 
 def groups_of(number: int) -> Groups:
     """Return an emulation's control groups."""
-    return Groups(find_hierarchy(MOUNTS.read_text()), switch_namespace(number), MEMO)
+    return Groups(find_hierarchy(MOUNTS.read_text(encoding="utf-8")), switch_namespace(number), MEMO)
 
 
 def restore_machine() -> None:
     """Undo what emulations have changed of the machine itself, when none is left."""
-    hierarchy = find_hierarchy(MOUNTS.read_text())
+    hierarchy = find_hierarchy(MOUNTS.read_text(encoding="utf-8"))
     if hierarchy.version == 2:
         put_back(hierarchy.folders[0], MEMO)

@@ -27,13 +27,14 @@ def hand_down(folder: Path, names: Sequence[str], memo: Path | None = None) -> N
         OSError: the kernel refuses.
     """
     control = folder / _CONTROL
-    present = control.read_text().split() if control.exists() else []
+    present = control.read_text(encoding="utf-8").split() if control.exists() else []
     missing = [name for name in names if name not in present]
     if not missing:
         return
     if memo is not None:  # first: who is killed in between leaves a note too many, which turns nothing off
-        memo.write_text(" ".join(sorted({*missing, *(memo.read_text().split() if memo.exists() else ())})))
-    control.write_text(" ".join(f"+{name}" for name in missing))
+        noted = memo.read_text(encoding="utf-8").split() if memo.exists() else ()
+        memo.write_text(" ".join(sorted({*missing, *noted})), encoding="utf-8")
+    control.write_text(" ".join(f"+{name}" for name in missing), encoding="utf-8")
 
 
 def put_back(folder: Path, memo: Path) -> None:
@@ -46,9 +47,9 @@ def put_back(folder: Path, memo: Path) -> None:
     """
     if not memo.exists():
         return
-    for name in memo.read_text().split():
+    for name in memo.read_text(encoding="utf-8").split():
         try:
-            (folder / _CONTROL).write_text(f"-{name}")
+            (folder / _CONTROL).write_text(f"-{name}", encoding="utf-8")
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise ClusterError(

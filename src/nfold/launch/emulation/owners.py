@@ -35,11 +35,11 @@ class Owner:
 def start_ticks(pid: int) -> int | None:
     """Return when a process started, or None where there is none."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else int(fields[_START_FIELD])
+    fields = stat.rpartition(b")")[2].split()
+    return None if fields[0] == b"Z" else int(fields[_START_FIELD])
 
 
 def myself() -> Owner:
@@ -77,7 +77,7 @@ class Registry:
             if not free:
                 raise ClusterError(f"{len(taken)} clusters are being emulated on this machine: no more are possible")
             self.folder(free[0]).mkdir(mode=0o700)
-            (self.folder(free[0]) / _OWNER).write_text(json.dumps(asdict(me)))
+            (self.folder(free[0]) / _OWNER).write_text(json.dumps(asdict(me)), encoding="utf-8")
             return free[0]
 
     def sweep(self, clear: Callable[[int], None], restore: Callable[[], None]) -> None:
@@ -122,13 +122,13 @@ class Registry:
     def _owner(self, number: int) -> Owner | None:
         """Read who owns an emulation; None if its owner died before it could write that down."""
         try:
-            return Owner(**json.loads((self.folder(number) / _OWNER).read_text()))
+            return Owner(**json.loads((self.folder(number) / _OWNER).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         self._state.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with open(self._state / "lock", "w") as lock:
+        with open(self._state / "lock", "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -23,7 +23,8 @@ def perform(batch: Batch, *, timeout_s: float = TIMEOUT_S) -> None:
             batch.command,
             input=text,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=timeout_s,
             process_group=0,  # a Ctrl-C in the terminal is for us and must not break what is half built
         )

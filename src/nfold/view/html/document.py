@@ -72,7 +72,7 @@ def _rendered(template: str, charts: Sequence[Chart], left_out: Sequence[str], v
             left_out=left_out,
             scripts=scripts,
             policy=_policy(scripts),
-            style=(_TEMPLATES / "page.css").read_text(),
+            style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
             version=__version__,
             **values,
         )
@@ -101,7 +101,9 @@ def _scripts() -> tuple[str, ...]:
     if package is None or package.origin is None:
         raise InternalError("bokeh is not installed, though nfold depends on it. Use: pip install bokeh")
     library = Path(package.origin).parent / "server" / "static" / "js"
-    return tuple(path.read_text() for path in (*(library / name for name in _LIBRARY), _TEMPLATES / "page.js"))
+    return tuple(
+        path.read_text(encoding="utf-8") for path in (*(library / name for name in _LIBRARY), _TEMPLATES / "page.js")
+    )
 
 
 def _policy(scripts: Sequence[str]) -> str:
