@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from nfold.core.whole import whole
 from nfold.errors import NfoldError, ProgramError, one_line
 
 if TYPE_CHECKING:
@@ -77,9 +78,11 @@ class Program:
             value = getattr(self, name)
             if value is None and name == "chunks":
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            number = whole(value)
+            if number is None or number < 1:
                 raise ProgramError(f"Program({name}={value!r}): it must be a whole number of at least 1")
-        check_seed(self.seed, f"Program(seed={self.seed!r})", ProgramError)
+            object.__setattr__(self, name, number)
+        object.__setattr__(self, "seed", checked_seed(self.seed, f"Program(seed={self.seed!r})", ProgramError))
         if self.autocast not in (None, "bfloat16"):
             raise ProgramError(
                 f"Program(autocast={self.autocast!r}): it must be 'bfloat16', or left out. "
@@ -97,14 +100,16 @@ class Program:
             )
 
 
-def check_seed(seed: object, what: str, kind: type[NfoldError]) -> None:
-    """Refuse a seed that torch's generators do not take.
+def checked_seed(seed: object, what: str, kind: type[NfoldError]) -> int:
+    """Return a seed that torch's generators take.
 
     Raises:
-        NfoldError: of the given kind, calling it `what`.
+        NfoldError: of the given kind, calling it `what`: it is another.
     """
-    if not isinstance(seed, int) or isinstance(seed, bool) or not LEAST_SEED <= seed <= GREATEST_SEED:
+    number = whole(seed)
+    if number is None or not LEAST_SEED <= number <= GREATEST_SEED:
         raise kind(f"{what}: it must be a whole number from -2^63 to 2^64 - 1, which is what torch's generators take")
+    return number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

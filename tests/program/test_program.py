@@ -5,6 +5,7 @@ import subprocess
 import sys
 from functools import partial
 
+import numpy
 import pytest
 
 from nfold.errors import NfoldError, ProgramError
@@ -193,6 +194,13 @@ def test_an_error_shows_the_users_innermost_line_and_not_the_librarys(tmp_path):
 def test_functions_must_be_functions(name):
     with pytest.raises(ProgramError, match=rf"Program\({name}=...\) must be a function, got 3"):
         Program(**{**FIELDS, name: 3})
+
+
+def test_whole_numbers_of_other_types_become_pythons_own():
+    given = {name: numpy.int64(8) for name in ("batch_size", "epochs", "chunks", "seed")}
+    program = Program(**{**FIELDS, **given})
+    assert {name: type(getattr(program, name)) for name in given} == dict.fromkeys(given, int)
+    assert program == Program(**{**FIELDS, **dict.fromkeys(given, 8)})
 
 
 @pytest.mark.parametrize("name", ["batch_size", "epochs", "chunks"])

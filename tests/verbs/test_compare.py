@@ -63,6 +63,11 @@ def test_every_run_has_a_folder_of_its_own():
         ({"workers": (0, 1)}, "at least 1"),
         ({"servers": (-1,)}, "at least 0"),
         ({"strategies": ("ring", "sp")}, "unknown strategy 'sp'"),
+        ({"strategies": ()}, "--strategies names none"),
+        ({"strategies": "ring"}, r"strategies is 'ring': a comparison takes several, as in strategies=\['ring'\]"),
+        ({"workers": 2}, r"workers is 2: a comparison takes several, as in workers=\[2\]"),
+        ({"workers": (1, 2.0)}, r"-n 1,2\.0: every number of workers must be a whole one"),
+        ({"servers": 1}, r"server_counts is 1: a comparison takes several, as in server_counts=\[1\]"),
     ],
 )
 def test_nonsense_is_refused_before_anything_runs(wrong, said):

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.cluster_file import read_cluster
 from nfold.core.comparison import Architecture, Comparison
+from nfold.core.whole import whole
 from nfold.errors import PlanError
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous import ASYNCHRONOUS, StaleSynchronous
@@ -18,7 +19,7 @@ from nfold.verbs.conclusion import Entry, concluded
 from nfold.verbs.folder import RunFolder
 from nfold.verbs.job import Job
 from nfold.verbs.observer import Observer, Silent
-from nfold.verbs.options import Options, StrategyWishes, check_out, nodes_of_ranks
+from nfold.verbs.options import Options, StrategyWishes, check_faults, check_out, nodes_of_ranks
 from nfold.verbs.pages import write_comparison
 from nfold.verbs.place import clear_away, place
 from nfold.verbs.train import Source, find_source, name_of, play_to_end
@@ -39,10 +40,12 @@ class Sweep:
     """Of every node of the emulated cluster, up and down; empty: as its file says."""
 
     def __post_init__(self) -> None:
-        if not self.workers or min(self.workers) < 1:
-            raise PlanError(f"-n {','.join(map(str, self.workers))}: every number of workers must be at least 1")
-        if not self.servers or min(self.servers) < 0:
-            raise PlanError(f"--servers {','.join(map(str, self.servers))}: every number of servers must be at least 0")
+        for name in ("workers", "strategies", "servers", "links_bytes_per_s"):
+            object.__setattr__(self, name, _several(name, getattr(self, name)))
+        object.__setattr__(self, "workers", _counts("-n", "workers", self.workers, 1))
+        object.__setattr__(self, "servers", _counts("--servers", "servers", self.servers, 0))
+        if not self.strategies:
+            raise PlanError(f"--strategies names none. Use some of: {', '.join(STRATEGY_NAMES)}")
         for name in self.strategies:
             if name not in STRATEGY_NAMES:
                 raise PlanError(f"unknown strategy {name!r}. Use some of: {', '.join(STRATEGY_NAMES)}")
@@ -71,6 +74,21 @@ class Sweep:
             if name != SINGLE:
                 servers = self.servers if name in SERVING else (0,)
                 yield from (Architecture(strategy=name, servers=count) for count in servers)
+
+
+def _several(name: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        asked = {"servers": "server_counts"}.get(name, name)  # `servers` is what all runs have
+        raise PlanError(f"{asked} is {values!r}: a comparison takes several, as in {asked}=[{values!r}]")
+    return tuple(values)
+
+
+def _counts(flag: str, what: str, values: Sequence[Any], least: int) -> tuple[int, ...]:
+    counts = tuple(count for count in map(whole, values) if count is not None and count >= least)
+    if not counts or len(counts) < len(values):
+        told = ",".join(map(repr, values))
+        raise PlanError(f"{flag} {told}: every number of {what} must be a whole one of at least {least}")
+    return counts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +140,7 @@ def compare(
     Raises:
         NfoldError: as `train` does.
     """
+    check_faults(wishes.get("fault", ()))
     servers = server_counts if server_counts is not None else (wishes.get("servers", 0),)
     sweep = Sweep(workers=workers, strategies=strategies, servers=servers, links_bytes_per_s=links_bytes_per_s)
     cluster = _cluster(wishes, sweep)

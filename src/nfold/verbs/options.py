@@ -1,23 +1,30 @@
 """What a user may ask of a run, whether by flags or by arguments: the same names and the same checks."""
 
-from collections.abc import Sequence
+import numbers
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from nfold.analysis.units import count
 from nfold.core.cluster import Cluster
 from nfold.core.cluster_file import read_cluster
+from nfold.core.whole import whole
 from nfold.errors import PlanError
 from nfold.launch.emulation.cgroups import as_emulated
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous import check_staleness
 from nfold.planning.wishes import check_chunks, check_ranks
-from nfold.program import check_seed
+from nfold.program import checked_seed
 from nfold.runtime.events import JobSettings
 
 TransportName = Literal["tcp", "gloo"]
 LAST_PORT = 65535
+_LEAST: dict[str, int | None] = {
+    **{"workers": 1, "servers": 0, "port": 0, "steps": 1, "chunks": 1, "checkpoint_every": 0, "default_chunks": 1},
+    "staleness": None,
+}
+"""Of the whole numbers among the options; None: whoever understands it says so."""
 TRANSPORTS: tuple[TransportName, ...] = ("tcp", "gloo")
 
 
@@ -110,26 +117,13 @@ class Options:
 
     def __post_init__(self) -> None:
         check_out(self.out)
-        if not self.first_step_within > 0:
-            raise PlanError(f"first_step_within is {self.first_step_within}: it must be more than 0 s")
-        if isinstance(self.emulate, str | Path):
-            object.__setattr__(self, "cluster_file", str(self.emulate))
-            object.__setattr__(self, "emulate", read_cluster(self.emulate))
-        if isinstance(self.emulate, Cluster):
-            object.__setattr__(self, "emulate", as_emulated(self.emulate))
+        check_faults(self.fault)
+        self._take_numbers()
+        self._read_cluster()
         if self.workers is None:
             nodes = len(self.emulated.nodes) if self.emulated else 1
             object.__setattr__(self, "workers", max(1, nodes - self.servers))
         self._check_emulation()
-        for name, least in (("workers", 1), ("servers", 0), ("port", 0)):
-            if getattr(self, name) < least:
-                raise PlanError(f"{name} is {getattr(self, name)}: it must be at least {least}")
-        for name, least in (("steps", 1), ("chunks", 1), ("checkpoint_every", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise PlanError(f"{name} is {value}: it must be at least {least}")
-        if self.seed is not None:
-            check_seed(self.seed, f"--seed {self.seed}", PlanError)
         if self.port > LAST_PORT:
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
         check_ranks(self.strategy, self.workers, self.servers)
@@ -157,6 +151,30 @@ class Options:
     def faults(self) -> tuple[Fault, ...]:
         """What shall go wrong."""
         return tuple(parse_fault(text, self.emulated) for text in self.fault) if self.emulated else ()
+
+    def _take_numbers(self) -> None:
+        """Raise for what is no number, or too small; whole ones become Python's own."""
+        within = self.first_step_within
+        if isinstance(within, bool) or not isinstance(within, numbers.Real) or not within > 0:
+            raise PlanError(f"first_step_within is {within!r}: it must be a number of seconds, more than 0")
+        given = whole_numbers({name: getattr(self, name) for name in _LEAST})
+        for name in ("servers", "port"):
+            if name not in given:
+                raise PlanError(f"{name} is None: it must be a whole number")
+        if self.seed is not None:
+            given["seed"] = checked_seed(self.seed, f"--seed {self.seed}", PlanError)
+        for name, number in given.items():
+            object.__setattr__(self, name, number)
+
+    def _read_cluster(self) -> None:
+        """Read the cluster to emulate where its file was given."""
+        if isinstance(self.emulate, str | Path):
+            object.__setattr__(self, "cluster_file", str(self.emulate))
+            object.__setattr__(self, "emulate", read_cluster(self.emulate))
+        if isinstance(self.emulate, Cluster):
+            object.__setattr__(self, "emulate", as_emulated(self.emulate))
+        elif self.emulate is not None:
+            raise PlanError(f"emulate is {self.emulate!r}: it must be a cluster, or the path of its file")
 
     def _check_emulation(self) -> None:
         """Raise for what makes no sense with, or without, an emulated cluster."""
@@ -199,12 +217,44 @@ class Options:
         )
 
 
+def whole_numbers(wishes: Mapping[str, Any]) -> dict[str, int]:
+    """Return the whole numbers among wishes, those that were given, as Python's own.
+
+    Raises:
+        PlanError: one is something else, or too small.
+    """
+    found = {}
+    for name, least in _LEAST.items():
+        value = wishes.get(name)
+        if value is None:
+            continue
+        number = whole(value)
+        if number is None:
+            raise PlanError(f"{name} is {value!r}: it must be a whole number")
+        if least is not None and number < least:
+            raise PlanError(f"{name} is {number}: it must be at least {least}")
+        found[name] = number
+    return found
+
+
+def check_faults(faults: Sequence[str]) -> None:
+    """Refuse a text where several are taken: its letters would be read as faults.
+
+    Raises:
+        PlanError: it is one.
+    """
+    if isinstance(faults, str):
+        raise PlanError(f"fault is {faults!r}: it must be a list of such texts, as in fault=[{faults!r}]")
+
+
 def check_out(out: str | Path | None) -> None:
     """Refuse a folder without a name: a variable that was not set would fill the current folder.
 
     Raises:
-        PlanError: it has none.
+        PlanError: it has none, or it is no path.
     """
+    if out is not None and not isinstance(out, str | Path):
+        raise PlanError(f"out is {out!r}: it must be the path of a folder")
     if out == "":
         raise PlanError("--out '': a folder needs a name. Leave out --out for a new one under runs/.")
 

@@ -18,7 +18,7 @@ from nfold.verbs.folder import MODEL, JobRecord, RunFolder
 from nfold.verbs.job import Job, Resumed
 from nfold.verbs.leaving import close_at_exit
 from nfold.verbs.observer import Observer, Silent, StepInfo
-from nfold.verbs.options import Options, Wishes
+from nfold.verbs.options import Options, Wishes, check_faults, whole_numbers
 
 if TYPE_CHECKING:
     import torch
@@ -158,6 +158,7 @@ def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wi
 
 def _refuse_what_no_plan_needs(wishes: Wishes) -> None:
     out, fault = wishes.get("out"), wishes.get("fault")
+    check_faults(fault or ())
     if out is not None:
         raise PlanError(f"--out {out}: plan leaves no folder. Keep what --json prints, or use train.")
     if fault:
@@ -269,6 +270,7 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
         staleness_aware=record.staleness_aware,
     )
     given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
+    given |= whole_numbers(given)
     if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, *PLACING):
         raise PlanError(
             f"the run was begun with {count(chunks, 'chunk')}, too few for {given['workers']} workers. "
