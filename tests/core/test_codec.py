@@ -216,8 +216,8 @@ def test_a_save_is_never_seen_half_written(tmp_path, monkeypatch):
     path = tmp_path / "timing.json"
     codec.save(codec.decode(Timing, TIMING), path)
 
-    def full_disk(self, text):
-        with open(self, "w") as file:
+    def full_disk(self, text, encoding):
+        with open(self, "w", encoding=encoding) as file:
             file.write(text[:7])
         raise OSError(28, "No space left on device")
 

@@ -302,7 +302,7 @@ def test_a_controller_that_others_hand_on_by_now_stays_theirs(tmp_path, monkeypa
     memo, codes = tmp_path / "controllers", [errno.EIO, errno.EBUSY]
     hand_down(tmp_path, ("cpu",), memo)
 
-    def refuse(*_):
+    def refuse(*_, **__):
         code = codes.pop(0)
         raise OSError(code, os.strerror(code))
 
