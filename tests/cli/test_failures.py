@@ -26,6 +26,23 @@ RING = ("-n", "2", "--strategy", "ring")
 PAUSE = threading.Event()
 """Never set: between two looks at what tells nobody, so that looking takes no core from the ranks."""
 
+LATE = """
+from dataclasses import replace
+
+import steady
+
+
+def late(outputs, targets):
+    if len(targets) < 8:
+        raise KeyError("no such class")
+    return 1.0
+
+
+def program():
+    return replace(steady.program(), metrics={"late": late})
+"""
+"""A metric that works with whole batches, and not with the four samples that are left of the test data."""
+
 
 @pytest.mark.processes
 def test_a_rank_that_dies_at_import(shell):
@@ -339,6 +356,15 @@ def test_the_model_of_a_run_that_was_killed_after_its_last_checkpoint_is_written
     nfold("train", "--resume", "mine").check_explained("complete: 2 of 2 steps")
 
     assert model.read_bytes() == newest
+
+
+def test_a_metric_that_raises_after_the_last_step_costs_no_model(nfold, tmp_path):
+    (tmp_path / "late.py").write_text(LATE)
+    failed = nfold("train", "late.py", "--steps", "2", "--debug", "--out", "mine")
+    assert failed.code != 0
+    assert "the metric 'late' raised KeyError: 'no such class'" in failed.err
+    assert "All 2 steps are done: mine/model.safetensors holds the model." in failed.err.replace(f"{tmp_path}/", "")
+    assert (tmp_path / "mine" / "model.safetensors").exists()
 
 
 def test_a_model_outlives_what_goes_wrong_while_its_run_is_summed_up(nfold, tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ READY = {
     **{
         "num_samples": 100,
         "has_test": False,
+        "has_metrics": False,
         "batch_size": 25,
         "epochs": 2,
         "chunks": None,

@@ -1,6 +1,7 @@
 """The coordinator event by event: what it orders when, and what it refuses. No clock, no sockets, no processes."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -271,13 +272,22 @@ def test_ranks_never_run_further_ahead_than_they_were_granted(reports):
 
 def test_test_data_are_evaluated_and_state_is_kept_at_each_end_of_an_epoch():
     job = Job(ready=READY | {"has_test": True})
-    assert orders(job.until_training()) == ["01 until 4", "01 evaluate", "01 checkpoint"]
+    assert orders(job.until_training()) == ["01 until 4", "01 checkpoint", "01 evaluate"]  # learnt first
     assert [each.message.get("tag") for each in job.told[-3:]] == [None, 1, 2]
     job.all_step(0, 1, 2, 3)
     assert job.say(0, "evaluated", sums={"loss": [3.0, 10], "accuracy": [9.0, 10], "broken": [float("nan"), 10]}) == []
     assert job.say(0, "checkpoint", file("x")) == []
     (evaluated,) = job.say(1, "evaluated", sums={"loss": [1.0, 10], "accuracy": [5.0, 10], "broken": [0.0, 10]})
-    assert evaluated == ev.Evaluated(4, 0, {"loss": 0.2, "accuracy": 0.7})
+    broken = pytest.approx(math.nan, nan_ok=True)
+    assert evaluated == ev.Evaluated(4, 0, {"loss": 0.2, "accuracy": 0.7, "broken": broken})
+
+
+def test_metrics_without_test_data_are_told_of_once():
+    job = Job(ready=READY | {"has_metrics": True})
+    assert orders(job.until_training()) == ["Noted", "01 until 4", "01 checkpoint"]
+    assert [each.text for each in job.told if isinstance(each, ev.Noted)] == [
+        "note: metrics are of test data, and the program has none: give Program(test_data=...)"
+    ]
 
 
 def test_nothing_is_evaluated_where_that_is_not_wanted():

@@ -6,10 +6,13 @@ import pytest
 import torch
 from nets import images, program
 from torch.nn import functional as F
+from torch.utils.data import Dataset, TensorDataset
 
 from nfold.capture.building import build_model
+from nfold.errors import ProgramError
 from nfold.runtime.collecting import Collected, Run
 from nfold.runtime.evaluation import evaluate, fill
+from nfold.runtime.rehearsal import rehearse
 
 CPU = torch.device("cpu")
 
@@ -80,3 +83,69 @@ def test_a_module_is_filled_whatever_the_order_of_its_elements_in_memory():
     for name, value in found.state_dict().items():
         assert torch.equal(value, wanted.state_dict()[name]), name
         assert value.stride() == strides[name]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "None"),
+        ("0.9", "'0.9'"),
+        (torch.ones(3), r"a tensor, float32\[3\]"),
+        ([0.9], r"\[0\.9\]"),
+    ],
+)
+def test_a_metric_that_is_no_number_is_told_with_what_it_is(found, said):
+    mine = replace(program("plain"), metrics={"score": lambda outputs, targets: found})
+    with pytest.raises(ProgramError, match=rf"the metric 'score' returned {said}\. It must return one number"):
+        evaluate(mine, build_model(mine, CPU), images(), 0, 1, CPU)
+
+
+# Before training
+
+
+def broken(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    raise KeyError("no such class")
+
+
+def several(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    if len(targets) < 9:
+        raise ValueError("too few samples")
+    return 1.0
+
+
+class Unreadable(Dataset):
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        raise OSError(f"no file {index}")
+
+
+def test_an_evaluation_that_works_draws_nothing_that_training_would_draw():
+    mine = replace(program("plain"), batch_size=12, metrics={"drawn": lambda *_: torch.rand(())})
+    before = torch.get_rng_state()
+    rehearse(mine, images(), images(), CPU)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_metric_is_tried_with_a_whole_batch_before_it_is_refused():
+    rehearse(replace(program("plain"), batch_size=12, metrics={"auc": several}), images(), images(), CPU)
+    with pytest.raises(ProgramError, match=r"the metric 'auc' raised ValueError: too few samples"):
+        rehearse(replace(program("plain"), batch_size=8, metrics={"auc": several}), images(), images(), CPU)
+
+
+def test_metrics_and_test_data_that_raise_are_refused():
+    mine = replace(program("plain"), metrics={"score": broken})
+    with pytest.raises(ProgramError, match=r"the metric 'score' raised KeyError: 'no such class'"):
+        rehearse(mine, images(), images(), CPU)
+    with pytest.raises(ProgramError, match=r"item 0 of test_data\(\) raised OSError: no file 0"):
+        rehearse(program("plain"), images(), Unreadable(), CPU)
+    narrow = TensorDataset(torch.ones(5, 1, 8, 8, dtype=torch.float64), torch.zeros(5, dtype=torch.int64))
+    said = r"the model raised RuntimeError.* of test_data\(\), which are \(float64\[5, 1, 8, 8\], int64\[5\]\)"
+    with pytest.raises(ProgramError, match=said):
+        rehearse(program("plain"), images(), narrow, CPU)
+
+
+def test_what_training_data_cannot_do_either_is_left_to_who_trains_with_them():
+    narrow = TensorDataset(torch.ones(5, 1, 8, 8, dtype=torch.float64), torch.zeros(5, dtype=torch.int64))
+    rehearse(program("plain"), narrow, narrow, CPU)

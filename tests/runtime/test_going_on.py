@@ -158,8 +158,19 @@ def test_hyper_parameters_of_the_checkpoint_that_the_program_has_otherwise_are_t
     )
 
 
-def settings_begun(recipe: ev.Recipe | None = None) -> ev.JobSettings:
-    return ev.JobSettings(workers=2, strategy="ring", begun=ev.Begun(batch_size=25, steps_per_epoch=4, recipe=recipe))
+def settings_begun(recipe: ev.Recipe | None = None, *, is_evaluated: bool = True) -> ev.JobSettings:
+    begun = ev.Begun(batch_size=25, steps_per_epoch=4, recipe=recipe, is_evaluated=is_evaluated)
+    return ev.JobSettings(workers=2, strategy="ring", begun=begun)
+
+
+@pytest.mark.parametrize("is_evaluated", [True, False])
+def test_an_evaluation_that_was_due_when_the_run_ended_is_done_first(is_evaluated):
+    job = Job(settings_begun(is_evaluated=is_evaluated), known=known(), first_step=4, ready=READY | {"has_test": True})
+    due = [] if is_evaluated else ["01 evaluate"]
+    assert orders(job.until_training()) == [*due, "01 until 8", "01 checkpoint", "01 evaluate"]
+    if due:
+        job.say(0, "evaluated", sums={"test_loss": [3.0, 10]})
+        assert job.say(1, "evaluated", sums={"test_loss": [1.0, 10]}) == [ev.Evaluated(4, 0, {"test_loss": 0.2})]
 
 
 def test_a_job_that_is_complete_only_finishes():

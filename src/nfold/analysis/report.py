@@ -40,7 +40,7 @@ class Result:
     in for it."""
     final_loss: float | None = None
     """Of the last step or epoch."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
     """Of the last evaluation."""
     program: str = "FILE.py"
     """How the user named the program, as a shell takes it: for the next command."""

@@ -150,7 +150,8 @@ class Report:
     cpu_cores: float
     """Processor seconds per second, all ranks together."""
     final_loss: float | None
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
+    """Of the last evaluation; None: NaN or infinite."""
     verdict: Verdict
     causes: tuple[Cause, ...]
     predicted: PredictedStep

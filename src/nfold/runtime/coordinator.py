@@ -169,7 +169,8 @@ class Coordinator:
         built = yield from self._asking.ask(ranks, order, "built", self._checkpoint, [planned])
         expected_s = self._preparation.expected_transfers_s(known, chosen, facts) if self._settings.measure else {}
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-        return (yield from self._train(ranks, chosen, facts, reprobing, tell_kept(built.values(), recipe)))
+        notes = [*tell_kept(built.values(), recipe), *_tell_unmeasured(facts)]
+        return (yield from self._train(ranks, chosen, facts, reprobing, notes))
 
     def _count_steps(self, facts: dict[str, Any]) -> tuple[int, int]:
         per_epoch = -(-facts["num_samples"] // facts["batch_size"])
@@ -189,6 +190,8 @@ class Coordinator:
         progress, halting = Progress(ranks, chosen, self._first_step, per_epoch), Halting(ranks)
         has_test = bool(facts["has_test"]) and self._settings.evaluate
         self._postmortem.ordered("until")
+        if has_test and self._settings.begun is not None and not self._settings.begun.is_evaluated:
+            commands = [*commands, self._evaluation(self._first_step, ranks, progress)]
         granted = self._first_step
         while progress.done < total:
             allowed = self._first_step + self._steps_asked if self._settings.lockstep else total
@@ -261,16 +264,25 @@ class Coordinator:
     ) -> list[ev.Command]:
         commands: list[ev.Command] = []
         ends_epoch = step % per_epoch == 0
-        if has_test and (ends_epoch or step == total):
-            commands.append(ev.Order(ranks, {"do": "evaluate", "tag": self._next_tag()}))
-            progress.pending.append((step, "evaluated", set(ranks)))
         every = self._settings.checkpoint_every
         due = ends_epoch if every is None else bool(every) and step % every == 0
         if due or (step == total and every != 0):
             commands.append(ev.Order(ranks, {"do": "checkpoint", "tag": self._next_tag()}))
             progress.pending.append((step, "checkpoint", set(ranks)))
+        if has_test and (ends_epoch or step == total):  # after what was learnt is safe: a metric may raise
+            commands.append(self._evaluation(step, ranks, progress))
         return commands
+
+    def _evaluation(self, step: int, ranks: tuple[int, ...], progress: Progress) -> ev.Command:
+        progress.pending.append((step, "evaluated", set(ranks)))
+        return ev.Order(ranks, {"do": "evaluate", "tag": self._next_tag()})
 
     def _next_tag(self) -> int:
         self._gathers += 1
         return self._gathers
+
+
+def _tell_unmeasured(facts: dict[str, Any]) -> list[ev.Command]:
+    if facts["has_test"] or not facts["has_metrics"]:
+        return []
+    return [ev.Noted("note: metrics are of test data, and the program has none: give Program(test_data=...)")]

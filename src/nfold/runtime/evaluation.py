@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture.tree import map_tensors
-from nfold.errors import ProgramError
+from nfold.capture.tree import map_tensors, shapes_text
+from nfold.errors import ProgramError, one_line
 from nfold.program import Program, describe
 from nfold.runtime.collecting import Collected
 from nfold.runtime.data import Batch, collate
@@ -23,14 +23,17 @@ def evaluate(
 
     Returns:
         name -> [sum over samples, number of samples], for the loss and each metric.
+
+    Raises:
+        ProgramError: the model, the loss or a metric raised for test data, or a metric is no number.
     """
     totals = {name: [0.0, 0.0] for name in (LOSS, *program.metrics)}
     model.eval()
     try:
         with torch.no_grad():
             for count, (inputs, targets) in _batches(program, dataset, part, num_parts, device):
-                outputs = model(inputs)
-                _add(totals[LOSS], float(program.loss(outputs, targets)), count)
+                outputs, loss = _forward(program, model, inputs, targets)
+                _add(totals[LOSS], loss, count)
                 for name in program.metrics:
                     _add(totals[name], _metric(program, name, outputs, targets), count)
     finally:
@@ -66,11 +69,34 @@ def _batches(
             yield len(indices), map_tensors(lambda tensor: tensor.to(device), batch)
 
 
+def _forward(program: Program, model: nn.Module, inputs: Any, targets: Any) -> tuple[Any, float]:
+    doing = "the model"
+    try:
+        outputs = model(inputs)
+        doing = "the loss"
+        return outputs, float(program.loss(outputs, targets))
+    except Exception as error:
+        raise ProgramError(
+            f"{doing} raised {describe(error)} for items of test_data(), which are {shapes_text((inputs, targets))} as "
+            "a batch. Give them the form of train_data()'s."
+        ) from error
+
+
 def _metric(program: Program, name: str, outputs: Any, targets: Any) -> float:
     try:
-        return float(program.metrics[name](outputs, targets))
+        found = program.metrics[name](outputs, targets)
     except Exception as error:
         raise ProgramError(f"the metric {name!r} raised {describe(error)}") from error
+    try:
+        if not isinstance(found, str | bytes):
+            return float(found)
+    except (TypeError, ValueError, RuntimeError):
+        pass  # it is told below what it is instead
+    what = f"a tensor, {shapes_text(found)}" if isinstance(found, torch.Tensor) else one_line(repr(found))
+    raise ProgramError(
+        f"the metric {name!r} returned {what}. It must return one number, the mean over the samples that it is given, "
+        "as (outputs.argmax(1) == targets).float().mean() does."
+    )
 
 
 def _add(total: list[float], value: float, count: int) -> None:

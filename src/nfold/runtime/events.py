@@ -66,6 +66,8 @@ class Begun:
     steps_per_epoch: int
     recipe: "Recipe | None" = None
     """None: an older version did not write it down."""
+    is_evaluated: bool = True
+    """False: the run ended between its last checkpoint and the evaluation that was due there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,6 +43,7 @@ class Preparation:
             "local_rank": 0,
             "device": self._settings.device,
             "measure": self._settings.measure,
+            "evaluate": self._settings.evaluate and not (self._settings.plan_only or self._settings.trials),
             "overrides": {key: value for key, value in overrides.items() if value is not None},
         }
 

@@ -42,6 +42,7 @@ from nfold.runtime.evaluation import evaluate, fill
 from nfold.runtime.handing_over import collect_from, send_file, usage_of
 from nfold.runtime.loading import find_device, item_checksums, load_dataset, weights_checksums
 from nfold.runtime.orders import Orders
+from nfold.runtime.rehearsal import rehearse
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
 from nfold.runtime.resident import settle
@@ -155,11 +156,14 @@ class Worker:
         self._datasets = {"train": load_dataset(program.train_data, "train_data", self._program.seed)}
         if program.test_data is not None:
             self._datasets["test"] = load_dataset(program.test_data, "test_data", self._program.seed)
+            if order["evaluate"] and self.rank == 0:
+                rehearse(self._program, self._datasets["train"], self._datasets["test"], self._device)
         self._channel.send(
             {
                 "is": "ready",
                 "num_samples": len(self._datasets["train"]),
                 "has_test": "test" in self._datasets,
+                "has_metrics": bool(program.metrics),
                 "batch_size": self._program.batch_size,
                 "epochs": self._program.epochs,
                 "chunks": self._program.chunks,

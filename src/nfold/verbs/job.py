@@ -10,10 +10,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from nfold.analysis.breakdown import step_duration
-from nfold.errors import CUT, NfoldError
+from nfold.errors import CUT, CheckpointError, NfoldError
 from nfold.launch.stopping import hearing
 from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
@@ -276,16 +277,15 @@ class Job:
 
     def _take_evaluation(self, evaluated: ev.Evaluated) -> None:
         outcome = self.outcome
-        outcome.metrics = evaluated.metrics
+        # JSON has no NaN: the name stands without a number.
+        outcome.metrics = {name: value if isfinite(value) else None for name, value in evaluated.metrics.items()}
         epoch_losses = [
             entry["loss"]
             for entry in outcome.history
             if entry["epoch"] == evaluated.epoch + 1 and not entry["metrics"] and entry["step"] <= evaluated.step
         ]
         loss = sum(epoch_losses) / len(epoch_losses) if epoch_losses else 0.0
-        self._remember(
-            {"step": evaluated.step, "epoch": evaluated.epoch + 1, "loss": loss, "metrics": evaluated.metrics}
-        )
+        self._remember({"step": evaluated.step, "epoch": evaluated.epoch + 1, "loss": loss, "metrics": outcome.metrics})
         self._observer.evaluated(evaluated)
 
     def _remember(self, entry: dict[str, Any]) -> None:
@@ -329,6 +329,8 @@ class Job:
             return
         self._log_matters = not isinstance(error, ValueError) or CUT in str(error)
         self._is_refused = self._resumed is not None and not self.outcome.losses
+        if self._total and self._kept_step >= self._total and not self._model_is_kept:
+            self._take_model_of_checkpoint(self.folder, error)
         is_over = self._model_is_kept and not self.outcome.interrupted
         if self._kept_step and isinstance(self._source, ProgramSource) and not (self._is_refused or is_over):
             resume = self.folder.resume_command
@@ -336,6 +338,15 @@ class Job:
         self._log_matters &= self.folder.log.exists() and self.folder.log.stat().st_size > 0
         if self._log_matters:
             error.add_note(f"The log has the tracebacks and what the ranks printed: {self.folder.log}")
+
+    def _take_model_of_checkpoint(self, folder: RunFolder, error: NfoldError) -> None:
+        """Write the model of a run that failed after its last step, as an evaluation may."""
+        with contextlib.suppress(CheckpointError):  # what ended the job is told; to go on says what is wrong here
+            checkpoint = folder.checkpoint()
+            if checkpoint is not None:
+                folder.ensure_model(checkpoint)
+                self._model_is_kept = True
+                error.add_note(f"All {self._total} steps are done: {folder.path / MODEL} holds the model.")
 
     def _leave(self, folder: RunFolder) -> None:
         """Leave the folder to others. What cannot be cleared is told; it must not hide what ended the job."""

@@ -36,7 +36,7 @@ class Outcome:
     traces: list[StepTrace] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float | None] = field(default_factory=dict)
     last_step: int = 0
     trace: Trace | None = None
     report: Report | None = None

@@ -221,9 +221,19 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
         folder.ensure_model(checkpoint)
         raise PlanError(_tell_complete(folder, step, total))
     same = _ways(options) == _ways(record)
-    begun = ev.Begun(batch_size=known.plan.batch_size, steps_per_epoch=record.steps_per_epoch, recipe=record.recipe)
     history = folder.history(until=step)
+    begun = ev.Begun(
+        batch_size=known.plan.batch_size,
+        steps_per_epoch=record.steps_per_epoch,
+        recipe=record.recipe,
+        is_evaluated=_is_evaluated(history, step, record.steps_per_epoch),
+    )
     return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
+
+
+def _is_evaluated(history: list[dict[str, Any]], step: int, steps_per_epoch: int) -> bool:
+    """Whether what is due after a step was done; within an epoch nothing is."""
+    return step % steps_per_epoch != 0 or any(line["step"] == step and line["metrics"] for line in history)
 
 
 def _tell_complete(folder: RunFolder, step: int, total: int) -> str:

@@ -104,7 +104,11 @@ def _rows(shown: Sequence[Report], every: Sequence[Report]) -> list[list[str]]:
 
 
 def _metric(name: str) -> Callable[[Report], str]:
-    return lambda report: f"{report.metrics[name]:.4g}" if name in report.metrics else _NONE
+    def cell(report: Report) -> str:
+        value = report.metrics.get(name, _NONE)
+        return value if isinstance(value, str) else "nan" if value is None else f"{value:.4g}"
+
+    return cell
 
 
 def _mean_step_s(report: Report) -> float:

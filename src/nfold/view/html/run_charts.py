@@ -171,7 +171,7 @@ def _evaluated(history: Sequence[Mapping[str, Any]]) -> list[Curve]:
     names = dict.fromkeys(name for entry in history for name in entry["metrics"] if "loss" in name)
     curves = []
     for name, color in zip(names, (ORANGE, PURPLE), strict=False):
-        entries = [entry for entry in history if name in entry["metrics"]]
+        entries = [entry for entry in history if entry["metrics"].get(name) is not None]
         steps = [entry["step"] for entry in entries]
         curves.append(
             Curve(what=name, color=color, x=steps, y=[e["metrics"][name] for e in entries], width=1, dots=True)
