@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 DEFAULT_FUNCTION = "program"
 LEAST_SEED, GREATEST_SEED = -(1 << 63), (1 << 64) - 1
 
+_FORMS = {
+    "model": "lambda: Net()",
+    "loss": "torch.nn.functional.cross_entropy",
+    "optimizer": "lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
+    "scheduler": "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30)",
+    "train_data": "lambda: dataset",
+    "test_data": "lambda: dataset",
+}
+"""What a field that must be a function may look like."""
+
 _loading: ContextVar[str] = ContextVar("nfold_loading", default="")
 """The script that is being imported, while it is."""
 
@@ -71,9 +81,14 @@ class Program:
     """Equal cuts of a batch. None: the planner chooses, and the choice is kept for the job."""
 
     def __post_init__(self) -> None:
-        for name in ("model", "loss", "optimizer", "scheduler", "train_data"):
-            if not callable(getattr(self, name)) and (name, getattr(self, name)) != ("scheduler", None):
-                raise ProgramError(f"Program({name}=...) must be a function, got {getattr(self, name)!r}")
+        for name, form in _FORMS.items():
+            value = getattr(self, name)
+            is_left_out = value is None and name in ("scheduler", "test_data")
+            if not (is_left_out or callable(value)) or (name == "model" and _is_module(value)):
+                raise ProgramError(
+                    f"Program({name}=...) must be a function, got {one_line(repr(value))}. Give one that builds "
+                    f"or computes it, as {name}={form}."
+                )
         for name in ("batch_size", "epochs", "chunks"):
             value = getattr(self, name)
             if value is None and name == "chunks":
@@ -82,6 +97,7 @@ class Program:
             if number is None or number < 1:
                 raise ProgramError(f"Program({name}={value!r}): it must be a whole number of at least 1")
             object.__setattr__(self, name, number)
+        _check_metrics(self.metrics)
         object.__setattr__(self, "seed", checked_seed(self.seed, f"Program(seed={self.seed!r})", ProgramError))
         if self.autocast not in (None, "bfloat16"):
             raise ProgramError(
@@ -97,6 +113,21 @@ class Program:
             raise ProgramError(
                 f"a batch of {self.batch_size} samples cannot be cut into {self.chunks} chunks. "
                 f"Use chunks={self.batch_size} or fewer."
+            )
+
+
+def _is_module(value: object) -> bool:
+    """Whether this is a module itself, which can be called, too; one of Python would need torch to be told."""
+    return not isinstance(value, type) and hasattr(value, "forward") and hasattr(value, "named_parameters")
+
+
+def _check_metrics(metrics: object) -> None:
+    found = metrics.items() if isinstance(metrics, Mapping) else [("", metrics)]
+    for name, metric in found:
+        if not (isinstance(name, str) and name and callable(metric)):
+            raise ProgramError(
+                "Program(metrics=...) must be a dict of names and functions, as {'accuracy': accuracy}, "
+                f"got {one_line(repr(metrics))}"
             )
 
 

@@ -196,6 +196,30 @@ def test_functions_must_be_functions(name):
         Program(**{**FIELDS, name: 3})
 
 
+def test_an_instance_in_the_place_of_a_function_is_told_what_to_give():
+    class Net:
+        def forward(self, x):
+            return x
+
+        def named_parameters(self):
+            return []
+
+        __call__ = forward
+
+    with pytest.raises(ProgramError, match=r"got <.*Net object.*>\. Give one that .*, as model=lambda: Net\(\)\.$"):
+        Program(**{**FIELDS, "model": Net()})
+    assert Program(**{**FIELDS, "model": Net, "loss": Net()}).model is Net
+    with pytest.raises(ProgramError, match=r"Program\(test_data=...\) must be a function, .*test_data=lambda: dataset"):
+        Program(**FIELDS, test_data=[1, 2])
+
+
+@pytest.mark.parametrize("metrics", [[max], {"accuracy": 0.9}, {5: max}, {"": max}, None])
+def test_metrics_are_functions_by_name(metrics):
+    with pytest.raises(ProgramError, match=r"Program\(metrics=...\) must be a dict of names and functions"):
+        Program(**FIELDS, metrics=metrics)
+    assert Program(**FIELDS, metrics={"best": max}).metrics == {"best": max}
+
+
 def test_whole_numbers_of_other_types_become_pythons_own():
     given = {name: numpy.int64(8) for name in ("batch_size", "epochs", "chunks", "seed")}
     program = Program(**{**FIELDS, **given})

@@ -24,6 +24,11 @@ def check_model(model: Any) -> nn.Module:
             f"Program(model=...) must be a function that returns a torch.nn.Module, it returned "
             f"{type(model).__name__}. Return the module itself, not a class or a tuple."
         )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ProgramError(
+            "Program(model=...) returned a module of torch.jit.script or torch.jit.trace, whose operators cannot be "
+            "told apart or computed in chunks. Return the plain module."
+        )
     lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
     if lazy:
         raise ProgramError(
