@@ -24,6 +24,9 @@ from nfold.analysis import units
         (units.clock, 3725, "1:02:05"),
         (units.figure, 812.4, "812"),
         (units.figure, 0.3123, "0.312"),
+        (units.figure, 123_456_789.0, "123456789"),
+        (units.figure, 5.7e68, "5.7e+68"),
+        (units.figure, float("nan"), "nan"),
     ],
 )
 def test_units(function, value, text):

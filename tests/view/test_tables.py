@@ -25,6 +25,13 @@ def test_figures_that_no_run_has_take_no_row(single):
     assert "peak memory, server" not in text
 
 
+def test_a_metric_that_is_no_number_has_a_row(single, server):
+    odd = replace(single, metrics={"f1": None, "recall": 0.5})
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in compare_table([odd, server]).splitlines()]
+    assert ["f1", "nan", "-"] in rows
+    assert ["recall", "0.5", "-"] in rows
+
+
 def test_columns_can_be_named(single, server):
     assert "plain loop" in compare_table([single, server], names=["plain loop", "ps"])
 

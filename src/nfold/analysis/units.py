@@ -49,8 +49,10 @@ def clock(value_s: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Three significant digits, never an exponent below a million."""
+    """Three significant digits, never an exponent from one to a milliard."""
     magnitude = abs(value)
+    if magnitude >= 1e9:
+        return f"{value:.3g}"
     if magnitude >= 100:
         return f"{value:.0f}"
     if magnitude >= 10:
