@@ -51,6 +51,20 @@ def test_a_killed_job_goes_on_bit_for_bit(shell, nfold, wait_for_end, monkeypatc
     assert _lines(shell.folder / "killed") == _lines(shell.folder / "whole"), "each step once, with the same loss"
 
 
+def test_a_run_goes_on_with_a_script_that_was_moved(nfold, tmp_path):
+    assert nfold("train", "steady.py:elaborate", "--debug", "--steps", "5", "--out", "mine").code == 0
+    (tmp_path / "moved").mkdir()
+    moved = tmp_path / "moved" / "steady.py"
+    (tmp_path / "steady.py").rename(moved)
+    again = ("--resume", "mine", "--steps", "6", "--debug", "--json")
+
+    nfold("train", *again).check_explained("steady.py, does not exist any more", "nfold train FILE.py --resume mine")
+    done = nfold("train", str(moved), *again)
+
+    assert done.code == 0, done.err
+    assert json.loads((tmp_path / "mine" / "job.json").read_text())["source"] == f"{moved}:elaborate"
+
+
 def test_a_checkpoint_that_was_lost_is_not_taken_for_none(nfold, tmp_path):
     assert nfold("train", "steady.py", "--debug", "--steps", "7", "--out", "mine").code == 0
     checkpoint, history = tmp_path / "mine" / "checkpoint.safetensors", tmp_path / "mine" / "history.jsonl"

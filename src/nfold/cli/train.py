@@ -20,7 +20,9 @@ def add_parser(commands: Any) -> None:
         help="single, ring, ps, weighted, pipeline, hybrid, hypergraph, ps-async, ssp or auto (unless given)",
     )
     add_run_flags(parser)
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run from its last checkpoint")
+    parser.add_argument(
+        "--resume", metavar="RUN", help="go on with a run from its last checkpoint; FILE.py: where its script is now"
+    )
     parser.add_argument(
         "--checkpoint-every", type=int, metavar="K", help="steps between checkpoints; an epoch unless given; 0: none"
     )
@@ -36,12 +38,12 @@ def run(parsed: argparse.Namespace) -> None:
     from nfold.verbs.train import resume, train
     from nfold.view import why_text
 
-    if (parsed.program is None) == (parsed.resume is None):
-        raise PlanError("give either a script to train, or --resume RUN to go on with a run")
+    if parsed.program is None and parsed.resume is None:
+        raise PlanError("give a script to train, or --resume RUN to go on with a run")
     observer, begun = TerminalObserver(), begun_s(with_process=parsed.is_process)
     with only_result_on_stdout(parsed), observer.shown():
         if parsed.resume is not None:
-            done = resume(parsed.resume, observer=observer, begun_s=begun, **wishes(parsed))
+            done = resume(parsed.resume, program=parsed.program, observer=observer, begun_s=begun, **wishes(parsed))
         else:
             done = train(parsed.program, observer=observer, begun_s=begun, **wishes(parsed))
     if parsed.json:

@@ -1,5 +1,6 @@
 """train, start, plan: from a program to a run, step by step or whole, or only to what it would be."""
 
+import shlex
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from nfold.analysis.units import count
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Trace
-from nfold.errors import CheckpointError, InternalError, PlanError
+from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
 from nfold.planning.strategies import AUTO, PLACING, SERVING
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
@@ -96,12 +97,18 @@ def _stepped(source: ProgramSource | Program, options: Options) -> Generator[Ste
 
 
 def resume(
-    path: str | Path, *, observer: Observer | None = None, begun_s: float | None = None, **wishes: Unpack[Wishes]
+    path: str | Path,
+    *,
+    program: str | Path | None = None,
+    observer: Observer | None = None,
+    begun_s: float | None = None,
+    **wishes: Unpack[Wishes],
 ) -> Run:
     """Go on with a run from its last checkpoint, in its folder.
 
     Args:
         path: the run's folder.
+        program: where its script is now, if it was moved; the run's folder keeps the new place.
         observer: is shown what happens.
         begun_s: when the ledger of what is added begins, by time.perf_counter(); None: now.
         wishes: fields of Options that shall differ from the run's; with other ranks it is planned anew, with the same
@@ -120,7 +127,7 @@ def resume(
         folder.clear_halves()
         steps_done = folder.last_step
         options, resumed = _resumed(folder, wishes)
-        source = ProgramSource.parse(folder.record().source)
+        source = _source_of(folder, program)
     except BaseException:
         folder.release()
         raise
@@ -291,6 +298,20 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
     if given.get("strategy", record.strategy) != record.strategy:
         given = {"staleness": None, "staleness_aware": False, **given}
     return replace(saved, **given)
+
+
+def _source_of(folder: RunFolder, moved: str | Path | None) -> ProgramSource:
+    """Find a run's script where it was, or where it was moved to; a function that is not named stays the run's."""
+    recorded = folder.record().source
+    file, _, function = recorded.rpartition(":")
+    if moved is not None:
+        return ProgramSource.parse(f"{moved}:{function}" if str(moved).endswith(".py") else str(moved))
+    if not Path(file).is_file():
+        raise ProgramError(
+            f"the script of this run, {file}, does not exist any more. Where it was moved, say where it is now: "
+            f"nfold train FILE.py --resume {shlex.quote(str(folder.path))}"
+        )
+    return ProgramSource.parse(recorded)
 
 
 def _refuse_changes(folder: RunFolder, record: JobRecord, wishes: Wishes) -> None:
