@@ -1,10 +1,8 @@
 """Looks at trained weights before they are saved: whether ranks hold the same ones, and whether they are numbers.
 
-Something that is not repeatable in a program drives ranks apart.
-
 Every rank that computes a parameter updates its own copy by the same sums, so copies stay equal without a message. An
-optimizer that draws numbers of its own, or reads a clock, breaks that without a word. So each rank sends fingerprints
-along with its part of the state, and rank 0 looks at them before anything is saved.
+optimizer that draws numbers of its own, or reads a clock, is not repeatable, and breaks that without a word. So each
+rank sends fingerprints along with its part of the state, and rank 0 looks at them before anything is saved.
 """
 
 import math
