@@ -128,6 +128,10 @@ IN_A_STEP = [
             "is nan, since the data are: item 399 of train_data() (1 of the chunk's 8) holds NaN. Repair",
         ],
     ),
+    (
+        "label of item 399",
+        [f"at step {STEP_OF_399}: IndexError: Target 5 is out of bounds", "Chunk ", " to 5 (item 399)."],
+    ),
     ("nan", ["at step 3: the loss of chunk ", " is inf", "A smaller learning rate"]),
 ]
 

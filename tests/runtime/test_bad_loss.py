@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from nfold.runtime.bad_loss import samples_with_nan, tell_loss
+from nfold.runtime.bad_loss import samples_with_nan, tell_chunk, tell_loss
 
 WHOLE = (torch.ones(4, 3), torch.tensor([0, 1, 2, 3]))
 
@@ -38,3 +38,14 @@ def test_targets_count_and_infinite_values_do_not():
 
 def test_what_has_no_row_for_each_sample_is_left_alone():
     assert samples_with_nan([4, 6], ((torch.tensor(math.nan), torch.full((3,), math.nan)), torch.zeros(2))) == set()
+
+
+def test_a_chunk_that_cannot_be_computed_is_told_with_its_items_and_their_targets():
+    assert tell_chunk(2, [7, 5, 3, 1], (torch.ones(4, 3), torch.tensor([0, 2, 6, 1]))) == (
+        "Chunk 2 was of items 7, 5, 3, 1 of train_data(); their targets go from 0 (item 7) to 6 (item 3)."
+    )
+    many = list(range(40, 47))
+    assert tell_chunk(0, many, (torch.ones(7), torch.ones(7))) == (
+        "Chunk 0 was of items 40, 41, 42, 43, 44, .. 46 of train_data()."
+    )
+    assert tell_chunk(0, [9], (torch.ones(1), torch.ones(1))).startswith("Chunk 0 was of one sample, item 9 of train")

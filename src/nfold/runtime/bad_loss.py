@@ -1,4 +1,4 @@
-"""Says where a loss that is no number comes from: the data themselves, or what was learnt of them."""
+"""Says which samples were in a chunk that could not be computed, and where a loss that is no number comes from."""
 
 import torch
 
@@ -27,6 +27,31 @@ def tell_loss(chunk: int, loss: float, indices: list[int], batch: Batch) -> str:
         f"({len(bad)} of the chunk's {len(indices)}) {'holds' if len(bad) == 1 else 'hold'} NaN. "
         "Repair them, or leave them out."
     )
+
+
+def tell_chunk(chunk: int, indices: list[int], batch: Batch) -> str:
+    """Return what there is to say of a chunk for which the program raised.
+
+    Args:
+        chunk: which.
+        indices: of its samples.
+        batch: the samples.
+    """
+    if len(indices) == 1:
+        return (
+            f"Chunk {chunk} was of one sample, item {indices[0]} of train_data(): if that is too few, use a batch_size "
+            "with which the last batch of an epoch has more."
+        )
+    target = batch[1]
+    range_text = ""
+    if isinstance(target, torch.Tensor) and target.dim() == 1 and not target.is_floating_point():
+        least, most = int(target.argmin()), int(target.argmax())
+        range_text = (
+            f"; their targets go from {int(target[least])} (item {indices[least]}) to {int(target[most])} "
+            f"(item {indices[most]})"
+        )
+    named = ", ".join(map(str, indices[:_MOST_NAMED])) + (f", .. {indices[-1]}" if len(indices) > _MOST_NAMED else "")
+    return f"Chunk {chunk} was of items {named} of train_data(){range_text}."
 
 
 def samples_with_nan(indices: list[int], batch: Batch) -> set[int]:

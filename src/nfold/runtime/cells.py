@@ -23,10 +23,10 @@ from nfold.capture.tree import map_tensors
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.core.schedule import RankSchedule, Segment, StatisticsGroup, Task
-from nfold.errors import NonFiniteLoss
+from nfold.errors import NfoldError, NonFiniteLoss
 from nfold.planning.segments import INPUTS
 from nfold.program import Program
-from nfold.runtime.bad_loss import tell_loss
+from nfold.runtime.bad_loss import tell_chunk, tell_loss
 from nfold.runtime.buffers import Buffers, as_bytes
 from nfold.runtime.chunk_statistics import ChunkStatistics
 from nfold.runtime.clipping import Clipping
@@ -144,8 +144,14 @@ class Cells:
     def _forward(self, task: Task) -> None:
         segment = self._schedule.segments[task.segment]
         self._random.enter(self._step.index, task.chunk)
-        with torch.enable_grad():
-            live = self._forward_whole(task) if self._runs_module(segment) else self._forward_segment(task, segment)
+        try:
+            with torch.enable_grad():
+                live = self._forward_whole(task) if self._runs_module(segment) else self._forward_segment(task, segment)
+        except NfoldError:
+            raise
+        except Exception as error:
+            error.add_note(tell_chunk(task.chunk, *self._loader.read_again(self._step.index, task.chunk)))
+            raise
         self._step.live[task.segment, task.chunk] = live
         for name, value in live.outputs.items():
             if self._step.uses[name, task.chunk]:

@@ -360,6 +360,7 @@ class Worker:
     def _report_failure(self, error: BaseException) -> None:
         """Tell the coordinator what went wrong here; another rank's loss is an echo, not a cause."""
         text = str(error) if isinstance(error, NfoldError) else describe(error, self._script)
+        text = ". ".join([text.rstrip("."), *getattr(error, "__notes__", ())])
         try:
             self._reporter.flush()
             self._channel.send(

@@ -41,6 +41,8 @@ class Items(Dataset):
     def __getitem__(self, index):
         if f"item {index}" == FAULT:
             raise OSError("truncated scan")
+        if f"label of item {index}" == FAULT:
+            return torch.full((6,), index / SAMPLES), 5
         if f"nan item {index}" == FAULT:
             return torch.full((6,), torch.nan), index % 3
         return torch.full((6,), index / SAMPLES), index % 3
