@@ -18,7 +18,7 @@ from nfold.planning.chunking import chunk_counts, deal, share_chunks
         (facts(chain(1), 8, batch_size=64), (8, 16)),
         (facts(chain(1), 64, batch_size=256), (64, 128)),
         (facts(chain(1), 4, batch_size=17), (4, 8)),
-        (facts(chain(1), 4, batch_size=6), (4,)),
+        (facts(chain(1), 4, batch_size=6), (3,)),
         (facts(chain(1), 4, chunks=7), (7,)),
         (facts(chain(1, indivisible="no mean"), 4), (1,)),
     ],

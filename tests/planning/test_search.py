@@ -83,6 +83,17 @@ def forced(question: Facts, strategy: str) -> Plan:
             r"a batch of 3 samples cannot be cut into 4 chunks. Use a batch size of at least 4, or fewer",
         ),
         (
+            facts(GRAPH, 4, batch_size=4),
+            "ring",
+            r"a batch of 4 samples fills 2 of 4 chunks, since batch statistics need two samples in each, so 2 of 4 "
+            r"workers would never have any. Use -n 2, or a batch of at least 8.",
+        ),
+        (
+            facts(GRAPH, 2, batch_size=96, chunks=96),
+            "ps",
+            r"a batch of 96 samples fills 48 of 96 chunks, .*, so 1 of 2 workers .* Use --chunks 48 or fewer.",
+        ),
+        (
             facts(UNCUT, 2),
             "ring",
             r"the batch cannot be cut into 2 chunks: the loss is no mean over samples. Use -n 1 with --chunks "
@@ -115,6 +126,14 @@ def test_wishes_that_make_no_sense(question, strategy, message):
     assert isinstance(caught.value, ValueError)
 
 
+@pytest.mark.parametrize(("batch_size", "chunks"), [(4, None), (5, None), (8, 8)])
+def test_whoever_is_chosen_has_samples_of_every_full_batch(batch_size, chunks):
+    chosen = plan(facts(GRAPH, 4, batch_size=batch_size, chunks=chunks))
+    sizes = chunk_sizes(batch_size, chosen.chunks)
+    for rank in range(chosen.workers):
+        assert any(sizes[chunk] for chunk in chosen.placement.chunks_of(rank)), chosen.strategy
+
+
 FEW_CHUNKS = {
     "one chunk was asked for": (facts(GRAPH, 3, chunks=1), "3 workers cannot share 1 chunk"),
     "the batch cannot be cut": (facts(UNCUT, 2), "the batch cannot be cut into chunks: the loss is no mean over"),
@@ -132,7 +151,9 @@ def test_fewer_chunks_than_workers_are_enough_where_operators_are_placed(case, s
     assert chosen.strategy == strategy or strategy == "auto"
     if strategy != "auto":
         assert chosen.workers == question.workers
-        assert {rank for ranks in chosen.placement.owners.values() for rank in ranks} == {*range(question.workers)}
+        busy = {rank for ranks in chosen.placement.owners.values() for rank in ranks}
+        # A chunk of two samples is little work: to send fewer bytes a division may leave workers out.
+        assert busy == {*range(question.workers)} or (question.batch_size == 2 and len(busy) > 1)
     for loser in chosen.rejected:
         if loser.strategy in ("ring", "ps", "weighted", "ps-async", "ssp"):
             assert loser.why.startswith(why), loser
@@ -154,7 +175,7 @@ def test_more_ranks_than_cells_are_told_in_cells():
 @pytest.mark.parametrize("strategy", ["ring", "auto"])
 def test_what_can_run_passes_the_check(strategy):
     check(facts(GRAPH, 2), strategy)
-    check(facts(GRAPH, 32), strategy)
+    check(facts(GRAPH, 16), strategy)
 
 
 def test_too_little_memory_is_said_with_numbers():
@@ -452,9 +473,9 @@ def test_optimizer_state_lies_where_the_update_is_done():
 
 def test_memory_counts_the_largest_chunk_that_there_will_be():
     costly = {1: profile(GRAPH, activation_bytes_per_sample=1e6)}
-    assert chunk_sizes(4, 4) == (2, 2, 0, 0)
-    peaks = forced(facts(GRAPH, 4, batch_size=4, profiles=costly), "ring").predicted.peak_memory_bytes
-    assert [peak >= 2e6 for peak in peaks] == [True, True, False, False]
+    assert chunk_sizes(9, 4) == (3, 2, 2, 2)
+    peaks = forced(facts(GRAPH, 4, batch_size=9, profiles=costly), "ring").predicted.peak_memory_bytes
+    assert [peak >= 3e6 for peak in peaks] == [True, False, False, False]
 
 
 def test_a_proposal_is_simulated_with_all_its_tasks():

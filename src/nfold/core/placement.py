@@ -89,6 +89,11 @@ class Reduction:
         return tuple(sorted({*self.members, *(share.rank for share in self.shares)}))
 
 
+def filled_chunks(batch_size: int, num_chunks: int) -> int:
+    """Return how many chunks of a batch hold samples: the first ones."""
+    return max(1, min(num_chunks, batch_size // 2))
+
+
 def chunk_sizes(batch_size: int, num_chunks: int) -> tuple[int, ...]:
     """Cut a batch into chunks as equal as possible, larger ones first.
 
@@ -98,6 +103,6 @@ def chunk_sizes(batch_size: int, num_chunks: int) -> tuple[int, ...]:
     Returns:
         One size per chunk; they sum to `batch_size`.
     """
-    filled = max(1, min(num_chunks, batch_size // 2))
+    filled = filled_chunks(batch_size, num_chunks)
     size, extra = divmod(batch_size, filled)
     return tuple(size + (chunk < extra) if chunk < filled else 0 for chunk in range(num_chunks))

@@ -2,6 +2,7 @@
 
 import heapq
 
+from nfold.core.placement import filled_chunks
 from nfold.planning.facts import Facts
 
 MULTIPLES = (1, 2, 4)
@@ -27,7 +28,7 @@ def worthwhile_counts(workers: int, batch_size: int) -> tuple[int, ...]:
     """
     limit = min(batch_size // 2, max(MOST_CHUNKS, 2 * workers))
     counts = tuple(workers * multiple for multiple in MULTIPLES if workers * multiple <= limit)
-    return counts or (min(workers, batch_size),)
+    return counts or (filled_chunks(batch_size, workers),)
 
 
 def share_chunks(num_chunks: int, chunk_seconds: tuple[float, ...]) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """What all strategies share that give each worker some chunks of the whole model."""
 
-from nfold.core.placement import Placement, Reduction
+from nfold.core.placement import Placement, Reduction, filled_chunks
 from nfold.planning.buckets import UNLIMITED_BYTES, fill_buckets
 from nfold.planning.facts import Facts, Proposal
 
@@ -32,7 +32,20 @@ def data_parallel_objection(facts: Facts) -> str | None:
         return tell_too_few_chunks(facts.workers, facts.chunks)
     if facts.batch_size < facts.workers:
         return f"{facts.workers} workers cannot share a batch of {facts.batch_size} samples"
-    return None
+    return tell_idle(facts.workers, facts.chunks or facts.workers, facts.batch_size)
+
+
+def tell_idle(workers: int, chunks: int, batch_size: int) -> str | None:
+    """Say so where some workers would get no sample of a full batch, or return None."""
+    filled = filled_chunks(batch_size, chunks)
+    idle = workers - len(set(even_owners(chunks, workers)[:filled]))
+    if not idle:
+        return None
+    do = f"--chunks {filled} or fewer" if workers <= filled else f"-n {filled}, or a batch of at least {2 * workers}"
+    return (
+        f"a batch of {batch_size} samples fills {filled} of {chunks} chunks, since batch statistics need two samples "
+        f"in each, so {idle} of {workers} workers would never have any. Use {do}"
+    )
 
 
 def tell_too_few_chunks(workers: int, chunks: int) -> str:

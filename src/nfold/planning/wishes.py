@@ -1,7 +1,7 @@
 """Refuses wishes that make no sense, with their numbers, before anything is measured or simulated."""
 
 from nfold.errors import PlanError
-from nfold.planning.data_parallel import tell_too_few_chunks
+from nfold.planning.data_parallel import tell_idle, tell_too_few_chunks
 from nfold.planning.facts import Facts
 from nfold.planning.strategies import AUTO, PLACING, SERVING, named
 
@@ -48,6 +48,8 @@ def check_batch(strategy: str, workers: int, chunks: int | None, batch_size: int
             f"a batch of {batch_size} samples cannot be cut into {chunks} chunks. Use a batch size of at least "
             f"{chunks}, or fewer workers or chunks."
         )
+    if strategy not in (AUTO, *PLACING) and (idle := tell_idle(workers, chunks, batch_size)):
+        raise PlanError(f"{idle}.")
 
 
 def _least_chunks(strategy: str, workers: int) -> int:
