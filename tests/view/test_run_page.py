@@ -42,6 +42,13 @@ def test_the_verdict_comes_first(facts):
         assert gain.command in text
 
 
+def test_a_metric_that_is_no_number_is_shown_as_that(facts):
+    report = replace(facts.report, metrics={"f1": None, "test_loss": None})
+    line = {"step": 60, "epoch": 1, "loss": 0.5, "metrics": dict(report.metrics)}
+    text = words(run_page(replace(facts, report=report, history=[*facts.history, line])))
+    assert re.search(r"\bf1 nan\b|\bnan f1\b", text)
+
+
 def test_gains_of_an_asynchronous_run_are_in_steps_a_second(facts):
     assert "faster if you type" in words(run_page(facts))
     drifted = replace(facts, report=replace(facts.report, staleness={"1": 3}))
