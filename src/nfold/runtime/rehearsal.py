@@ -8,7 +8,6 @@ from torch import nn
 from torch.utils.data import Subset
 
 from nfold.capture.building import build_model
-from nfold.capture.heap import give_back
 from nfold.capture.random import LOCK, RandomState
 from nfold.errors import ProgramError
 from nfold.program import Program
@@ -30,8 +29,6 @@ def rehearse(program: Program, train: Any, test: Any, device: torch.device) -> N
             _rehearse(program, model, train, test, device)
         finally:
             before.restore()
-            del model
-            give_back()
 
 
 def _rehearse(program: Program, model: nn.Module, train: Any, test: Any, device: torch.device) -> None:
