@@ -91,6 +91,7 @@ def test_a_worker_that_serves_over_a_slow_link_is_relieved_by_servers_on_hosts_o
     assert "(3 hosts more)" in servers.change
 
 
+@pytest.mark.exhaustive
 def test_a_slow_node_costs_its_share_although_nobody_waits_for_it():
     slow = Drifted(**SLOW_NODE, strategy="ps-async")
     report, found = gains(slow)
@@ -163,6 +164,7 @@ def test_nothing_is_promised_where_no_simulation_is_like_the_run():
     assert look_ahead(facts, costly).outlook is None
 
 
+@pytest.mark.exhaustive
 def test_causes_say_what_their_absence_would_win():
     slow = Drifted(**SLOW_NODE, strategy="ssp", bound=3).report()
     (waited,) = [cause for cause in slow.causes if cause.kind == "peer wait"]

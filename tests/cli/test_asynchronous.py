@@ -44,7 +44,9 @@ def test_without_staleness_a_run_equals_a_ring(nfold, tmp_path):
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
-@pytest.mark.parametrize("more", [(), ("--servers", "1")], ids=["shared", "dedicated"])
+@pytest.mark.parametrize(
+    "more", [(), pytest.param(("--servers", "1"), marks=pytest.mark.exhaustive)], ids=["shared", "dedicated"]
+)
 def test_a_run_goes_on_from_its_checkpoint(nfold, tmp_path, one_core, more):
     way = ("train", "steady.py", "-n", "2", "--strategy", "ssp", "--staleness", "0", *more, "--debug", "--out")
     assert nfold(*way, "whole", "--steps", "7").code == 0
@@ -56,6 +58,7 @@ def test_a_run_goes_on_from_its_checkpoint(nfold, tmp_path, one_core, more):
     assert all(torch.equal(whole[name], run[name]) for name in whole), "without staleness to the last bit"
 
 
+@pytest.mark.exhaustive
 def test_a_run_goes_on_under_another_strategy(nfold, tmp_path):
     begun = ("-n", "2", "--strategy", "ssp", "--staleness", "1", "--steps", "6", "--debug", "--out", "run")
     assert nfold("train", "steady.py", *begun).code == 0

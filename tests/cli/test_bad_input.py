@@ -287,7 +287,11 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(nfold, tmp_path):
     assert {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
 
 
-@pytest.mark.parametrize("ranks", [(), ("-n", "2", "--strategy", "ring")], ids=["same ranks", "other ranks"])
+@pytest.mark.parametrize(
+    "ranks",
+    [(), pytest.param(("-n", "2", "--strategy", "ring"), marks=pytest.mark.exhaustive)],
+    ids=["same ranks", "other ranks"],
+)
 def test_a_run_goes_on_only_with_the_program_that_it_was_begun_with(nfold, tmp_path, monkeypatch, ranks):
     assert nfold("train", "steady.py", "--debug", "--steps", "2", "--out", "mine").code == 0
     before = {path: path.read_bytes() for path in (tmp_path / "mine").iterdir() if path.name != "log.txt"}

@@ -35,7 +35,10 @@ def check_equal(run, alone):
         torch.testing.assert_close(state[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize(("strategy", "workers"), [("pipeline", 2), ("hybrid", 3), ("hypergraph", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "workers"),
+    [("pipeline", 2), pytest.param("hybrid", 3, marks=pytest.mark.exhaustive), ("hypergraph", 2)],
+)
 def test_a_cut_model_learns_the_same(script, alone, strategy, workers):
     run = library.train(script, workers=workers, strategy=strategy, steps=STEPS, debug=True, out=strategy)
     assert run.plan.strategy == strategy
@@ -45,7 +48,9 @@ def test_a_cut_model_learns_the_same(script, alone, strategy, workers):
     assert (run.folder / "report.html").exists()
 
 
-@pytest.mark.parametrize(("strategy", "workers"), [("pipeline", 3), ("hypergraph", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "workers"), [pytest.param("pipeline", 3, marks=pytest.mark.exhaustive), ("hypergraph", 2)]
+)
 def test_one_chunk_is_enough_for_ranks_that_share_the_operators(script, strategy, workers):
     alone, run = (
         library.train(script, workers=count, strategy=each, chunks=1, steps=STEPS, debug=True, out=each)
