@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from alone import Alone, loaded, trained_alone
 from safetensors.torch import load_file
+from torch.utils.data import default_collate
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -28,6 +29,8 @@ from environment import stamp, write  # noqa: E402  a script's siblings are foun
 STEPS, FIRST_STEPS = 6, 4
 CHUNKS = 4
 MIB = 2**20
+NUM_COMPARED = 16
+"""Of the test data: what both models make of them."""
 LOSS_TOLERANCE = 1e-5
 """Relative: one device sums in another order."""
 
@@ -129,13 +132,14 @@ def compared(found: list[float], alone: Alone) -> dict[str, Any]:
 
 def difference(case: Case, run: Path, alone: Alone) -> dict[str, float]:
     """Compare the trained weights, and what they make of new samples; both load into the plain module."""
-    module = loaded(case.program)
+    program = loaded(case.program).program()
+    inputs = default_collate([program.test_data()[index][0] for index in range(NUM_COMPARED)])
     states, outputs = (load_file(run / "model.safetensors"), alone.state), []
     for state in states:
-        model = module.model()
+        model = program.model()
         model.load_state_dict(state)
         with torch.no_grad():
-            outputs.append(model(module.samples(16, 3).tensors[0]))
+            outputs.append(model(inputs))
     pairs = [(states[0][name], states[1][name]) for name in states[1]]
     return {
         "parameters": max(float((one - other).abs().max() / other.abs().max()) for one, other in pairs),

@@ -5,7 +5,9 @@ question   --simulate-->  what was predicted, part by part
 calibrated --simulate-->  as it was; without each cause; with each change that a person could make
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from nfold.analysis.calibrate import calibrated
 from nfold.analysis.causes import findings, variants
@@ -14,13 +16,17 @@ from nfold.analysis.communication import communication, limiting_links
 from nfold.analysis.drifted import calibrated_drift, drift_back, drifts_without, num_tasks
 from nfold.analysis.facts import Facts
 from nfold.analysis.gains import Outlook, outlook
+from nfold.analysis.network import ChannelUse
 from nfold.analysis.playback import Playback, play_back
 from nfold.analysis.simulated import simulated_time
 from nfold.analysis.verdict import main_finding
 from nfold.analysis.what_if import Scenario, load_seconds, what_if, with_load_seconds
+from nfold.core.plan import Plan
 from nfold.core.report import TimeParts
 from nfold.planning.drifting import Drift
 from nfold.planning.facts import Facts as Question
+
+T = TypeVar("T", Playback, Drift)
 
 _NOTABLE = 0.01
 """Of a step: a cause that costs less is not simulated."""
@@ -91,27 +97,34 @@ def look_back(facts: Facts, question: Question) -> Again:
 
 
 def _look_at_drift(facts: Facts, question: Question) -> Again:
-    planned = as_it_was = drift_back(facts.plan, question)
-    full = limiting_links(facts, communication(facts))
-    for _ in range(_ROUNDS):
-        question = calibrated_drift(facts, question, as_it_was, full)
-        as_it_was = drift_back(facts.plan, question)
+    question, planned, as_it_was = _fitted(facts, question, drift_back, calibrated_drift)
     what_ifs = drifts_without(facts.plan, question, as_it_was.step_s, variants(findings(facts)))
     judged = replace(facts, what_ifs=what_ifs)
     return Again(facts=judged, question=question, planned=planned, as_it_was=as_it_was)
 
 
 def _look_at_steps(facts: Facts, question: Question) -> Again:
-    planned = as_it_was = play_back(facts.plan, question)
-    full = limiting_links(facts, communication(facts))
-    for _ in range(_ROUNDS):
-        question = calibrated(facts, question, as_it_was, full)
-        as_it_was = play_back(facts.plan, question)
+    question, planned, as_it_was = _fitted(facts, question, play_back, calibrated)
     scenario = _with_own_input(as_it_was.scenario, facts)
     step_s = as_it_was.step_s if scenario is as_it_was.scenario else max(scenario.play().step_s)
     worth = variants(findings(facts), is_cut=facts.plan.placement.is_cut)
     judged = replace(facts, what_ifs=what_if(scenario, step_s, worth))
     return Again(facts=judged, question=question, planned=planned, as_it_was=as_it_was)
+
+
+def _fitted(
+    facts: Facts,
+    question: Question,
+    play: Callable[[Plan, Question], T],
+    calibrate: Callable[[Facts, Question, T, Iterable[ChannelUse]], Question],
+) -> tuple[Question, T, T]:
+    """Return the question that simulates like the run, what was promised, and the run as it simulates."""
+    planned = as_it_was = play(facts.plan, question)
+    full = limiting_links(facts, communication(facts))
+    for _ in range(_ROUNDS):
+        question = calibrate(facts, question, as_it_was, full)
+        as_it_was = play(facts.plan, question)
+    return question, planned, as_it_was
 
 
 def _with_own_input(scenario: Scenario, facts: Facts) -> Scenario:

@@ -15,10 +15,10 @@
 Orders are read by a thread and done in sequence, so the coordinator may send the next one before the last is done.
 """
 
+import contextlib
 import os
 import socket
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,11 +34,12 @@ from nfold.core import codec
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage
-from nfold.errors import InternalError, NfoldError, PeerLost, TransportError
-from nfold.program import Program, describe
+from nfold.errors import InternalError
+from nfold.program import Program
 from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.collecting import Collected
 from nfold.runtime.evaluation import evaluate, fill
+from nfold.runtime.failing import failed
 from nfold.runtime.handing_over import collect_from, send_file, usage_of
 from nfold.runtime.loading import find_device, item_checksums, load_dataset, weights_checksums
 from nfold.runtime.orders import Orders
@@ -358,26 +359,10 @@ class Worker:
     # Failing and ending
 
     def _report_failure(self, error: BaseException) -> None:
-        """Tell the coordinator what went wrong here; another rank's loss is an echo, not a cause."""
-        text = str(error) if isinstance(error, NfoldError) else describe(error, self._script)
-        text = ". ".join([text.rstrip("."), *getattr(error, "__notes__", ())])
-        try:
+        step = self._step_under_way if self._doing == "training" else None
+        with contextlib.suppress(ChannelClosed):  # the coordinator is gone too: nobody is left to tell
             self._reporter.flush()
-            self._channel.send(
-                {
-                    "is": "failed",
-                    "kind": type(error).__name__,
-                    "text": text,
-                    "doing": self._doing,
-                    "step": self._step_under_way if self._doing == "training" else None,
-                    "reached": self._reached,
-                    "is_echo": isinstance(error, (PeerLost, TransportError)),
-                    "peer": getattr(error, "peer", None),
-                    "traceback": "".join(traceback.format_exception(error)),
-                }
-            )
-        except ChannelClosed:
-            pass  # the coordinator is gone too: nobody is left to tell
+            self._channel.send(failed(error, self._script, doing=self._doing, step=step, reached=self._reached))
 
     def _close(self) -> None:
         self._orders.leave()

@@ -1,4 +1,4 @@
-"""One run from a program to a folder: starts the session, keeps what happens, and sums it up."""
+"""One run from a program to a folder: starts the session, hears what happens, and sums it up."""
 
 import contextlib
 import os
@@ -23,6 +23,7 @@ from nfold.runtime.session import Session
 from nfold.runtime.state_file import StoredState
 from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
+from nfold.verbs.chronicle import Chronicle
 from nfold.verbs.folder import CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
 from nfold.verbs.observer import Observer, StepInfo
 from nfold.verbs.options import Options
@@ -33,9 +34,6 @@ from nfold.verbs.ways import check_room, find_ways, own_threads
 
 if TYPE_CHECKING:
     from nfold.core.trace import RankUsage
-
-HISTORY_S = 0.2
-"""History is written in batches, at most this old, and before every checkpoint."""
 
 
 class Job:
@@ -63,9 +61,7 @@ class Job:
         self._clock, self._begun_s = clock, begun_s
         self.outcome = Outcome(history=list(resumed.history) if resumed else [])
         self._usage: tuple[RankUsage, ...] = ()
-        self._unwritten: list[dict[str, Any]] = []
-        self._trains_since_s: float | None = None
-        self._written_s = self._earlier_s = 0.0
+        self._chronicle = Chronicle(self.outcome.history, folder, clock)
         self._total = 0
         self._log_matters = False
         self._planned: ev.Planned | None = None
@@ -108,7 +104,7 @@ class Job:
             session = ending.enter_context(self._session(events))
             if not stops.empty():
                 session.interrupt()
-            ending.callback(self._write_history)
+            ending.callback(self._chronicle.write)
             happenings = session.run()
             try:
                 for happening in happenings:
@@ -185,13 +181,13 @@ class Job:
         elif isinstance(happening, ev.Sampled):
             self.outcome.samples.keep(happening.samples)
         elif isinstance(happening, ev.LinksChanged):
-            self.outcome.change, self.outcome.changed_s = happening, self._trained_s - self._earlier_s
+            self.outcome.change, self.outcome.changed_s = happening, self._chronicle.session_s
         elif isinstance(happening, ev.Evaluated):
             self._take_evaluation(happening)
         elif isinstance(happening, ev.Noted):
             self._note(happening.text)
         elif isinstance(happening, ev.KeepCheckpoint):
-            self._write_history()
+            self._chronicle.write()
             if self.folder is not None:
                 self._keep_checkpoint(self.folder, happening)
         elif isinstance(happening, ev.Finished):
@@ -262,48 +258,22 @@ class Job:
         self._save_plan()
         outcome = self.outcome
         step_s = step_duration(done.parts)
-        if self._trains_since_s is None:
-            self._earlier_s = outcome.history[-1].get("at_s", 0.0) if outcome.history else 0.0
-            self._trains_since_s = self._clock() - step_s - self._earlier_s
         outcome.last_step = done.step + 1
         outcome.parts.keep(done.parts)
         outcome.reductions.keep(done.reductions)
         if done.trace is not None:
             outcome.traces.append(done.trace)
         outcome.losses.append(done.loss)
-        self._remember({"step": done.step + 1, "epoch": done.epoch + 1, "loss": done.loss, "metrics": {}})
+        self._chronicle.stepped(done, step_s)
         self._observer.stepped(done)
         return StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
 
     def _take_evaluation(self, evaluated: ev.Evaluated) -> None:
-        outcome = self.outcome
         # JSON has no NaN: the name stands without a number.
-        outcome.metrics = {name: value if isfinite(value) else None for name, value in evaluated.metrics.items()}
-        epoch_losses = [
-            entry["loss"]
-            for entry in outcome.history
-            if entry["epoch"] == evaluated.epoch + 1 and not entry["metrics"] and entry["step"] <= evaluated.step
-        ]
-        loss = sum(epoch_losses) / len(epoch_losses) if epoch_losses else 0.0
-        self._remember({"step": evaluated.step, "epoch": evaluated.epoch + 1, "loss": loss, "metrics": outcome.metrics})
+        metrics = {name: value if isfinite(value) else None for name, value in evaluated.metrics.items()}
+        self.outcome.metrics = metrics
+        self._chronicle.evaluated(evaluated, metrics)
         self._observer.evaluated(evaluated)
-
-    def _remember(self, entry: dict[str, Any]) -> None:
-        """Keep a line of history, and when it was: seconds since training began, those of earlier sessions included."""
-        entry["at_s"] = round(self._trained_s, 4)
-        self.outcome.history.append(entry)
-        self._unwritten.append(entry)
-        if self._clock() - self._written_s >= HISTORY_S:
-            self._write_history()
-
-    @property
-    def _trained_s(self) -> float:
-        return 0.0 if self._trains_since_s is None else self._clock() - self._trains_since_s
-
-    def _write_history(self) -> None:
-        if self.folder is not None and self._unwritten:
-            self.folder.append_history(self._unwritten)
-        self._unwritten, self._written_s = [], self._clock()
 
     def _log(self, text: str) -> None:
         if self.folder is not None and text:
