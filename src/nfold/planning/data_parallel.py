@@ -41,7 +41,11 @@ def tell_idle(workers: int, chunks: int, batch_size: int) -> str | None:
     idle = workers - len(set(even_owners(chunks, workers)[:filled]))
     if not idle:
         return None
-    do = f"--chunks {filled} or fewer" if workers <= filled else f"-n {filled}, or a batch of at least {2 * workers}"
+    if workers <= filled:
+        do = f"--chunks {filled}" + (" or fewer" if workers < filled else "")
+    else:
+        fewer = f"-n {filled}" + (f" --chunks {filled}" if chunks > workers else "")
+        do = f"{fewer}, or a batch of at least {2 * chunks}"
     return (
         f"a batch of {batch_size} samples fills {filled} of {chunks} chunks, since batch statistics need two samples "
         f"in each, so {idle} of {workers} workers would never have any. Use {do}"
