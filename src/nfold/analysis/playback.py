@@ -49,8 +49,7 @@ class Playback:
 def play_back(plan: Plan, question: Question) -> Playback:
     """Simulate a synchronous plan as it is, threads included."""
     question = split_facts(question, plan.splits)
-    least = min(question.profiles)
-    profiles = tuple(question.profiles.get(threads, question.profiles[least]) for threads in plan.threads)
+    profiles = question.profiles_of(plan.threads)
     operator_seconds = profiles[0].operators_s(plan.batch_size / plan.chunks)
     known = all(operator.name in operator_seconds for operator in question.graph.operators)
     schedule = compile_schedule(

@@ -93,7 +93,7 @@ def play(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: tupl
         asynchrony: its rules.
         threads: compute threads of each rank.
     """
-    profiles = [facts.profiles[count] for count in threads]
+    profiles = facts.profiles_of(threads)
     return drift(
         Question(
             workers=proposal.workers,
@@ -124,12 +124,8 @@ def loads_s(facts: Facts, proposal: Proposal, threads: tuple[int, ...]) -> tuple
     sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
     owners = _owners(proposal)
     return tuple(
-        sum(
-            sum(facts.profiles[count].whole_s(size))
-            for size, owner in zip(sizes, owners, strict=True)
-            if owner == rank and size
-        )
-        for rank, count in enumerate(threads)
+        sum(sum(profile.whole_s(size)) for size, owner in zip(sizes, owners, strict=True) if owner == rank and size)
+        for rank, profile in enumerate(facts.profiles_of(threads))
     )
 
 

@@ -117,7 +117,7 @@ def _simulated(facts: Facts, strategy: str, proposal: Proposal, paces: tuple[flo
         windows=proposal.windows,
         paces=paces,
     )
-    seconds = task_seconds(schedule, facts, tuple(facts.profiles[count] for count in threads), threads)
+    seconds = task_seconds(schedule, facts, facts.profiles_of(threads), threads)
     nodes = facts.nodes[: proposal.placement.world_size]
     trace = simulate(schedule, task_seconds=seconds, cluster=facts.cluster, nodes=nodes, threads=threads)
     return Simulated(

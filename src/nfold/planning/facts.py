@@ -1,6 +1,6 @@
 """What a strategy may know when it proposes placements."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nfold.core.cluster import Cluster
@@ -44,6 +44,15 @@ class Facts:
         nodes = self.nodes[:world_size]
         seconds = worker_seconds(self.profiles, self.batch_size, self.workers, self.chunks)
         return tuple(useful_threads(self.cluster.node(node).cores, nodes.count(node), seconds) for node in nodes)
+
+    def profiles_of(self, threads: Sequence[int]) -> tuple[Profile, ...]:
+        """Return the profile of each rank, by its threads.
+
+        A plan is played again with the one profile that its run's folder keeps, and its ranks may have others: those
+        compute as the fewest threads that have a profile.
+        """
+        fewest = self.profiles[min(self.profiles)]
+        return tuple(self.profiles.get(count, fewest) for count in threads)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

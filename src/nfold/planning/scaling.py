@@ -108,7 +108,7 @@ def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
     for chunk, rank in enumerate(owners):
         chunks[rank].append(sizes[chunk])
     alone = proposal.placement.world_size == 1
-    profiles = [facts.profiles[threads] for threads in facts.threads(len(facts.nodes))]
+    profiles = facts.profiles_of(facts.threads(len(facts.nodes)))
     readings = [
         WAITED if facts.load_is_waited else _reading(node, own, profile)
         for node, own, profile in zip(facts.cluster.nodes, chunks, profiles, strict=True)
