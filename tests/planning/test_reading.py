@@ -92,7 +92,7 @@ def test_the_estimate_and_the_coarse_simulation_read_ahead_too(load_s, cores):
 )  # fmt: skip
 def test_reading_costs_no_more_than_one_after_the_other(read_s, compute_s, threads, others, cores):
     here = node(cores=cores)
-    crowd, *_ = crowds_of([here, here], [threads, others], [True, False])
+    crowd, *_ = crowds_of(asked(read_s, cores=cores), [here, here], [threads, others], [True, False])
     found = read_ahead(read_s, compute_s, crowd)
     assert 0 <= found.waited <= 1
     assert found.stretch >= 1

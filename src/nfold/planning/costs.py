@@ -30,16 +30,14 @@ def task_seconds(
     """
     sizes = chunk_sizes(facts.batch_size, schedule.num_chunks)
     known = {id(profile): _Segments(facts.graph, profile) for profile in profiles}
+    nodes = [facts.cluster.node(name) for name in facts.nodes[: len(schedule.ranks)]]
     kinds = [{task.kind for task in rank.tasks} for rank in schedule.ranks]
-    crowds = crowds_of(
-        [facts.cluster.node(name) for name in facts.nodes[: len(schedule.ranks)]],
-        [count if "F" in own else 0 for count, own in zip(threads, kinds, strict=True)],
-        ["LOAD" in own for own in kinds],
-    )
+    computing = [count if "F" in own else 0 for count, own in zip(threads, kinds, strict=True)]
+    crowds = crowds_of(facts, nodes, computing, ["LOAD" in own for own in kinds])
     seconds: dict[tuple[int, int], float] = {}
     for rank, profile, crowd in zip(schedule.ranks, profiles, crowds, strict=True):
         own = _rank_seconds(rank, facts.graph, profile, sizes, known[id(profile)])
-        seconds.update(own if facts.load_is_waited else _read_ahead(rank, own, crowd))
+        seconds.update(_read_ahead(rank, own, crowd))
     return seconds
 
 
@@ -47,13 +45,12 @@ def _read_ahead(
     rank: RankSchedule, seconds: dict[tuple[int, int], float], crowd: Crowd
 ) -> dict[tuple[int, int], float]:
     """Return what is left of LOADs, and what F and B take while the next step's samples are read."""
-    total = {"LOAD": 0.0, "F": 0.0, "B": 0.0, "UPDATE": 0.0}
     kinds = {(rank.rank, task.id): task.kind for task in rank.tasks}
-    for key, value in seconds.items():
-        total[kinds[key]] += value
-    reading = read_ahead(total["LOAD"], total["F"] + total["B"], crowd)
-    factors = {"LOAD": reading.waited, "F": reading.stretch, "B": reading.stretch, "UPDATE": 1.0}
-    return {key: value * factors[kinds[key]] for key, value in seconds.items()}
+    read_s = sum(value for key, value in seconds.items() if kinds[key] == "LOAD")
+    compute_s = sum(value for key, value in seconds.items() if kinds[key] in ("F", "B"))
+    reading = read_ahead(read_s, compute_s, crowd)
+    factors = {"LOAD": reading.waited, "F": reading.stretch, "B": reading.stretch}
+    return {key: value * factors.get(kinds[key], 1.0) for key, value in seconds.items()}
 
 
 def _rank_seconds(

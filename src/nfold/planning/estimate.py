@@ -23,7 +23,7 @@ from nfold.planning.facts import Facts, Proposal
 from nfold.planning.machines import slowness_of
 from nfold.planning.memory import most_kept
 from nfold.planning.order import Cell, play_cells
-from nfold.planning.reading import WAITED, Reading, crowds_of, read_ahead
+from nfold.planning.reading import Reading, crowds_of, read_ahead
 from nfold.planning.segments import INPUTS, cut
 from nfold.planning.statistics import statistics_groups
 from nfold.planning.waiting import Waiting
@@ -206,10 +206,8 @@ class _Estimating:
         for cell in self._after:
             bare_s[cell.rank] += self._bare_s(cell)
             load_s[cell.rank] += self._load_s(cell) if self._reads(cell) else 0.0
-        if self._facts.load_is_waited:
-            return [WAITED] * len(self._nodes)
         threads = [count if own else 0 for count, own in zip(self._threads, bare_s, strict=True)]
-        crowds = crowds_of(self._nodes, threads, [own > 0 for own in load_s])
+        crowds = crowds_of(self._facts, self._nodes, threads, [own > 0 for own in load_s])
         return [read_ahead(*each) for each in zip(load_s, bare_s, crowds, strict=True)]
 
     def _messages(self) -> Counter[tuple[Cell, int]]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nfold.core.cluster import Node
+from nfold.planning.facts import Facts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +29,10 @@ class Crowd:
     """Seconds, as profiled, by which computing is longer for a second of reading beside it."""
 
 
+NOTHING_AHEAD = Crowd(pace=0.0, cost=0.0)
+"""Where the seconds of reading are those that a run waited."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
     """What a rank's step feels of reading the next one's samples."""
@@ -38,18 +43,17 @@ class Reading:
     """Times forward and backward take as long as without it."""
 
 
-WAITED = Reading(waited=1.0, stretch=1.0)
-"""Of seconds that are those which a run waited."""
-
-
-def crowds_of(nodes: Sequence[Node], threads: Sequence[int], reads: Sequence[bool]) -> list[Crowd]:
+def crowds_of(facts: Facts, nodes: Sequence[Node], threads: Sequence[int], reads: Sequence[bool]) -> list[Crowd]:
     """Return how each rank's reader and computing share the cores of its node with all others there.
 
     Args:
+        facts: what the seconds of reading are.
         nodes: of each rank.
         threads: of each rank; 0 of one that does not compute.
         reads: whether each rank reads samples.
     """
+    if facts.load_is_waited:
+        return [NOTHING_AHEAD] * len(nodes)
     busy: Counter[str] = Counter()
     reading: Counter[str] = Counter()
     for node, count, is_reader in zip(nodes, threads, reads, strict=True):

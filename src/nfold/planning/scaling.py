@@ -15,7 +15,7 @@ from nfold.errors import ClusterError, PlanError
 from nfold.planning.buckets import completion, users_of
 from nfold.planning.costs import OPTIMIZER_CALL_S
 from nfold.planning.facts import Facts, Proposal
-from nfold.planning.reading import WAITED, Reading, crowds_of, read_ahead
+from nfold.planning.reading import Crowd, Reading, crowds_of, read_ahead
 from nfold.planning.statistics import statistics_groups
 from nfold.planning.strategies import named
 from nfold.simulation.coarse import CoarseBucket, CoarseRank, coarse_step_s
@@ -109,10 +109,9 @@ def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
         chunks[rank].append(sizes[chunk])
     alone = proposal.placement.world_size == 1
     profiles = facts.profiles_of(facts.threads(len(facts.nodes)))
-    readings = [
-        WAITED if facts.load_is_waited else _reading(node, own, profile)
-        for node, own, profile in zip(facts.cluster.nodes, chunks, profiles, strict=True)
-    ]
+    computing = [profile.num_threads if own else 0 for profile, own in zip(profiles, chunks, strict=True)]
+    crowds = crowds_of(facts, facts.cluster.nodes, computing, [bool(own) for own in chunks])
+    readings = [_reading(*each) for each in zip(chunks, profiles, crowds, strict=True)]
     ranks = [
         _rank(node, own, profile, reading, alone=alone)
         for node, own, profile, reading in zip(facts.cluster.nodes, chunks, profiles, readings, strict=True)
@@ -150,9 +149,8 @@ def _rank(node: Node, samples: Sequence[int], profile: Profile, reading: Reading
     )
 
 
-def _reading(node: Node, samples: Sequence[int], profile: Profile) -> Reading:
-    """What a rank that has the node for itself waits for its samples, and computes longer because it reads."""
-    (crowd,) = crowds_of([node], [profile.num_threads], [True])
+def _reading(samples: Sequence[int], profile: Profile, crowd: Crowd) -> Reading:
+    """What a rank waits for its samples, and computes longer because it reads."""
     compute_s = sum(sum(profile.whole_s(size)) for size in samples if size)
     return read_ahead(profile.load_s_per_sample * sum(samples), compute_s, crowd)
 
