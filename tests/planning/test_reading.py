@@ -1,7 +1,9 @@
 """Samples are read a step ahead: what of that a step waits for, and what it takes from computing."""
 
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from grids import chain, channel, facts, profile
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from nfold.core.cluster import Cluster, Node
 from nfold.planning.candidates import simulate_proposal
 from nfold.planning.estimate import estimate
-from nfold.planning.reading import Crowd, crowds_of, read_ahead
+from nfold.planning.reading import Crowd, busy_s, crowds_of, read_ahead
 from nfold.planning.scaling import predict_scaling
 from nfold.planning.strategies import named
 
@@ -105,3 +107,32 @@ def test_without_anything_to_read_or_to_compute_nothing_changes():
     crowd = Crowd(pace=1.0, cost=1.0)
     assert read_ahead(0.0, 5.0, crowd).stretch == 1.0
     assert read_ahead(5.0, 0.0, crowd) == replace(read_ahead(0.0, 5.0, crowd), waited=1.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1), st.floats(0, 1), st.floats(0, 4))
+def test_many_at_once_are_as_busy_as_one_by_one(seconds, pace, cost):
+    crowd = Crowd(pace=pace, cost=cost)
+    read_s, compute_s = (np.array(each) for each in zip(*seconds, strict=True))
+    one_by_one = [
+        reading.stretch * computing_s + reading.waited * reading_s
+        for reading_s, computing_s in seconds
+        for reading in (read_ahead(reading_s, computing_s, crowd),)
+    ]
+    assert busy_s(read_s, compute_s, crowd) == pytest.approx(np.array(one_by_one), abs=1e-9)
+
+
+def stage_sizes(load_s, **given):
+    """Operators of each rank in a pipeline of nine equal ones: the first takes the samples, the last the targets."""
+    graph = chain(*[4] * 8)
+    question = replace(
+        asked(load_s, cores=2.0, workers=3, chunks=4, **given),
+        graph=graph,
+        profiles={1: profile(graph, SAMPLE_S / 3, load_s_per_sample=load_s)},
+    )
+    proposal = next(iter(named("pipeline").propose(question)))
+    return Counter(ranks[0] for ranks in proposal.placement.owners.values())
+
+
+def test_a_stage_that_reads_gets_less_only_if_its_computing_does_not_hide_it():
+    assert stage_sizes(0.0) == stage_sizes(1e-3) == {0: 3, 1: 3, 2: 3}
+    assert stage_sizes(1e-3, load_is_waited=True) == {0: 2, 1: 5, 2: 2}

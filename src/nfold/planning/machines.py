@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nfold.core.cluster import Node
 from nfold.planning.facts import ABOUT_AS_FAST, Facts
+from nfold.planning.reading import Crowd, crowds_of
 from nfold.planning.weights import link_rates
 
 
@@ -21,11 +22,13 @@ class Machine:
     bandwidth_bytes_per_s: float
     latency_s: float
     memory_bytes: float
+    crowd: Crowd
+    """While all ranks of its node compute, and read if reading takes any time."""
 
     @property
-    def kind(self) -> tuple[int, float, float, float, float]:
+    def kind(self) -> tuple[object, ...]:
         """What makes two ranks interchangeable."""
-        return self.threads, self.pace, self.bandwidth_bytes_per_s, self.latency_s, self.memory_bytes
+        return self.threads, self.pace, self.bandwidth_bytes_per_s, self.latency_s, self.memory_bytes, self.crowd
 
 
 def machines_of(facts: Facts) -> tuple[Machine, ...]:
@@ -37,10 +40,12 @@ def machines_of(facts: Facts) -> tuple[Machine, ...]:
     nodes = facts.nodes[: facts.workers]
     threads = facts.threads(facts.workers)
     rates = link_rates(facts.cluster, nodes)
-    slower = slowness_of([facts.cluster.node(name) for name in nodes], threads)
+    at = [facts.cluster.node(name) for name in nodes]
+    slower = slowness_of(at, threads)
+    reads = [profile.load_s_per_sample > 0 for profile in facts.profiles_of(threads)]
+    crowds = crowds_of(facts, at, threads, reads)
     machines = []
-    for rank, name in enumerate(nodes):
-        node = facts.cluster.node(name)
+    for rank, (name, node) in enumerate(zip(nodes, at, strict=True)):
         channel = node.local if len(set(nodes)) == 1 or node.uplink is None else node.uplink
         machines.append(
             Machine(
@@ -50,6 +55,7 @@ def machines_of(facts: Facts) -> tuple[Machine, ...]:
                 bandwidth_bytes_per_s=rates[rank],
                 latency_s=channel.latency_s,
                 memory_bytes=node.memory_bytes / nodes.count(name),
+                crowd=crowds[rank],
             )
         )
     return tuple(machines)

@@ -14,8 +14,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from nfold.core.cluster import Node
 from nfold.planning.facts import Facts
+from nfold.planning.runs import Array
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +70,12 @@ def crowds_of(facts: Facts, nodes: Sequence[Node], threads: Sequence[int], reads
 def _crowd(node: Node, threads: int, busy: int, readers: int) -> Crowd:
     own = node.slowdown(threads) / node.slowdown(1)
     return Crowd(pace=1 / own, cost=own * (node.slowdown(busy + readers) / node.slowdown(busy) - 1))
+
+
+def busy_s(read_s: Array, compute_s: Array, crowd: Crowd) -> Array:
+    """Return how long a rank is busy, computing or waiting for its samples, element by element; see `read_ahead`."""
+    hidden_s = np.minimum(read_s, crowd.pace * compute_s)
+    return compute_s + crowd.cost * hidden_s + read_s - hidden_s
 
 
 def read_ahead(read_s: float, compute_s: float, crowd: Crowd) -> Reading:

@@ -11,6 +11,7 @@ from nfold.core.placement import chunk_sizes
 from nfold.planning.chunking import deal, share_chunks
 from nfold.planning.facts import Facts
 from nfold.planning.machines import Machine
+from nfold.planning.reading import Crowd, busy_s
 from nfold.planning.runs import Array, Runs, add_up, interval_sums
 from nfold.planning.stages import Stage
 from nfold.planning.windows import lean_window
@@ -24,7 +25,7 @@ class Grid:
         self.chunk_size = facts.batch_size / num_chunks
         self.spans = add_up(facts.graph, runs, facts.batch_size, num_chunks)
         self._facts = facts
-        self._seconds: dict[int, Array] = {}
+        self._seconds: dict[tuple[int, Crowd], Array] = {}
         profile = facts.profiles[min(facts.profiles)]
         trained = max(1, facts.graph.parameter_bytes)
         self.base_bytes = profile.base_bytes
@@ -33,14 +34,16 @@ class Grid:
         largest = max(chunk_sizes(facts.batch_size, num_chunks))
         self.saved_bytes = largest * interval_sums([sum(saved[name] for name in run) for run in runs])
 
-    def seconds(self, threads: int) -> Array:
-        """Return the seconds of a chunk's forward and backward on a rank with so many threads, at speed 1."""
-        if threads not in self._seconds:
-            profile = self._facts.profiles[threads]
+    def seconds(self, machine: Machine) -> Array:
+        """Return how long a chunk keeps such a rank busy, at speed 1: forward, backward and what reading adds."""
+        key = machine.threads, machine.crowd
+        if key not in self._seconds:
+            profile = self._facts.profiles[machine.threads]
             each = profile.operators_s(self.chunk_size)
             computing = interval_sums([sum(sum(each[name]) for name in run) for run in self.spans.runs])
-            self._seconds[threads] = computing + self.spans.reads * profile.load_s_per_sample * self.chunk_size
-        return self._seconds[threads]
+            reading = self.spans.reads * profile.load_s_per_sample * self.chunk_size
+            self._seconds[key] = busy_s(reading, computing, machine.crowd)
+        return self._seconds[key]
 
     def owners(self, machines: tuple[Machine, ...], stages: tuple[Stage, ...]) -> dict[str, tuple[int, ...]]:
         """Return the table of stages on machines: for each operator the rank of every chunk."""
@@ -56,7 +59,7 @@ class Grid:
         """Return how many chunks each of a stage's machines gets."""
         whole = self.num_runs
         return share_chunks(
-            self.num_chunks, tuple(float(self.seconds(each.threads)[0, whole]) * each.pace for each in machines)
+            self.num_chunks, tuple(float(self.seconds(each)[0, whole]) * each.pace for each in machines)
         )
 
 
@@ -109,7 +112,7 @@ class StageCosts:
             part = share / self.grid.num_chunks
             received = part * (spans.arriving_bytes + spans.awaited_bytes) + ring_bytes
             sent = part * (spans.leaving_bytes + spans.returned_bytes) + ring_bytes
-            computing = share * machine.pace * self.grid.seconds(machine.threads)
+            computing = share * machine.pace * self.grid.seconds(machine)
             moving = np.maximum(received, sent) / machine.bandwidth_bytes_per_s
             cost = np.maximum(cost, np.maximum(computing + ring_s, moving))
             if self._limited:
