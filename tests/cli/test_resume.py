@@ -95,6 +95,24 @@ def test_a_run_that_wrote_no_checkpoint_begins_anew_and_says_so(nfold, tmp_path)
     assert [line["step"] for line in _lines(tmp_path / "mine") if not line["metrics"]] == list(range(1, 10))
 
 
+def test_an_evaluation_is_made_up_for_after_the_history_lost_its_end(nfold, tmp_path):
+    assert nfold("train", "steady.py", "--debug", "--steps", "5", "--out", "mine").code == 0
+    before = _lines(tmp_path / "mine")
+    assert before[-1]["metrics"]
+    history = tmp_path / "mine" / "history.jsonl"
+    *kept, lost = history.read_text().splitlines(keepends=True)
+    history.write_text("".join(kept) + lost[: len(lost) // 2])
+
+    resumed = nfold("train", "--resume", "mine", "--steps", "7", "--debug", "--json")
+
+    assert resumed.code == 0, resumed.err
+    lines = _lines(tmp_path / "mine")
+    assert lines[: len(before)] == before
+    assert [line["step"] for line in lines if not line["metrics"]] == list(range(1, 8))
+    times = [json.loads(line)["at_s"] for line in history.read_text().splitlines()]
+    assert times == sorted(times)
+
+
 @pytest.mark.parametrize(
     ("change", "flags", "why"),
     [

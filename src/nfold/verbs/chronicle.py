@@ -27,7 +27,8 @@ class Chronicle:
         self._lines, self._folder, self._clock = lines, folder, clock
         self._unwritten: list[Line] = []
         self._since_s: float | None = None
-        self._written_s = self._earlier_s = 0.0
+        self._earlier_s: float = lines[-1].get("at_s", 0.0) if lines else 0.0
+        self._written_s = 0.0
 
     @property
     def session_s(self) -> float:
@@ -37,7 +38,6 @@ class Chronicle:
     def stepped(self, done: ev.StepDone, step_s: float) -> None:
         """Keep a step that has just ended, and took so many seconds."""
         if self._since_s is None:
-            self._earlier_s = self._lines[-1].get("at_s", 0.0) if self._lines else 0.0
             self._since_s = self._clock() - step_s
         self._keep({"step": done.step + 1, "epoch": done.epoch + 1, "loss": done.loss, "metrics": {}})
 

@@ -269,6 +269,7 @@ class Job:
         return StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
 
     def _take_evaluation(self, evaluated: ev.Evaluated) -> None:
+        self._save_plan()  # a resumed run may owe one before its first step
         # JSON has no NaN: the name stands without a number.
         metrics = {name: value if isfinite(value) else None for name, value in evaluated.metrics.items()}
         self.outcome.metrics = metrics
