@@ -151,20 +151,24 @@ class ProgramSource:
     function: str = DEFAULT_FUNCTION
 
     @classmethod
-    def parse(cls, text: str) -> "ProgramSource":
+    def parse(cls, text: str, function: str = DEFAULT_FUNCTION) -> "ProgramSource":
         """Read `FILE.py` or `FILE.py:function`.
+
+        Args:
+            text: what was typed.
+            function: is meant where none is named.
 
         Raises:
             ProgramError: there is no such file.
         """
-        name, separator, function = text.rpartition(":")
-        if not (separator and name and function) or function.endswith(".py") or os.sep in function:
-            name, function = text, DEFAULT_FUNCTION
+        name, _, named = text.rpartition(":")
+        if not (name and named) or named.endswith(".py") or os.sep in named:
+            name, named = text, function
         path = Path(os.path.expanduser(name))  # Path.expanduser raises for a user that does not exist
         if not os.path.isfile(path):  # of Path, this raises for a long name
             what = "is a folder" if os.path.isdir(path) else "does not exist"
             raise ProgramError(f"the script {name} {what}. Give the path of a Python file: nfold train FILE.py")
-        return cls(path=path.resolve(), function=function)
+        return cls(path=path.resolve(), function=named)
 
     @classmethod
     def of(cls, function: Callable[[], Program]) -> "ProgramSource":

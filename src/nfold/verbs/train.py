@@ -239,8 +239,8 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
 
 
 def _is_evaluated(history: list[dict[str, Any]], step: int, steps_per_epoch: int) -> bool:
-    """Whether what is due after a step was done; within an epoch nothing is."""
-    return step % steps_per_epoch != 0 or any(line["step"] == step and line["metrics"] for line in history)
+    """Whether what is due after a step was done; at the start and within an epoch nothing is."""
+    return step % steps_per_epoch != 0 or step == 0 or any(line["step"] == step and line["metrics"] for line in history)
 
 
 def _tell_complete(folder: RunFolder, step: int, total: int) -> str:
@@ -305,7 +305,7 @@ def _source_of(folder: RunFolder, moved: str | Path | None) -> ProgramSource:
     recorded = folder.record().source
     file, _, function = recorded.rpartition(":")
     if moved is not None:
-        return ProgramSource.parse(f"{moved}:{function}" if str(moved).endswith(".py") else str(moved))
+        return ProgramSource.parse(str(moved), function=function)
     if not Path(file).is_file():
         raise ProgramError(
             f"the script of this run, {file}, does not exist any more. Where it was moved, say where it is now: "
