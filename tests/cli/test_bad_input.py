@@ -132,6 +132,10 @@ IN_A_STEP = [
         "label of item 399",
         [f"at step {STEP_OF_399}: IndexError: Target 5 is out of bounds", "Chunk ", " to 5 (item 399)."],
     ),
+    (
+        "label of item 399, then none",
+        [f"at step {STEP_OF_399}: IndexError: Target 5 is out of bounds", "faulty.py, line"],
+    ),
     ("nan", ["at step 3: the loss of chunk ", " is inf", "A smaller learning rate"]),
 ]
 

@@ -48,4 +48,17 @@ def test_a_chunk_that_cannot_be_computed_is_told_with_its_items_and_their_target
     assert tell_chunk(0, many, (torch.ones(7), torch.ones(7))) == (
         "Chunk 0 was of items 40, 41, 42, 43, 44, .. 46 of train_data()."
     )
+    assert tell_chunk(0, [3, 2], (torch.ones(2), torch.ones(3, dtype=torch.int64))).endswith(
+        "items 3, 2 of train_data()."
+    )
     assert tell_chunk(0, [9], (torch.ones(1), torch.ones(1))).startswith("Chunk 0 was of one sample, item 9 of train")
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.uint16, torch.int64])
+def test_targets_of_every_type_of_whole_numbers_are_told(dtype):
+    told = tell_chunk(0, [5, 3], (torch.ones(2), torch.tensor([1, 0]).to(dtype)))
+    assert told.endswith("their targets go from 0 (item 3) to 1 (item 5).")
+
+
+def test_targets_of_complex_numbers_have_no_range():
+    assert tell_chunk(0, [5, 3], (torch.ones(2), torch.ones(2, dtype=torch.complex64))).endswith("of train_data().")

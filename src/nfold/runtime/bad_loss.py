@@ -42,16 +42,21 @@ def tell_chunk(chunk: int, indices: list[int], batch: Batch) -> str:
             f"Chunk {chunk} was of one sample, item {indices[0]} of train_data(): if that is too few, use a batch_size "
             "with which the last batch of an epoch has more."
         )
-    target = batch[1]
-    range_text = ""
-    if isinstance(target, torch.Tensor) and target.dim() == 1 and not target.is_floating_point():
-        least, most = int(target.argmin()), int(target.argmax())
-        range_text = (
-            f"; their targets go from {int(target[least])} (item {indices[least]}) to {int(target[most])} "
-            f"(item {indices[most]})"
-        )
     named = ", ".join(map(str, indices[:_MOST_NAMED])) + (f", .. {indices[-1]}" if len(indices) > _MOST_NAMED else "")
-    return f"Chunk {chunk} was of items {named} of train_data(){range_text}."
+    return f"Chunk {chunk} was of items {named} of train_data(){_tell_range(indices, batch[1])}."
+
+
+def _tell_range(indices: list[int], target: object) -> str:
+    """Return between what a chunk's targets lie, where they are one whole number a sample."""
+    if not isinstance(target, torch.Tensor) or target.shape != (len(indices),) or _has_fractions(target):
+        return ""
+    found = list(zip(map(int, target.tolist()), indices, strict=True))
+    (least, where), (most, elsewhere) = min(found), max(found)
+    return f"; their targets go from {least} (item {where}) to {most} (item {elsewhere})"
+
+
+def _has_fractions(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def samples_with_nan(indices: list[int], batch: Batch) -> set[int]:

@@ -150,7 +150,8 @@ class Cells:
         except NfoldError:
             raise
         except Exception as error:
-            error.add_note(tell_chunk(task.chunk, *self._loader.read_again(self._step.index, task.chunk)))
+            with contextlib.suppress(Exception):  # what the program raised is told, also if its data cannot be read now
+                error.add_note(tell_chunk(task.chunk, *self._loader.read_again(self._step.index, task.chunk)))
             raise
         self._step.live[task.segment, task.chunk] = live
         for name, value in live.outputs.items():
