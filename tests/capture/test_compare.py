@@ -24,5 +24,5 @@ SEVEN = torch.arange(7.0)
     ],
 )
 def test_pieces_change_no_answer(monkeypatch, piece, expected, found, equal):
-    monkeypatch.setattr(compare, "_PIECE", piece)
+    monkeypatch.setattr(compare, "PIECE", piece)
     assert close(expected, found) is equal

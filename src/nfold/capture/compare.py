@@ -7,8 +7,8 @@ from math import ceil
 import torch
 from torch import nn
 
-_PIECE = 1 << 22
-"""Elements that are compared at once: comparing a large weight's gradients takes no memory of its size."""
+PIECE = 1 << 22
+"""Elements of one piece."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,12 +76,12 @@ def close(expected: torch.Tensor, found: torch.Tensor | None, precision: float =
     # Where both are infinite or not a number they agree.
     return all(
         bool(torch.isclose(one, other, rtol=0.0, atol=tolerance * scale, equal_nan=True).all())
-        for one, other in zip(_pieces(found), _pieces(expected), strict=True)
+        for one, other in zip(pieces(found), pieces(expected), strict=True)
     )
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    return max(map(_largest_of_piece, _pieces(tensor.to_dense() if tensor.is_sparse else tensor)))
+    return max(map(_largest_of_piece, pieces(tensor.to_dense() if tensor.is_sparse else tensor)))
 
 
 def _largest_of_piece(piece: torch.Tensor) -> float:
@@ -89,6 +89,9 @@ def _largest_of_piece(piece: torch.Tensor) -> float:
     return float(finite.abs().max()) if finite.numel() else 0.0
 
 
-def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Return a tensor's elements, many at once; one piece without any if it has none."""
-    return tensor.reshape(-1).tensor_split(max(1, ceil(tensor.numel() / _PIECE)))
+def pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Return a tensor's elements, many at once; one piece without any if it has none.
+
+    To look at a large tensor piece by piece takes no memory of its size.
+    """
+    return tensor.reshape(-1).tensor_split(max(1, ceil(tensor.numel() / PIECE)))

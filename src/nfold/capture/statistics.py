@@ -100,9 +100,9 @@ class RowFolder:
         names = sorted(often, key=lambda name: -often[name])  # so that each round takes a head of them
         self._norms = [norms[name] for name in names]
         self._calls = [often[name] for name in names]
-        self._widths = [2 * norm.running_mean.numel() for norm in self._norms]
-        self._borders = [0, *itertools.accumulate(self._widths)]
-        self._rounds = [self._round(number, names, calls) for number in range(max(self._calls, default=0))]
+        widths = {name: 2 * norms[name].running_mean.numel() for name in names}
+        self._borders = [0, *itertools.accumulate(widths.values())]
+        self._rounds = _rounds(widths, calls)
 
     def fold(self, rows: Sequence[torch.Tensor]) -> None:
         """Update the running statistics as torch would have during the calls."""
@@ -110,20 +110,22 @@ class RowFolder:
             return
         running = [each for norm in self._norms for each in (norm.running_mean, norm.running_var)]
         joined = torch.cat(running)
-        seen = [0 if each is None else int(each) for each in self._tracked()]
+        # Only a norm without momentum asks how often it was called; to read that waits for a device.
+        seen = [0 if norm.momentum is not None else int(norm.num_batches_tracked) for norm in self._norms]
+        places = [None if each.places is None else each.places.to(joined.device) for each in self._rounds]
         for row in rows:
-            self._fold_row(joined, row.to(joined.device), seen)
+            self._fold_row(joined, row.to(joined.device), places, seen)
         torch._foreach_copy_(running, joined.split_with_sizes([each.numel() for each in running]))
-        for tracked, calls in zip(self._tracked(), self._calls, strict=True):
-            if tracked is not None:
-                tracked.add_(len(rows) * calls)
+        counted = zip([norm.num_batches_tracked for norm in self._norms], self._calls, strict=True)
+        tracked = [(count, len(rows) * calls) for count, calls in counted if count is not None]
+        if tracked:
+            torch._foreach_add_([count for count, _ in tracked], [more for _, more in tracked])
 
-    def _tracked(self) -> list[torch.Tensor | None]:
-        return [norm.num_batches_tracked for norm in self._norms]
-
-    def _fold_row(self, joined: torch.Tensor, row: torch.Tensor, seen: list[int]) -> None:
-        for each in self._rounds:
-            values = row if each.places is None else row[each.places.to(row.device)]
+    def _fold_row(
+        self, joined: torch.Tensor, row: torch.Tensor, places: Sequence[torch.Tensor | None], seen: list[int]
+    ) -> None:
+        for each, taken in zip(self._rounds, places, strict=True):
+            values = row if taken is None else row[taken]
             for norm in range(each.num_norms):
                 seen[norm] += 1
             for start, stop, momentum in self._stretches(each.num_norms, seen):
@@ -138,12 +140,25 @@ class RowFolder:
             begin, end = end, end + sum(1 for _ in alike)
             yield self._borders[begin], self._borders[end], momentum
 
-    def _round(self, number: int, names: list[str], calls: Sequence[str]) -> _Round:
-        ends = list(itertools.accumulate(self._widths[names.index(name)] for name in calls))
-        places = {
-            name: (end - self._widths[names.index(name)], end)
-            for index, (name, end) in enumerate(zip(calls, ends, strict=True))
-            if calls[:index].count(name) == number
-        }
-        taken = [place for name in names if name in places for place in range(*places[name])]
-        return _Round(len(places), None if taken == list(range(len(taken))) else torch.tensor(taken))
+
+def _rounds(widths: Mapping[str, int], calls: Sequence[str]) -> list[_Round]:
+    """Return the rounds of a row of these calls.
+
+    Args:
+        widths: numbers that each norm has in a call, means and variances; those that are called most often first.
+        calls: norms in the order of their statistics in the row.
+    """
+    places: list[dict[str, range]] = []
+    before, start = Counter[str](), 0
+    for name in calls:
+        if before[name] == len(places):
+            places.append({})
+        places[before[name]][name] = range(start, start + widths[name])
+        before[name] += 1
+        start += widths[name]
+    return [_round(widths, found) for found in places]
+
+
+def _round(widths: Mapping[str, int], places: Mapping[str, range]) -> _Round:
+    taken = [place for name in widths if name in places for place in places[name]]
+    return _Round(len(places), None if taken == list(range(len(taken))) else torch.tensor(taken))

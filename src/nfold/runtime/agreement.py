@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
+from nfold.capture.compare import pieces
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.errors import NonFiniteLoss, ProgramError
 
 NUM_SAMPLES = 16
-_PIECE = 1 << 22
-"""Elements that are looked at at once."""
 
 Fingerprints = dict[str, list[float]]
 """By parameter: sum, sum of absolute values, the tolerance, then single elements. All in double precision."""
@@ -75,8 +74,7 @@ def check_finite(diverged: Iterable[str], step: int) -> None:
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
-    pieces = tensor.reshape(-1).tensor_split(max(1, math.ceil(tensor.numel() / _PIECE)))
-    return all(bool(torch.isfinite(piece).all()) for piece in pieces)
+    return all(bool(torch.isfinite(piece).all()) for piece in pieces(tensor))
 
 
 def _fingerprint(tensor: torch.Tensor) -> list[float]:
