@@ -206,9 +206,8 @@ def test_efficiency_is_against_a_plain_run(run):
 def test_what_ifs_become_speedups(run):
     slow = run()
     facts = gather(slow.plan(), slow.trace(), slow.cluster(), 2)
-    causes = ranked_causes(
-        replace(facts, what_ifs={"as planned": 0.05, "network": 0.04, "compute": 0.01, "peer wait": 0.05})
-    )
+    what_ifs = {"as planned": 0.05, "network": 0.04, "compute": 0.01, "peer wait": 0.05}
+    causes = ranked_causes(findings(replace(facts, what_ifs=what_ifs)), facts.step_s)
     assert {cause.kind: cause.what_if_speedup for cause in causes} == {
         "compute": None,
         "transport": pytest.approx(1.25),
@@ -224,7 +223,7 @@ def test_a_cause_wins_no_more_than_its_share_and_what_waits_for_it(run):
     def speedup(whole_s, without_s, reduction=served):
         facts = gather(replace(made.plan(), reductions=(reduction,)), made.trace(), made.cluster(), 2)
         what_ifs = {"as planned": whole_s, "peer wait": whole_s, "compute": whole_s / 5, "update": without_s}
-        causes = ranked_causes(replace(facts, what_ifs=what_ifs))
+        causes = ranked_causes(findings(replace(facts, what_ifs=what_ifs)), facts.step_s)
         return next(each.what_if_speedup for each in causes if each.kind == "update")
 
     # 40 ms compute, 10 ms waiting for messages, 10 ms update.

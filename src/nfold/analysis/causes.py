@@ -65,26 +65,32 @@ def variants(found: Sequence[Finding], *, is_cut: bool = False) -> list[str]:
     return sorted(named | {EVEN_LOAD, COMPUTE})
 
 
-def ranked_causes(facts: Facts) -> tuple[Cause, ...]:
-    """Return the causes of a step's time, the most expensive first."""
+def ranked_causes(found: Sequence[Finding], step_s: float) -> tuple[Cause, ...]:
+    """Return the causes of a step's time, the most expensive first.
+
+    Args:
+        found: all findings, in that order.
+        step_s: of the mean step.
+    """
     return tuple(
         Cause(
             kind=finding.kind,
             place=finding.place,
             lost_s=finding.lost_s,
-            share=finding.lost_s / facts.step_s if facts.step_s > 0 else 0.0,
-            what_if_speedup=_speedup(finding, facts),
+            share=finding.lost_s / step_s if step_s > 0 else 0.0,
+            what_if_speedup=_speedup(finding, step_s),
             evidence=finding.evidence,
         )
-        for finding in findings(facts)
+        for finding in found
     )
 
 
-def _speedup(finding: Finding, facts: Facts) -> float | None:
-    if _variant(finding) not in facts.what_ifs:
+def _speedup(finding: Finding, step_s: float) -> float | None:
+    """Step time with a cause over that without it; no step is without computing."""
+    regained_s = finding.regained_s
+    if finding.kind == "compute" or regained_s is None or regained_s >= step_s:
         return None
-    regained_s = _regained_s(finding, facts)
-    return None if regained_s is None or regained_s >= facts.step_s else facts.step_s / (facts.step_s - regained_s)
+    return step_s / (step_s - regained_s)
 
 
 def _variant(finding: Finding) -> str:

@@ -99,7 +99,7 @@ def _report(prospect: Prospect, result: Result, skip: int, whole: Sequence[Worke
         final_loss=result.final_loss,
         metrics=dict(result.metrics),
         verdict=_dated(verdict(main, prospect.outlook, plan.strategy, result.program), trace.since_step),
-        causes=ranked_causes(facts),
+        causes=ranked_causes(found, facts.step_s),
         predicted=_predicted(prospect, step_s.p50),
         since_step=trace.since_step,
         ledger=ledger(
