@@ -37,7 +37,11 @@ def worker_steps(trace: Trace, skip: int) -> tuple[WorkerStep, ...]:
 
 
 def time_parts(trace: Trace, skip: int) -> TimeParts:
-    """Return mean seconds of a step; the parts add up to the workers' mean step."""
+    """Return mean seconds of a step; the parts add up to the workers' mean step.
+
+    Raises:
+        InternalError: nothing was measured.
+    """
     return mean_parts(worker_steps(trace, skip), is_asynchronous=trace.is_asynchronous)
 
 
@@ -69,7 +73,11 @@ def peer_waits(step: WorkerStep, *, is_asynchronous: bool = False) -> tuple[floa
 
 
 def step_quantiles(trace: Trace, skip: int) -> Quantiles:
-    """Return the median and the 95th percentile of step times."""
+    """Return the median and the 95th percentile of step times.
+
+    Raises:
+        InternalError: nothing was measured.
+    """
     durations = [step_duration(step) for step in worker_steps(trace, skip)]
     return Quantiles(p50=quantile(durations, 0.5), p95=quantile(durations, 0.95))
 
@@ -84,7 +92,11 @@ def step_duration(step: WorkerStep) -> float:
 
 
 def samples_per_s(trace: Trace, skip: int) -> float:
-    """Return the throughput of all workers together."""
+    """Return the throughput of all workers together.
+
+    Raises:
+        InternalError: nothing was measured.
+    """
     steps = worker_steps(trace, skip)
     return sum(parts.samples for step in steps for parts in step) / sum(step_duration(step) for step in steps)
 

@@ -48,7 +48,11 @@ class Changed:
 
 
 def replayed(case: Case, question: Question, plan: Plan | None = None) -> Changed:
-    """Return the run with another question, and its own placement unless another plan is given."""
+    """Return the run with another question, and its own placement unless another plan is given.
+
+    Raises:
+        ClusterError: two ranks that talk have no link between them, by the question.
+    """
     return _played(plan or case.plan, question)
 
 

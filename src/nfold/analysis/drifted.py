@@ -46,7 +46,8 @@ def drift_back(plan: Plan, question: Question) -> Drift:
     """Play an asynchronous plan as it is, threads included.
 
     Raises:
-        InternalError: it is a synchronous one.
+        ClusterError: two ranks that talk have no link between them.
+        InternalError: it is a synchronous one, or cannot be played to its end.
     """
     if plan.asynchrony is None:
         raise InternalError(f"{plan.strategy} plays a schedule, and workers do not drift apart")
@@ -108,6 +109,9 @@ def drifts_without(plan: Plan, question: Question, as_it_was_s: float, causes: C
         as_it_was_s: its simulated step.
         causes: keys as in `what_if`; what one worker waits for its own data is none of these, since a question knows
             one time for all.
+
+    Raises:
+        ClusterError, InternalError: as `drift_back`.
     """
     found = {AS_PLANNED: as_it_was_s}
     for name in causes:

@@ -68,7 +68,17 @@ class Facts:
 
 
 def gather(plan: Plan, trace: Trace, cluster: Cluster, skip: int) -> Facts:
-    """Return the facts of a run."""
+    """Return the facts of a run.
+
+    Args:
+        plan: what was meant to happen.
+        trace: what happened.
+        cluster: where.
+        skip: steps left out as warm-up.
+
+    Raises:
+        InternalError: the trace holds no step.
+    """
     parts = _with_bound_waits(time_parts(trace, skip), plan, trace)
     return Facts(
         plan=plan,

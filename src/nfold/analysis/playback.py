@@ -47,7 +47,12 @@ class Playback:
 
 
 def play_back(plan: Plan, question: Question) -> Playback:
-    """Simulate a synchronous plan as it is, threads included."""
+    """Simulate a synchronous plan as it is, threads included.
+
+    Raises:
+        ClusterError: two ranks that talk have no link between them.
+        InternalError: its schedule cannot be played to its end.
+    """
     question = split_facts(question, plan.splits)
     profiles = question.profiles_of(plan.threads)
     operator_seconds = profiles[0].operators_s(plan.batch_size / plan.chunks)

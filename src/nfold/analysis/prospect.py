@@ -70,6 +70,10 @@ def look_ahead(facts: Facts, question: Question) -> Prospect:
     Args:
         facts: of the run, without what-ifs.
         question: what it was planned from.
+
+    Raises:
+        ClusterError: two ranks that talk have no link between them, by the question.
+        InternalError: the plan cannot be played to its end.
     """
     again = look_back(facts, question)
     planned, as_it_was, found = again.planned, again.as_it_was, findings(again.facts)
@@ -92,7 +96,10 @@ def look_ahead(facts: Facts, question: Question) -> Prospect:
 
 
 def look_back(facts: Facts, question: Question) -> Again:
-    """Simulate a run again as it was, and without each cause; the facts that come back say so."""
+    """Simulate a run again as it was, and without each cause; the facts that come back say so.
+
+    Takes and raises the same as `look_ahead`.
+    """
     return _look_at_steps(facts, question) if facts.plan.asynchrony is None else _look_at_drift(facts, question)
 
 

@@ -66,7 +66,8 @@ def report(
         skip: steps left out as warm-up.
 
     Raises:
-        InternalError: the trace holds no step.
+        ClusterError: two ranks that talk have no link between them, by the question.
+        InternalError: the trace holds no step, or the plan cannot be played to its end.
     """
     facts = gather(plan, since_change(trace), cluster, skip)
     prospect = look_ahead(facts, question) if question is not None else Prospect(facts=facts)

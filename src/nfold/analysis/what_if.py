@@ -32,7 +32,11 @@ class Scenario:
     threads: tuple[int, ...]
 
     def play(self) -> StepTrace:
-        """Simulate one step."""
+        """Simulate one step.
+
+        Raises:
+            ClusterError, InternalError: as `simulate`.
+        """
         return simulate(
             self.schedule,
             task_seconds=self.task_seconds,
@@ -49,6 +53,9 @@ def what_if(scenario: Scenario, as_planned_s: float, causes: Collection[str]) ->
         scenario: with all its causes.
         as_planned_s: its simulated step.
         causes: keys of the variants to simulate.
+
+    Raises:
+        ClusterError, InternalError: as `simulate`.
     """
     found = {AS_PLANNED: as_planned_s}
     for name in causes:
