@@ -53,6 +53,8 @@ def test_gains_of_an_asynchronous_run_are_in_steps_a_second(facts):
     assert "faster if you type" in words(run_page(facts))
     drifted = replace(facts, report=replace(facts.report, staleness={"1": 3}))
     assert "steps/s if you type" in words(run_page(drifted))
+    fresh = replace(facts, report=replace(facts.report, staleness={"0": 3}))
+    assert "faster if you type" in words(run_page(fresh)), "no gradient was old"
 
 
 def test_the_ledger_adds_up(facts):

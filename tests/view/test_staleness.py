@@ -11,7 +11,8 @@ def test_a_synchronous_run_says_nothing_of_staleness(single):
 
 def test_gains_of_an_asynchronous_run_are_in_steps_a_second(server):
     assert "What would win (simulated" in why_text(server)
-    assert "What would win, in steps a second (simulated" in why_text(replace(server, staleness={"1": 3}))
+    assert "What would win, in steps a second (simulated" in why_text(replace(server, staleness={"0": 1, "1": 3}))
+    assert "What would win (simulated" in why_text(replace(server, staleness={"0": 4})), "no gradient was old"
 
 
 def test_an_asynchronous_run_says_how_old_its_gradients_were(server):

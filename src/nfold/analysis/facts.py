@@ -57,11 +57,6 @@ class Facts:
     what_ifs: Mapping[str, float] = field(default_factory=dict)
     """Simulated step seconds by variant; empty where nothing could be simulated."""
 
-    @property
-    def ages(self) -> dict[int, int]:
-        """Gradients by staleness in updates; empty where steps are synchronous."""
-        return {int(age): number for age, number in self.trace.staleness.items()}
-
     def mean_s(self, rank: int, part: str) -> float:
         """Return the mean seconds per step of a part (a field of StepParts) on a worker."""
         return fmean([getattr(own, part) for step in self.steps for own in step if own.rank == rank] or [0.0])

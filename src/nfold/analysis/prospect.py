@@ -89,7 +89,7 @@ def look_ahead(facts: Facts, question: Question) -> Prospect:
     return Prospect(
         facts=again.facts,
         case=case,
-        outlook=outlook(case, found, main_finding(found), tasks, facts.ages) if is_like else None,
+        outlook=outlook(case, found, main_finding(found), tasks, facts.trace.ages) if is_like else None,
         predicted_step_s=planned.step_s,
         predicted_time=None if isinstance(planned, Drift) else simulated_time(planned.trace, facts.plan.workers),
     )

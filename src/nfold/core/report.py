@@ -170,6 +170,11 @@ class Report:
     and in asynchronous runs."""
 
     @property
+    def ages(self) -> dict[int, int]:
+        """Gradients by staleness in updates; empty where steps are synchronous."""
+        return {int(age): number for age, number in self.staleness.items()}
+
+    @property
     def is_short(self) -> bool:
         """Whether its steps are too few to be compared with other runs: single ones of a shared machine differ by half,
         so their efficiency would often be above 100 %."""

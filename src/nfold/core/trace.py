@@ -193,3 +193,8 @@ class Trace:
     """First step over the links as they are in the cluster; before it, they were others. 0: they never changed."""
     since_s: float = 0.0
     """When that was, on the clock of the samples."""
+
+    @property
+    def ages(self) -> dict[int, int]:
+        """Gradients by staleness in updates; empty where steps are synchronous."""
+        return {int(age): number for age, number in self.staleness.items()}

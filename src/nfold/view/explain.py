@@ -2,7 +2,7 @@
 
 from textwrap import fill, indent
 
-from nfold.analysis.ages import mean_age, oldest
+from nfold.analysis.ages import is_old, mean_age, oldest
 from nfold.analysis.limit import own_limit
 from nfold.analysis.units import clock, count, percent, rate, seconds, signed_percent, size
 from nfold.core.report import Cause, ReductionSplit, Report
@@ -51,7 +51,7 @@ def _summary(report: Report) -> str:
 
 def _staleness(report: Report) -> str:
     """Say how old gradients were when they were applied: what a short step of an asynchronous run was paid with."""
-    ages = {int(age): number for age, number in report.staleness.items()}
+    ages = report.ages
     total = sum(ages.values())
     if not total:
         return ""
@@ -93,7 +93,7 @@ def _gains_text(report: Report, width: int) -> str:
     if verdict.useful_workers:
         limit = own_limit(verdict.gains, verdict.useful_workers, report.strategy)
         lines.append(f"  {limit[0].upper()}{limit[1:]} would gain less than 2 %.")
-    unit = ", in steps a second" if report.staleness else ""
+    unit = ", in steps a second" if is_old(report.ages) else ""
     return "\n".join([f"What would win{unit} (simulated from this run's measurements):", *lines])
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from nfold.analysis.ages import mean_age
 from nfold.analysis.breakdown import peer_waits, worker_steps
 from nfold.analysis.units import count, figure, percent, seconds
 from nfold.core.trace import Trace
@@ -179,18 +180,20 @@ def _evaluated(history: Sequence[Mapping[str, Any]]) -> list[Curve]:
     return curves
 
 
-def staleness_chart(staleness: Mapping[str, int]) -> Chart | None:
-    """Draw how old gradients were when they were applied; None for a synchronous run, which counts none."""
-    if not staleness:
+def staleness_chart(applied: Mapping[int, int]) -> Chart | None:
+    """Draw how old gradients were when they were applied; None for a synchronous run, which counts none.
+
+    Args:
+        applied: gradients by staleness in updates.
+    """
+    if not applied:
         return None
-    applied = {int(age): number for age, number in staleness.items()}
-    ages, total = sorted(applied), sum(applied.values())
-    mean = sum(age * number for age, number in applied.items()) / total
+    ages, fresh = sorted(applied), applied.get(0, 0) / sum(applied.values())
     return Chart(
         key="staleness",
         title="Staleness",
         caption="How many updates others had made between the reading of the parameters and the applying of the "
-        f"gradient: {figure(mean)} on average, at most {ages[-1]}; {percent(applied.get(0, 0) / total)} were fresh.",
+        f"gradient: {figure(mean_age(applied))} on average, at most {ages[-1]}; {percent(fresh)} were fresh.",
         kind="columns",
         height=260,
         data={

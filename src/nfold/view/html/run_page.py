@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nfold.analysis.ages import is_old
 from nfold.analysis.held import bound_waits_s
 from nfold.core.cluster import Cluster
 from nfold.core.environment import Environment
@@ -56,6 +57,7 @@ def run_page(facts: RunFacts) -> str:
         environment=facts.environment,
         report=report,
         verdict=report.verdict,
+        is_in_steps_per_s=is_old(report.ages),
         name=run_name(report),
         causes=[cause for cause in report.causes if cause.share >= _NEGLIGIBLE],
         ledger=sorted(report.ledger.items(), key=lambda item: -item[1]),
@@ -76,6 +78,6 @@ def _charts(facts: RunFacts) -> list[Chart]:
         nodes_chart(facts.trace, nodes, bound_waits_s(facts.plan, facts.trace)),
         scaling_chart(facts.scaling.curves, note=facts.scaling.note),
         loss_chart(facts.history),
-        staleness_chart(facts.trace.staleness),
+        staleness_chart(facts.trace.ages),
     )
     return [chart for chart in drawn if chart is not None]
