@@ -7,6 +7,7 @@ calls the function that returns the Program. torch is imported by the user's scr
 import contextlib
 import importlib.util
 import inspect
+import itertools
 import math
 import os
 import sys
@@ -273,16 +274,30 @@ def _marked_as_loading(path: Path) -> Iterator[None]:
 
 
 def _import(path: Path) -> ModuleType:
-    name = f"nfold_program_{path.stem}"
+    """Import a script as `python FILE.py` would, or, where it is in a package, as `python -m` would."""
+    packages = _packages(path)
+    name = ".".join([*packages, f"nfold_program_{path.stem}"])
     specification = importlib.util.spec_from_file_location(name, path)
     if specification is None or specification.loader is None:
         raise ProgramError(f"{path} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+    _make_importable(path.parents[len(packages)], path.parent, Path.cwd())
     try:
         specification.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise ProgramError(f"importing {path} raised {describe(error, path)}") from error
     return module
+
+
+def _packages(path: Path) -> list[str]:
+    """Return the names of the packages, one in the other, that a file is in."""
+    folders = itertools.takewhile(lambda folder: (folder / "__init__.py").is_file(), path.parents)
+    return [folder.name for folder in folders][::-1]
+
+
+def _make_importable(first: Path, *others: Path) -> None:
+    """Let a script import what is in one folder before all else, and what is in others if it is nowhere else."""
+    if str(first) not in sys.path:
+        sys.path.insert(0, str(first))
+    sys.path.extend(str(other) for other in dict.fromkeys(others) if str(other) not in sys.path)

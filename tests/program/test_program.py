@@ -138,6 +138,38 @@ def test_a_helper_beside_the_script_can_be_imported_and_its_error_is_placed(tmp_
         ProgramSource(path=path).load()
 
 
+def test_a_script_in_a_package_imports_from_it_and_from_its_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    inner = tmp_path / "outer_of_test" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner.parent, inner):
+        (folder / "__init__.py").touch()
+    (inner.parent / "sizes.py").write_text("BATCH = 24\n")
+    (inner / "beside_of_test.py").write_text("EPOCHS = 7\n")
+    (inner / "colorsys.py").write_text("raise RuntimeError('taken for the one of Python')\n")
+    imports = (
+        "import colorsys, beside_of_test\nfrom ..sizes import BATCH\nfrom outer_of_test.inner import beside_of_test\n"
+    )
+    text = SCRIPT.replace("import nfold\n", f"import nfold\n{imports}").replace("=3", "=beside_of_test.EPOCHS")
+    path = script(inner, text.replace("batch_size=8", "batch_size=BATCH"))
+
+    program = ProgramSource(path=path).load()
+
+    assert (program.batch_size, program.epochs) == (24, 7)
+
+
+def test_what_is_nowhere_else_is_imported_from_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    for folder in ("models_of_test", "scripts"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "models_of_test" / "nets.py").write_text("BATCH = 24\n")
+    text = SCRIPT.replace("import nfold\n", "import nfold\nfrom models_of_test.nets import BATCH\n")
+    path = script(tmp_path / "scripts", text.replace("batch_size=8", "batch_size=BATCH"))
+
+    assert ProgramSource(path=path).load().batch_size == 24
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
