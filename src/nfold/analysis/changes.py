@@ -102,9 +102,7 @@ def proposed_like(question: Question, strategy: Strategy, number: int) -> Change
     if memory_objection(split_facts(question, proposal.splits), proposal, found.predicted):
         return None
     plan = search.to_plan(question, found)
-    if plan.asynchrony is not None:
-        return _played(plan, question)
-    return Changed(plan=plan, question=question, step_s=found.predicted.step_s)
+    return Changed(plan=plan, question=question, step_s=found.predicted.step_s, ages=found.ages)
 
 
 def number_of_proposal(case: Case) -> int | None:

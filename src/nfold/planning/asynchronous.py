@@ -72,9 +72,15 @@ def check_staleness(strategy: str, staleness: int | None, *, aware: bool) -> Non
         )
 
 
-def predict(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: tuple[int, ...]) -> Prediction:
-    """Return what a proposal would cost; takes the same as `play`."""
-    played = play(facts, proposal, asynchrony, threads)
+def predict(facts: Facts, proposal: Proposal, threads: tuple[int, ...], played: Drift) -> Prediction:
+    """Return what a proposal would cost.
+
+    Args:
+        facts: what was asked.
+        proposal: what was played.
+        threads: compute threads of each rank.
+        played: what became of it.
+    """
     return Prediction(
         step_s=played.step_s,
         sent_bytes_per_step=played.sent_bytes_per_step,

@@ -1,14 +1,14 @@
 """What a proposal would cost: estimated at once, or compiled and played in virtual time."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Prediction
 from nfold.core.profile import Profile
 from nfold.core.schedule import Schedule
 from nfold.core.trace import StepTrace
-from nfold.planning.asynchronous import loads_s, predict
+from nfold.planning.asynchronous import loads_s, play, predict
 from nfold.planning.costs import task_seconds
 from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts, Proposal
@@ -31,6 +31,8 @@ class Candidate:
     predicted: Prediction
     paces: tuple[float, ...] = ()
     """By which the order of each rank's cells is found; see `Plan.paces`."""
+    ages: Mapping[int, int] = field(default_factory=dict)
+    """Of an asynchronous proposal: gradients by staleness in updates."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,12 +55,14 @@ def estimate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> tuple[
     if proposal.asynchrony is None:
         return _synchronous(facts, strategy, proposal)
     threads = facts.threads(proposal.placement.world_size)
+    played = play(facts, proposal, proposal.asynchrony, threads)
     candidate = Candidate(
         strategy=strategy,
         proposal=proposal,
         threads=threads,
         loads_s=loads_s(facts, proposal, threads),
-        predicted=predict(facts, proposal, proposal.asynchrony, threads),
+        predicted=predict(facts, proposal, threads, played),
+        ages=played.staleness,
     )
     return candidate, 0.0
 
