@@ -58,6 +58,12 @@ def test_one_server_is_relieved_by_more_of_them():
     assert found["halving the bytes (bf16)"] == pytest.approx(2.0, rel=0.1)
 
 
+def test_what_to_type_says_all_that_was_simulated():
+    report, _ = gains(Injected(workers=4, strategy="ps", servers=1, mbit=50))
+    commands = {gain.change: gain.command for gain in report.verdict.gains}
+    assert commands["`--servers 0`"] == "nfold train my.py -n 4 --strategy ps --chunks 4"
+
+
 def test_a_slow_node_is_worth_what_its_speed_costs():
     report, found = gains(Injected(workers=3, mbit=5000, seconds_per_sample=1e-2, speeds={"n1": 0.5}))
     assert found["making n1 as fast as the others"] == pytest.approx(1.9, rel=0.1)

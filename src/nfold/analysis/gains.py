@@ -236,8 +236,7 @@ def _more_chunks(case: Case, main: Finding) -> Iterator[Tried]:
         halved = {name: tuple(rank for rank in ranks for _ in range(2)) for name, ranks in owners.items()}
         placement = replace(plan.placement, num_chunks=count, owners=halved)
         finer = replayed(case, case.question, replace(plan, chunks=count, placement=placement))
-        command = f"nfold train {{file}} -n {plan.workers} --strategy {plan.strategy} --chunks {count}"
-        yield _tried(case, "chunks", f"`--chunks {count}`", finer, command)
+        yield _tried(case, "chunks", f"`--chunks {count}`", finer, _command(finer.plan))
 
 
 def _smaller_chunks(case: Case, main: Finding) -> Iterator[Tried]:
@@ -249,10 +248,8 @@ def _smaller_chunks(case: Case, main: Finding) -> Iterator[Tried]:
         return
     now, then = (_peak_bytes(each, main.node) for each in (plan, finer.plan))
     if now >= WORTH_SAYING * then:
-        servers = f" --servers {plan.servers}" if plan.servers else ""
-        command = f"nfold train {{file}} -n {plan.workers} {_own_strategy(plan)}{servers} --chunks {count}"
         what = f"`--chunks {count}` ({size(then)} instead of {size(now)} on {main.node}, predicted)"
-        yield _tried(case, "memory", what, finer, command)
+        yield _tried(case, "memory", what, finer, _command(finer.plan))
 
 
 def _peak_bytes(plan: Plan, node: str) -> int:
@@ -274,14 +271,11 @@ def _strategies(case: Case, main: Finding) -> Iterator[Tried]:
     for strategy in others(case):
         changed = proposed(question, strategy, answers) if plan.workers > 1 else None
         if changed is not None:
-            command = f"nfold train {{file}} -n {plan.workers} --strategy {strategy.name} --chunks {plan.chunks}"
-            yield _tried(case, "strategy", f"`--strategy {strategy.name}`", changed, command)
+            yield _tried(case, "strategy", f"`--strategy {strategy.name}`", changed, _command(changed.plan))
     if plan.asynchrony is not None and plan.servers:
         same = proposed(with_servers(case, plan.servers), named("ps"))
         if same is not None:
-            flags = f"--strategy ps --servers {plan.servers}"
-            command = f"nfold train {{file}} -n {plan.workers} {flags} --chunks {plan.chunks}"
-            yield _tried(case, "strategy", f"`{flags}`", same, command)
+            yield _tried(case, "strategy", f"`--strategy ps --servers {plan.servers}`", same, _command(same.plan))
 
 
 def _without_bound(case: Case, main: Finding) -> Iterator[Tried]:
@@ -290,10 +284,7 @@ def _without_bound(case: Case, main: Finding) -> Iterator[Tried]:
     if plan.asynchrony is None or plan.asynchrony.bound is None:
         return
     free = replace(plan, strategy="ps-async", asynchrony=replace(plan.asynchrony, bound=None))
-    servers = f" --servers {plan.servers}" if plan.servers else ""
-    aware = " --staleness-aware" if plan.asynchrony.staleness_aware else ""
-    command = f"nfold train {{file}} -n {plan.workers} --strategy ps-async{servers} --chunks {plan.chunks}{aware}"
-    yield _tried(case, "bound", "`--strategy ps-async`", replayed(case, case.question, free), command)
+    yield _tried(case, "bound", "`--strategy ps-async`", replayed(case, case.question, free), _command(free))
 
 
 def _servers(case: Case, main: Finding) -> Iterator[Tried]:
@@ -306,8 +297,7 @@ def _servers(case: Case, main: Finding) -> Iterator[Tried]:
         if changed is not None:
             hosts = servers - plan.servers if len(set(plan.nodes)) > 1 else 0
             extra = f" ({count(hosts, 'host')} more)" if hosts > 0 else ""
-            typed = f"nfold train {{file}} -n {plan.workers} {_own_strategy(plan)} --servers {servers}"
-            command = typed if hosts <= 0 else ""  # a host must be there before a flag can use it
+            command = _command(changed.plan) if hosts <= 0 else ""  # a host must be there before a flag can use it
             yield _tried(case, "servers", f"`--servers {servers}`{extra}", changed, command)
 
 
@@ -330,12 +320,14 @@ def _fewer_workers(case: Case, main: Finding) -> Iterator[Tried]:
                 yield _tried(case, "fewer workers", f"leaving {name} out", fewer)
 
 
-def _own_strategy(plan: Plan) -> str:
-    """Return the flags of the run's own kind of plan."""
+def _command(plan: Plan) -> str:
+    """Return what to type for a run by such a plan."""
     rules = plan.asynchrony
     bound = f" --staleness {rules.bound}" if rules is not None and rules.bound is not None else ""
     aware = " --staleness-aware" if rules is not None and rules.staleness_aware else ""
-    return f"--strategy {plan.strategy}{bound}{aware}"
+    servers = f" --servers {plan.servers}" if plan.servers else ""
+    flags = f"--strategy {plan.strategy}{bound}{aware}{servers} --chunks {plan.chunks}"
+    return f"nfold train {{file}} -n {plan.workers} {flags}"
 
 
 _Rule = Callable[[Case, Finding], Iterator[Tried]]
