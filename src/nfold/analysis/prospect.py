@@ -5,8 +5,8 @@ question   --simulate-->  what was predicted, part by part
 calibrated --simulate-->  as it was; without each cause; with each change that a person could make
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from nfold.analysis.calibrate import calibrated
@@ -59,9 +59,16 @@ class Again:
     """With what-ifs."""
     question: Question
     """That simulates like the run."""
-    planned: Playback | Drift
-    """What was promised."""
     as_it_was: Playback | Drift
+    num_tasks: int
+    """That were played."""
+    predicted_step_s: float
+    predicted_time: TimeParts | None = None
+    """None where steps have no parts, since workers drift apart."""
+    ages: Mapping[int, int] = field(default_factory=dict)
+    """Of an asynchronous run: gradients by staleness in updates, simulated."""
+    is_like: bool = True
+    """Whether changes of it say what changes of the run would win."""
 
 
 def look_ahead(facts: Facts, question: Question) -> Prospect:
@@ -76,22 +83,21 @@ def look_ahead(facts: Facts, question: Question) -> Prospect:
         InternalError: the plan cannot be played to its end.
     """
     again = look_back(facts, question)
-    planned, as_it_was, found = again.planned, again.as_it_was, findings(again.facts)
+    found = findings(again.facts)
     case = Case(
         plan=facts.plan,
         question=again.question,
-        step_s=as_it_was.step_s,
+        step_s=again.as_it_was.step_s,
         framing=max((use.framing for use in facts.channels), default=1.0),
-        ages=as_it_was.staleness if isinstance(as_it_was, Drift) else {},
+        ages=again.ages,
     )
-    tasks = num_tasks(facts.plan) if isinstance(as_it_was, Drift) else as_it_was.num_tasks
-    is_like = not isinstance(as_it_was, Drift) or 1 / _LIKE <= as_it_was.step_s / facts.step_s <= _LIKE
+    main, ages = main_finding(found), facts.trace.ages
     return Prospect(
         facts=again.facts,
         case=case,
-        outlook=outlook(case, found, main_finding(found), tasks, facts.trace.ages) if is_like else None,
-        predicted_step_s=planned.step_s,
-        predicted_time=None if isinstance(planned, Drift) else simulated_time(planned.trace, facts.plan.workers),
+        outlook=outlook(case, found, main, again.num_tasks, ages) if again.is_like else None,
+        predicted_step_s=again.predicted_step_s,
+        predicted_time=again.predicted_time,
     )
 
 
@@ -106,8 +112,15 @@ def look_back(facts: Facts, question: Question) -> Again:
 def _look_at_drift(facts: Facts, question: Question) -> Again:
     question, planned, as_it_was = _fitted(facts, question, drift_back, calibrated_drift)
     what_ifs = drifts_without(facts.plan, question, as_it_was.step_s, variants(findings(facts)))
-    judged = replace(facts, what_ifs=what_ifs)
-    return Again(facts=judged, question=question, planned=planned, as_it_was=as_it_was)
+    return Again(
+        facts=replace(facts, what_ifs=what_ifs),
+        question=question,
+        as_it_was=as_it_was,
+        num_tasks=num_tasks(facts.plan),
+        predicted_step_s=planned.step_s,
+        ages=as_it_was.staleness,
+        is_like=1 / _LIKE <= as_it_was.step_s / facts.step_s <= _LIKE,
+    )
 
 
 def _look_at_steps(facts: Facts, question: Question) -> Again:
@@ -115,8 +128,14 @@ def _look_at_steps(facts: Facts, question: Question) -> Again:
     scenario = _with_own_input(as_it_was.scenario, facts)
     step_s = as_it_was.step_s if scenario is as_it_was.scenario else max(scenario.play().step_s)
     worth = variants(findings(facts), is_cut=facts.plan.placement.is_cut)
-    judged = replace(facts, what_ifs=what_if(scenario, step_s, worth))
-    return Again(facts=judged, question=question, planned=planned, as_it_was=as_it_was)
+    return Again(
+        facts=replace(facts, what_ifs=what_if(scenario, step_s, worth)),
+        question=question,
+        as_it_was=as_it_was,
+        num_tasks=as_it_was.num_tasks,
+        predicted_step_s=planned.step_s,
+        predicted_time=simulated_time(planned.trace, facts.plan.workers),
+    )
 
 
 def _fitted(
