@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from nfold.analysis.breakdown import WorkerStep, time_parts, worker_steps
-from nfold.analysis.held import bound_wait_s
+from nfold.analysis.held import bound_wait_s, told_apart
 from nfold.analysis.network import ChannelUse, channel_uses
 from nfold.analysis.system import RankLoad, rank_loads
 from nfold.core.cluster import Cluster, Node
@@ -100,9 +100,9 @@ def gather(plan: Plan, trace: Trace, cluster: Cluster, skip: int) -> Facts:
 
 def _with_bound_waits(parts: TimeParts, plan: Plan, trace: Trace) -> TimeParts:
     """Tell what workers wait because staleness is bounded from what they wait for messages."""
-    waited_s = min(parts.exposed_communication_s, bound_wait_s(plan, trace))
-    exposed_s = parts.exposed_communication_s - waited_s
-    return replace(parts, exposed_communication_s=exposed_s, peer_wait_s=parts.peer_wait_s + waited_s)
+    held_s = bound_wait_s(plan, trace)
+    exposed_s, peer_wait_s = told_apart(parts.exposed_communication_s, parts.peer_wait_s, held_s)
+    return replace(parts, exposed_communication_s=exposed_s, peer_wait_s=peer_wait_s)
 
 
 def _core_uses(plan: Plan, cluster: Cluster) -> tuple[CoreUse, ...]:

@@ -32,6 +32,18 @@ def bound_waits_s(plan: Plan, trace: Trace) -> dict[int, float]:
     return {worker: seconds / len(trace.steps) for worker, seconds in held_s.items()}
 
 
+def told_apart(exposed_s: float, peer_wait_s: float, held_s: float) -> tuple[float, float]:
+    """Return exposed communication and the wait for peers, with what servers held back counted as the latter.
+
+    Args:
+        exposed_s: exposed communication as workers notice it, who wait for servers alone.
+        peer_wait_s: wait for peers without that.
+        held_s: what they were held there for slower workers.
+    """
+    waited_s = min(exposed_s, held_s)
+    return exposed_s - waited_s, peer_wait_s + waited_s
+
+
 def _held(step: StepTrace) -> Iterator[tuple[int, float]]:
     """Yield a worker and how long its request was held, request by request: each waits for one answer at a time."""
     asks: dict[tuple[int, int], list[Span]] = defaultdict(list)

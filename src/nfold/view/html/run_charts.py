@@ -7,6 +7,7 @@ from typing import Any
 
 from nfold.analysis.ages import mean_age
 from nfold.analysis.breakdown import peer_waits, worker_steps
+from nfold.analysis.held import told_apart
 from nfold.analysis.units import count, figure, percent, seconds
 from nfold.core.trace import Trace
 from nfold.view.html.charts import (
@@ -99,20 +100,15 @@ def node_parts(trace: Trace, nodes: Sequence[str], held_s: Mapping[int, float]) 
                 }
             )
     return {
-        node: _told_apart(_means(collected[node]), fmean(held[node]))
+        node: _with_held(_means(collected[node]), fmean(held[node]))
         for node in dict.fromkeys(nodes)
         if node in collected
     }
 
 
-def _told_apart(parts: dict[str, float], held_s: float) -> dict[str, float]:
-    """Count as waiting for a peer what workers that wait for a server were held there for others."""
-    waited_s = min(held_s, parts["communication"])
-    return {
-        **parts,
-        "communication": parts["communication"] - waited_s,
-        "waiting for a peer": parts["waiting for a peer"] + waited_s,
-    }
+def _with_held(parts: dict[str, float], held_s: float) -> dict[str, float]:
+    exposed_s, peer_wait_s = told_apart(parts["communication"], parts["waiting for a peer"], held_s)
+    return {**parts, "communication": exposed_s, "waiting for a peer": peer_wait_s}
 
 
 def server_parts(trace: Trace, nodes: Sequence[str]) -> dict[str, dict[str, float]]:
