@@ -121,8 +121,8 @@ def drifts_without(plan: Plan, question: Question, as_it_was_s: float, causes: C
 
 
 def _with_even_load(plan: Plan, question: Question) -> Question:
-    """Let no worker's node be slower than a typical one, so of two none slower than the faster."""
-    workers = dict.fromkeys(plan.nodes[: plan.workers])
+    """Let no worker's node be slower than that of a typical worker, so of two none slower than the faster."""
+    workers = plan.nodes[: plan.workers]
     least = 1 / of_typical_s([1 / question.cluster.node(name).speed for name in workers])
     return with_nodes(
         question,

@@ -8,7 +8,7 @@ stage 2   .  .  F0 B0 F1 B1 F2 B2 .  .  .
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import HALF, Finding
 from nfold.analysis.units import count, percent, seconds
-from nfold.analysis.what_if import AS_PLANNED, NETWORK
+from nfold.analysis.what_if import AS_PLANNED, NETWORK, of_typical_s
 
 UNEVEN_STAGES = "uneven stages"
 NOTABLY = 1.1
@@ -56,8 +56,7 @@ def uneven_stages(facts: Facts, rank: int, excess_s: float) -> tuple[str, str, s
     if not facts.plan.placement.is_cut:
         return None
     planned = facts.plan.loads_s[: facts.plan.workers]
-    others = sorted(planned[:rank] + planned[rank + 1 :])
-    typical_s = others[(len(others) - 1) // 2]
+    typical_s = of_typical_s(planned[:rank] + planned[rank + 1 :])
     if planned[rank] - typical_s < HALF * excess_s or planned[rank] < NOTABLY * typical_s:
         return None
     times = f"{planned[rank] / typical_s:.1f}x as long as" if typical_s > 0 else "longer than"

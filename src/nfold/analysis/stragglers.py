@@ -17,7 +17,7 @@ Steal and neighbours are those of a whole machine; where nodes are emulated on o
 """
 
 from dataclasses import dataclass
-from statistics import fmean, median, median_low
+from statistics import fmean, median
 
 from nfold.analysis.breakdown import WorkerStep, peer_waits
 from nfold.analysis.facts import Facts
@@ -25,6 +25,7 @@ from nfold.analysis.finding import Finding
 from nfold.analysis.pipelines import uneven_stages
 from nfold.analysis.system import THROTTLED
 from nfold.analysis.units import percent, seconds
+from nfold.analysis.what_if import of_typical_s
 from nfold.core.trace import StepParts
 
 UNEVEN = 0.25
@@ -96,16 +97,15 @@ def find_straggler(facts: Facts) -> Straggler | None:
 
 def typical_input_s(facts: Facts) -> float:
     """Return how long a worker that nobody waits for waits for its data; of two the one that waits less."""
-    return median_low(facts.mean_s(rank, "input_s") for rank in range(facts.plan.workers))
+    return of_typical_s([facts.mean_s(rank, "input_s") for rank in range(facts.plan.workers)])
 
 
 def typical_compute_s(facts: Facts) -> float:
     """Return the compute seconds of a worker that nobody waits for, mean over the steps.
 
-    The lower median: of two workers the faster one, since what the slower one needs beyond it is waited for.
+    Of two workers the faster one, since what the slower one needs beyond it is waited for.
     """
-    per_step = [sorted(parts.compute_s for parts in step) for step in facts.steps]
-    return sum(own[(len(own) - 1) // 2] for own in per_step) / len(per_step)
+    return fmean(of_typical_s([parts.compute_s for parts in step]) for step in facts.steps)
 
 
 def _beside_the_usual_s(facts: Facts) -> float:

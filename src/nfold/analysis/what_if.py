@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_low
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import Schedule, TaskKind
@@ -90,7 +91,7 @@ def with_own_cores(node: Node, threads: Sequence[int]) -> Node:
 
 
 def _with_even_load(scenario: Scenario) -> Scenario:
-    """Let no rank that computes take longer than a typical one: the lower median, so of two the faster."""
+    """Let no rank that computes take longer than a typical one."""
     cluster, nodes = scenario.cluster, scenario.nodes
     kinds = _kinds(scenario.schedule)
     loads: dict[int, float] = {}
@@ -141,8 +142,11 @@ def with_load_seconds(scenario: Scenario, seconds: Mapping[int, float]) -> Scena
 
 
 def of_typical_s(loads: Collection[float]) -> float:
-    """Return the lower median: of two ranks what the faster one takes. 0.0 where there is none."""
-    return sorted(loads)[(len(loads) - 1) // 2] if loads else 0.0
+    """Return what a typical rank takes: the lower median over ranks, so of two that of the faster; 0.0 where none is.
+
+    Over ranks and not over nodes, since it is workers who wait for each other.
+    """
+    return median_low(loads) if loads else 0.0
 
 
 def _without_bubble(scenario: Scenario) -> Scenario:
