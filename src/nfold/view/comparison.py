@@ -1,12 +1,12 @@
 """A Comparison as sentences: who wins where, and where another takes over. The same in a terminal and on a page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from textwrap import fill
 
 from nfold.analysis.units import figure, link_rate, seconds
 from nfold.analysis.winners import TIE
 from nfold.core.comparison import Compared, Comparison, Takeover, Winner
-from nfold.view.rendering import PLAIN, Look, render
+from nfold.view.rendering import NONE, PLAIN, Look, or_none, render
 from nfold.view.tables import run_name
 
 
@@ -20,17 +20,13 @@ def _race_table(comparison: Comparison, look: Look) -> str:
     """Return epochs, their cost and the time to a loss; a figure that no run has takes no column."""
     target = "" if comparison.target_loss is None else f"to loss {figure(comparison.target_loss)}"
     columns = {
-        "an epoch": [_or_dash(run.epoch_s, seconds) for run in comparison.runs],
-        "costs": [_or_dash(run.cost_per_epoch, lambda cost: f"{cost:.3g}") for run in comparison.runs],
+        "an epoch": [or_none(run.epoch_s, seconds) for run in comparison.runs],
+        "costs": [or_none(run.cost_per_epoch) for run in comparison.runs],
         target: [_to_loss(run) for run in comparison.runs],
     }
-    kept = [head for head, cells in columns.items() if head and any(cell != "-" for cell in cells)]
+    kept = [head for head, cells in columns.items() if head and any(cell != NONE for cell in cells)]
     rows = [[run.name, *(columns[head][row] for head in kept)] for row, run in enumerate(comparison.runs)]
     return render(["", *kept], rows, look, numeric=True) if kept else ""
-
-
-def _or_dash(value: float | None, text: Callable[[float], str]) -> str:
-    return "-" if value is None else text(value)
 
 
 def _to_loss(run: Compared) -> str:

@@ -1,8 +1,13 @@
-"""rich, behind one function, so that it loads only when a table is drawn."""
+"""Cells of tables, and rich behind one function, so that it loads only when a table is drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from nfold.analysis.units import figure
+
+NONE = "-"
+"""A figure that there is not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +23,19 @@ class Look:
 
 
 PLAIN = Look()
+
+
+def or_none(value: float | None, text: Callable[[float], str] = figure) -> str:
+    """Return a figure's text; a dash where there is none."""
+    return NONE if value is None else text(value)
+
+
+def metric_text(metrics: Mapping[str, float | None], name: str, text: Callable[[float], str] = figure) -> str:
+    """Return a metric's text; `nan` where it is NaN or infinite, that is None, and a dash where there is none."""
+    if name not in metrics:
+        return NONE
+    value = metrics[name]
+    return "nan" if value is None else text(value)
 
 
 def render(head: Sequence[str], rows: Sequence[Sequence[str]], look: Look, *, numeric: bool, title: str = "") -> str:

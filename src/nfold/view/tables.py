@@ -6,7 +6,7 @@ from nfold.analysis.units import count, figure, percent, rate, seconds, signed_p
 from nfold.core.plan import Plan, Prediction, Rejected, Unpredicted
 from nfold.core.report import Report
 from nfold.view.grid import grid_picture
-from nfold.view.rendering import PLAIN, Look, render
+from nfold.view.rendering import NONE, PLAIN, Look, metric_text, or_none, render
 
 PARTS = {
     "compute": "compute_s",
@@ -17,7 +17,6 @@ PARTS = {
     "other": "other_s",
 }
 """Parts of a step by the name that people read, and their field in TimeParts."""
-_NONE = "-"
 _UNDOMINATED = "* nothing else here is as good in step time, bytes and memory, and better in one of them"
 _LABEL_COLUMNS = 27
 _RUN_COLUMNS = 15
@@ -58,7 +57,7 @@ def plan_table(plan: Plan, *, look: Look = PLAIN) -> str:
     """Return the grid, and the chosen strategy beside the rejected ones: what each should cost and why it lost."""
     chosen = [_marked(plan), str(plan.chunks), *_prediction_cells(plan.predicted), "chosen"]
     lost = [
-        [_marked(other), str(other.chunks or _NONE), *_prediction_cells(other.predicted), other.why]
+        [_marked(other), str(other.chunks or NONE), *_prediction_cells(other.predicted), other.why]
         for other in plan.rejected
     ]
     head = ["strategy", "chunks", "step", "bytes/step", "memory/rank", "why"]
@@ -90,8 +89,8 @@ def _marked(candidate: Plan | Rejected) -> str:
 
 def _prediction_cells(predicted: Prediction | Unpredicted) -> list[str]:
     if isinstance(predicted, Unpredicted):
-        return [_NONE, _NONE, _NONE]
-    memory = size(max(predicted.peak_memory_bytes)) if predicted.peak_memory_bytes else _NONE
+        return [NONE, NONE, NONE]
+    memory = size(max(predicted.peak_memory_bytes)) if predicted.peak_memory_bytes else NONE
     return [seconds(predicted.step_s), size(predicted.sent_bytes_per_step), memory]
 
 
@@ -99,16 +98,16 @@ def _rows(shown: Sequence[Report], every: Sequence[Report]) -> list[list[str]]:
     """A figure that no run has (the memory of servers, say) takes no row."""
     metrics = dict.fromkeys(name for report in every for name in report.metrics)
     figures = {**_FIGURES, **{name: _metric(name) for name in metrics}, **_PREDICTIONS}
-    kept = [name for name, cell in figures.items() if any(cell(report) != _NONE for report in every)]
+    kept = [name for name, cell in figures.items() if any(cell(report) != NONE for report in every)]
     return [[name, *(figures[name](report) for report in shown)] for name in kept]
 
 
 def _metric(name: str) -> Callable[[Report], str]:
-    def cell(report: Report) -> str:
-        value = report.metrics.get(name, _NONE)
-        return value if isinstance(value, str) else "nan" if value is None else f"{value:.4g}"
+    return lambda report: metric_text(report.metrics, name, _four_digits)
 
-    return cell
+
+def _four_digits(value: float) -> str:
+    return f"{value:.4g}"
 
 
 def _mean_step_s(report: Report) -> float:
@@ -127,11 +126,7 @@ def _share(field: str) -> Callable[[Report], str]:
 
 def _where(report: Report) -> str:
     """The place, where it says more than the class: a link, a rank."""
-    return report.verdict.place if report.verdict.kind in ("link", "peer wait", "server", "latency") else _NONE
-
-
-def _or_none(value: float | None, text: Callable[[float], str]) -> str:
-    return _NONE if value is None else text(value)
+    return report.verdict.place if report.verdict.kind in ("link", "peer wait", "server", "latency") else NONE
 
 
 _FIGURES: dict[str, Callable[[Report], str]] = {
@@ -142,12 +137,12 @@ _FIGURES: dict[str, Callable[[Report], str]] = {
     "step, mean of the ranks": lambda report: seconds(_mean_step_s(report)),
     **{f"  {name}": _share(field) for name, field in PARTS.items()},
     "sent a step, mean rank": lambda report: size(report.sent_bytes_per_step / max(1, report.world_size)),
-    "  by the busiest rank": lambda report: _or_none(report.busiest_sent_bytes_per_step, size),
-    "bus bandwidth": lambda report: _or_none(report.bus_bandwidth_bytes_per_s, rate),
+    "  by the busiest rank": lambda report: or_none(report.busiest_sent_bytes_per_step, size),
+    "bus bandwidth": lambda report: or_none(report.bus_bandwidth_bytes_per_s, rate),
     "peak memory, worker": lambda report: size(report.worker_rss_bytes),
-    "peak memory, server": lambda report: _or_none(report.server_rss_bytes, size),
+    "peak memory, server": lambda report: or_none(report.server_rss_bytes, size),
     "cores busy, whole run": lambda report: f"{report.cpu_cores:.1f}",
-    "final loss": lambda report: _or_none(report.final_loss, lambda loss: f"{loss:.4g}"),
+    "final loss": lambda report: or_none(report.final_loss, _four_digits),
 }
 
 _PREDICTIONS: dict[str, Callable[[Report], str]] = {

@@ -20,6 +20,7 @@ from nfold.errors import InternalError
 from nfold.version import __version__
 from nfold.view.explain import what_goes
 from nfold.view.html.charts import Chart
+from nfold.view.rendering import metric_text, or_none
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -128,6 +129,7 @@ def _environment() -> "Environment":
     )
     for unit in (clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size):
         environment.filters[unit.__name__] = unit
+    environment.globals.update(metric_text=metric_text, or_none=or_none, seconds=seconds)
     environment.filters["shell"] = shlex.join
     environment.filters["prose"] = prose
     environment.filters["what_goes"] = what_goes
