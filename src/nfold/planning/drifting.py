@@ -211,14 +211,14 @@ class _World:
 
     def _serve(self, server: int, event: Event) -> None:
         commands = self._rules[server].handle(event)
-        updates = sum(isinstance(command, Apply) for command in commands)
+        is_update = any(isinstance(command, Apply) for command in commands)  # one at most: gradients come one by one
         served = partial(self._served, server, event, commands, self._timeline.now)
-        if not updates:
+        if not is_update:
             served()
             return
         node = self._question.cluster.node(self._question.nodes[server])
         share = self._shares[server] / sum(self._shares.values())
-        self._cores[node.name].start(self._question.update_s * share * updates / node.speed, 1, served)
+        self._cores[node.name].start(self._question.update_s * share / node.speed, 1, served)
 
     def _served(self, server: int, event: Event, commands: Sequence[Command], begin_s: float) -> None:
         now = self._timeline.now
