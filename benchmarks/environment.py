@@ -1,4 +1,4 @@
-"""What a benchmark ran on, and how its result is written."""
+"""What a benchmark ran on, and how its result is written and read."""
 
 import json
 import os
@@ -37,9 +37,19 @@ def stamp() -> dict[str, str]:
 
 def write(result: dict[str, Any], beside: str) -> None:
     """Write result.json next to a script, with its environment, and say where."""
-    path = Path(beside).with_name("result.json")
+    path = _result(beside)
     path.write_text(json.dumps({"environment": environment(), **result}, indent=1) + "\n")
     print(f"wrote {path.parent.name}/{path.name}")
+
+
+def known(beside: str) -> dict[str, Any]:
+    """Return what result.json next to a script holds; nothing where there is none yet."""
+    path = _result(beside)
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _result(beside: str) -> Path:
+    return Path(beside).with_name("result.json")
 
 
 def _git(*arguments: str) -> str:

@@ -4,7 +4,6 @@ The peak is that of training: what a process held at most since it was built (`V
 """
 
 import argparse
-import json
 import os
 import sys
 from itertools import product
@@ -15,7 +14,7 @@ from nfold.verbs.trials import Trial, Tried, try_plans
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from environment import stamp, write  # noqa: E402  a script's siblings are found only after this
+from environment import known, stamp, write  # noqa: E402  a script's siblings are found only after this
 
 NETS = ("alexnet", "vgg", "resnet18", "vit")
 BATCHES = (32, 128)
@@ -66,12 +65,6 @@ def same_question(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(one[key] == other[key] for key in QUESTION)
 
 
-def known() -> list[dict[str, Any]]:
-    """Return the rows that result.json has: each stays until its own question is asked again, since all take long."""
-    path = HERE / "result.json"
-    return json.loads(path.read_text())["rows"] if path.exists() else []
-
-
 def main() -> None:
     """Try every layout of every net, and write result.json after each."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -79,7 +72,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="*", type=int, default=BATCHES)
     parser.add_argument("--strategies", nargs="*", default=STRATEGIES, choices=STRATEGIES)
     asked = parser.parse_args()
-    rows = known()
+    rows = known(__file__).get("rows", [])  # each stays until its own question is asked again, since all take long
     layouts = [each for each in LAYOUTS if each[0] in asked.strategies]
     for net, batch_size, (strategy, workers) in product(asked.nets, asked.batches, layouts):
         os.environ |= {"MEMORY_NET": net, "MEMORY_BATCH": str(batch_size)}

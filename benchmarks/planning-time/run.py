@@ -5,7 +5,6 @@ ResNet-50 on 8 nodes by blocks in its third stage.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -20,7 +19,7 @@ from nfold.core.graph import ModelGraph
 from nfold.planning.search import plan
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from environment import stamp, write
+from environment import known, stamp, write
 from plots import chart
 from programs.counted import GRAPHS, question
 
@@ -100,8 +99,7 @@ def main() -> None:
     parser.add_argument("--copies", nargs="*", type=int, default=COPIES, help="blocks more than ResNet-50 has")
     parser.add_argument("--plots", action="store_true", help="print the charts of result.json and measure nothing")
     asked = parser.parse_args()
-    path = Path(__file__).with_name("result.json")
-    result = json.loads(path.read_text()) if path.exists() else {"rows": []}
+    result = {"rows": [], **known(__file__)}
     plans = {"nodes": by_nodes(asked.nets, asked.nodes), "operators": by_operators(asked.copies)}
     for axis in () if asked.plots else asked.axes:
         rows: list[dict[str, Any]] = []

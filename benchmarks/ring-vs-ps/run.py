@@ -5,7 +5,6 @@ while the ranks stay. Needs root, `ip` and `tc`.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from nfold.verbs.trials import Trial, Tried, try_plans
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from environment import write  # noqa: E402  a script's siblings are found only after this
+from environment import known, write  # noqa: E402  a script's siblings are found only after this
 
 PROGRAMS = {name: HERE.parent / "programs" / f"{name}.py" for name in ("small", "resnet", "heavy")}
 PARAMETER_BYTES = {"small": 95_784, "resnet": 1_087_976, "heavy": 4_745_896}
@@ -141,7 +140,7 @@ def main() -> None:
     chosen = options.parse_args()
     nodes, links = (tuple(map(int, text.split(","))) for text in (chosen.nodes, chosen.links))
     programs = chosen.programs.split(",")
-    old = json.loads((HERE / "result.json").read_text())["rows"] if chosen.keep else []
+    old = known(__file__).get("rows", []) if chosen.keep else []
     rows: list[dict[str, Any]] = [
         each
         for each in old

@@ -25,7 +25,7 @@ from nfold.verbs.trials import Trial, Tried, try_plans
 HERE = Path(__file__).parent
 PROGRAMS = HERE.parent / "programs"
 sys.path[:0] = [str(HERE.parent), str(PROGRAMS)]
-from environment import stamp, write  # noqa: E402  a script's siblings are found only after this
+from environment import known, stamp, write  # noqa: E402  a script's siblings are found only after this
 from nets32 import BATCH_SIZES, NETS  # noqa: E402
 from step_tables import tables  # noqa: E402
 from step_times import Row, has_all, merged, same_cell, summary, with_times  # noqa: E402
@@ -174,15 +174,9 @@ def figures(tried: Tried) -> dict[str, Any]:
     }
 
 
-def known() -> dict[str, Any]:
-    """Return what result.json has."""
-    path = HERE / "result.json"
-    return json.loads(path.read_text()) if path.exists() else {"rows": []}
-
-
 def play(cells: list[Cell], strategies: list[str], *, keep: bool) -> list[Row]:
     """Measure cell after cell and write result.json after each; those of before stay in it."""
-    rows: list[Row] = known()["rows"]
+    rows: list[Row] = known(__file__).get("rows", [])
     for cell in cells:
         before = next((row for row in rows if same_cell(row, cell.key)), None)
         if keep and before and has_all(before, strategies):
@@ -197,7 +191,7 @@ def play(cells: list[Cell], strategies: list[str], *, keep: bool) -> list[Row]:
 
 def sum_up() -> list[Row]:
     """Compute the summary of result.json anew; what it was measured on, and when, stays as it is."""
-    result = known()
+    result = {"rows": [], **known(__file__)}
     told = {**result, "summary": summary(result["rows"])}
     (HERE / "result.json").write_text(json.dumps(told, indent=1) + "\n")
     return told["rows"]
@@ -216,7 +210,7 @@ def main() -> None:
     options.add_argument("--tables", action="store_true", help="print the tables of README.md and measure nothing")
     chosen = options.parse_args()
     if chosen.tables:
-        print(tables(known()["rows"]))
+        print(tables(known(__file__).get("rows", [])))
     elif chosen.summary:
         print(json.dumps(summary(sum_up()), indent=1))
     else:

@@ -8,7 +8,6 @@ Needs root, `ip` and `tc`.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from nfold.analysis.loss import running_losses, steps_to_loss
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 from curves import lines, moments, named  # noqa: E402  a script's siblings are found only after this
-from environment import stamp, write  # noqa: E402
+from environment import known, stamp, write  # noqa: E402
 from plots import chart  # noqa: E402
 
 PROGRAMS = HERE.parent / "programs"
@@ -148,8 +147,7 @@ def main() -> None:
     options.add_argument("--races", default=",".join(RACES))
     options.add_argument("--plots", action="store_true", help="print charts of result.json and measure nothing")
     asked = options.parse_args()
-    path = HERE / "result.json"
-    races: dict[str, Any] = json.loads(path.read_text())["races"] if path.exists() else {}
+    races: dict[str, Any] = known(__file__).get("races", {})
     for name in asked.races.split(","):
         if not asked.plots:
             play(name, races)

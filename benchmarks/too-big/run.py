@@ -24,7 +24,7 @@ from torch.utils.data import default_collate
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from environment import stamp, write  # noqa: E402  a script's siblings are found only after this
+from environment import known, stamp, write  # noqa: E402  a script's siblings are found only after this
 
 STEPS, FIRST_STEPS = 6, 4
 CHUNKS = 4
@@ -163,8 +163,7 @@ def main() -> None:
     """Play the cases and write result.json after each; the others stay in it."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--cases", nargs="*", default=list(CASES), choices=CASES)
-    path = HERE / "result.json"
-    cases: dict[str, Any] = json.loads(path.read_text()).get("cases", {}) if path.exists() else {}
+    cases: dict[str, Any] = known(__file__).get("cases", {})
     for name in options.parse_args().cases:
         found: dict[str, Any] = {**stamp()}
         for what, value in play(CASES[name]):

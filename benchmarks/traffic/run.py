@@ -5,7 +5,6 @@ from `programs/photographs.py`; `--capture` makes them anew.
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ from nfold.planning.structured import Hybrid
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "programs"))
-from environment import stamp, write
+from environment import known, stamp, write
 from programs.counted import GRAPHS, question
 
 QUESTIONS = (("alexnet", 128), ("vgg16", 64), ("resnet50", 128))
@@ -259,23 +258,21 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="without the long search, nothing counted")
     parser.add_argument("--count", action="store_true", help="only count what torch.distributed.pipelining sends")
     arguments = parser.parse_args()
-    result = known()
+    result = kept()
     if arguments.count or not arguments.quick:
         result["pipelining"] = compared()
         keep(result)
     for name, batch_size in () if arguments.count else QUESTIONS:
         if name in arguments.networks.split(","):
-            kept = GRAPHS / f"{name}.json"
-            graph = captured(name) if arguments.capture else codec.load(ModelGraph, kept)
+            graph = captured(name) if arguments.capture else codec.load(ModelGraph, GRAPHS / f"{name}.json")
             found = [report(name, batch_size, ranks, graph, search_long=not arguments.quick) for ranks in RANKS]
             result["results"] = [each for each in result["results"] if each["network"] != name] + found
             keep(result)
 
 
-def known() -> dict[str, Any]:
+def kept() -> dict[str, Any]:
     """Return what result.json has: networks that are not asked for stay as they were."""
-    path = Path(__file__).with_name("result.json")
-    before = json.loads(path.read_text()) if path.exists() else {}
+    before = known(__file__)
     return {"results": before.get("results", []), "pipelining": before.get("pipelining", [])}
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.util
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -15,7 +14,7 @@ from spreading import ROOT, State, Sweep, difference, measure, subject_of
 import nfold
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from environment import stamp, write
+from environment import known, stamp, write
 from programs.zoo import ZOO, Style
 
 SCRIPT = Path(__file__).parent / "scripts.py"
@@ -87,10 +86,9 @@ def played(part: str, net: str) -> dict[str, Any]:
     return {name: spread(name, style, SWEEPS[part]) for name, style in styles_of(part).items() if net in ("", name)}
 
 
-def known() -> dict[str, Any]:
+def kept() -> dict[str, Any]:
     """Return the parts that result.json has."""
-    path = Path(__file__).with_name("result.json")
-    before = json.loads(path.read_text()) if path.exists() else {}
+    before = known(__file__)
     return {part: stamped(before[part]) for part in PARTS if part in before}
 
 
@@ -107,11 +105,11 @@ def main() -> None:
     options.add_argument("--summary", action="store_true", help="say what result.json comes to and measure nothing")
     given = options.parse_args()
     if given.summary:
-        print("\n".join(told(part, each) for part, each in summary(known()).items()))
+        print("\n".join(told(part, each) for part, each in summary(kept()).items()))
         return
     torch.set_num_threads(1)
     parts = (given.only,) if given.only else PARTS
-    found = known() if given.only else {}
+    found = kept() if given.only else {}
     for part in parts:
         others = found[part]["nets"] if given.net and part in found else {}
         steps = SWEEPS[part].steps if part in SWEEPS else STEPS_IN_PROCESSES

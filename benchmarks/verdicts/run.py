@@ -4,7 +4,6 @@ Needs root, `ip` and `tc`.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from nfold.core.report import Report
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 from cases import CASES, Case  # noqa: E402  a script's siblings are found only after this
-from environment import write  # noqa: E402
+from environment import known, write  # noqa: E402
 from playing import play  # noqa: E402
 
 WITHIN = 0.1
@@ -68,10 +67,10 @@ def main() -> None:
     options.add_argument("--every", type=int, default=1, help="each so many-th case only, for a sample of all kinds")
     options.add_argument("--keep", action="store_true", help="only the cases that result.json does not have yet")
     chosen = options.parse_args()
-    rows: list[dict[str, Any]] = json.loads((HERE / "result.json").read_text())["rows"] if chosen.keep else []
-    known = {row["case"] for row in rows}
+    rows: list[dict[str, Any]] = known(__file__).get("rows", []) if chosen.keep else []
+    judged = {row["case"] for row in rows}
     for case in CASES[:: chosen.every]:
-        if chosen.only in case.name and case.name not in known:
+        if chosen.only in case.name and case.name not in judged:
             rows.append(judge(case, play(case)))
             print(_line(rows[-1]), flush=True)
             result = {**shares(rows), "rows": rows}

@@ -4,7 +4,6 @@ Needs root, `ip` and `tc`.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "verdicts"), str(HERE)]
 from cases import CASES, Case  # noqa: E402  a script's siblings are found only after this
-from environment import write  # noqa: E402
+from environment import known, write  # noqa: E402
 from playing import play_in  # noqa: E402
 from real import Played, is_possible, play  # noqa: E402
 
@@ -55,11 +54,9 @@ def main() -> None:
     options.add_argument("--keep", action="store_true", help="only the cases that result.json does not have yet")
     options.add_argument("--case", default="", help="only cases with this in their name; the others keep their rows")
     given = options.parse_args()
-    rows: list[dict[str, Any]] = []
-    if given.keep or given.case:
-        rows = json.loads((HERE / "result.json").read_text())["rows"]
-    known = {row["case"] for row in rows} if given.keep else set()
-    for case in (each for each in CASES if each.name in CHOSEN and each.name not in known and given.case in each.name):
+    rows: list[dict[str, Any]] = known(__file__).get("rows", []) if given.keep or given.case else []
+    done = {row["case"] for row in rows} if given.keep else set()
+    for case in (each for each in CASES if each.name in CHOSEN and each.name not in done and given.case in each.name):
         rows = [row for row in rows if row["case"] != case.name]
         for row in honoured(case):
             rows.append(row)
@@ -107,10 +104,10 @@ def honoured(case: Case) -> Iterator[dict[str, Any]]:
 
 def judge(case: Case, folder: RunFolder) -> tuple[Played, tuple[Tried, ...]]:
     """Return a run with the question that simulates like it, and all that would win something."""
-    known, trace = folder.known(), since_change(folder.trace())
-    assert known.plan is not None
-    facts = gather(known.plan, trace, known.cluster, WARM_UP_STEPS)
-    prospect = look_ahead(facts, question_of(known.plan, known))
+    planned, trace = folder.known(), since_change(folder.trace())
+    assert planned.plan is not None
+    facts = gather(planned.plan, trace, planned.cluster, WARM_UP_STEPS)
+    prospect = look_ahead(facts, question_of(planned.plan, planned))
     assert prospect.case is not None
     assert prospect.outlook is not None
     return Played(case=case, folder=folder, judged=prospect.case), prospect.outlook.tried
