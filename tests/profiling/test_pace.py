@@ -19,19 +19,30 @@ PROGRAM = Program(
     train_data=lambda: DATA,
     batch_size=4,
 )
+PROCESSOR_S = (0, 4, 10, 12, 20, 23, 30, 36, 40, 49)
+"""Five times bookkeeping: 4, 2, 3, 6 and 9 s for 2000 bits."""
 
 
 def paced(passes_s: list[float], budget_s: float) -> Pace:
     readings = accumulate(chain([0.0], passes_s, repeat(1000.0)))
-    return measure_pace(PROGRAM, DATA, chunk_size=2, num_threads=1, budget_s=budget_s, clock=lambda: next(readings))
+    processor = iter(PROCESSOR_S)
+    return measure_pace(
+        PROGRAM,
+        DATA,
+        chunk_size=2,
+        num_threads=1,
+        budget_s=budget_s,
+        clock=lambda: next(readings),
+        processor_clock=lambda: next(processor),
+    )
 
 
 def test_passes_are_made_until_the_budget_is_spent() -> None:
-    assert paced([1.0, 1.0, 1.0, 1.0], budget_s=4.0) == Pace(mean_s=1.0, deviation_s=0.0)
+    assert paced([1.0, 1.0, 1.0, 1.0], budget_s=4.0) == Pace(mean_s=1.0, deviation_s=0.0, bookkeeping_s=0.002)
 
 
 def test_one_pass_is_made_at_least_and_says_nothing_of_steadiness() -> None:
-    assert paced([7.0], budget_s=1.0) == Pace(mean_s=7.0, deviation_s=0.0)
+    assert paced([7.0], budget_s=1.0) == Pace(mean_s=7.0, deviation_s=0.0, bookkeeping_s=0.002)
 
 
 def test_the_spread_is_that_of_the_quartiles() -> None:
@@ -41,4 +52,9 @@ def test_the_spread_is_that_of_the_quartiles() -> None:
 
 
 def test_one_interruption_is_no_unsteadiness() -> None:
-    assert paced([1.0] * 9 + [11.0], budget_s=20.0) == Pace(mean_s=2.0, deviation_s=0.0)
+    assert paced([1.0] * 9 + [11.0], budget_s=20.0) == Pace(mean_s=2.0, deviation_s=0.0, bookkeeping_s=0.002)
+
+
+def test_bookkeeping_takes_some_time_and_not_long() -> None:
+    pace = measure_pace(PROGRAM, DATA, chunk_size=2, num_threads=1, budget_s=0.0)
+    assert 1e-8 < pace.bookkeeping_s < 1e-4

@@ -12,7 +12,7 @@ from pretended import profile_of
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph, Operator, Tensor
 from nfold.core.profile import Pace
-from nfold.runtime.measuring import MOST_ROUNDS, PROBING_S, TASK_CPU_S, Probe, tournament, with_links, with_paces
+from nfold.runtime.measuring import BITS_OF_TASK, MOST_ROUNDS, PROBING_S, Probe, tournament, with_links, with_paces
 from nfold.transport.probe import BUDGET_S, ProbedPair
 
 LOCAL = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="declared")
@@ -38,8 +38,8 @@ def found(there: float, back: float, latency_s: float = 1e-3) -> ProbedPair:
     )
 
 
-def steady(mean_s: float) -> Pace:
-    return Pace(mean_s=mean_s, deviation_s=0.0)
+def steady(mean_s: float, bookkeeping_s: float = 1e-6) -> Pace:
+    return Pace(mean_s=mean_s, deviation_s=0.0, bookkeeping_s=bookkeeping_s)
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=40))
@@ -116,7 +116,6 @@ def test_a_node_that_takes_twice_as_long_has_half_the_speed() -> None:
         cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: steady(alone_s), 1: steady(2 * alone_s)}
     )
     assert [node.speed for node in paced.nodes] == [1.0, 0.5]
-    assert all(node.task_cpu_s == TASK_CPU_S for node in paced.nodes), "tasks are not free where ranks really run"
 
 
 def test_sharing_the_cores_is_no_lack_of_speed() -> None:
@@ -130,7 +129,11 @@ def test_sharing_the_cores_is_no_lack_of_speed() -> None:
 
 def test_how_unlike_a_node_s_passes_are_is_the_mean_over_its_ranks() -> None:
     profile = profile_of(GRAPH)
-    paces = {0: Pace(mean_s=2.0, deviation_s=0.2), 1: Pace(mean_s=4.0, deviation_s=1.2), 2: steady(1.0)}
+    paces = {0: steady(2.0), 1: steady(4.0), 2: steady(1.0)}
+    paces = {
+        rank: replace(pace, deviation_s=swing)
+        for (rank, pace), swing in zip(paces.items(), (0.2, 1.2, 0.0), strict=True)
+    }
     paced = with_paces(cluster(1.0, 1.0), ("n0", "n0", "n1"), (1, 1, 1), {1: profile}, 8, paces)
     assert [node.unsteadiness for node in paced.nodes] == [0.2, 0.0]
 
@@ -141,7 +144,15 @@ def test_a_node_where_nobody_computes_keeps_its_speed() -> None:
         cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: steady(2 * sum(profile.whole_s(8)))}
     )
     assert [node.speed for node in paced.nodes] == [0.5, 1.0]
-    assert [node.task_cpu_s for node in paced.nodes] == [TASK_CPU_S] * 2, "who only serves handles messages, too"
+
+
+def test_tasks_cost_what_bookkeeping_takes_on_their_node_and_those_of_servers_what_is_typical() -> None:
+    bits_s = {0: 1e-6, 1: 3e-6, 2: 5e-6}
+    paces = {rank: steady(1.0, seconds) for rank, seconds in bits_s.items()}
+    paced = with_paces(cluster(1.0, 1.0, 1.0), ("n0", "n0", "n1", "n2"), (1,) * 4, {1: profile_of(GRAPH)}, 8, paces)
+    assert [node.task_cpu_s for node in paced.nodes] == pytest.approx(
+        [BITS_OF_TASK * bit for bit in (2e-6, 5e-6, 3e-6)]
+    )
 
 
 def test_a_probed_link_still_knows_what_it_was_declared_to_carry() -> None:

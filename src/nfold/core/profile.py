@@ -25,11 +25,14 @@ class ChunkTiming:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
-    """One forward and backward of a chunk on a rank, while all ranks compute."""
+    """How fast a rank works while all ranks do."""
 
     mean_s: float
+    """Of one forward and backward of a chunk."""
     deviation_s: float
     """Standard deviation of one pass."""
+    bookkeeping_s: float
+    """Processor seconds of a fixed bit of Python: a lock, a few entries."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

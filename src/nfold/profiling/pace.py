@@ -1,9 +1,10 @@
 """How fast, and how steadily, a rank computes while all the others compute too."""
 
+import threading
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import fmean, quantiles
+from statistics import fmean, median, quantiles
 from typing import Any
 
 import torch
@@ -19,6 +20,9 @@ from nfold.program import Program
 FEWEST_PASSES = 4
 QUARTILES_APART = 1.349
 """Standard deviations between the quartiles of a normal distribution."""
+_ROUNDS, _BITS = 5, 2000
+"""Of bookkeeping: ten milliseconds of it or so."""
+_ENTRIES = 8
 
 
 def measure_pace(
@@ -29,9 +33,12 @@ def measure_pace(
     num_threads: int,
     budget_s: float,
     clock: Clock = time.perf_counter,
+    processor_clock: Clock = time.thread_time,
     device: torch.device | None = None,
 ) -> Pace:
-    """Return the seconds of one forward and backward of a chunk, and how much they vary. It leaves no trace.
+    """Return the seconds of one forward and backward of a chunk, how much they vary, and of bookkeeping.
+
+    It leaves no trace.
 
     A mean and not a median: where a node's share of the processor is limited, some passes run into the limit and the
     others do not, and a step pays for all of them.
@@ -43,6 +50,7 @@ def measure_pace(
         num_threads: of the rank.
         budget_s: for the passes after the first; there is at least one.
         clock: gives seconds.
+        processor_clock: gives seconds in which this thread computed.
         device: where to compute; the CPU if not given.
     """
     device = device or torch.device("cpu")
@@ -56,7 +64,25 @@ def measure_pace(
             torch.autograd.backward(program.loss(model(batch[0]), batch[1]))
             times_s.append(meter.now())
     passes_s = [end_s - begin_s for begin_s, end_s in pairwise(times_s)]
-    return Pace(mean_s=fmean(passes_s), deviation_s=_deviation(passes_s))
+    return Pace(mean_s=fmean(passes_s), deviation_s=_deviation(passes_s), bookkeeping_s=_bookkeeping_s(processor_clock))
+
+
+def _bookkeeping_s(processor_clock: Clock) -> float:
+    """Return the seconds of a bit of it: by how much processors differ in what surrounds a task."""
+    return median(_bits_s(processor_clock) for _ in range(_ROUNDS)) / _BITS
+
+
+def _bits_s(processor_clock: Clock) -> float:
+    changed, counts, last = threading.Condition(), dict.fromkeys(range(_ENTRIES), 0), list[int]()
+    begin_s = processor_clock()
+    for bit in range(_BITS):
+        with changed:
+            counts[bit % _ENTRIES] += 1
+            last.append(bit)
+            if len(last) > _ENTRIES:
+                last.pop()
+            changed.notify_all()
+    return processor_clock() - begin_s
 
 
 def _deviation(passes_s: Sequence[float]) -> float:

@@ -70,10 +70,10 @@ def with_rate(cluster: Cluster, bytes_per_s: float) -> Cluster:
     return replace(cluster, nodes=tuple(nodes))
 
 
-TASK_CPU_S = 2.5e-4
-"""What a rank's processor spends on a task or message beside doing it: its time of a step, less what the tasks take.
-Measured on a processor of 2.5 GHz: 0.2 to 0.5 ms, over pipelines, hybrids, hypergraphs, rings and servers; 0.25 is
-what fits rings and servers of two to eight ranks best."""
+BITS_OF_TASK = 170
+"""What a rank's processor spends on a task or message beside doing it, in bits of bookkeeping (see `Pace`): its time of
+a step, less what the tasks take. With bits of 0.9 us, 0.15 to 0.2 ms fit rings and servers of two to eight ranks best;
+on a slower processor it was 0.25 ms, 0.2 to 0.5 over pipelines, hybrids and hypergraphs too."""
 
 
 def with_paces(
@@ -86,7 +86,7 @@ def with_paces(
 ) -> Cluster:
     """Return the cluster with each node's speed, unsteadiness and cost of tasks, from one chunk while all computed.
 
-    Nodes on which nobody computed, those of servers, keep the first two; their tasks cost as much as the others'.
+    Nodes on which nobody computed, those of servers, keep the first two; their tasks cost what they typically do.
 
     Args:
         cluster: as known so far.
@@ -94,8 +94,10 @@ def with_paces(
         threads: of each rank.
         profiles: by threads, measured while the other ranks rested.
         chunk_size: that was computed.
-        paces: measured of one forward and backward, by rank.
+        paces: measured, by rank.
     """
+    typical_s = median(pace.bookkeeping_s for pace in paces.values())
+    bits: dict[str, list[float]] = {}
     speeds: dict[str, list[float]] = {}
     swings: dict[str, list[float]] = {}
     for rank, pace in paces.items():
@@ -105,6 +107,7 @@ def with_paces(
         expected_s = alone_s * node.slowdown(busy) / node.slowdown(threads[rank])
         speeds.setdefault(node.name, []).append(expected_s / pace.mean_s)
         swings.setdefault(node.name, []).append(pace.deviation_s / pace.mean_s)
+        bits.setdefault(node.name, []).append(pace.bookkeeping_s)
     return replace(
         cluster,
         nodes=tuple(
@@ -112,7 +115,7 @@ def with_paces(
                 node,
                 speed=round(fmean(speeds[node.name]), 4) if node.name in speeds else node.speed,
                 unsteadiness=round(fmean(swings[node.name]), 4) if node.name in swings else node.unsteadiness,
-                task_cpu_s=TASK_CPU_S,
+                task_cpu_s=BITS_OF_TASK * fmean(bits.get(node.name, [typical_s])),
             )
             for node in cluster.nodes
         ),
