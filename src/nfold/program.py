@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -42,6 +43,8 @@ _FORMS = {
 """What a field that must be a function may look like."""
 
 _loading: ContextVar[str] = ContextVar("nfold_loading", default="")
+_arguments = threading.RLock()
+"""Held while sys.argv is a script's: ranks may be threads."""
 """The script that is being imported, while it is."""
 
 
@@ -90,6 +93,7 @@ class Program:
                     f"Program({name}=...) must be a function, got {one_line(repr(value))}. Give one that builds "
                     f"or computes it, as {name}={form}."
                 )
+        _check_loss(self.loss)
         for name in ("batch_size", "epochs", "chunks"):
             value = getattr(self, name)
             if value is None and name == "chunks":
@@ -201,7 +205,7 @@ class ProgramSource:
         Raises:
             ProgramError: the script has no such function, it raised, or it returned something else.
         """
-        with _marked_as_loading(self.path):
+        with _marked_as_loading(self.path), _own_arguments(self.path):
             return self._load()
 
     def _load(self) -> Program:
@@ -223,6 +227,18 @@ class ProgramSource:
                 f"{self.function}() in {self.path} must return nfold.Program, got {one_line(repr(program))}"
             )
         return program
+
+
+def _check_loss(loss: Any) -> None:
+    """Refuse a loss whose own parameters nobody would train."""
+    named = loss.named_parameters() if _is_module(loss) else ()
+    trained = [name for name, parameter in named if parameter.requires_grad]
+    if trained:
+        raise ProgramError(
+            f"Program(loss={type(loss).__name__}()) has parameters of its own ({', '.join(trained[:3])}), and only the "
+            "model's are trained. Make them the model's, which may return all that the loss needs, or freeze them with "
+            "requires_grad_(False)."
+        )
 
 
 def refuse_while_loading(verb: str) -> None:
@@ -271,6 +287,17 @@ def _marked_as_loading(path: Path) -> Iterator[None]:
         yield
     finally:
         _loading.reset(token)
+
+
+@contextlib.contextmanager
+def _own_arguments(path: Path) -> Iterator[None]:
+    """Let a script that reads its command line see its own name and nothing of what started nfold."""
+    with _arguments:
+        before, sys.argv = sys.argv, [str(path)]
+        try:
+            yield
+        finally:
+            sys.argv = before
 
 
 def _import(path: Path) -> ModuleType:

@@ -86,10 +86,14 @@ class Broken:
         ([torch.zeros(2)], r"must be a pair \(input, target\), item 0 is float32\[2\]"),
         ([(1, 2, 3)], r"item 0 is 3 parts, \(int, int, int\)\. Put several inputs into one tuple or dict"),
         ([{"x": 1, "y": 2}], r"item 0 is \{x: int, y: int\}"),
-        ([(torch.zeros(index + 1), 0) for index in range(3)], "cannot be joined into a batch"),
+        (
+            [(torch.zeros(2 + (index == 1)), 0) for index in range(3)],
+            r"joined into a batch: item 1 is \(float32\[3\], int\), the others are \(float32\[2\], int\)\. Give",
+        ),
+        ([(object(), 0) for _ in range(3)], r"found <class 'object'>.* They are \(object, int\)\. Give"),
         (Broken(), "item 2 of Broken cannot be read: OSError: no such file: 2.png"),
     ],
-    ids=["empty", "iterable", "no-pair", "triple", "dict", "ragged", "broken"],
+    ids=["empty", "iterable", "no-pair", "triple", "dict", "ragged", "unknown", "broken"],
 )
 def test_datasets_that_cannot_work(dataset: Any, words: str) -> None:
     with pytest.raises(ProgramError, match=words):

@@ -143,7 +143,7 @@ IN_A_STEP = [
 @pytest.mark.parametrize(
     ("fault", "fragments"),
     [
-        ("import", ["importing", "faulty.py", "RuntimeError: no licence", "line 23: raise RuntimeError"]),
+        ("import", ["importing", "faulty.py", "RuntimeError: no licence", "line 24: raise RuntimeError"]),
         ("exit", ["importing", "faulty.py", "SystemExit: usage: faulty.py FILE", "sys.exit("]),
         ("program raises", ["program() raised ZeroDivisionError: division by zero", "faulty.py, line", "1 / 0"]),
         ("loss", ["the loss loss refused outputs float32[", ", 5] and targets int64[", "faulty.py, line"]),
@@ -340,3 +340,12 @@ def test_damaged_documents_are_named(nfold, tmp_path):
 
     nfold("why", "mine").check_explained("mine/report.json: not JSON")
     nfold("train", "--resume", "mine", "--steps", "4").check_explained("the checkpoint is damaged")
+
+
+def test_a_working_directory_that_was_removed(nfold, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    nfold("train", "../steady.py").check_explained("the working directory does not exist any more. Change to one")

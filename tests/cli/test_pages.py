@@ -240,3 +240,12 @@ def test_asynchronous_runs_do_not_compete_by_their_steps(run, nfold, tmp_path):
     winners = nfold("compare", "run", "other", "--json").document()["winners"]
 
     assert [(winner["architecture"], winner["second"]) for winner in winners] == [("ring", "")]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "trace.json", "report.html"])
+def test_a_trace_takes_the_place_of_no_file_of_the_run(run, nfold, name):
+    before = (run / name).read_bytes()
+
+    nfold("report", "run", "--chrome", f"run/../run/{name}").check_explained("is a file of the run itself", "another")
+
+    assert (run / name).read_bytes() == before

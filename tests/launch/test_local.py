@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nfold.errors import RunError
 from nfold.launch.local import LocalLauncher, describe_exit
 from nfold.launch.output import LAST_BYTES, MOST_BYTES, Output
 
@@ -220,3 +221,22 @@ def test_ranks_do_not_hear_the_terminals_interrupt(launch, pipe):
     launch(f"echo $$ > {pipe}; exec sleep 1000")
     pid = int(pipe.read_text())
     assert os.getsid(pid) == os.getpgid(pid) == pid, "a session of its own"
+
+
+def test_a_log_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "log.txt").mkdir()
+    with pytest.raises(RunError, match=r"cannot write the log .*log\.txt: Is a directory"):
+        Output(tmp_path / "log.txt")
+
+
+def test_a_rank_that_broke_down_is_told_by_where_it_was(tmp_path):
+    output = Output(None)
+    frames = "".join(f'  File "net.py", line {line} in forward\n' for line in (7, 9, 11))
+    told = f"a print\nFatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n{frames}"
+    os.write(output.file, f"{told}\nExtension modules: numpy\n".encode())
+    assert output.last_lines() == [
+        "Fatal Python error: Segmentation fault",
+        '  File "net.py", line 7 in forward',
+        '  File "net.py", line 9 in forward',
+    ]
+    output.close()

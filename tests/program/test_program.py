@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -296,3 +297,37 @@ def test_a_norm_to_clip_to_is_a_number_above_0(limit):
     assert Program(**FIELDS, clip_norm=1).clip_norm == 1
     with pytest.raises(ProgramError, match=r"^Program\(clip_norm=.*above 0.*Leave it out"):
         Program(**FIELDS, clip_norm=limit)
+
+
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_a_loss_whose_own_parameters_nobody_would_train_is_refused(is_trained):
+    class CenterLoss:
+        def __call__(self, outputs, targets):
+            return 0.0
+
+        def forward(self, outputs, targets):
+            return 0.0
+
+        def named_parameters(self):
+            return [("centers", SimpleNamespace(requires_grad=is_trained))]
+
+    fields = {**FIELDS, "loss": CenterLoss()}
+    if is_trained:
+        with pytest.raises(
+            ProgramError, match=r"loss=CenterLoss\(\)\) has parameters of its own \(centers\), and only"
+        ):
+            Program(**fields)
+    else:
+        assert Program(**fields).loss is fields["loss"]
+
+
+def test_a_script_sees_a_command_line_without_flags_of_ours(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["nfold", "train", "train.py", "--steps", "3"])
+    parse = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--batch', type=int, default=24)\n"
+    )
+    text = SCRIPT.replace("batch_size=8", "batch_size=parser.parse_args().batch")
+    path = script(tmp_path, text.replace("import nfold\n", f"import nfold\n{parse}"))
+
+    assert ProgramSource(path=path).load().batch_size == 24
+    assert sys.argv == ["nfold", "train", "train.py", "--steps", "3"]

@@ -34,8 +34,14 @@ def test_why_of_a_run_without_causes_or_ledger(single):
     assert why_text(single, look=Look(width=200)) == (
         "Compute: 2 cores do 91 % of each step.\n\n"
         "single: median step 70.0 ms over 95 steps, 1829 samples/s, 99 % efficient, 0 B sent a step; "
-        "predicted 68.0 ms (-3 % of the median).\n"
+        "predicted 68.0 ms (-3 % of the median).\n\n"
+        "Learnt: final loss 0.312, accuracy 0.973.\n"
     )
+
+
+def test_what_was_learnt_is_left_out_where_nothing_is_known_and_may_be_no_number(single):
+    assert "Learnt" not in why_text(replace(single, final_loss=None, metrics={}))
+    assert "\nLearnt: accuracy nan.\n" in why_text(replace(single, final_loss=None, metrics={"accuracy": None}))
 
 
 def test_a_run_of_few_steps_says_so_instead_of_an_efficiency(single):

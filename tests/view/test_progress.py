@@ -50,7 +50,8 @@ def test_a_loss_that_grows_without_bounds_stays_short(loss, text):
 
 def test_what_is_unknown_is_left_out():
     assert progress_text(at(0.0)) == "epoch 1/10 0 %"
-    assert progress_text(at(1.0, metrics={"accuracy": 0.97})) == "epoch 1/10 100 %  accuracy 0.97"
+    learnt = at(1.0, loss=0.5, metrics={"test_loss": 0.6, "accuracy": 0.97}, eta_s=14)
+    assert progress_text(learnt) == "epoch 1/10 100 %  loss 0.50  test_loss 0.6 accuracy 0.97  ETA 0:14"
 
 
 def test_a_terminal_line_is_rewritten_ten_times_a_second(stream, clock):
@@ -81,6 +82,14 @@ def test_what_cannot_be_written_ends_nothing(clock, is_terminal):
 def test_a_line_is_cut_to_the_terminal(stream, clock):
     ProgressLine(stream, is_terminal=True, clock=clock, width=10).update(at(0.5))
     assert stream.getvalue() == f"{CLEAR}epoch 1/1"
+
+
+def test_a_line_with_an_evaluation_stays_whole(stream, clock):
+    line = ProgressLine(stream, is_terminal=True, clock=clock, width=10)
+    line.update(at(1.0, metrics={"accuracy": 0.97}))
+    clock.now_s = 1.0
+    line.update(at(0.0, epoch=2))
+    assert stream.getvalue() == f"{CLEAR}epoch 1/10 100 %  accuracy 0.97\n{CLEAR}epoch 2/1"
 
 
 def test_plain_lines_come_every_30_s_and_at_each_epochs_end(stream, clock):

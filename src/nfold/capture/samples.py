@@ -1,5 +1,6 @@
 """Takes some items of the user's dataset as example batches, and says what is wrong with them if anything is."""
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from nfold.capture.tree import map_tensors, shapes_text
 from nfold.errors import ProgramError
 from nfold.program import describe
 
+_MOST_NAMED = 4
 _GOLDEN = 0.6180339887498949
 
 
@@ -110,12 +112,28 @@ def _join(dataset: Any, indices: list[int], items: list[Any]) -> tuple[Any, Any]
     try:
         inputs, target = default_collate(items)
     except Exception as error:
-        shapes = ", ".join(f"{index}: {shapes_text(item)}" for index, item in zip(indices[:4], items[:4], strict=True))
         raise ProgramError(
-            f"items of {type(dataset).__name__} cannot be joined into a batch: {describe(error)}. They are {shapes}. "
+            f"items of {type(dataset).__name__} cannot be joined into a batch: {tell_unlike(indices, items, error)}. "
             "Give every item the same shape, as an (input, target) pair."
         ) from error
     return inputs, target
+
+
+def tell_unlike(indices: list[int], items: list[Any], error: Exception) -> str:
+    """Return which items cannot be joined with the others; what was raised where all look alike.
+
+    Args:
+        indices: of the items in their data set.
+        items: that could not be joined.
+        error: that was raised.
+    """
+    shapes = [shapes_text(item) for item in items]
+    usual = Counter(shapes).most_common(1)[0][0]
+    unlike = [f"item {index} is {shape}" for index, shape in zip(indices, shapes, strict=True) if shape != usual]
+    if not unlike:
+        return f"{describe(error)}. They are {usual}"
+    more = f" and {len(unlike) - _MOST_NAMED} more are unlike" if len(unlike) > _MOST_NAMED else ""
+    return f"{', '.join(unlike[:_MOST_NAMED])}{more}, the others are {usual}"
 
 
 def _check_form(item: Any) -> None:

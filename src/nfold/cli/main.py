@@ -46,6 +46,7 @@ def _run(arguments: "Sequence[str] | None") -> int:
     from nfold.errors import NfoldError
 
     try:
+        _check_working_directory()
         parsed = _parse(arguments)
         parsed.is_process = arguments is None
         return parsed.run(parsed) or EXIT_OK
@@ -55,6 +56,20 @@ def _run(arguments: "Sequence[str] | None") -> int:
     except SystemExit:  # argparse has answered, to --help or --version too
         sys.stdout.flush()
         raise
+
+
+def _check_working_directory() -> None:
+    """Refuse to work where nothing can be written, and no script be found.
+
+    Raises:
+        PlanError: the directory was removed.
+    """
+    from nfold.errors import PlanError
+
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise PlanError("the working directory does not exist any more. Change to one that does.") from None
 
 
 def _say(text: str) -> None:

@@ -34,7 +34,7 @@ def run(parsed: argparse.Namespace) -> None:
     """Train, then say what came of it."""
     from nfold.cli.terminal import TerminalObserver, look
     from nfold.core import codec
-    from nfold.verbs.pages import PAGE
+    from nfold.verbs.folder import PAGE
     from nfold.verbs.train import resume, train
     from nfold.view import why_text
 

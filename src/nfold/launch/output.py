@@ -9,10 +9,13 @@ ended) is what a log is read for.
 """
 
 import contextlib
+import itertools
 import os
 import select
 import threading
 from pathlib import Path
+
+from nfold.errors import RunError
 
 MOST_BYTES = 10_000_000
 """Of the beginning: some hundred thousand lines. A run that goes on adds as many again."""
@@ -21,6 +24,8 @@ LAST_BYTES = 100_000
 MOST_LINES = 3
 """The last lines of a traceback say what it is about."""
 MOST_CHARACTERS = 300
+_BROKE_DOWN, _FRAME = "Fatal Python error: ", "  File "
+"""As faulthandler writes; the innermost frame comes first."""
 _TAIL_BYTES = 8192
 _READ_BYTES = 65_536
 _LEFTOVER_READS = 64
@@ -35,8 +40,14 @@ class Output:
         log: is appended to, and others may write to it as well; None: only the last lines are kept.
         most_bytes: of the beginning that go to the log.
         last_bytes: of the end.
+
+        Raises:
+            RunError: the log cannot be written.
         """
-        self._log = open(log, "ab", buffering=0) if log else None  # noqa: SIM115  # until `close`
+        try:
+            self._log = open(log, "ab", buffering=0) if log else None  # noqa: SIM115  # until `close`
+        except OSError as error:
+            raise RunError(f"cannot write the log {log}: {error.strerror}. Let this user write there.") from error
         self._room_bytes = self._most_bytes = most_bytes
         self._last_bytes = last_bytes
         self._last, self._tail = b"", b""
@@ -51,10 +62,18 @@ class Output:
         self._is_open = True
 
     def last_lines(self) -> list[str]:
-        """Return the last lines with something in them that were printed, as plain text."""
+        """Return the last lines with something in them that were printed, as plain text.
+
+        Of a process that broke down: what happened, and where it was.
+        """
         self._take()
-        lines = [_plain(line) for line in self._tail.decode(errors="replace").splitlines()]
-        return [line[:MOST_CHARACTERS] for line in lines if line.strip()][-MOST_LINES:]
+        plain = [_plain(line) for line in self._tail.decode(errors="replace").splitlines()]
+        lines = [line[:MOST_CHARACTERS] for line in plain if line.strip()]
+        broke = [index for index, line in enumerate(lines) if line.startswith(_BROKE_DOWN)]
+        if not broke:
+            return lines[-MOST_LINES:]
+        where = (line for line in lines[broke[-1] :] if line.startswith(_FRAME))
+        return [lines[broke[-1]], *itertools.islice(where, MOST_LINES - 1)]
 
     def close(self) -> None:
         """Take in what is still there, and let go of the log; safe to call again."""

@@ -7,6 +7,7 @@ import torch
 from torch.utils.data import default_collate
 
 from nfold.capture.random import LOCK, CellRandom, RandomState
+from nfold.capture.samples import tell_unlike
 from nfold.core.placement import chunk_sizes
 from nfold.errors import ProgramError
 from nfold.program import describe
@@ -131,7 +132,10 @@ def join(samples: list[Any], indices: list[int], what: str) -> Batch:
     try:
         joined = default_collate(samples)
     except Exception as error:
-        raise ProgramError(f"samples {indices[:3]}.. of {what}() do not fit into one batch: {error}") from error
+        unlike = tell_unlike(indices, samples, error)
+        raise ProgramError(
+            f"items of {what}() do not fit into one batch: {unlike}. Give every item the same shape."
+        ) from error
     if not isinstance(joined, (list, tuple)) or len(joined) != 2:
         parts = f" of {len(samples[0])}" if hasattr(samples[0], "__len__") else ""
         raise ProgramError(

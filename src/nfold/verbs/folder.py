@@ -33,7 +33,7 @@ CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
 EMULATED = "emulated.toml"
 LOG = "log.txt"
-TRACE, REPORT = "trace.json", "report.json"
+TRACE, REPORT, PAGE = "trace.json", "report.json", "report.html"
 MAKE_ROOM = "Make room, or use another --out."
 _FILES = (
     *("graph.json", "profile.json", "cluster.json", "plan.json", "job.json", TRACE, REPORT),
@@ -353,6 +353,10 @@ class RunFolder:
                 return all(file.read(len(piece)) == piece for piece in checkpoint.model()) and not file.read(1)
         except FileNotFoundError:
             return False
+
+    def is_its_own(self, path: Path) -> bool:
+        """Whether a path is that of a file that runs keep in their folders."""
+        return path.name in (*_FILES, PAGE) and path.resolve().parent == self.path.resolve()
 
     # History
 

@@ -16,7 +16,7 @@ from nfold.core.comparison import Comparison
 from nfold.core.environment import Environment
 from nfold.errors import CheckpointError, InternalError, PlanError, RunError
 from nfold.planning.splitting import split_graph
-from nfold.verbs.folder import MAKE_ROOM, MODEL, REPORT, TRACE, RunFolder
+from nfold.verbs.folder import MAKE_ROOM, MODEL, PAGE, REPORT, TRACE, RunFolder
 from nfold.verbs.phases import WRITING, Phases
 from nfold.verbs.prospects import scaling
 from nfold.verbs.summary import Outcome
@@ -24,7 +24,6 @@ from nfold.view.chrome import chrome_trace
 from nfold.view.html import RunFacts, Scaling, compare_page, run_page
 from nfold.view.timeline import timeline
 
-PAGE = "report.html"
 COMPARISON_PAGE = "compare.html"
 _PACKAGES = ("nfold", "torch", "numpy", "safetensors")
 
@@ -45,13 +44,16 @@ def report(path: str | Path, *, chrome: str | Path | None = None) -> Written:
         chrome: also write the traced steps to this file, for ui.perfetto.dev and chrome://tracing.
 
     Raises:
-        PlanError: the folder holds no run that has ended, or it traced no step that could be exported.
+        PlanError: the folder holds no run that has ended, it traced no step that could be exported, or the trace would
+            take the place of one of the run's own files.
         RunError: a file cannot be written.
     """
     folder = RunFolder.open(path)
+    target = None if chrome is None else Path(chrome)
+    if target is not None and folder.is_its_own(target):
+        raise PlanError(f"--chrome {target}: that is a file of the run itself. Name another one.")
     facts = folder_facts(folder)
     _write_page(folder, facts)
-    target = None if chrome is None else Path(chrome)
     if target is not None:
         _write_chrome(target, facts)
     return Written(page=folder.path / PAGE, chrome=target)

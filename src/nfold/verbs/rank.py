@@ -1,6 +1,7 @@
 """The process of one rank: `python -m nfold.verbs.rank`, started by a launcher, never by hand."""
 
 import argparse
+import faulthandler
 import gc
 import os
 import signal
@@ -18,6 +19,7 @@ from nfold.runtime.orders import Orders
 
 def main() -> int:
     """Dial the coordinator and do what it says."""
+    faulthandler.enable(all_threads=False)  # where a library breaks down is told then
     arguments = _parse()
     end_with_parent(arguments.launcher)
     token = os.environ.pop(TOKEN_VARIABLE)

@@ -63,7 +63,8 @@ def train(
             a Program; the last has no script that workers could import, so its ranks are threads of this process.
         observer: is shown what happens.
         begun_s: when the run's ledger begins, by time.perf_counter(); None: now.
-        wishes: the fields of Options.
+        wishes: the fields of Options, named as the flags of `nfold train` are: workers, strategy, servers, steps,
+            chunks, seed, out, debug, emulate, fault, staleness, checkpoint_every, evaluate, measure ...
 
     Raises:
         NfoldError: with what happened, where, and what to do; nothing is left running.

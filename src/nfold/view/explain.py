@@ -4,9 +4,9 @@ from textwrap import fill, indent
 
 from nfold.analysis.ages import is_old, mean_age, oldest
 from nfold.analysis.limit import own_limit
-from nfold.analysis.units import clock, count, percent, rate, seconds, signed_percent, size
+from nfold.analysis.units import clock, count, figure, percent, rate, seconds, signed_percent, size
 from nfold.core.report import Cause, ReductionSplit, Report
-from nfold.view.rendering import PLAIN, Look
+from nfold.view.rendering import PLAIN, Look, metric_text
 from nfold.view.tables import PARTS, run_name
 
 _NEGLIGIBLE = 0.005
@@ -24,6 +24,7 @@ def why_text(report: Report, *, look: Look = PLAIN) -> str:
     sections = [
         fill(report.verdict.text, look.width),
         fill(_summary(report), look.width),
+        fill(_learnt(report), look.width),
         _causes_text(report.causes, look.width),
         _gains_text(report, look.width),
         _prediction_text(report),
@@ -47,6 +48,13 @@ def _summary(report: Report) -> str:
         pieces.append(f"bus bandwidth {rate(report.bus_bandwidth_bytes_per_s)}")
     error = f"predicted {seconds(predicted.step_s)} ({signed_percent(predicted.step_error)} of the median)"
     return f"{', '.join(pieces)}; {error}."
+
+
+def _learnt(report: Report) -> str:
+    """Say what training came to."""
+    metrics = [f"{name} {metric_text(report.metrics, name)}" for name in report.metrics]
+    loss = [] if report.final_loss is None else [f"final loss {figure(report.final_loss)}"]
+    return f"Learnt: {', '.join([*loss, *metrics])}." if loss or metrics else ""
 
 
 def _staleness(report: Report) -> str:

@@ -2,8 +2,9 @@
 
     epoch 2/10 41 %  loss 0.31  812 samples/s  compute 78 % network 12 % wait 6 % input 4 %  ETA 0:14
 
-On a terminal the line is rewritten in place, at most ten times a second. Elsewhere it is printed as a plain line now
-and then and at the end of each epoch, and nothing but text is ever written. The line has no colour to switch off.
+On a terminal the line is rewritten in place, at most ten times a second, and stays where it tells an evaluation.
+Elsewhere it is printed as a plain line now and then and at the end of each epoch, and nothing but text is ever written.
+The line has no colour to switch off.
 """
 
 import contextlib
@@ -67,7 +68,7 @@ class ProgressLine:
             if progress.fraction < 1 and not is_due:
                 return
             self._written_s = self._clock()
-            self._write(progress_text(progress))
+            self._write(progress_text(progress), stays=bool(progress.metrics))
 
     def note(self, text: str) -> None:
         """Print a message on lines of its own, above the progress line."""
@@ -98,9 +99,12 @@ class ProgressLine:
             self._put("\n")
         self._is_mid_line = False
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, *, stays: bool) -> None:
         self._begin_line()
-        if self._is_terminal:
+        if self._is_terminal and stays:
+            self._line = ""
+            self._put(f"{_CLEAR_LINE}{text}\n")
+        elif self._is_terminal:
             self._line = text[: self._width - 1]
             self._put(f"{_CLEAR_LINE}{self._line}")
         else:
@@ -158,10 +162,10 @@ def progress_text(progress: Progress) -> str:
     pieces = [
         f"epoch {progress.epoch}/{progress.num_epochs} {percent(progress.fraction)}",
         "" if progress.loss is None else f"loss {_loss_text(progress.loss)}",
+        " ".join(f"{name} {figure(value)}" for name, value in progress.metrics.items()),
         "" if progress.samples_per_s is None else f"{progress.samples_per_s:.0f} samples/s",
         "" if progress.parts is None else _parts_text(progress.parts),
         "" if progress.eta_s is None else f"ETA {clock_text(progress.eta_s)}",
-        " ".join(f"{name} {figure(value)}" for name, value in progress.metrics.items()),
     ]
     return "  ".join(piece for piece in pieces if piece)
 

@@ -15,7 +15,8 @@ import nfold
 
 FAULT = os.environ.get("FAULT", "")
 SAMPLES = 400
-RANK = int(sys.argv[sys.argv.index("--rank") + 1]) if "--rank" in sys.argv else 0
+COMMAND = Path("/proc/self/cmdline").read_text().split("\0")
+RANK = int(COMMAND[COMMAND.index("--rank") + 1]) if "--rank" in COMMAND else 0
 FAULTY_STEP = 30
 """Of rank 1; rank 0 also takes steps when it measures the program."""
 
