@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -300,6 +301,24 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(nfold, monkey
         "The checkpoint of step 2 is kept; go on with: nfold train --resume runs/steady-1",
     )
     assert nfold("train", "--resume", "runs/steady-1", "--debug").code == 0
+
+
+def test_a_folder_that_was_removed_keeps_nothing(nfold, tmp_path, monkeypatch):
+    real_replace = os.replace
+    calls = []
+
+    def remove_before_the_second(path, target):
+        calls.append(target)
+        if len([each for each in calls if Path(each).name == CHECKPOINT]) == 2:
+            shutil.rmtree(tmp_path / "runs")
+        return real_replace(path, target)
+
+    monkeypatch.setattr("pathlib.os.replace", remove_before_the_second)
+    result = nfold("train", "steady.py", "--debug", "--json", "--checkpoint-every", "2")
+
+    assert result.code == 2
+    assert "cannot write" in result.message
+    assert "is kept" not in result.message
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,8 @@ class Job:
         if self._total and self._kept_step >= self._total and not self._model_is_kept:
             self._take_model_of_checkpoint(self.folder, error)
         is_over = self._model_is_kept and not self.outcome.interrupted
-        if self._kept_step and isinstance(self._source, ProgramSource) and not (self._is_refused or is_over):
+        is_kept = self._kept_step and (self.folder.path / CHECKPOINT).exists()  # somebody may have removed the folder
+        if is_kept and isinstance(self._source, ProgramSource) and not (self._is_refused or is_over):
             resume = self.folder.resume_command
             error.add_note(f"The checkpoint of step {self._kept_step} is kept; go on with: {resume}")
         self._log_matters &= self.folder.log.exists() and self.folder.log.stat().st_size > 0
