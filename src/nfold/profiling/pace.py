@@ -64,11 +64,11 @@ def measure_pace(
             torch.autograd.backward(program.loss(model(batch[0]), batch[1]))
             times_s.append(meter.now())
     passes_s = [end_s - begin_s for begin_s, end_s in pairwise(times_s)]
-    return Pace(mean_s=fmean(passes_s), deviation_s=_deviation(passes_s), bookkeeping_s=_bookkeeping_s(processor_clock))
+    return Pace(mean_s=fmean(passes_s), deviation_s=_deviation(passes_s), bookkeeping_s=bookkeeping_s(processor_clock))
 
 
-def _bookkeeping_s(processor_clock: Clock) -> float:
-    """Return the seconds of a bit of it: by how much processors differ in what surrounds a task."""
+def bookkeeping_s(processor_clock: Clock = time.thread_time) -> float:
+    """Return the processor seconds of a bit of bookkeeping: by how much machines differ in what surrounds a task."""
     return median(_bits_s(processor_clock) for _ in range(_ROUNDS)) / _BITS
 
 

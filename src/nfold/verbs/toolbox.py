@@ -1,14 +1,16 @@
 """Joins the layers that do not know each other, on the side of a rank: profiling and transports for the runtime."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nfold.core.cluster import Channel, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Pace, Profile
 from nfold.errors import PlanError
-from nfold.profiling import measure_pace, profile_program, this_node
+from nfold.profiling import bookkeeping_s, measure_pace, profile_program, this_node
 from nfold.program import Program
+from nfold.runtime.measuring import BITS_OF_TASK
 from nfold.runtime.tools import Wiring
 from nfold.transport.base import Transport
 from nfold.transport.memory import MemoryNetwork
@@ -25,8 +27,10 @@ PACE_IN_TURN_S = 0.05
 """The same where ranks are threads, which compute one after another: longer would show nothing more."""
 PROBE_TAG = (1 << 30) + (1 << 28)
 """Above the tags of steps and gathers."""
-UNMEASURED = Channel(latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared")
-"""Until it is probed; nothing is sent on a machine with one rank."""
+UNMEASURED = Channel(
+    latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared", cpu_s_per_byte=2e-10, cpu_s_per_message=5e-5
+)
+"""Until it is probed, what is usual; nothing is sent on a machine with one rank, but more of them are thought of."""
 
 
 class Toolbox:
@@ -43,7 +47,7 @@ class Toolbox:
 
     def node(self) -> Node:
         """Describe this machine."""
-        return this_node(UNMEASURED)
+        return replace(this_node(UNMEASURED), task_cpu_s=BITS_OF_TASK * bookkeeping_s())
 
     def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> Pace:
         """Time a chunk's forward and backward while other ranks compute too."""
