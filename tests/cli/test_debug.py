@@ -1,5 +1,6 @@
 """--debug on a terminal: the program prints where it always does, and a debugger can be talked to."""
 
+import json
 import os
 import pty
 import re
@@ -82,3 +83,10 @@ def _read(descriptor: int) -> str:
         return os.read(descriptor, 1 << 16).decode()
     except OSError:  # Linux says so when the other side is closed
         return ""
+
+
+def test_one_rank_measures_what_tasks_cost_and_knows_what_messages_usually_do(nfold, tmp_path):
+    assert nfold("train", "steady.py", "-n", "1", "--steps", "2", "--debug", "--out", "mine").code == 0
+    (node,) = json.loads((tmp_path / "mine" / "cluster.json").read_text())["nodes"]
+    assert 1e-6 < node["task_cpu_s"] < 1e-2
+    assert node["local"]["cpu_s_per_message"] > 0
