@@ -43,9 +43,9 @@ _FORMS = {
 """What a field that must be a function may look like."""
 
 _loading: ContextVar[str] = ContextVar("nfold_loading", default="")
+"""The script that is being imported, while it is."""
 _arguments = threading.RLock()
 """Held while sys.argv is a script's: ranks may be threads."""
-"""The script that is being imported, while it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

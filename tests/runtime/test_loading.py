@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import Dataset
 
 from nfold.errors import ProgramError
+from nfold.runtime.data import join
 from nfold.runtime.loading import item_checksums, load_dataset, probed_items, weights_checksums
 
 SEED = 3
@@ -78,3 +79,11 @@ def test_each_weight_and_buffer_has_a_checksum_of_its_own():
         model[0].bias[1] += 1
     after = weights_checksums(model)
     assert {name for name in before if before[name] != after[name]} == {"0.bias"}
+
+
+def test_items_that_fit_into_no_batch_are_named():
+    samples = [(torch.zeros(3 if index == 63 else 2), 0) for index in (7, 63, 5)]
+    with pytest.raises(
+        ProgramError, match=r"of train_data\(\) do not fit into one batch: item 63 is .*\[3\].*the others"
+    ):
+        join(samples, [7, 63, 5], "train_data")

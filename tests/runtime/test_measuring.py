@@ -129,11 +129,7 @@ def test_sharing_the_cores_is_no_lack_of_speed() -> None:
 
 def test_how_unlike_a_node_s_passes_are_is_the_mean_over_its_ranks() -> None:
     profile = profile_of(GRAPH)
-    paces = {0: steady(2.0), 1: steady(4.0), 2: steady(1.0)}
-    paces = {
-        rank: replace(pace, deviation_s=swing)
-        for (rank, pace), swing in zip(paces.items(), (0.2, 1.2, 0.0), strict=True)
-    }
+    paces = {0: replace(steady(2.0), deviation_s=0.2), 1: replace(steady(4.0), deviation_s=1.2), 2: steady(1.0)}
     paced = with_paces(cluster(1.0, 1.0), ("n0", "n0", "n1"), (1, 1, 1), {1: profile}, 8, paces)
     assert [node.unsteadiness for node in paced.nodes] == [0.2, 0.0]
 

@@ -93,7 +93,7 @@ def test_each_direction_has_its_own_rate(mbits: tuple[float, float]) -> None:
 @pytest.mark.quiet
 def test_a_very_slow_link_is_not_probed_for_long() -> None:
     transports = paced((1.0, 100.0))
-    # The kernel may let 13 kB go at once every tenth of a second; the last of them end up to 0.37 under the rate.
+    # The kernel may let 13 kB go at once every tenth of a second; a probe has found down to 0.63 of the rate then.
     found = probe_in_time(transports, 3, 0.6 * MBIT, 20 * MBIT)
     close(transports)
     assert found.there_bytes_per_s < 1.3 * MBIT

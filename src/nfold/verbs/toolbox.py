@@ -30,7 +30,7 @@ PROBE_TAG = (1 << 30) + (1 << 28)
 UNMEASURED = Channel(
     latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared", cpu_s_per_byte=2e-10, cpu_s_per_message=5e-5
 )
-"""Until it is probed, what is usual; nothing is sent on a machine with one rank, but more of them are thought of."""
+"""What is usual, until it is probed: one rank sends nothing, but its report weighs what more of them would win."""
 
 
 class Toolbox:
