@@ -82,7 +82,7 @@ def test_computing_gains_from_one_more_node_until_it_does_not():
     small, _ = gains(Injected(workers=2, mbit=20, batch_size=24))
     assert small.verdict.useful_workers == 1
     text = small.verdict.text
-    assert "`--strategy hypergraph`" in text
+    assert "`--strategy pipeline`" in text
     assert text.endswith("; with ring, more than 1 worker will not help."), "a pipeline on both would"
 
 

@@ -88,5 +88,5 @@ def _read(descriptor: int) -> str:
 def test_one_rank_measures_what_tasks_cost_and_knows_what_messages_usually_do(nfold, tmp_path):
     assert nfold("train", "steady.py", "-n", "1", "--steps", "2", "--debug", "--out", "mine").code == 0
     (node,) = json.loads((tmp_path / "mine" / "cluster.json").read_text())["nodes"]
-    assert 1e-6 < node["task_cpu_s"] < 1e-2
+    assert 1e-6 < node["step_cpu_s"] < 1e-2
     assert node["local"]["cpu_s_per_message"] > 0

@@ -30,6 +30,7 @@ from nfold.launch.emulation.shaping import (
     LEAST_WINDOW_BYTES,
     MOST_BURST_BYTES,
     MOST_WINDOW_BYTES,
+    packets,
     shape,
     window_bytes,
 )
@@ -142,6 +143,20 @@ def test_a_rate_is_held_by_a_token_bucket():
     assert shape("eth0", channel(12.5e6), with_netem=False) == (
         "qdisc replace dev eth0 root handle 1: tbf rate 100000000bit burst 6250 limit 67108864",
     )
+
+
+@pytest.mark.parametrize("rate", [1e3, 1.25e7, 1.25e8, 1.25e10])
+def test_a_bucket_lets_the_largest_packet_pass_whole(rate):
+    line = packets("eth0", channel(rate))
+    assert line.startswith("link set dev eth0 gso_max_size ")
+    burst = int(shape("eth0", channel(rate), with_netem=False)[0].partition("burst ")[2].split()[0])
+    frames = int(line.split()[-1]) / 1500
+    assert frames > 1
+    assert frames * (1500 + 66) < burst
+
+
+def test_an_unshaped_device_sends_the_largest_packets_there_are():
+    assert packets("eth0", None) == "link set dev eth0 gso_max_size 65536"
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(1.25e5, LEAST_BURST_BYTES), (1.25e9, MOST_BURST_BYTES)])

@@ -65,11 +65,41 @@ def test_the_state_of_parts_adds_up(monkeypatch: pytest.MonkeyPatch, scope: Scop
         return torch.optim.Adam(parameters, lr=0.1)
 
     tried, given_weights = program(optimizer=adam, clip_norm=1.0), weights(80, 60, 40, 290)
-    timing, state_bytes = measure_update(tried, given_weights, Meter(), 0.01, scope=scope)
-    assert seen == steps_at_once
+    timing, call_s, state_bytes = measure_update(tried, given_weights, Meter(), 0.01, scope=scope, a_pass=lambda: None)
+    assert seen == (steps_at_once if scope == "model" else [*steps_at_once, 1]), "and one weight alone"
+    assert 0 < call_s <= timing.median_s
     together = Stepping.of(tried).build(given_weights).optimizer
     together.step()
     counters = 4 * (sum(steps_at_once) - len(given_weights))  # each slice counts its steps by itself
     assert state_bytes == optimizer_bytes(together) + counters
     assert timing.median_s > 0
     assert timing.repeats >= 1
+
+
+@pytest.mark.parametrize(("weights_s", "is_short"), [(updating.SHORT_S / 2, True), (updating.SHORT_S * 2, False)])
+def test_short_updates_are_timed_after_a_pass(weights_s: float, is_short: bool) -> None:
+    """And long ones by themselves: a pass may take long, and leaves nothing in the caches that would count for them.
+
+    What a call costs is always timed after one.
+    """
+    now, heated, seen = 0.0, True, []
+
+    class Counting(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            nonlocal now, heated
+            count = len(self.param_groups[0]["params"])
+            now += count * weights_s / 2 + (0 if heated else 1e-4)
+            seen.append((count, heated))
+            heated = True
+
+    def a_pass() -> None:
+        nonlocal now, heated
+        now, heated = now + 0.01, False
+
+    tried = program(optimizer=lambda parameters: Counting(parameters, lr=0.1))
+    meter = Meter(clock=lambda: now)
+    timing, call_s, _ = measure_update(tried, weights(8, 9), meter, 0.2, scope="parameter", a_pass=a_pass)
+    assert timing.median_s == pytest.approx(weights_s + (1e-4 if is_short else 0))
+    assert call_s == pytest.approx(weights_s / 2 + 1e-4)
+    assert ((2, False) in seen) == is_short
+    assert (1, True) not in seen

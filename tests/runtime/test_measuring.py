@@ -12,7 +12,7 @@ from pretended import profile_of
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph, Operator, Tensor
 from nfold.core.profile import Pace
-from nfold.runtime.measuring import BITS_OF_TASK, MOST_ROUNDS, PROBING_S, Probe, tournament, with_links, with_paces
+from nfold.runtime.measuring import BITS_OF_STEP, MOST_ROUNDS, PROBING_S, Probe, tournament, with_links, with_paces
 from nfold.transport.probe import BUDGET_S, ProbedPair
 
 LOCAL = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="declared")
@@ -142,12 +142,12 @@ def test_a_node_where_nobody_computes_keeps_its_speed() -> None:
     assert [node.speed for node in paced.nodes] == [0.5, 1.0]
 
 
-def test_tasks_cost_what_bookkeeping_takes_on_their_node_and_those_of_servers_what_is_typical() -> None:
+def test_steps_cost_what_bookkeeping_takes_on_their_node_and_those_of_servers_what_is_typical() -> None:
     bits_s = {0: 1e-6, 1: 3e-6, 2: 5e-6}
     paces = {rank: steady(1.0, seconds) for rank, seconds in bits_s.items()}
     paced = with_paces(cluster(1.0, 1.0, 1.0), ("n0", "n0", "n1", "n2"), (1,) * 4, {1: profile_of(GRAPH)}, 8, paces)
-    assert [node.task_cpu_s for node in paced.nodes] == pytest.approx(
-        [BITS_OF_TASK * bit for bit in (2e-6, 5e-6, 3e-6)]
+    assert [node.step_cpu_s for node in paced.nodes] == pytest.approx(
+        [BITS_OF_STEP * bit for bit in (2e-6, 5e-6, 3e-6)]
     )
 
 

@@ -187,21 +187,40 @@ def test_what_varies_evens_out_over_the_chunks_of_a_step(node, simulated, comput
     assert max(simulated(dict.fromkeys(range(2), tasks), nodes).step_s) == pytest.approx(1 + 0.1 * 0.59 / 2, abs=1e-3)
 
 
-def test_every_task_costs_its_rank_processor_time_beside_its_work(node, simulated, compute):
-    nodes = [node("a", task_cpu_s=0.5), node("b", task_cpu_s=0.5, cores=0.5)]
+def test_every_step_costs_its_rank_processor_time_before_its_first_task(node, simulated, compute):
+    nodes = [node("a", step_cpu_s=0.5), node("b", step_cpu_s=0.5, cores=0.5)]
     tasks = [compute(0, 1.0), compute(1, 1.0, (0,), chunk=1)]
-    assert simulated(dict.fromkeys(range(2), tasks), nodes).step_s == pytest.approx((3.0, 4.0))
+    trace = simulated(dict.fromkeys(range(2), tasks), nodes)
+    assert trace.step_s == pytest.approx((2.5, 3.0))
+    assert [min(span.start_s for span in trace.spans if span.rank == rank) for rank in range(2)] == [0.5, 1.0]
 
 
-WIRE_LATENCY_S = 0.001
-"""Of either side of the nodes in conftest."""
+def test_a_rank_without_tasks_spends_what_a_step_costs(node, simulated, compute):
+    nodes = [node("a", step_cpu_s=0.5), node("b", step_cpu_s=0.25)]
+    assert simulated({0: [compute(0, 1.0)], 1: []}, nodes).step_s == pytest.approx((1.5, 0.25))
 
 
-def test_both_ends_of_a_message_cost_processor_time(node, simulated, compute, send, receive):
-    ranks = {0: [send(0, 1, 0, tag=0)], 1: [receive(0, 0, 0, tag=0), compute(1, 1.0, (0,))]}
-    free = simulated(ranks, [node("a"), node("b")]).step_s
-    paid = simulated(ranks, [node("a", task_cpu_s=0.25), node("b", task_cpu_s=0.25)]).step_s
-    # Sender and receiver work on it at the same time and while it is on its way; then the receiver has its own task.
-    assert [after - before for before, after in zip(free, paid, strict=True)] == pytest.approx(
-        [0.25, 0.5 - 2 * WIRE_LATENCY_S], abs=1e-5
-    )
+@pytest.mark.parametrize("work_s", [0.01, 0.02, 0.08, 0.4, 0.9])
+def test_a_short_step_lasts_what_its_share_of_the_processor_says(node, simulated, compute, work_s):
+    """One or more of them fit into a whole grant; in a row they do not."""
+    trace = simulated({0: [compute(0, work_s)]}, [node("a", cores=0.25, quota_period_s=0.1)])
+    assert trace.step_s[0] == pytest.approx(work_s, rel=0.1)
+    assert [span.end_s - span.start_s for span in trace.spans] == [trace.step_s[0]]
+
+
+def test_ranks_wait_for_each_other_from_step_to_step(node, simulated, compute, send, receive):
+    """The slow one has no quota; the fast one may not run ahead of its messages."""
+    nodes = [node("a", cores=0.5, quota_period_s=0.01), node("b")]
+    ranks = {
+        0: [receive(1, 1, 0, tag=0), compute(0, 0.001, (1,))],
+        1: [compute(0, 0.05), send(1, 0, 0, (0,), tag=0)],
+    }
+    trace = simulated(ranks, nodes)
+    assert trace.step_s == pytest.approx((0.05, 0.05), rel=0.05)
+    assert trace.begin_s[0] > 0.04, "not the first of several steps"
+
+
+def test_whole_cores_meet_no_quota_so_one_step_tells_all(node, simulated, compute):
+    trace = simulated({0: [compute(0, 0.004)]}, [node("a", cores=1.0, quota_period_s=0.1)])
+    assert trace.begin_s == (0.0,)
+    assert trace.step_s == pytest.approx((0.004,))

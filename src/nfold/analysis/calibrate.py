@@ -138,6 +138,7 @@ def _scaled(profile: Profile, work: float, update: float, load_s_per_sample: flo
         profile,
         whole=tuple(_slower(timing, work) for timing in profile.whole),
         update=_times(profile.update, update),
+        update_call_s=profile.update_call_s * update,
         load_s_per_sample=load_s_per_sample,
     )
 

@@ -36,11 +36,11 @@ class Playback:
     def steady_steps(self) -> Iterator[StepTrace]:
         """Yield the step as it goes when no pass takes longer than another: a mean over steps knows of no luck.
 
-        Where nodes have quotas, these are granted at other moments in each step, so the step is played for several.
+        Where nodes have quotas, these are granted at other moments in each step, so steps are played for several.
         Nodes begin their periods one after another in the order of the cluster, so turning that order is enough.
         """
         nodes = tuple(replace(node, unsteadiness=0.0) for node in self.scenario.cluster.nodes)
-        several = self.num_tasks <= _MANY_TASKS and any(node.quota_period_s for node in nodes)
+        several = self.num_tasks <= _MANY_TASKS and any(node.meets_its_quota for node in nodes)
         for turned in range(min(_MOST_MOMENTS, len(nodes)) if several else 1):
             cluster = replace(self.scenario.cluster, nodes=(*nodes[turned:], *nodes[:turned]))
             yield self.trace if cluster == self.scenario.cluster else replace(self.scenario, cluster=cluster).play()

@@ -10,7 +10,7 @@ from nfold.core.trace import StepParts, StepTrace
 def parts_of(step: StepTrace, samples: Sequence[int]) -> tuple[StepParts, ...]:
     """Return where each rank's time goes if every step is like this one.
 
-    A rank that is done before the others waits for them in the next step, so every rank's step takes as long as the
+    What a rank spends before its first task belongs to none. A rank that is done before the others waits for them in the next step, so every rank's step takes as long as the
     slowest one's.
 
     Args:
@@ -18,9 +18,11 @@ def parts_of(step: StepTrace, samples: Sequence[int]) -> tuple[StepParts, ...]:
         samples: of each rank that are counted in this step.
     """
     step_s = max(step.step_s)
+    begun_s: dict[int, float] = {}
     busy = [dict.fromkeys(("LOAD", "F", "B", "UPDATE", "SEND", "RECV"), 0.0) for _ in step.step_s]
     sent = [0] * len(step.step_s)
     for span in step.spans:
+        begun_s[span.rank] = min(begun_s.get(span.rank, step_s), span.start_s)
         busy[span.rank][span.kind] += span.end_s - span.start_s
         sent[span.rank] += span.payload_bytes if span.kind == "SEND" else 0
     return tuple(
@@ -32,8 +34,10 @@ def parts_of(step: StepTrace, samples: Sequence[int]) -> tuple[StepParts, ...]:
             forward_s=own["F"],
             backward_s=own["B"],
             update_s=own["UPDATE"],
-            communication_s=max(0.0, step_s - own["LOAD"] - own["F"] - own["B"] - own["UPDATE"]),
-            other_s=0.0,
+            communication_s=max(
+                0.0, step_s - begun_s.get(rank, 0.0) - own["LOAD"] - own["F"] - own["B"] - own["UPDATE"]
+            ),
+            other_s=begun_s.get(rank, 0.0),
             sent_bytes=sent[rank],
             samples=samples[rank],
         )

@@ -65,8 +65,9 @@ class Node:
     """How much slower one core computes while k = 1, 2, .. cores are busy: shared caches, memory and hyper-threads."""
     quota_period_s: float = 0.0
     """Its share of cores is a quota of processor time, granted anew so often; 0: it has no quota."""
-    task_cpu_s: float = 0.0
-    """Processor seconds that a rank spends on every task and message beside doing it: locks, wake-ups, bookkeeping."""
+    step_cpu_s: float = 0.0
+    """Processor seconds that a rank spends on every step beside its tasks and messages: posting receives, waking
+    threads, keeping records."""
 
     def __post_init__(self) -> None:
         if not self.speed > 0:
@@ -82,6 +83,11 @@ class Node:
     def rushed(self, busy: float) -> float:
         """Return the same while a grant of its quota lasts: as if it had all of the cores that it has a share of."""
         return self._crowd(busy) * max(1.0, busy / self.whole_cores)
+
+    @property
+    def meets_its_quota(self) -> bool:
+        """Whether it may rest and then be faster for a while: only with a part of a core."""
+        return self.quota_period_s > 0 and self.cores != int(self.cores)
 
     @property
     def whole_cores(self) -> int:

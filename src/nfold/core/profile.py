@@ -67,6 +67,17 @@ class Profile:
     """Resident memory of a process that has computed and holds no model."""
     peak_bytes: int
     """Most resident memory seen while profiling."""
+    update_call_s: float = 3e-4
+    """An optimizer step over one small tensor."""
+
+    @property
+    def call_s(self) -> float:
+        """Return what an update of any part of the weights costs at least."""
+        return min(self.update.median_s, self.update_call_s)
+
+    def update_s(self, share: float) -> float:
+        """Return the seconds of an update of a share of the weights' elements."""
+        return self.call_s + (self.update.median_s - self.call_s) * share
 
     def whole_s(self, chunk_size: float) -> tuple[float, float]:
         """Return forward and backward seconds of the whole model for a chunk."""

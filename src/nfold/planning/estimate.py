@@ -18,7 +18,6 @@ from nfold.core.profile import Profile
 from nfold.errors import ClusterError
 from nfold.planning import clipping
 from nfold.planning.buckets import completion, users_of
-from nfold.planning.costs import OPTIMIZER_CALL_S
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.machines import slowness_of
 from nfold.planning.memory import most_kept
@@ -148,8 +147,7 @@ class _Estimating:
         if len({node.name for node in self._nodes}) < len(self._nodes):
             return 0.0
         if not any(self._payloads.values()):
-            rests = any(node.quota_period_s and node.cores != int(node.cores) for node in self._nodes)
-            return 0.0 if rests else step_s / OVERESTIMATED
+            return 0.0 if any(node.meets_its_quota for node in self._nodes) else step_s / OVERESTIMATED
         computing = (
             loads_s[rank] * max(0.0, 1 - MOST_DEVIATIONS * node.unsteadiness)
             for rank, node in enumerate(self._nodes)
@@ -240,15 +238,14 @@ class _Estimating:
 
     def _buckets(self, ends_s: Mapping[Cell, float], seconds: Mapping[Cell, float]) -> list[CoarseBucket]:
         """All reductions, in the order in which they are complete everywhere."""
-        whole_s = self._profile(0).update.median_s
-        call_s = min(whole_s, OPTIMIZER_CALL_S)
+        profile = self._profile(0)
         trained = sum(parameter.num_elements for parameter in self._facts.graph.trained) or 1
         found = [
             CoarseBucket(
                 reduction=reduction,
                 ready_s=self._ready_s(reduction, ends_s, seconds),
-                update_s=call_s + (whole_s - call_s) * reduction.num_elements / trained,
-                call_s=call_s,
+                update_s=profile.update_s(reduction.num_elements / trained),
+                call_s=profile.call_s,
             )
             for reduction in self._reductions
         ]

@@ -13,7 +13,6 @@ from nfold.core.placement import Reduction, chunk_sizes
 from nfold.core.profile import Profile
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.buckets import completion, users_of
-from nfold.planning.costs import OPTIMIZER_CALL_S
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.reading import Crowd, Reading, crowds_of, read_ahead
 from nfold.planning.statistics import statistics_groups
@@ -166,13 +165,12 @@ def _buckets(
     seconds = profile.operators_s(chunk_size)
     names = tuple(operator.name for operator in facts.graph.operators)
     trained = sum(parameter.num_elements for parameter in facts.graph.trained) or 1
-    call_s = min(profile.update.median_s, OPTIMIZER_CALL_S)
     for reduction in reductions:
         share = reduction.num_elements / trained
         fraction = completion(names, users_of(facts.graph, reduction), seconds)
         yield CoarseBucket(
             reduction=reduction,
             ready_s={rank: ends_s[rank][0] - (1 - fraction) * ends_s[rank][1] for rank in reduction.members},
-            update_s=call_s + (profile.update.median_s - call_s) * share,
-            call_s=call_s,
+            update_s=profile.update_s(share),
+            call_s=profile.call_s,
         )

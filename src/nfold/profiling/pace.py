@@ -13,6 +13,7 @@ from nfold.capture import sample_batches
 from nfold.capture.building import build_model
 from nfold.capture.trial import try_step
 from nfold.core.profile import Pace
+from nfold.profiling.machine import available_cores
 from nfold.profiling.measure import Clock, Meter
 from nfold.profiling.profile import undisturbed
 from nfold.program import Program
@@ -34,6 +35,7 @@ def measure_pace(
     budget_s: float,
     clock: Clock = time.perf_counter,
     processor_clock: Clock = time.thread_time,
+    cores: float | None = None,
     device: torch.device | None = None,
 ) -> Pace:
     """Return the seconds of one forward and backward of a chunk, how much they vary, and of bookkeeping.
@@ -41,7 +43,8 @@ def measure_pace(
     It leaves no trace.
 
     A mean and not a median: where a node's share of the processor is limited, some passes run into the limit and the
-    others do not, and a step pays for all of them.
+    others do not, and a step pays for all of them. For the same reason passes vary there by what the processor gave
+    them: limits are simulated, and must not count twice.
 
     Args:
         program: the user's.
@@ -51,6 +54,7 @@ def measure_pace(
         budget_s: for the passes after the first; there is at least one.
         clock: gives seconds.
         processor_clock: gives seconds in which this thread computed.
+        cores: that the rank may use; what it can if not given.
         device: where to compute; the CPU if not given.
     """
     device = device or torch.device("cpu")
@@ -59,12 +63,18 @@ def measure_pace(
         model = build_model(program, device)
         batch = sample_batches(dataset, device).batch(chunk_size)
         try_step(model, program.loss, batch)
-        times_s = [meter.now()]
+        times_s, worked_s = [meter.now()], [processor_clock()]
         while len(times_s) == 1 or times_s[-1] - times_s[0] < budget_s:
             torch.autograd.backward(program.loss(model(batch[0]), batch[1]))
             times_s.append(meter.now())
-    passes_s = [end_s - begin_s for begin_s, end_s in pairwise(times_s)]
-    return Pace(mean_s=fmean(passes_s), deviation_s=_deviation(passes_s), bookkeeping_s=bookkeeping_s(processor_clock))
+            worked_s.append(processor_clock())
+    mean_s = (times_s[-1] - times_s[0]) / (len(times_s) - 1)
+    is_limited = (available_cores().cores if cores is None else cores) < 1 and device.type == "cpu"
+    return Pace(
+        mean_s=mean_s,
+        deviation_s=mean_s * _variation(worked_s if is_limited else times_s),
+        bookkeeping_s=bookkeeping_s(processor_clock),
+    )
 
 
 def bookkeeping_s(processor_clock: Clock = time.thread_time) -> float:
@@ -85,9 +95,10 @@ def _bits_s(processor_clock: Clock) -> float:
     return processor_clock() - begin_s
 
 
-def _deviation(passes_s: Sequence[float]) -> float:
-    """Standard deviation as the quartiles tell it: a single interruption must not count. 0 of too few."""
+def _variation(ends_s: Sequence[float]) -> float:
+    """Standard deviation over mean as the quartiles tell it: a single interruption must not count. 0 of too few."""
+    passes_s = [end_s - begin_s for begin_s, end_s in pairwise(ends_s)]
     if len(passes_s) < FEWEST_PASSES:
         return 0.0
     low, _, high = quantiles(passes_s, n=4)
-    return (high - low) / QUARTILES_APART
+    return (high - low) / QUARTILES_APART / fmean(passes_s)

@@ -12,6 +12,7 @@ from nfold.capture import Captured, capture_program, sample_batches
 from nfold.capture.building import build_model
 from nfold.capture.heap import give_back
 from nfold.capture.random import LOCK, RandomState
+from nfold.capture.trial import try_step
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
@@ -114,8 +115,14 @@ def _measure(
     whole = time_whole(bench, chunk_sizes, budget_s * _SHARES["whole"])
     operators = time_operators(bench, whole, budget_s * _SHARES["operators"])
     trained = [(name, each) for name, each in bench.model.named_parameters() if each.grad is not None]
-    update, state_bytes = measure_update(
-        program, trained, computing, budget_s * _SHARES["update"], scope=captured.graph.update_scope
+    smallest = bench.example.batch(chunk_sizes[0])
+    update, call_s, state_bytes = measure_update(
+        program,
+        trained,
+        computing,
+        budget_s * _SHARES["update"],
+        scope=captured.graph.update_scope,
+        a_pass=lambda: try_step(bench.model, program.loss, smallest),
     )
     return Profile(
         device_kind=_device_kind(meter.device),
@@ -129,6 +136,7 @@ def _measure(
         activation_bytes_per_sample=whole_kept(bench),
         base_bytes=peaks[0],
         peak_bytes=max(*peaks, resident_bytes()),
+        update_call_s=call_s,
     )
 
 

@@ -70,10 +70,11 @@ def with_rate(cluster: Cluster, bytes_per_s: float) -> Cluster:
     return replace(cluster, nodes=tuple(nodes))
 
 
-BITS_OF_TASK = 170
-"""What a rank's processor spends on a task or message beside doing it, in bits of bookkeeping (see `Pace`): its time of
-a step, less what the tasks take. With bits of 0.9 us, 0.15 to 0.2 ms fit rings and servers of two to eight ranks best;
-on a slower processor it was 0.25 ms, 0.2 to 0.5 over pipelines, hybrids and hypergraphs too."""
+BITS_OF_STEP = 2300
+"""What a rank's processor spends on a step beside its tasks and messages, in bits of bookkeeping (see `Pace`)."""
+BYTES_IN_STEPS = 2.2
+"""Times the processor seconds that a byte costs in a probe: in a step it comes out of no cache, its threads wake up
+among others that work, and some of what arrives is added to what is there."""
 
 
 def with_paces(
@@ -84,9 +85,9 @@ def with_paces(
     chunk_size: int,
     paces: Mapping[int, Pace],
 ) -> Cluster:
-    """Return the cluster with each node's speed, unsteadiness and cost of tasks, from one chunk while all computed.
+    """Return the cluster with each node's speed, unsteadiness and cost of a step, from one chunk while all computed.
 
-    Nodes on which nobody computed, those of servers, keep the first two; their tasks cost what they typically do.
+    Nodes on which nobody computed, those of servers, keep the first two; their steps cost what they typically do.
 
     Args:
         cluster: as known so far.
@@ -115,7 +116,7 @@ def with_paces(
                 node,
                 speed=round(fmean(speeds[node.name]), 4) if node.name in speeds else node.speed,
                 unsteadiness=round(fmean(swings[node.name]), 4) if node.name in swings else node.unsteadiness,
-                task_cpu_s=BITS_OF_TASK * fmean(bits.get(node.name, [typical_s])),
+                step_cpu_s=BITS_OF_STEP * fmean(bits.get(node.name, [typical_s])),
             )
             for node in cluster.nodes
         ),
@@ -146,7 +147,7 @@ def _channel(
         latency_s=latency_s,
         bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         origin="measured",
-        cpu_s_per_byte=median(pair.cpu_s_per_byte for pair in pairs),
+        cpu_s_per_byte=BYTES_IN_STEPS * median(pair.cpu_s_per_byte for pair in pairs),
         cpu_s_per_message=median(pair.cpu_s_per_message for pair in pairs),
         declared_bytes_per_s=_declared_bytes_per_s(before) if before else None,
     )

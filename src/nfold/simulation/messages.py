@@ -6,7 +6,7 @@
                   channel's processor work is a job on that channel's node.
 
 Latency delays the arrival and not the sender, so messages behind each other pay it once. An idle cluster therefore
-moves one message in max(latency + bytes / bandwidth, processor work). What either rank spends on its task is such work.
+moves one message in max(latency + bytes / bandwidth, processor work).
 """
 
 from collections import defaultdict, deque
@@ -89,7 +89,7 @@ class Courier:
         node = self._node_of[message.sender]
         wire_s = message.payload_bytes / node.local.bandwidth_bytes_per_s
         sent, received = self._ends(message, num_jobs=1)
-        work_s = _processor_s(node.local, message.payload_bytes) + _ENDS * node.task_cpu_s
+        work_s = _processor_s(node.local, message.payload_bytes)
         width = min(_ENDS, max(1.0, work_s / wire_s)) if wire_s > 0 else 1.0
         self._work(node.name, work_s / width, width, both(sent, received))
         now = self._timeline.now
@@ -98,8 +98,8 @@ class Courier:
 
     def _start_remote(self, message: Message) -> None:
         route = self._route(message.sender, message.receiver)
-        send_s = _processor_s(route.uplink, message.payload_bytes) / 2 + route.source.task_cpu_s
-        receive_s = _processor_s(route.downlink, message.payload_bytes) / 2 + route.target.task_cpu_s
+        send_s = _processor_s(route.uplink, message.payload_bytes) / 2
+        receive_s = _processor_s(route.downlink, message.payload_bytes) / 2
         if send_s or receive_s:
             sent, received = self._ends(message, num_jobs=2)
         else:

@@ -10,12 +10,14 @@ _LANE = frozenset({"LOAD", "F", "B", "UPDATE"})
 
 
 class Player:
-    """Decides what a rank does next; `begin` is told when a task can start and ends it through `finish`."""
+    """Decides what a rank does next in a step; `begin` is told when a task can start and ends it through `finish`."""
 
-    def __init__(self, schedule: RankSchedule, begin: Callable[[int, Task], None]) -> None:
+    def __init__(self, schedule: RankSchedule, begin: Callable[[int, Task], None], step: int, begin_s: float) -> None:
         self.spans: list[Span] = []
-        self.end_s = 0.0
-        self._rank = schedule.rank
+        self.rank = schedule.rank
+        self.step = step
+        self.begin_s = begin_s
+        self.end_s = begin_s
         self._begin = begin
         self._lane = [task for task in schedule.tasks if task.kind in _LANE]
         self._next = 0
@@ -30,12 +32,23 @@ class Player:
             for event in events:
                 self._listeners[event].append(task)
 
-    def start(self) -> None:
+    def start(self, now_s: float) -> None:
         """Begin all messages that wait for nothing, and the first task of the compute lane."""
+        self.end_s = now_s
         for task in list(self._left.values()):
             if task.kind not in _LANE and not self._missing[task.id]:
-                self._play(task, 0.0)
-        self._advance_lane(0.0)
+                self._play(task, now_s)
+        self._advance_lane(now_s)
+
+    @property
+    def step_s(self) -> float:
+        """How long the step took so far."""
+        return self.end_s - self.begin_s
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every task has ended."""
+        return not self._left
 
     def happen(self, event: int, now_s: float) -> None:
         """Note an event of this rank and begin what has waited for it. O(its listeners)."""
@@ -48,7 +61,7 @@ class Player:
     def finish(self, task: Task, now_s: float) -> None:
         """End a task: record its span and let its event happen."""
         del self._left[task.id]
-        self.spans.append(_span(self._rank, task, self._start_s.pop(task.id), now_s))
+        self.spans.append(_span(self.rank, task, self._start_s.pop(task.id) - self.begin_s, now_s - self.begin_s))
         self.end_s = now_s
         if task.kind in _LANE:
             self._lane_is_free = True
@@ -69,10 +82,10 @@ class Player:
 
     def _play(self, task: Task, now_s: float) -> None:
         self._start_s[task.id] = now_s
-        self._begin(self._rank, task)
+        self._begin(self.rank, task)
 
     def _describe(self, task: Task) -> str:
-        where = f"rank {self._rank}: {task.name}"
+        where = f"rank {self.rank}: {task.name}"
         if self._missing[task.id]:
             waits = [str(event) for event in task.after if task in self._listeners.get(event, ())]
             return f"{where} waits for event {', '.join(waits)}"

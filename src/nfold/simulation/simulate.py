@@ -1,11 +1,14 @@
-"""Schedule + seconds per task + Cluster -> the StepTrace of one step in virtual time.
+"""Schedule + seconds per task + Cluster -> the StepTrace of a step in virtual time.
 
 Deterministic: equal arguments give equal traces. O((tasks + messages) log tasks) while few flows share a link;
 see links.py for what many cost.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from nfold.core.cluster import Cluster
 from nfold.core.schedule import Schedule, Task
@@ -17,6 +20,11 @@ from nfold.simulation.player import Player
 from nfold.simulation.timeline import Timeline
 from nfold.simulation.unsteadiness import slowness
 
+PERIODS = 12
+"""Of the longest quota: for so long steps are played in a row."""
+MOST_STEPS = 32
+MOST_TASKS = 5_000
+"""Of all steps in a row together: a larger schedule's step is so long that no grant counts."""
 _SHOWN = 8
 _GOLDEN = 0.618034
 """Spreads the nodes' quota periods evenly: each node has begun to count at a time of its own."""
@@ -30,7 +38,11 @@ def simulate(
     nodes: tuple[str, ...],
     threads: tuple[int, ...],
 ) -> StepTrace:
-    """Play one step in virtual time.
+    """Play a step in virtual time.
+
+    Where nodes have quotas of processor time, a step begins with what the one before it has left of them: a step that
+    fits into one grant is only once that fast. Several short ones are played then, each rank beginning the next when it
+    has ended its own, and that which takes most nearly what they take on average is returned, stretched to just that.
 
     Args:
         schedule: what each rank plays.
@@ -44,8 +56,16 @@ def simulate(
         ClusterError: two ranks that talk have no link between them.
         InternalError: the schedule cannot be played to its end, or seconds of a task are missing.
     """
-    world = _World(schedule, task_seconds, cluster, nodes, threads)
-    return world.play()
+    return _World(schedule, task_seconds, cluster, nodes, threads).play()
+
+
+class _Key(NamedTuple):
+    """Tells one message of a run of steps."""
+
+    step: int
+    sender: int
+    receiver: int
+    tag: int
 
 
 class _World:
@@ -69,15 +89,22 @@ class _World:
         }
         self._courier = Courier(self._timeline, cluster, nodes, self._cores)
         self._slower = slowness(schedule, self._nodes)
-        self._players = {rank.rank: Player(rank, self._begin) for rank in schedule.ranks}
-        self._arrived: set[tuple[int, int, int]] = set()
-        """(sender, receiver, tag) of messages whose receive could not start yet."""
-        self._posted: dict[tuple[int, int, int], Task] = {}
+        self._schedules = {rank.rank: rank for rank in schedule.ranks}
+        self._players: dict[int, Player] = {}
+        """Of the step that each rank plays."""
+        self._played: defaultdict[int, list[Player]] = defaultdict(list)
+        """Those who are done, by step."""
+        self._last_step = 0
+        self._until_s = PERIODS * max((node.quota_period_s for node in self._nodes if node.meets_its_quota), default=0.0)
+        self._most_steps = min(MOST_STEPS, MOST_TASKS // max(1, sum(len(rank.tasks) for rank in schedule.ranks)))
+        self._arrived: set[_Key] = set()
+        """Messages whose receive could not start yet."""
+        self._posted: dict[_Key, Task] = {}
         """Receives whose message is not there yet."""
 
     def play(self) -> StepTrace:
-        for player in self._players.values():
-            player.start()
+        for rank in self._schedules:
+            self._next(rank, 0)
         self._timeline.run()
         stuck = [line for player in self._players.values() for line in player.stuck()]
         if stuck:
@@ -86,17 +113,44 @@ class _World:
                 f"the schedule is stuck after {self._timeline.now:.6f} s with {len(stuck)} tasks left: "
                 f"{'; '.join(stuck[:_SHOWN])}{more}. Please report it with schedule.json"
             )
-        return self._trace()
+        return self._typical()
 
-    def _trace(self) -> StepTrace:
-        players = [self._players[rank] for rank in sorted(self._players)]
-        return StepTrace(
-            step=0,
-            origin="simulated",
-            step_s=tuple(player.end_s for player in players),
-            spans=tuple(span for player in players for span in player.spans),
-            begin_s=tuple(0.0 for _ in players),
-        )
+    def _next(self, rank: int, step: int) -> None:
+        """Let a rank begin a step: with what belongs to no task."""
+        node = self._nodes[rank]
+        self._players[rank] = player = Player(self._schedules[rank], self._begin, step, self._timeline.now)
+        if node.step_cpu_s:
+            self._cores[node.name].start(node.step_cpu_s * node.slowdown(1), 1.0, partial(self._start, player))
+        else:
+            self._start(player)
+
+    def _start(self, player: Player) -> None:
+        player.start(self._timeline.now)
+        if not self._schedules[player.rank].tasks:
+            self._ended(player.rank)
+
+    def _ended(self, rank: int) -> None:
+        """Note that a rank has played its step, and go on with the next if there is one.
+
+        Whoever is the first to end the last step says whether another follows.
+        """
+        player = self._players[rank]
+        self._played[player.step].append(player)
+        another = self._timeline.now < self._until_s and self._last_step + 1 < self._most_steps
+        if player.step == self._last_step and another:
+            self._last_step += 1
+        if player.step < self._last_step:
+            self._timeline.at(self._timeline.now, partial(self._next, rank, player.step + 1))
+
+    def _typical(self) -> StepTrace:
+        """Return the only step, or the most typical one but the first."""
+        if not self._last_step:
+            return _trace(self._played[0])
+        ends_s = [max(player.end_s for player in self._played[step]) for step in range(self._last_step + 1)]
+        mean_s = (ends_s[-1] - ends_s[0]) / self._last_step
+        later = (_trace(self._played[step]) for step in range(1, self._last_step + 1))
+        typical = min(later, key=lambda trace: abs(max(trace.step_s) - mean_s))
+        return _stretched(typical, mean_s / max(typical.step_s)) if mean_s else typical
 
     def _begin(self, rank: int, task: Task) -> None:
         if task.kind == "SEND":
@@ -116,7 +170,6 @@ class _World:
         work_s = self._seconds(rank, task) / node.speed
         if task.kind in ("F", "B"):
             work_s *= self._slower.get(rank, 1.0)
-        work_s += node.task_cpu_s * node.slowdown(width)
         self._cores[node.name].start(work_s, width, partial(self._finish, rank, task), milestones)
 
     def _seconds(self, rank: int, task: Task) -> float:
@@ -132,22 +185,21 @@ class _World:
                 receiver=task.peer,
                 payload_bytes=task.payload_bytes,
                 gone=partial(self._finish, rank, task),
-                arrived=partial(self._arrive, rank, task),
+                arrived=partial(self._arrive, _Key(self._players[rank].step, rank, task.peer, task.tag)),
             )
         )
 
-    def _arrive(self, rank: int, task: Task) -> None:
+    def _arrive(self, key: _Key) -> None:
         """The bytes of a SEND are there: its RECV completes, if it could start."""
-        key = (rank, task.peer, task.tag)
         receive = self._posted.pop(key, None)
         if receive is None:
             self._arrived.add(key)
         else:
-            self._received(task.peer, receive)
+            self._received(key.receiver, receive)
 
     def _post(self, rank: int, task: Task) -> None:
         """A RECV can start: it completes, if its bytes are there."""
-        key = (task.peer, rank, task.tag)
+        key = _Key(self._players[rank].step, task.peer, rank, task.tag)
         if key in self._arrived:
             self._arrived.discard(key)
             self._received(rank, task)
@@ -159,4 +211,23 @@ class _World:
         self._timeline.at(self._timeline.now, partial(self._finish, rank, task))
 
     def _finish(self, rank: int, task: Task) -> None:
-        self._players[rank].finish(task, self._timeline.now)
+        player = self._players[rank]
+        player.finish(task, self._timeline.now)
+        if player.is_done:
+            self._ended(rank)
+
+
+def _trace(players: list[Player]) -> StepTrace:
+    players = sorted(players, key=lambda player: player.rank)
+    return StepTrace(
+        step=0,
+        origin="simulated",
+        step_s=tuple(player.step_s for player in players),
+        spans=tuple(span for player in players for span in player.spans),
+        begin_s=tuple(player.begin_s for player in players),
+    )
+
+
+def _stretched(trace: StepTrace, factor: float) -> StepTrace:
+    spans = (replace(span, start_s=span.start_s * factor, end_s=span.end_s * factor) for span in trace.spans)
+    return replace(trace, step_s=tuple(step_s * factor for step_s in trace.step_s), spans=tuple(spans))

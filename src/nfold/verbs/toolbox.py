@@ -10,7 +10,7 @@ from nfold.core.profile import Pace, Profile
 from nfold.errors import PlanError
 from nfold.profiling import bookkeeping_s, measure_pace, profile_program, this_node
 from nfold.program import Program
-from nfold.runtime.measuring import BITS_OF_TASK
+from nfold.runtime.measuring import BITS_OF_STEP
 from nfold.runtime.tools import Wiring
 from nfold.transport.base import Transport
 from nfold.transport.memory import MemoryNetwork
@@ -47,7 +47,7 @@ class Toolbox:
 
     def node(self) -> Node:
         """Describe this machine."""
-        return replace(this_node(UNMEASURED), task_cpu_s=BITS_OF_TASK * bookkeeping_s())
+        return replace(this_node(UNMEASURED), step_cpu_s=BITS_OF_STEP * bookkeeping_s())
 
     def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> Pace:
         """Time a chunk's forward and backward while other ranks compute too."""

@@ -13,7 +13,7 @@ from nfold.errors import ClusterError
 from nfold.launch.emulation.clearing import NAMESPACES, clear, groups_of, restore_machine
 from nfold.launch.emulation.layout import DEVICE, Batch, Seat, hosts, make_seats, network, separation, switch_namespace
 from nfold.launch.emulation.owners import Registry, myself
-from nfold.launch.emulation.shaping import shape, window_bytes
+from nfold.launch.emulation.shaping import packets, shape, window_bytes
 from nfold.launch.emulation.tools import perform
 from nfold.launch.emulation.warden import warden
 
@@ -113,7 +113,8 @@ class Box:
 
     def set_uplink(self, node: str, bytes_per_s: float | None) -> None:
         """Change the rate at which a node sends; None: back to what is declared."""
-        perform(self._shape_uplink(self._seats[node], _at_rate(self.cluster.node(node).uplink, bytes_per_s)))
+        for batch in self._shape_uplink(self._seats[node], _at_rate(self.cluster.node(node).uplink, bytes_per_s)):
+            perform(batch)
 
     def set_downlink(self, node: str, bytes_per_s: float | None) -> None:
         """Change the rate at which a node receives; None: back to what is declared."""
@@ -171,12 +172,13 @@ class Box:
         for seat in self._seats.values():
             node = self.cluster.node(seat.node)
             if node.uplink is not None:
-                yield self._shape_uplink(seat, node.uplink)
+                yield from self._shape_uplink(seat, node.uplink)
             if node.downlink is not None:
                 yield self._shape_downlink(seat, node.downlink)
 
-    def _shape_uplink(self, seat: Seat, link: Channel | None) -> Batch:
-        return Batch(tool="tc", namespace=seat.namespace, lines=shape(DEVICE, link, with_netem=self.has_netem))
+    def _shape_uplink(self, seat: Seat, link: Channel | None) -> Iterator[Batch]:
+        yield Batch(tool="tc", namespace=seat.namespace, lines=shape(DEVICE, link, with_netem=self.has_netem))
+        yield Batch(tool="ip", namespace=seat.namespace, lines=(packets(DEVICE, link),))
 
     def _shape_downlink(self, seat: Seat, link: Channel | None) -> Batch:
         lines = shape(seat.port, link, with_netem=self.has_netem)

@@ -4,6 +4,8 @@ A token bucket holds each direction of a link to its rate. Its bucket is small, 
 as a long one per byte. Its queue holds all that TCP may have on its way, and the window that a node offers each of its
 peers is what its link carries while a quota lets it wait. So nothing is lost: TCP fills every queue until it loses, and
 behind a queue of a second it then waits for several.
+Packets are no larger than the bucket: the kernel would take a larger one apart into frames of 1500 bytes, and carrying
+each of them by itself costs this machine ten times as much, which a network card would do for a real node.
 Delay needs the kernel's netem; where that is missing, the transport delays what arrives.
 """
 
@@ -13,6 +15,9 @@ BURST_S = 5e-4
 LEAST_BURST_BYTES = 5 << 10
 """Three full Ethernet frames: less would never let one pass."""
 MOST_BURST_BYTES = 64 << 10
+MOST_PACKET_BYTES = 64 << 10
+_HEADERS = 0.1
+"""Of a packet: what the bucket counts beside its payload, at most."""
 QUEUE_BYTES = 64 << 20
 """16 windows of the largest."""
 WINDOW_S = 0.02
@@ -55,9 +60,24 @@ def shape(device: str, channel: Channel | None, *, with_netem: bool) -> tuple[st
     return (f"qdisc replace dev {device} root handle 1: {_bucket(channel.bandwidth_bytes_per_s)}",)
 
 
+def packets(device: str, channel: Channel | None) -> str:
+    """Return the line for `ip` that keeps what a device sends at once within its bucket.
+
+    Args:
+        device: its name.
+        channel: its rate and latency; None: nothing holds it back.
+    """
+    burst = MOST_PACKET_BYTES if channel is None else _burst_bytes(channel.bandwidth_bytes_per_s) * (1 - _HEADERS)
+    return f"link set dev {device} gso_max_size {int(burst)}"
+
+
 def _bucket(bytes_per_s: float) -> str:
-    burst = _between(LEAST_BURST_BYTES, bytes_per_s * BURST_S, MOST_BURST_BYTES)
+    burst = _burst_bytes(bytes_per_s)
     return f"tbf rate {max(8, round(bytes_per_s * 8))}bit burst {burst} limit {QUEUE_BYTES}"
+
+
+def _burst_bytes(bytes_per_s: float) -> int:
+    return _between(LEAST_BURST_BYTES, bytes_per_s * BURST_S, MOST_BURST_BYTES)
 
 
 def _between(least: int, value: float, most: int) -> int:
