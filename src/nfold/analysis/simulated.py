@@ -10,8 +10,8 @@ from nfold.core.trace import StepParts, StepTrace
 def parts_of(step: StepTrace, samples: Sequence[int]) -> tuple[StepParts, ...]:
     """Return where each rank's time goes if every step is like this one.
 
-    What a rank spends before its first task belongs to none. A rank that is done before the others waits for them in the next step, so every rank's step takes as long as the
-    slowest one's.
+    What a rank spends before its first task belongs to none. A rank that is done before the others waits for them in
+    the next step, so every rank's step takes as long as the slowest one's.
 
     Args:
         step: of one simulated step.

@@ -95,7 +95,9 @@ class _World:
         self._played: defaultdict[int, list[Player]] = defaultdict(list)
         """Those who are done, by step."""
         self._last_step = 0
-        self._until_s = PERIODS * max((node.quota_period_s for node in self._nodes if node.meets_its_quota), default=0.0)
+        self._until_s = PERIODS * max(
+            (node.quota_period_s for node in self._nodes if node.meets_its_quota), default=0.0
+        )
         self._most_steps = min(MOST_STEPS, MOST_TASKS // max(1, sum(len(rank.tasks) for rank in schedule.ranks)))
         self._arrived: set[_Key] = set()
         """Messages whose receive could not start yet."""
