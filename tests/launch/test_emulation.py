@@ -233,6 +233,27 @@ def test_a_link_may_change_and_change_back():
         assert rate(box, "n-0", "n-1", 4_000_000, at_least=1e7) >= 1e7
 
 
+SEND_ON = """
+    import socket, sys
+    with socket.create_connection((sys.argv[1], 5000)) as connection:
+        connection.sendall(bytes(1 << 23))
+        print("ready", flush=True)
+        connection.sendall(bytes(1 << 23))
+"""
+
+
+def test_what_waits_when_a_link_slows_down_still_arrives():
+    """A packet larger than the bucket that it waits for would wait for ever."""
+    with box_of(uplink="1 Gbit/s") as box, program(box, "n-1", RECEIVE) as receiver:
+        with program(box, "n-0", SEND_ON, box.address("n-1")) as sender:
+            box.set_links(50e6)
+            box.set_links(10e6)
+            box.set_links(50e6)
+            assert sender.wait(timeout=30) == 0
+        total, _ = json.loads(receiver.stdout.readline())
+        assert total == 1 << 24
+
+
 def test_a_partition_swallows_all_and_lets_it_through_again():
     echo = """
         import socket

@@ -30,6 +30,7 @@ from nfold.launch.emulation.shaping import (
     LEAST_WINDOW_BYTES,
     MOST_BURST_BYTES,
     MOST_WINDOW_BYTES,
+    burst_bytes,
     packets,
     shape,
     window_bytes,
@@ -147,7 +148,7 @@ def test_a_rate_is_held_by_a_token_bucket():
 
 @pytest.mark.parametrize("rate", [1e3, 1.25e7, 1.25e8, 1.25e10])
 def test_a_bucket_lets_the_largest_packet_pass_whole(rate):
-    line = packets("eth0", channel(rate))
+    line, _ = packets("eth0", burst_bytes(channel(rate)))
     assert line.startswith("link set dev eth0 gso_max_size ")
     burst = int(shape("eth0", channel(rate), with_netem=False)[0].partition("burst ")[2].split()[0])
     frames = int(line.split()[-1]) / 1500
@@ -155,8 +156,16 @@ def test_a_bucket_lets_the_largest_packet_pass_whole(rate):
     assert frames * (1500 + 66) < burst
 
 
-def test_an_unshaped_device_sends_the_largest_packets_there_are():
-    assert packets("eth0", None) == "link set dev eth0 gso_max_size 65536"
+def test_a_bucket_never_becomes_smaller(late, monkeypatch):
+    """What waits in a queue may be as large as the largest that there was."""
+    done = []
+    monkeypatch.setattr(box, "perform", done.append)
+    for mbit in (100, 800, 8):
+        late.set_links(mbit * 1e6 / 8)
+    buckets = [line for batch in done for line in batch.lines if " burst " in line]
+    bursts = [int(line.partition("burst ")[2].split()[0]) for line in buckets]
+    assert bursts == [6250] * 4 + [50_000] * 8
+    assert [batch.lines[0].split()[-1] for batch in done if batch.tool == "ip"] == ["5625"] * 2 + ["45000"] * 4
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(1.25e5, LEAST_BURST_BYTES), (1.25e9, MOST_BURST_BYTES)])

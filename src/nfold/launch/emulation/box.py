@@ -13,7 +13,7 @@ from nfold.errors import ClusterError
 from nfold.launch.emulation.clearing import NAMESPACES, clear, groups_of, restore_machine
 from nfold.launch.emulation.layout import DEVICE, Batch, Seat, hosts, make_seats, network, separation, switch_namespace
 from nfold.launch.emulation.owners import Registry, myself
-from nfold.launch.emulation.shaping import packets, shape, window_bytes
+from nfold.launch.emulation.shaping import MOST_BURST_BYTES, burst_bytes, packets, shape, window_bytes
 from nfold.launch.emulation.tools import perform
 from nfold.launch.emulation.warden import warden
 
@@ -38,6 +38,8 @@ class Box:
         self._groups = groups_of(number)
         self._hosts = folder / "hosts"
         self.has_netem = False
+        self._bursts: dict[str, int] = {}
+        """Largest bucket so far by node (its uplink) and port (its downlink)."""
 
     # Making and removing
 
@@ -177,12 +179,20 @@ class Box:
                 yield self._shape_downlink(seat, node.downlink)
 
     def _shape_uplink(self, seat: Seat, link: Channel | None) -> Iterator[Batch]:
-        yield Batch(tool="tc", namespace=seat.namespace, lines=shape(DEVICE, link, with_netem=self.has_netem))
-        yield Batch(tool="ip", namespace=seat.namespace, lines=(packets(DEVICE, link),))
+        lines = shape(DEVICE, link, with_netem=self.has_netem, least_burst_bytes=self._burst_bytes(seat.node, link))
+        yield Batch(tool="tc", namespace=seat.namespace, lines=lines)
+        lines = packets(DEVICE, self._burst_bytes(seat.node, link))
+        yield Batch(tool="ip", namespace=seat.namespace, lines=lines)
 
     def _shape_downlink(self, seat: Seat, link: Channel | None) -> Batch:
-        lines = shape(seat.port, link, with_netem=self.has_netem)
+        lines = shape(seat.port, link, with_netem=self.has_netem, least_burst_bytes=self._burst_bytes(seat.port, link))
         return Batch(tool="tc", namespace=switch_namespace(self.number), lines=lines)
+
+    def _burst_bytes(self, place: str, link: Channel | None) -> int:
+        """Return the size of the largest bucket that a device has had, this one among them."""
+        here = MOST_BURST_BYTES if link is None else burst_bytes(link)
+        self._bursts[place] = max(here, self._bursts.get(place, 0))
+        return self._bursts[place]
 
 
 @contextlib.contextmanager

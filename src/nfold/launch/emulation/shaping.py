@@ -15,7 +15,6 @@ BURST_S = 5e-4
 LEAST_BURST_BYTES = 5 << 10
 """Three full Ethernet frames: less would never let one pass."""
 MOST_BURST_BYTES = 64 << 10
-MOST_PACKET_BYTES = 64 << 10
 _HEADERS = 0.1
 """Of a packet: what the bucket counts beside its payload, at most."""
 QUEUE_BYTES = 64 << 20
@@ -40,44 +39,46 @@ def window_bytes(channel: Channel | None, round_trip_s: float = 0.0) -> int:
     return _between(LEAST_WINDOW_BYTES, rate * WINDOW_S, MOST_WINDOW_BYTES) + round(rate * round_trip_s)
 
 
-def shape(device: str, channel: Channel | None, *, with_netem: bool) -> tuple[str, ...]:
+def burst_bytes(channel: Channel) -> int:
+    """Return the size of the bucket for a link, also that of the largest packet with its headers."""
+    return _between(LEAST_BURST_BYTES, channel.bandwidth_bytes_per_s * BURST_S, MOST_BURST_BYTES)
+
+
+def shape(
+    device: str, channel: Channel | None, *, with_netem: bool, least_burst_bytes: int = LEAST_BURST_BYTES
+) -> tuple[str, ...]:
     """Return the lines that shape what leaves a device; they also change a shape that is there already.
 
     Args:
         device: its name.
         channel: its rate and latency; None: nothing holds it back.
         with_netem: whether the kernel can delay.
+        least_burst_bytes: of the bucket. A packet that waits for a bucket which has become smaller than itself waits
+            for ever, and all behind it, so no bucket of a device may be smaller than those before.
     """
     if channel is None:
         return (f"qdisc del dev {device} root",)
     if with_netem and channel.latency_s > 0:
         delay = f"netem delay {channel.latency_s * 1e6:.0f}us limit {_NETEM_QUEUE}"
-        bucket = _bucket(channel.bandwidth_bytes_per_s)
+        bucket = _bucket(channel, least_burst_bytes)
         return (
             f"qdisc replace dev {device} root handle 1: {delay}",
             f"qdisc replace dev {device} parent 1:1 handle 10: {bucket}",
         )
-    return (f"qdisc replace dev {device} root handle 1: {_bucket(channel.bandwidth_bytes_per_s)}",)
+    return (f"qdisc replace dev {device} root handle 1: {_bucket(channel, least_burst_bytes)}",)
 
 
-def packets(device: str, channel: Channel | None) -> str:
-    """Return the line for `ip` that keeps what a device sends at once within its bucket.
+def packets(device: str, largest_bytes: int) -> tuple[str, ...]:
+    """Return the lines for `ip` that hold what a device sends at once below a size, headers included.
 
-    Args:
-        device: its name.
-        channel: its rate and latency; None: nothing holds it back.
+    A connection knows from its route how large its packets may be, and asks again when that has been flushed.
     """
-    burst = MOST_PACKET_BYTES if channel is None else _burst_bytes(channel.bandwidth_bytes_per_s) * (1 - _HEADERS)
-    return f"link set dev {device} gso_max_size {int(burst)}"
+    return f"link set dev {device} gso_max_size {int(largest_bytes * (1 - _HEADERS))}", "route flush cache"
 
 
-def _bucket(bytes_per_s: float) -> str:
-    burst = _burst_bytes(bytes_per_s)
-    return f"tbf rate {max(8, round(bytes_per_s * 8))}bit burst {burst} limit {QUEUE_BYTES}"
-
-
-def _burst_bytes(bytes_per_s: float) -> int:
-    return _between(LEAST_BURST_BYTES, bytes_per_s * BURST_S, MOST_BURST_BYTES)
+def _bucket(channel: Channel, least_burst_bytes: int) -> str:
+    rate_bits = max(8, round(channel.bandwidth_bytes_per_s * 8))
+    return f"tbf rate {rate_bits}bit burst {max(least_burst_bytes, burst_bytes(channel))} limit {QUEUE_BYTES}"
 
 
 def _between(least: int, value: float, most: int) -> int:
