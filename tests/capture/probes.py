@@ -1,8 +1,10 @@
 """Programs on which tracers are silently wrong, or refuse: each must be captured exactly or kept whole."""
 
 import random
+from collections import deque
 from typing import Any
 
+import numpy
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -82,6 +84,48 @@ class Counter(Base):
         return x if self.count < 3 else x * 2
 
 
+class LateCounter(Base):
+    """Long after any trial it does something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = numpy.int64(0)
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        self.number += 1
+        return x if self.number < 100 else x * 2
+
+
+class Schedule:
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+class LateSchedule(Base):
+    """The same, kept by an object of the user's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.schedule = Schedule()
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        self.schedule.calls += 1
+        return x if self.schedule.calls < 100 else x * 2
+
+
+class LateWindow(Base):
+    """The same, by what it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window, self.seen = deque([0], maxlen=200), {0}
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        self.window.append(self.window[-1] + 1)
+        self.seen.add(len(self.seen))
+        return x if len(self.window) + len(self.seen) < 100 else x * 2
+
+
 class Spectral(Base):
     def __init__(self) -> None:
         super().__init__()
@@ -108,6 +152,27 @@ class BranchOnValue(Base):
 class BranchOnSize(Base):
     def between(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.shape[1] > 4 else x
+
+
+class HalvesOfBatch(Base):
+    """3 // 2 and 2 // 2 are equal, as if it were a constant."""
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        half = x.shape[0] // 2
+        return x + x[:half].mean() - 0.5 * x[half:].mean()
+
+
+class PairsOfSamples(Base):
+    """9 and 4 are on a line, as any two numbers are."""
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        count = x.shape[0] * x.shape[0]
+        return x * (x @ x.t()).reshape(count).mean() / count
+
+
+class OddBatches(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (1 + x.shape[0] % 2)
 
 
 class LoopOverBatch(Base):

@@ -190,6 +190,48 @@ def test_outputs_that_depend_on_other_samples() -> None:
     assert "other samples" in graph_of(Net(MeanOverBatch, rows)).indivisible
 
 
+class Drawing(nn.Module):
+    """Draws in evaluation, too, as a sampled code does; `mixes` says what else it does with its batch."""
+
+    def __init__(self, mixes: str = "") -> None:
+        super().__init__()
+        self.inner, self.mixes = nn.Linear(12, CLASSES), mixes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x)
+        y = y + torch.randn_like(y) * 0.1 + F.dropout(y, 0.5, training=True)
+        if self.mixes == "neighbours":
+            y = y + y.mean(0)
+        if self.mixes == "others":
+            y = 0.9 * y + 0.1 * y[torch.randperm(len(y))]
+        if self.mixes == "others in training" and self.training:
+            y = 0.9 * y + 0.1 * y[torch.randperm(len(y))]
+        return y
+
+
+def noisy(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs + 0.1 * torch.rand_like(outputs), target)
+
+
+def noisy_sum(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs + 0.1 * torch.rand_like(outputs), target, reduction="sum")
+
+
+def test_models_and_losses_that_draw_may_be_cut() -> None:
+    assert graph_of(Net(Drawing, rows)).indivisible == ""
+    assert graph_of(Net(linear, rows, loss=noisy)).indivisible == ""
+
+
+@pytest.mark.parametrize("mixes", ["neighbours", "others", "others in training"])
+def test_drawing_hides_no_dependence_on_other_samples(mixes: str) -> None:
+    reason = graph_of(Net(partial(Drawing, mixes), rows)).indivisible
+    assert reason.startswith("an output of the model depends on the other samples of its batch")
+
+
+def test_drawing_hides_no_sum() -> None:
+    assert graph_of(Net(linear, rows, loss=noisy_sum)).indivisible.startswith("the loss is not a mean over samples")
+
+
 def test_outputs_whose_shape_depends_on_other_samples() -> None:
     def sentences(size: int) -> Any:
         return words(size), torch.randint(1, 7, (size,))

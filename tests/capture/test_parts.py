@@ -49,6 +49,7 @@ def test_fit_refuses_what_is_no_line() -> None:
     assert fit([(2, 1), (4, 2)]) is None
     assert fit([(2, 4), (2, 5)]) is None
     assert fit_tensor([(2, torch.zeros(2)), (3, (torch.zeros(3),))]) is None
+    assert fit_tensor([(2, torch.zeros(2, 2)), (3, torch.zeros(3, 3))]) is None, "its bytes are on no line"
     assert fit_number([(2, torch.Size([2, 7])), (3, torch.Size([3, 7]))]) == (Affine(0, 1), Affine(7, 0))
 
 

@@ -18,11 +18,17 @@ from probes import (
     GradientHook,
     GradientInForward,
     GRULoop,
+    HalvesOfBatch,
     InstanceCheck,
+    LateCounter,
+    LateSchedule,
+    LateWindow,
     LoopOverBatch,
     MovingAverage,
     NoGradRegion,
     NoiseOfBatchSize,
+    OddBatches,
+    PairsOfSamples,
     PythonRandom,
     Spectral,
     TorchRandomBranch,
@@ -45,8 +51,17 @@ EXACT = {
     InstanceCheck: "export",
     GRULoop: "export",
 }
+MIXING = [HalvesOfBatch, PairsOfSamples, OddBatches]
 WHOLE = [BranchOnValue, LoopOverBatch, Checkpointed, ChangesInput, GradientHook]
-STATEFUL = {MovingAverage: "average", AddedBuffer: "total", Counter: "count", Spectral: "_u"}
+STATEFUL = {
+    MovingAverage: "average",
+    AddedBuffer: "total",
+    Counter: "count",
+    Spectral: "_u",
+    LateCounter: "number",
+    LateSchedule: "schedule",
+    LateWindow: "window",
+}
 DRAWING = {NoiseOfBatchSize: "fx", TorchRandomBranch: "opaque", PythonRandom: "opaque"}
 
 
@@ -78,6 +93,14 @@ def test_exact(probe: type[nn.Module]) -> None:
     assert_equals_module(found)
 
 
+@pytest.mark.parametrize("probe", MIXING, ids=lambda probe: probe.__name__)
+def test_what_depends_on_the_size_of_the_batch_is_computed_for_every_size(probe: type[nn.Module]) -> None:
+    found = captured(probe)
+    assert found.graph.capture == "fx"
+    assert found.graph.indivisible
+    assert_equals_module(found)
+
+
 @pytest.mark.parametrize("probe", WHOLE, ids=lambda probe: probe.__name__)
 def test_whole(probe: type[nn.Module]) -> None:
     found = captured(probe)
@@ -86,6 +109,11 @@ def test_whole(probe: type[nn.Module]) -> None:
     assert any("one operator" in note for note in found.graph.notes)
     assert not found.graph.static_gradients
     assert_equals_module(found)
+
+
+def test_who_changes_the_input_is_named() -> None:
+    note, *_ = captured(ChangesInput).graph.notes
+    assert note == "captured by fx, it cannot be cut: it changes its input in place, by mul_"
 
 
 @pytest.mark.parametrize("probe", STATEFUL, ids=lambda probe: probe.__name__)

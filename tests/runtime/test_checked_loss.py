@@ -202,19 +202,31 @@ def test_a_loss_that_squeezes_is_taken_apart_as_well(reduction, chunk):
     assert refused_at(squeezing, (outputs(6)[:, :1], torch.tensor([0, 0, 1, 0, 0, 0]))) == chunk
 
 
-@pytest.mark.parametrize(
-    ("made", "loss"),
-    [
-        (outputs(), lambda made, wanted: torch.rand(()) * made.sum()),
-        (outputs(), lambda made, wanted: torch.autograd.grad(made.sum(), made, create_graph=True)[0].sum()),
-    ],
-    ids=["draws", "asks for gradients"],
-)
-def test_what_cannot_be_taken_apart_is_left_alone(made, loss):
+def test_what_cannot_be_taken_apart_is_left_alone():
+    def asking(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(made.sum(), made, create_graph=True)[0].sum()
+
+    made = outputs()
+    assert torch.equal(CheckedLoss(asking)(made, labels(1)), asking(made, labels(1)))
+
+
+@pytest.mark.parametrize(("reduction", "chunk"), [("mean", -1), ("sum", 0)])
+def test_a_loss_that_draws_is_taken_apart_as_well(reduction, chunk):
+    def drawing(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(made + torch.rand_like(made), wanted, reduction=reduction)
+
+    assert refused_at(drawing, (outputs(), labels(0, 1, 2))) == chunk
+
+
+def test_what_a_loss_draws_is_what_it_draws_unchecked():
+    def drawing(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(made + torch.rand_like(made), wanted)
+
+    made, wanted = outputs(), labels(0, 1, 2)
     torch.manual_seed(1)
-    expected = loss(made, labels(1))
+    expected = drawing(made, wanted)
     torch.manual_seed(1)
-    assert torch.equal(CheckedLoss(loss)(made, labels(1)), expected)
+    assert torch.equal(CheckedLoss(drawing)(made, wanted), expected)
 
 
 def test_only_chunks_are_checked():

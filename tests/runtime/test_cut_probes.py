@@ -20,8 +20,11 @@ from nfold.planning.buckets import buckets_of
 from nfold.program import Program
 
 PROBES = [each for each in vars(probes).values() if isinstance(each, type) and issubclass(each, probes.Base)][1:]
-STATEFUL = (probes.MovingAverage, probes.AddedBuffer, probes.Counter, probes.Spectral)
-CHUNKED = (probes.BranchOnValue,)
+STATEFUL = (
+    *(probes.MovingAverage, probes.AddedBuffer, probes.Counter, probes.Spectral),
+    *(probes.LateCounter, probes.LateSchedule, probes.LateWindow),
+)
+CHUNKED = (probes.BranchOnValue, probes.HalvesOfBatch, probes.PairsOfSamples, probes.OddBatches)
 ALWAYS = (
     *(probes.NoGradRegion, probes.CustomFunction, probes.MovingAverage, probes.Spectral, probes.BranchOnValue),
     *(probes.PythonRandom, probes.Checkpointed, probes.ChangesInput, probes.GradientHook),

@@ -183,7 +183,7 @@ def _join_writers(traced: Traced, plays: list[Play], groups: _Groups) -> None:
             for storage in seen.storages | _given(node, play):
                 touching.setdefault(storage, []).append(node)
             for storage in seen.mutated:
-                _refuse_writing(touching[storage][0], traced)
+                _refuse_writing(touching[storage][0], node, traced)
                 groups.join(touching[storage])
 
 
@@ -191,11 +191,13 @@ def _given(node: fx.Node, play: Play) -> frozenset[int]:
     return frozenset().union(*(play.nodes[used].storages for used in node.all_input_nodes))
 
 
-def _refuse_writing(first: fx.Node, traced: Traced) -> None:
+def _refuse_writing(first: fx.Node, writer: fx.Node, traced: Traced) -> None:
+    module = writer.meta.get("module", "")
+    by = f"{writer.target if writer.op == 'call_method' else writer.name}{f' in {module}' if module else ''}"
     if first.op == "placeholder":
-        raise TraceRefused("it changes its input in place", exportable=False)
+        raise TraceRefused(f"it changes its input in place, by {by}", exportable=False)
     if first.op == "get_attr" and first.target in traced.constants:
-        raise TraceRefused("it changes a tensor that is made once")
+        raise TraceRefused(f"it changes a tensor that is made once, by {by}")
 
 
 def _join_unsendable(result: Cut, nodes: list[fx.Node], groups: _Groups) -> None:

@@ -17,6 +17,7 @@ from nfold.capture.observe import BatchNorm
 from nfold.capture.precision import PrecisionWatch
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import RandomState
+from nfold.capture.steady import SteadyDraws
 from nfold.capture.tree import map_tensors, paths_of, tensors_of
 from nfold.capture.trial import try_forward
 from nfold.program import describe
@@ -51,11 +52,8 @@ def why_indivisible(model: nn.Module, loss: Loss, example: Example) -> str:
 def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
     with PrecisionWatch() as watch:
         full, drew = _forward(model, batch[0])
-        if drew:
-            model.eval()
-            full, drew = _forward(model, batch[0])
     try:
-        # A model that draws even in evaluation gives no two outputs to compare; its loss can still be checked.
+        # Where Python's or numpy's generator draws there are no two outputs to compare; the loss can still be checked.
         pieces = split(full, _PARTS) if drew else [_forward(model, piece)[0] for piece in split(batch[0], _PARTS)]
         if not _same_outputs(full, pieces):
             return "an output of the model depends on the other samples of its batch, not only on its own"
@@ -101,18 +99,23 @@ def not_a_mean(whole: torch.Tensor, mean: torch.Tensor, size: int) -> str:
 
 
 def _forward(model: nn.Module, inputs: Any) -> tuple[Any, bool]:
-    """Return the outputs, and whether random numbers went into them."""
+    """Return the outputs, and whether random numbers went into them that cannot be held still."""
     before = RandomState()
-    outputs = try_forward(model, map_tensors(torch.clone, inputs))
-    return outputs, before.torch_moved() or before.others_moved()
+    with SteadyDraws():
+        outputs = try_forward(model, map_tensors(torch.clone, inputs))
+    return outputs, before.others_moved()
 
 
 def _backward(model: nn.Module, loss: Loss, outputs: list[Any], targets: list[Any]) -> Outcome | None:
-    """Add up the loss and gradients of chunks, each by its share of the samples; None if the loss draws."""
+    """Add up the loss and gradients of chunks, each by its share of the samples.
+
+    None if the loss draws from Python's or numpy's generator.
+    """
     sizes = (_SIZE,) if len(outputs) == 1 else _PARTS
     before = RandomState()
-    losses = [loss(output, target) for output, target in zip(outputs, targets, strict=True)]
-    if before.torch_moved() or before.others_moved():
+    with SteadyDraws():
+        losses = [loss(output, target) for output, target in zip(outputs, targets, strict=True)]
+    if before.others_moved():
         return None
     value = torch.zeros_like(losses[0], requires_grad=False)
     for part, size in zip(losses, sizes, strict=True):

@@ -10,6 +10,9 @@ from nfold.capture.tree import map_tensors
 
 SIZES = (3, 2)
 """Two small batches: different, so that sizes can be told from constants, and enough for batch norm."""
+THIRD_SIZE, GATE_SIZE = 5, 7
+"""What grows with the batch in another way than a + b x samples (n // 2, n * n, max(n, 4)) may lie on a line for two
+sizes that are neighbours, and on none for three; what is built from three sizes is checked at a fourth."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

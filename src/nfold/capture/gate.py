@@ -12,7 +12,7 @@ from torch import nn
 
 from nfold.capture.captured import Captured, scope_of
 from nfold.capture.compare import Outcome, difference, outcome
-from nfold.capture.example import SIZES, Example
+from nfold.capture.example import GATE_SIZE, SIZES, Example
 from nfold.capture.program_graph import LOSS, Loss
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.replay import play_step, segments_of
@@ -37,7 +37,7 @@ def pass_gate(captured: Captured, fresh: Callable[[], nn.Module], loss: Loss, ex
     segments = segments_of(bound, [[operator.name] for operator in captured.graph.operators], states)
     precision = max(node.meta["region"].lowest_precision for node in captured.layout.traced.nodes)
     large, small = SIZES
-    calls = [(large, 0), (small, 1), (large, 0)]
+    calls = [(large, 0), (small, 1), (GATE_SIZE, 3), (large, 0)]
     if captured.layout.traced.method == "export":
         # Export was promised at least two samples; an epoch may end with one.
         calls.append((1, 2))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from nfold.capture.example import SIZES, Example
+from nfold.capture.example import SIZES, THIRD_SIZE, Example
 from nfold.capture.flops import FlopCounter
 from nfold.capture.program_graph import INPUT, Scope, Traced
 from nfold.capture.random import RandomState, seed_all
@@ -46,7 +46,7 @@ class Play:
 
 
 def observe(traced: Traced, model: nn.Module, example: Example) -> list[Play]:
-    """Play three batches: two sizes, and the first size again with other samples; one backward at the end.
+    """Play four batches: three sizes, and the first size again with other samples; one backward at the end.
 
     Args:
         traced: the program.
@@ -57,7 +57,7 @@ def observe(traced: Traced, model: nn.Module, example: Example) -> list[Play]:
     scope = Scope(model, traced.constants)
     with FlopCounter() as counter:
         plays = [_play(traced, scope, example, (large, 1), counter)]
-    plays += [_play(traced, scope, example, key) for key in ((small, 1), (large, 0))]
+    plays += [_play(traced, scope, example, key) for key in ((small, 1), (THIRD_SIZE, 1), (large, 0))]
     _backward(traced, plays[-1])
     return plays
 

@@ -1,4 +1,4 @@
-"""How sizes grow with the batch: every dimension of a tensor that may cross a cut is a + b x samples."""
+"""How sizes grow with the batch: a dimension of a tensor that may cross a cut is a + b x samples, the others fixed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -50,10 +50,8 @@ class Spec:
         return packed.permute(sorted(range(len(self.order)), key=self.order.__getitem__))
 
     def bytes(self) -> tuple[float, int]:
-        """Return bytes per sample and bytes that do not grow. Exact up to one growing dimension."""
+        """Return bytes per sample and bytes that do not grow."""
         at = [self.dtype.itemsize * self._elements(size) for size in (0, 1)]
-        if sum(dimension.slope != 0 for dimension in self.shape) > 1:
-            return float(at[1]), 0
         return float(at[1] - at[0]), at[0]
 
     def _elements(self, size: int) -> int:
@@ -77,7 +75,10 @@ def fit(observed: list[tuple[int, int]]) -> Affine | None:
 
 
 def fit_tensor(observed: list[tuple[int, Any]]) -> Spec | None:
-    """Fit a value seen at several batch sizes; None unless it is a plain dense tensor that may cross a cut."""
+    """Fit a value seen at several batch sizes; None unless it is a plain dense tensor that may cross a cut.
+
+    One that grows in two dimensions may not: its bytes are no multiple of the samples.
+    """
     tensors = [tensor for _, tensor in observed if type(tensor) in (torch.Tensor, torch.nn.Parameter)]
     if len(tensors) != len(observed) or any(tensor.layout != torch.strided for tensor in tensors):
         return None
@@ -86,9 +87,10 @@ def fit_tensor(observed: list[tuple[int, Any]]) -> Spec | None:
     lines = [
         fit([(size, tensor.shape[dimension]) for size, tensor in observed]) for dimension in range(tensors[0].ndim)
     ]
-    if None in lines:
+    known = tuple(line for line in lines if line is not None)
+    if len(known) < len(lines) or sum(line.slope != 0 for line in known) > 1:
         return None
-    return Spec(tuple(line for line in lines if line), tensors[0].dtype, memory_order(tensors[0]))
+    return Spec(known, tensors[0].dtype, memory_order(tensors[0]))
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:

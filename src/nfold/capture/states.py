@@ -2,9 +2,12 @@
 
 import copy
 import inspect
+import sys
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -14,6 +17,9 @@ from nfold.errors import ProgramError
 
 _OWN = frozenset(vars(nn.Module())) - {"_buffers"}
 _RUNNING = {"running_mean", "running_var", "num_batches_tracked"}
+
+_DEEPEST, _LONGEST = 3, 10_000
+"""Nested values, and items of one, that are looked at."""
 
 State = dict[tuple[str, str], Any]
 """(module path, attribute) -> value."""
@@ -102,21 +108,40 @@ def changes(before: State, after: State) -> list[tuple[str, str]]:
 
 
 def _freeze(value: Any, depth: int = 0) -> Any:
-    """Copy what can change inside a value; other objects count as never changing."""
+    """Copy what can change inside a value; what is too deep, too large or not Python's own counts as never changing."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if value is None or isinstance(value, (bool, int, float, str, np.generic)):
         return value
-    if depth < 3 and isinstance(value, (list, tuple)) and len(value) < 1000:
+    if depth == _DEEPEST:
+        return type(value)
+    if isinstance(value, (list, tuple, deque)) and len(value) <= _LONGEST:
         return [_freeze(item, depth + 1) for item in value]
-    if depth < 3 and isinstance(value, dict) and len(value) < 1000:
+    if isinstance(value, (set, frozenset)) and len(value) <= _LONGEST:
+        return sorted(map(repr, value))
+    if isinstance(value, dict) and len(value) <= _LONGEST:
         return {str(key): _freeze(item, depth + 1) for key, item in value.items()}
+    if _is_helper(value):
+        return {name: _freeze(item, depth + 1) for name, item in vars(value).items()}
     return type(value)
+
+
+def _is_helper(value: Any) -> bool:
+    """Tell whether an object may keep something of its own for a module: a counter, a schedule."""
+    owner = type(value).__module__.partition(".")[0]
+    plain = hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module))
+    return plain and not callable(value) and owner != "torch" and owner not in sys.stdlib_module_names - {"__main__"}
 
 
 def _same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
+    if isinstance(one, np.ndarray):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        return bool(one.tolist() == other.tolist() if one.dtype.hasobject else one.tobytes() == other.tobytes())
     if isinstance(one, torch.Tensor):
         return one.shape == other.shape and one.dtype == other.dtype and bool(torch.equal(one, other))
     if isinstance(one, (list, tuple)):

@@ -16,6 +16,7 @@ from nfold.capture.divisible import not_a_mean
 from nfold.capture.precision import PrecisionWatch
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import LOCK, RandomState
+from nfold.capture.steady import SteadyDraws
 from nfold.capture.tree import map_tensors
 from nfold.errors import ProgramError
 from nfold.program import Program
@@ -103,14 +104,14 @@ class CheckedLoss:
             return self._loss(take_outputs(outputs, meaning, own), take_targets(targets, samples))
 
         # Ranks may be threads: what this draws must not be missing elsewhere.
-        with LOCK, torch.no_grad(), PrecisionWatch() as watch:
+        with LOCK, torch.no_grad(), PrecisionWatch() as watch, SteadyDraws():
             before = RandomState()
             try:
                 whole = loss(list(itertools.chain(*parts)))
                 # A sample beside itself: losses that squeeze stumble over one alone.
                 losses = [loss(part * 2 if len(part) == 1 else part) for part in parts]
             finally:
-                drew = before.torch_moved() or before.others_moved()
+                drew = before.others_moved()
                 before.restore()
         count = sum(map(len, parts))
         mean = sum((each * (len(part) / count) for part, each in zip(parts, losses, strict=True)), whole * 0)
