@@ -168,7 +168,7 @@ def test_a_process_sees_the_cores_and_the_memory_of_its_node():
     look = f"""
         import json, sys
         sys.path[:] = {sys.path!r}
-        from nfold.profiling.machine import available_cores, available_memory
+        from nfold.launch.limits import available_cores, available_memory
         print("ready", flush=True)
         sys.stdin.readline()
         print(json.dumps([available_cores().cores, available_memory()]), flush=True)

@@ -9,7 +9,7 @@ import pytest
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.cluster_file import parse_cluster
 from nfold.errors import ClusterError
-from nfold.launch.emulation.faults import FaultClock, moments, parse_fault
+from nfold.launch.emulation.faults import FaultClock, moments, parse_fault, perform
 
 CLUSTER = parse_cluster('[[node]]\nname = "n"\ncount = 4\nuplink = "1 Gbit/s"\n', "c.toml")
 WAIT_S = 10.0
@@ -122,6 +122,30 @@ def test_each_fault_is_performed_undone_and_told():
     ]
     clock.stop()
     assert nodes.done.empty(), "starting twice starts once"
+
+
+@pytest.mark.parametrize(
+    ("texts", "rates"),
+    [
+        (["uplink n-0 8Mbit@0s", "uplink n-0 16Mbit@2ms for 1ms"], [1e6, 2e6, 1e6]),
+        (["uplink n-0 8Mbit@0s for 2ms", "uplink n-0 16Mbit@1ms"], [1e6, 2e6, 2e6]),
+        (["uplink n-0 8Mbit@0s for 2ms", "uplink n-0 16Mbit@1ms for 2ms"], [1e6, 2e6, 2e6, None]),
+        (["uplink n-0 8Mbit@0s for 1ms", "uplink n-1 16Mbit@0s", "downlink n-0 8Mbit@0s"], [1e6, 2e6, 1e6, None]),
+    ],
+)
+def test_where_a_fault_ends_another_may_still_hold(texts, rates):
+    nodes = Recorder()
+    for moment in moments([parse(text) for text in texts]):
+        perform(moment, nodes)
+    assert [nodes.done.get_nowait()[2] for _ in rates] == rates
+    assert nodes.done.empty()
+
+
+def test_a_node_stays_parted_until_no_partition_holds():
+    nodes = Recorder()
+    for moment in moments([parse("partition n-2@1s for 5s"), parse("partition n-2@3s for 9s")]):
+        perform(moment, nodes)
+    assert [nodes.done.get_nowait()[0] for _ in range(4)] == ["part", "part", "part", "join"]
 
 
 def test_a_fault_is_warned_of_before_it_happens_and_not_before_it_is_over():

@@ -14,6 +14,7 @@ def free(monkeypatch, tmp_path):
     def say(num_bytes: int) -> None:
         (tmp_path / "meminfo").write_text(f"MemTotal:  99999999 kB\nMemAvailable:  {num_bytes >> 10} kB\n")
         monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+        monkeypatch.setattr(memory, "unused_memory", lambda: None)
 
     return say
 
@@ -28,6 +29,13 @@ def test_as_many_as_fit_may_start(free):
     memory.check_machine_memory("4 ranks", 4, 350_000_000)
     with pytest.raises(ClusterError):
         memory.check_machine_memory("5 ranks", 5, 350_000_000)
+
+
+def test_a_container_may_have_less_than_the_machine(free, monkeypatch):
+    free(20 << 30)
+    monkeypatch.setattr(memory, "unused_memory", lambda: 1_000_000_000)
+    with pytest.raises(ClusterError, match="At most 2 would fit"):
+        memory.check_machine_memory("4 ranks", 4, 350_000_000)
 
 
 def test_more_are_refused_with_numbers(free):

@@ -15,10 +15,10 @@ from nfold.core import codec
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import ChunkTiming, Profile
 from nfold.errors import ProgramError
+from nfold.launch.limits import Share
 from nfold.profiling import profile_program
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import time_whole
-from nfold.profiling.machine import Share
 from nfold.program import Program
 
 DATA = [(torch.full((1, 8, 8), float(index % 7)), index % 5) for index in range(20)]

@@ -12,8 +12,17 @@ from pretended import profile_of
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph, Operator, Tensor
 from nfold.core.profile import Pace
-from nfold.runtime.measuring import BITS_OF_STEP, MOST_ROUNDS, PROBING_S, Probe, tournament, with_links, with_paces
-from nfold.transport.probe import BUDGET_S, ProbedPair
+from nfold.runtime.measuring import (
+    BITS_OF_STEP,
+    MOST_ROUNDS,
+    PROBING_S,
+    Probe,
+    affordable,
+    tournament,
+    with_links,
+    with_paces,
+)
+from nfold.transport.probe import BUDGET_S, ProbedPair, lasts_s
 
 LOCAL = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="declared")
 GRAPH = ModelGraph(
@@ -163,3 +172,13 @@ def test_a_probed_link_still_knows_what_it_was_declared_to_carry() -> None:
         assert unknown is not None
         assert (uplink.bandwidth_bytes_per_s, uplink.declared_bytes_per_s) == (speed, 125e6)
         assert unknown.declared_bytes_per_s is None
+
+
+@pytest.mark.parametrize(("latency_s", "rounds"), [(0.0, MOST_ROUNDS), (0.005, 4), (0.012, 2)])
+def test_probes_of_distant_nodes_end_in_time_too(latency_s: float, rounds: int) -> None:
+    assert affordable(MOST_ROUNDS, latency_s) == rounds
+    assert rounds * lasts_s(latency_s) < PROBING_S
+
+
+def test_every_node_meets_somebody_however_far_they_are() -> None:
+    assert [affordable(rounds, 1.0) for rounds in (1, 2, 7)] == [1, 2, 2]

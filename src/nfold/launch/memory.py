@@ -6,12 +6,15 @@ from pathlib import Path
 from nfold.core.cluster import Cluster
 from nfold.core.cluster_file import UNLIMITED_BYTES
 from nfold.errors import ClusterError
+from nfold.launch.limits import unused_memory
 
 _MEMINFO = Path("/proc/meminfo")
 
 
 def check_machine_memory(what: str, count: int, bytes_per_process: int) -> None:
-    """Refuse more processes than this machine has free memory for; where the system does not tell, refuse none.
+    """Refuse more processes than this machine, or the container that this runs in, has free memory for.
+
+    Where the system does not tell, none are refused.
 
     Args:
         what: they are: `4 ranks`.
@@ -23,7 +26,8 @@ def check_machine_memory(what: str, count: int, bytes_per_process: int) -> None:
     """
     if not _MEMINFO.exists():  # not Linux
         return
-    needed, free = count * bytes_per_process, available_bytes(_MEMINFO.read_text(encoding="utf-8"))
+    free, left = available_bytes(_MEMINFO.read_text(encoding="utf-8")), unused_memory()
+    needed, free = count * bytes_per_process, free if left is None else min(free, left)
     if needed > free:
         raise ClusterError(
             f"{what} need about {_gib(needed)} to start ({bytes_per_process / 1e6:.0f} MB each), and this machine has "

@@ -13,7 +13,7 @@ from nfold.capture import sample_batches
 from nfold.capture.building import build_model
 from nfold.capture.trial import try_step
 from nfold.core.profile import Pace
-from nfold.profiling.machine import available_cores
+from nfold.launch.limits import available_cores
 from nfold.profiling.measure import Clock, Meter
 from nfold.profiling.profile import undisturbed
 from nfold.program import Program

@@ -16,10 +16,10 @@ from nfold.capture.trial import try_step
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
+from nfold.launch.limits import available_cores
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import time_loading, time_operators, time_whole
 from nfold.profiling.kept import whole_kept
-from nfold.profiling.machine import available_cores
 from nfold.profiling.measure import Clock, Meter
 from nfold.profiling.memory import resident_bytes
 from nfold.profiling.updating import measure_update

@@ -11,10 +11,12 @@ from statistics import fmean, median
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.profile import Pace, Profile
-from nfold.transport.probe import BUDGET_S, ProbedPair
+from nfold.transport.probe import BUDGET_S, ProbedPair, lasts_s
 
 PROBING_S = 3.0
-"""All probes at the start take less, on links of 5 Mbit/s and more."""
+"""All probes at the start take less, on links of 5 Mbit/s and more and with less than 12 ms one way."""
+LEAST_ROUNDS = 2
+"""In the first one a node may rest, and another may meet none but a slow peer."""
 MOST_ROUNDS = int(PROBING_S / 1.2 / BUDGET_S)
 """A fifth is left for what orders take. Enough to meet a fast peer; all pairs of 8 nodes, a sample of more."""
 
@@ -42,6 +44,11 @@ def tournament(nodes: Sequence[str]) -> list[list[Probe]]:
         rounds.append([Probe(measures=a, echoes=b) for a, b in pairs if a is not None and b is not None])
         circle = [circle[0], circle[-1], *circle[1:-1]]
     return rounds
+
+
+def affordable(num_rounds: int, latency_s: float) -> int:
+    """Return how many rounds of probes to make where the slowest pair's messages take so long one way."""
+    return min(num_rounds, max(LEAST_ROUNDS, int(PROBING_S / lasts_s(latency_s))))
 
 
 def with_links(cluster: Cluster, nodes: Sequence[str], probed: Mapping[Probe, ProbedPair]) -> Cluster:

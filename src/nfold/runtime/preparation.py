@@ -18,7 +18,7 @@ from nfold.planning.splitting import split_graph, split_profile
 from nfold.planning.wishes import check, check_batch
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
-from nfold.runtime.measuring import PROBING_S, Probe, tournament, with_links, with_paces
+from nfold.runtime.measuring import PROBING_S, Probe, affordable, tournament, with_links, with_paces
 from nfold.runtime.slowness import expected_transfers_s
 from nfold.transport.probe import ProbedPair
 
@@ -202,12 +202,15 @@ class Preparation:
     def _probe(
         self, cluster: Cluster, before: list[ev.Command]
     ) -> Generator[list[ev.Command], ev.Event, dict[Probe, ProbedPair]]:
-        """Probe all pairs of nodes, or of many nodes some, a round at a time."""
+        """Probe all pairs of nodes, or of many or distant nodes some, a round at a time."""
         found: dict[Probe, ProbedPair] = {}
         rounds, num_peers = tournament(self._nodes(cluster)), len(set(self._nodes(cluster))) - 1
-        if num_peers > len(rounds) > 0:
-            before = [*before, ev.Noted(_tell_sample(len(rounds), num_peers))]
-        for pairs in rounds:
+        for done, pairs in enumerate(rounds):
+            if done == 1:
+                slowest_s = max(pair.latency_s for pair in found.values())
+                del rounds[affordable(len(rounds), slowest_s) :]
+                if num_peers > len(rounds):
+                    before = [ev.Noted(_tell_sample(len(rounds), num_peers))]
             orders = [
                 ev.Order((rank,), {"do": "probe", "peer": peer, "measures": rank == pair.measures})
                 for pair in pairs
@@ -290,7 +293,7 @@ def _compare_items(mine: dict[str, int | None], rank: int, theirs: dict[str, int
 def _tell_sample(num_probed: int, num_peers: int) -> str:
     return (
         f"note: each node's link is probed with {num_probed} of its {num_peers} peers, which takes {PROBING_S:g} s at "
-        f"most where links are not slow, and counts as fast as with the fastest of them"
+        f"most where links are neither slow nor long, and counts as fast as with the fastest of them"
     )
 
 

@@ -37,6 +37,9 @@ ANSWER_TIMEOUT_S = 30.0
 BLOCK_TIMEOUT_S = 10.0
 """A link that carries no block of a stream in that time is given up: what it has on its way would take minutes."""
 
+LAST_ANSWERS = 1.1
+"""Times as long as its streams a probe lasts about: what is on its way at the end is waited for."""
+
 Clock = Callable[[], float]
 Role = Literal["measure", "echo"]
 _CONTROL = struct.Struct("<Bd")
@@ -58,6 +61,12 @@ class ProbedPair:
     cpu_s_per_byte: float
     """Processor seconds that moving one byte costs the two ends together."""
     cpu_s_per_message: float
+
+
+def lasts_s(latency_s: float) -> float:
+    """Return about how long it takes to probe a pair whose messages take so long one way."""
+    stream_s = max(STREAM_SHARE * BUDGET_S, ROUND_TRIPS * 2 * latency_s)
+    return PING_SHARE * BUDGET_S + LAST_ANSWERS * 2 * stream_s
 
 
 @dataclass(slots=True)

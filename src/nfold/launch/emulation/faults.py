@@ -5,7 +5,7 @@
     uplink NODE RATE@TIME [for TIME]        it sends at that rate; `downlink`: it receives
     partition NODE@TIME [for TIME]          nothing passes between it and the others, and nobody is told
 
-With `for`, what was before is put back after that time.
+With `for`, what was before is put back after that time; where several hold at once, the last one that began.
 """
 
 import threading
@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, Protocol
 
 from nfold.core import quantities
@@ -80,6 +81,8 @@ class Moment:
     at_s: float
     fault: Fault
     ends: bool
+    left: Fault | None = None
+    """When one ends: another of its kind that still holds for its node."""
 
     @property
     def text(self) -> str:
@@ -125,12 +128,24 @@ def parse_fault(text: str, cluster: Cluster) -> Fault:
 
 def moments(faults: Sequence[Fault]) -> list[Moment]:
     """Return when what begins and ends, in order of time."""
-    found = []
+    found = [Moment(at_s=fault.at_s, fault=fault, ends=False) for fault in faults]
     for fault in faults:
-        found.append(Moment(at_s=fault.at_s, fault=fault, ends=False))
         if fault.for_s is not None:
-            found.append(Moment(at_s=fault.at_s + fault.for_s, fault=fault, ends=True))
+            end_s = fault.at_s + fault.for_s
+            found.append(Moment(at_s=end_s, fault=fault, ends=True, left=_in_force(faults, fault, end_s)))
     return sorted(found, key=lambda moment: moment.at_s)
+
+
+def _in_force(faults: Sequence[Fault], ended: Fault, at_s: float) -> Fault | None:
+    """Return what else holds of the same kind for the same node when a fault has ended: the last that began."""
+    others = (
+        fault
+        for fault in faults
+        if fault is not ended
+        and (fault.verb, fault.node) == (ended.verb, ended.node)
+        and fault.at_s <= at_s < fault.at_s + (inf if fault.for_s is None else fault.for_s)
+    )
+    return max(others, key=lambda fault: fault.at_s, default=None)
 
 
 def perform(moment: Moment, nodes: Nodes) -> None:
@@ -139,18 +154,19 @@ def perform(moment: Moment, nodes: Nodes) -> None:
     Raises:
         ClusterError: it cannot be done.
     """
-    fault, ends = moment.fault, moment.ends
-    match fault.verb:
+    fault = moment.left if moment.ends else moment.fault
+    node, value = moment.fault.node, fault.value if fault else None
+    match moment.fault.verb:
         case "kill":
-            nodes.kill(fault.node)
+            nodes.kill(node)
         case "slow":
-            nodes.slow(fault.node, 1.0 if ends else fault.value)
+            nodes.slow(node, 1.0 if value is None else value)
         case "uplink":
-            nodes.set_uplink(fault.node, None if ends else fault.value)
+            nodes.set_uplink(node, value)
         case "downlink":
-            nodes.set_downlink(fault.node, None if ends else fault.value)
+            nodes.set_downlink(node, value)
         case "partition":
-            (nodes.join if ends else nodes.part)(fault.node)
+            (nodes.part if fault else nodes.join)(node)
 
 
 class FaultClock:
