@@ -36,8 +36,8 @@ class Result:
     """What a run came to, beside its time."""
 
     alone_samples_per_s: float | None = None
-    """Throughput of one plain single-device run with a whole node; when None, each worker's own useful seconds stand
-    in for it."""
+    """Throughput of plain single-device runs, one with the whole of each node in use, together; when None, each
+    worker's own useful seconds stand in for it."""
     final_loss: float | None = None
     """Of the last step or epoch."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
@@ -137,9 +137,9 @@ def _network_place(found: Sequence[Finding]) -> str:
 
 
 def _efficiency(facts: Facts, throughput: float, alone_samples_per_s: float | None) -> float:
-    """Throughput over what the nodes would do alone, all together: workers of one node share one machine."""
+    """Throughput over what the nodes would do alone, all together; workers of one node share one machine."""
     if alone_samples_per_s:
-        return throughput / (len(set(facts.plan.nodes)) * alone_samples_per_s)
+        return throughput / alone_samples_per_s
     useful = [p.compute_s + p.input_s + p.update_s for step in facts.steps for p in step]
     return fmean(useful) / facts.step_s if facts.step_s > 0 else 1.0
 

@@ -1,6 +1,6 @@
 """System samples -> what each rank and its node did with processors, memory and network, per second of training."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from nfold.core.trace import SystemSample, Trace
@@ -27,11 +27,18 @@ class RankLoad:
 
 
 def rank_loads(trace: Trace) -> dict[int, RankLoad]:
-    """Return the load of every rank that was sampled."""
+    """Return the load of every rank that was sampled; what another rank takes of its node is no other program's."""
     by_rank: dict[int, list[SystemSample]] = {}
     for sample in trace.samples:
         by_rank.setdefault(sample.rank, []).append(sample)
-    return {rank: _load(samples) for rank, samples in sorted(by_rank.items())}
+    loads = [_load(samples) for _, samples in sorted(by_rank.items())]
+    return {load.rank: replace(load, neighbour_cores=_of_others(load, loads)) for load in loads}
+
+
+def _of_others(own: RankLoad, loads: list[RankLoad]) -> float:
+    """Return the cores that a rank's neighbours take and no other rank of its node."""
+    beside = (load for load in loads if load.node == own.node and load.rank != own.rank)
+    return max(0.0, own.neighbour_cores - sum(load.compute_cores + load.communication_cores for load in beside))
 
 
 def node_resident_bytes(trace: Trace) -> dict[str, int]:

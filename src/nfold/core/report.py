@@ -59,7 +59,7 @@ class Verdict:
     text: str
     """One sentence for people."""
     sub_cause: str = ""
-    """Why: `incast`, `summing`, `neighbours`, `quota`, `slower processor`, `uneven data` ..; empty where the class
+    """Why: `incast`, `summing`, `neighbours`, `quota`, `slower processor`, `more samples` ..; empty where the class
     says it all."""
     advice: str = ""
     gains: tuple[Gain, ...] = ()

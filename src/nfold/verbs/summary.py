@@ -93,7 +93,7 @@ def summarise(
         trace,
         known.cluster,
         Result(
-            alone_samples_per_s=alone or alone_samples_per_s(known, plan.batch_size),
+            alone_samples_per_s=alone_samples_per_s(known, plan, alone),
             final_loss=sum(recent) / len(recent) if recent else None,
             metrics=outcome.metrics,
             program=script,
@@ -110,13 +110,29 @@ def judged_change(outcome: Outcome) -> LinksChanged | None:
     return change if change is not None and outcome.last_step - change.next_step >= LEAST_JUDGED_STEPS else None
 
 
-def alone_samples_per_s(known: Known, batch_size: int) -> float:
-    """Return what the best plain process on the whole machine would do, from the profiles: more threads or fewer."""
-    steps_s = [
+def alone_samples_per_s(known: Known, plan: Plan, measured: float | None) -> float:
+    """Return what plain processes would do together, one with the whole of each node in use.
+
+    Args:
+        known: profiles and nodes.
+        plan: which nodes are in use.
+        measured: what one did on the first of them; None: the profiles say what it would.
+    """
+    each = {name: _plain_samples_per_s(known, name, plan.batch_size) for name in dict.fromkeys(plan.nodes)}
+    together = sum(each.values())
+    return together if measured is None else together * measured / each[plan.nodes[0]]
+
+
+def _plain_samples_per_s(known: Known, name: str, batch_size: int) -> float:
+    """Return the throughput of the best plain process on a node: with as many threads as it has cores, or fewer."""
+    node = known.cluster.node(name)
+    fewest = min(known.profiles)
+    usable = (profile for count, profile in known.profiles.items() if count <= max(fewest, node.cores))
+    steps_s = (
         sum(profile.whole_s(batch_size)) + profile.update.median_s + profile.load_s_per_sample * batch_size
-        for profile in known.profiles.values()
-    ]
-    return batch_size / min(steps_s)
+        for profile in usable
+    )
+    return node.speed * batch_size / min(steps_s)
 
 
 def question_of(plan: Plan, known: Known) -> Facts:

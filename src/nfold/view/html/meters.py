@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from nfold.analysis.regime import since_change
-from nfold.analysis.system import node_resident_bytes
+from nfold.analysis.system import framing, node_resident_bytes
 from nfold.analysis.units import link_rate, size
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.trace import Trace
@@ -60,18 +60,20 @@ def _network(trace: Trace, cluster: Cluster, name: str, nodes: Sequence[str]) ->
     if len(nodes) == 1:
         return
     sent, received = _rates(trace, name)
+    on_wire = framing(trace)
     if sent is None or received is None:
-        sent = _payload_rate(trace, nodes, name)
+        sent, on_wire = _payload_rate(trace, nodes, name), 1.0
     if node.uplink is None or node.downlink is None or set(nodes) == {name}:
-        yield _link("loopback", sent, node.local)
+        yield _link("loopback", sent, node.local, on_wire)
         return
-    yield _link("uplink", sent, node.uplink)
+    yield _link("uplink", sent, node.uplink, on_wire)
     if received is not None:
-        yield _link("downlink", received, node.downlink)
+        yield _link("downlink", received, node.downlink, on_wire)
 
 
-def _link(what: str, bytes_per_s: float, channel: Channel) -> Meter:
-    capacity = channel.bandwidth_bytes_per_s
+def _link(what: str, bytes_per_s: float, channel: Channel, on_wire: float) -> Meter:
+    """Compare like with like: interfaces count headers, and so does who declares a link; probes count payload."""
+    capacity = channel.bandwidth_bytes_per_s * (on_wire if channel.origin == "measured" else 1.0)
     words = f"{link_rate(bytes_per_s)} of {link_rate(capacity)} ({channel.origin})"
     return Meter(what=f"{what}, mean", share=bytes_per_s / capacity, words=words)
 
