@@ -1,4 +1,6 @@
-"""Steps that cost what they cost whatever they compute: two samples through many layers."""
+"""Steps that cost what they cost whatever they compute: a few samples through many layers."""
+
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -30,3 +32,8 @@ def two_samples() -> nfold.Program:
         batch_size=2,
         epochs=10,
     )
+
+
+def three_samples() -> nfold.Program:
+    """A batch of three, of an optimizer with one moment whose gradients are clipped."""
+    return replace(two_samples(), optimizer=lambda params: torch.optim.RMSprop(params), batch_size=3, clip_norm=1.0)

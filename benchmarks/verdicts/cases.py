@@ -31,6 +31,8 @@ class Case:
     """None: what the strategy chooses."""
     places: tuple[str, ...] = ()
     """One of them must be part of the verdict's place, if there are any."""
+    sub_causes: tuple[str, ...] = ()
+    """One of them must be why, if there are any."""
     steps: int = 24
     bytes_per_s: float | None = None
     """Speed of the link that is named, as it is sold and shaped: headers included, as the verdict has it."""
@@ -117,6 +119,7 @@ def stragglers() -> Iterator[Case]:
             strategy=strategy,
             expected=("peer wait",),
             places=(f"n{node}",),
+            sub_causes=("quota",),
         )
     for strategy, count, node in (("ring", 4, 1), ("ps", 3, 2)):
         yield Case(
@@ -126,7 +129,28 @@ def stragglers() -> Iterator[Case]:
             strategy=strategy,
             expected=("peer wait",),
             places=(f"n{node}",),
+            sub_causes=("quota",),
             faults=(f"slow n{node} 0.33@1s",),
+        )
+    for strategy, count in (("ring", 3), ("ps", 2)):
+        yield Case(
+            name=f"items that take 8 ms on n1, {strategy} x{count}",
+            program="slow_input.py:slow_on_n1",
+            machines=_even(count),
+            strategy=strategy,
+            expected=("peer wait",),
+            places=("n1",),
+            sub_causes=("input",),
+        )
+    for strategy, count, chunks in (("ring", 2, 3), ("ps", 3, 4)):
+        yield Case(
+            name=f"{chunks} chunks for {count} workers, {strategy}",
+            program="resnet.py",
+            machines=_even(count),
+            strategy=strategy,
+            chunks=chunks,
+            expected=("peer wait",),
+            sub_causes=("more samples",),
         )
 
 
@@ -141,6 +165,8 @@ def servers() -> Iterator[Case]:
             servers=1,
             expected=("server",),
             places=(f"n{count}",),
+            sub_causes=("incast",),
+            bytes_per_s=_rate(mbit),
             steps=SLOW_STEPS,
         )
     for count, share in ((3, 0.02), (4, 0.02)):
@@ -152,6 +178,7 @@ def servers() -> Iterator[Case]:
             servers=1,
             expected=("server",),
             places=(f"n{count}",),
+            sub_causes=("summing",),
             steps=SLOW_STEPS,
         )
 
@@ -194,24 +221,27 @@ def others() -> Iterator[Case]:
 
 def few() -> Iterator[Case]:
     """Too few samples for what a step costs anyway."""
-    yield Case(
-        name="a batch of 2, one worker",
-        program="fixed_costs.py:two_samples",
-        machines=_even(1),
-        strategy="single",
-        expected=("small batch",),
-    )
+    for function, cores in (("two_samples", 0.3), ("two_samples", 1.0), ("three_samples", 0.5)):
+        yield Case(
+            name=f"{function.replace('_', ' ')} a step, one worker of {cores} cores",
+            program=f"fixed_costs.py:{function}",
+            machines=_even(1, cores=cores),
+            strategy="single",
+            expected=("small batch",),
+        )
 
 
 def memory() -> Iterator[Case]:
     """One node whose memory its rank nearly fills: about 390 MiB, most of it the interpreter with torch in it."""
-    yield Case(
-        name="n1 with 410 MiB, ring x3",
-        program="resnet.py",
-        machines=_but(_even(3), 1, memory="410 MiB"),
-        expected=("memory",),
-        places=("n1",),
-    )
+    for strategy, count, node in (("ring", 3, 1), ("ring", 4, 3), ("ps", 2, 0)):
+        yield Case(
+            name=f"n{node} with 410 MiB, {strategy} x{count}",
+            program="resnet.py",
+            machines=_but(_even(count), node, memory="410 MiB"),
+            strategy=strategy,
+            expected=("memory",),
+            places=(f"n{node}",),
+        )
 
 
 def both() -> Iterator[Case]:

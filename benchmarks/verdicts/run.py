@@ -31,6 +31,7 @@ def judge(case: Case, report: Report) -> dict[str, Any]:
         "case": case.name,
         "expected": case.expected,
         "expected_places": case.places,
+        "expected_sub_causes": case.sub_causes,
         "verdict": verdict.kind,
         "place": verdict.place,
         "sub_cause": verdict.sub_cause,
@@ -39,6 +40,7 @@ def judge(case: Case, report: Report) -> dict[str, Any]:
         "text": verdict.text,
         "right_class": right,
         "right_place": right and any(place in verdict.place for place in case.places),
+        "right_sub_cause": right and verdict.sub_cause in case.sub_causes,
         "speed_off": off,
         "step_s": report.step_s.p50,
         "predicted_step_s": report.predicted.step_s,
@@ -49,12 +51,15 @@ def judge(case: Case, report: Report) -> dict[str, Any]:
 def shares(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """How often class, place and speed were right."""
     placed = [row for row in rows if row["expected_places"]]
+    reasoned = [row for row in rows if row["expected_sub_causes"]]
     speeds = [abs(row["speed_off"]) for row in rows if row["speed_off"] is not None]
     return {
         "cases": len(rows),
         "right_class": sum(row["right_class"] for row in rows) / len(rows),
         "right_place": sum(row["right_place"] for row in placed) / max(1, len(placed)),
         "placed_cases": len(placed),
+        "right_sub_cause": sum(row["right_sub_cause"] for row in reasoned) / max(1, len(reasoned)),
+        "reasoned_cases": len(reasoned),
         "speeds": len(speeds),
         "speeds_within_10_percent": sum(off <= WITHIN for off in speeds) / max(1, len(speeds)),
     }
@@ -80,10 +85,12 @@ def main() -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
-    sign = "ok   " if row["right_class"] and (row["right_place"] or not row["expected_places"]) else "WRONG"
+    placed = row["right_place"] or not row["expected_places"]
+    reasoned = row["right_sub_cause"] or not row["expected_sub_causes"]
+    sign = "ok   " if row["right_class"] and placed and reasoned else "WRONG"
     off = f" {row['speed_off'] * 100:+.0f} %" if row["speed_off"] is not None else ""
     wanted = f"{'/'.join(row['expected'])} {' or '.join(row['expected_places'])}".strip()
-    return f"{sign} {row['case']:50} wanted {wanted:22} got {row['verdict']} {row['place']}{off}"
+    return f"{sign} {row['case']:50} wanted {wanted:22} got {row['verdict']} {row['place']}{off} {row['sub_cause']}"
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def _rank(node: Node, samples: Sequence[int], profile: Profile, reading: Reading
     uplink, downlink = links
     if uplink is None or downlink is None:
         raise ClusterError(f"node {node.name} has no uplink or no downlink, so nothing can be said of more nodes")
-    now_s = 0.0
+    now_s = node.step_cpu_s * node.slowdown(1)
     forwards: list[float] = []
     slower = reading.stretch / node.speed
     for size in samples:

@@ -30,13 +30,16 @@ def scaling(known: Known, plan: Plan, report: Report) -> Scaling:
         return Scaling(note=_no_links(known))
     plain = alone[0].samples_per_s
     curves = tuple(_curve(label, points, plain) for label, points in predicted.items())
+    basis = "What one plain worker does is predicted, too."
     if plan.asynchrony is not None:
-        return Scaling(curves=curves, note=f"Not {plan.strategy}: its steps are worth less, and are not compared.")
+        return Scaling(
+            curves=curves, note=f"{basis} Not {plan.strategy}: its steps are worth less, and are not compared."
+        )
     measured = ScalingCurve(
         label=_label(plan), origin="measured", workers=(plan.workers,), speedup=(report.samples_per_s / plain,)
     )
-    note = "" if _is_scalable(plan) else f"How {plan.strategy} itself grows is not predicted."
-    return Scaling(curves=(measured, *curves), note=note)
+    unknown = "" if _is_scalable(plan) else f" How {plan.strategy} itself grows is not predicted."
+    return Scaling(curves=(measured, *curves), note=basis + unknown)
 
 
 def _is_scalable(plan: Plan) -> bool:
