@@ -205,7 +205,7 @@ def others() -> Iterator[Case]:
         yield Case(
             name=f"too little processor for fast links, {strategy} x{count}",
             program="heavy.py:wide",
-            machines=_even(count, cores=0.15, uplink="4000 Mbit/s", downlink="4000 Mbit/s"),
+            machines=_even(count, cores=0.1, uplink="4000 Mbit/s", downlink="4000 Mbit/s"),
             strategy=strategy,
             expected=("transport",),
         )

@@ -23,8 +23,9 @@ from nfold.planning.strategies import CONTAINED, Strategy
 from nfold.planning.verdicts import TIE, comparison, undominated
 from nfold.planning.windows import busy_windows, narrower
 
-MANY_RANKS = 16
-"""From so many on, proposals are estimated: the simulator takes a minute for the messages of 64 servers."""
+MANY_RANKS = 33
+"""From so many on, proposals are estimated: messages grow with the square of the ranks, and each simulation of 64
+servers takes seconds."""
 NOTHING_PROPOSED = (
     "it finds no division that gives every worker something to do: the slowest would get no chunk. Use more --chunks, "
     "fewer workers, or --strategy hypergraph"

@@ -153,6 +153,7 @@ class Preparation:
             workers=chosen.workers,
             servers=chosen.servers,
             splits=chosen.splits,
+            windows=chosen.windows,
         )
         return expected_transfers_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
 

@@ -23,7 +23,7 @@ from nfold.simulation.unsteadiness import slowness
 PERIODS = 12
 """Of the longest quota: for so long steps are played in a row."""
 MOST_STEPS = 32
-MOST_TASKS = 5_000
+MOST_TASKS = 12_000
 """Of all steps in a row together: a larger schedule's step is so long that no grant counts."""
 _SHOWN = 8
 _GOLDEN = 0.618034
