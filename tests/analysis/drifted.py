@@ -74,6 +74,7 @@ class Drifted(Injected):
             statistics_bytes=0,
             compute_s=lambda rank, size: sum(profile.whole_s(size)),
             load_s_per_sample=0.0,
+            load_wait=0.0,
             update_s=self.update_s if self.server_update_s is None else self.server_update_s,
         )
 

@@ -85,6 +85,16 @@ def test_servers_are_left_out_of_the_means(run):
     assert time_parts(trace, 0).compute_s == pytest.approx(0.04)
 
 
+def test_workers_with_nothing_to_do_are_left_out_of_the_means():
+    """A plan may leave a slow worker idle; its empty steps take no time."""
+    idle = parts(rank=1, compute=0.0, communication=0.0, sent=0, samples=0)
+    trace = trace_of(parts(), idle)
+    assert worker_steps(trace, 0) == ((parts(),),)
+    assert step_quantiles(trace, 0).p50 == pytest.approx(0.05)
+    assert samples_per_s(trace, 0) == pytest.approx(64 / 0.05)
+    assert worker_steps(trace_of(idle), 0) == ((idle,),)
+
+
 def test_ends_that_go_back_and_forth_are_no_time():
     """Two workers that end a step in turns, 20 ms before or after each other, take 50 ms a step on each clock."""
     trace = trace_of(parts(rank=0, compute=0.04, communication=0), parts(rank=1, compute=0.06, communication=0))

@@ -45,6 +45,7 @@ def question(speeds=(1.0, 1.0), bound=None, **fields):
         "statistics_bytes": 0,
         "compute_s": lambda rank, size: SLICE_S,
         "load_s_per_sample": 0.0,
+        "load_wait": 0.0,
         "update_s": 0.0,
     }
     return Question(**{**given, **fields})

@@ -36,6 +36,11 @@ def asked(load_s, *, cores, workers=2, on_one_node=False, **given):
     )
 
 
+def waiting(question, share):
+    """The same where a share of the seconds of reading keeps no core busy."""
+    return replace(question, profiles={1: replace(question.profiles[1], load_wait=share)})
+
+
 def ring(question):
     return next(iter(named("ring").propose(question)))
 
@@ -67,6 +72,31 @@ def test_ranks_of_one_node_share_what_cores_it_has():
     for cores, compute_s in ((4.0, COMPUTE_S), (2.0, COMPUTE_S + 16e-3), (3.0, COMPUTE_S + 16e-3 / 3)):
         found = parts(asked(1e-3, cores=cores, on_one_node=True))
         assert found == pytest.approx((0.0, compute_s), rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("load_s", "wait", "input_s", "compute_s"),
+    [
+        (1e-3, 1.0, 0.0, COMPUTE_S),  # a disk does it
+        (1e-3, 0.5, 0.0, COMPUTE_S + 8e-3),  # only half of it takes turns on the only core
+        (4e-3, 1.0, 16 * 1e-3, COMPUTE_S),
+    ],
+)
+def test_reading_that_waits_takes_nothing_from_computing(load_s, wait, input_s, compute_s):
+    question = waiting(asked(load_s, cores=1.0), wait)
+    assert parts(question) == pytest.approx((input_s, compute_s), rel=1e-3, abs=1e-6)
+    assert estimate(question, ring(question)).step_s == pytest.approx(input_s + compute_s, rel=1e-2)
+
+
+@pytest.mark.parametrize(("wait", "input_s"), [(1.0, 16e-3), (0.5, 12e-3), (0.0, 8e-3)])
+def test_a_faster_processor_waits_as_long_for_a_disk(wait, input_s):
+    question = waiting(asked(1e-3, cores=2.0, load_is_waited=True), wait)
+    nodes = tuple(replace(each, speed=2.0) for each in question.cluster.nodes)
+    question = replace(question, cluster=Cluster(nodes=nodes))
+    assert parts(question) == pytest.approx((input_s, COMPUTE_S / 2), rel=1e-3)
+    assert estimate(question, ring(question)).step_s == pytest.approx(input_s + COMPUTE_S / 2, rel=1e-2)
+    (point,) = predict_scaling(question, "ring", (2,))
+    assert point.step_s == pytest.approx(input_s + COMPUTE_S / 2, rel=2e-2)
 
 
 def test_what_a_run_waited_is_waited_for_whatever_computing_takes():

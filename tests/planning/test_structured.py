@@ -7,8 +7,7 @@ import pytest
 from grids import chain, channel, facts, profile
 
 from nfold.core.cluster import Cluster, Node
-from nfold.errors import PlanError
-from nfold.planning.machines import machines_of, orders
+from nfold.planning.machines import machines_of, orders, teams
 from nfold.planning.search import plan
 from nfold.planning.structured import Hybrid, Pipeline
 
@@ -69,13 +68,46 @@ def test_what_they_refuse(strategy, question, reason):
         assert list(strategy.propose(question))
 
 
-def test_a_hybrid_that_would_leave_a_slow_worker_idle_is_told():
-    """Three workers, two operators, two chunks: one stage has two workers, of which the slow one gets no chunk."""
-    question = uneven(chain(10), 1.0, 0.1, 0.01, chunks=2)
-    with pytest.raises(PlanError, match="--strategy hybrid: it finds no division that gives every worker something"):
-        plan(question, "hybrid")
-    (why,) = [loser.why for loser in plan(question).rejected if loser.strategy == "hybrid"]
-    assert why.startswith("it finds no division")
+def used(proposal):
+    return {rank for ranks in proposal.placement.owners.values() for rank in ranks}
+
+
+@pytest.mark.parametrize(
+    ("speeds", "teams_"),
+    [
+        ((1.0, 1.0, 1.0), [{0, 1, 2}]),
+        ((1.0, 0.9, 0.7), [{0, 1, 2}]),
+        ((1.0, 0.1, 0.9), [{0, 1, 2}, {0, 2}]),
+        ((2.0, 1.0, 0.5, 0.5), [{0, 1, 2, 3}, {0, 1}]),
+        ((0.1, 1.0), [{0, 1}, {1}]),
+    ],
+)
+def test_teams_leave_out_who_is_much_slower(speeds, teams_):
+    machines = machines_of(uneven(GRAPH, *speeds))
+    assert [{machine.rank for machine in team} for team in teams(machines)] == teams_
+
+
+def test_teams_leave_out_who_is_much_worse_linked():
+    question = uneven(GRAPH, 1.0, 1.0, 1.0)
+    nodes = list(question.cluster.nodes)
+    nodes[1] = replace(nodes[1], uplink=replace(nodes[1].uplink, bandwidth_bytes_per_s=1e6))
+    question = replace(question, cluster=Cluster(nodes=tuple(nodes)))
+    assert [{machine.rank for machine in team} for team in teams(machines_of(question))] == [{0, 1, 2}, {0, 2}]
+    assert {0, 2} in [used(proposal) for proposal in Hybrid().propose(question)], (
+        "data parallelism without the slow link"
+    )
+
+
+def test_a_much_slower_worker_is_left_idle_where_that_is_faster_and_the_plan_says_so():
+    question = uneven(chain(10, update_scope="model"), 1.0, 1.0, 0.001, chunks=4)
+    chosen = plan(question, "hybrid")
+    assert used(chosen) == {0, 1}
+    assert any("no work for rank 2 on n2" in note for note in chosen.notes)
+
+
+def test_one_machine_does_everything_where_the_first_is_much_slower():
+    question = uneven(chain(10, update_scope="model"), 0.001, 1.0, chunks=2)
+    assert used(plan(question)) == {1}
 
 
 def test_an_opaque_model_cannot_be_cut():

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import TensorDataset
 
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
@@ -18,7 +19,8 @@ from nfold.errors import ProgramError
 from nfold.launch.limits import Share
 from nfold.profiling import profile_program
 from nfold.profiling.bench import Bench
-from nfold.profiling.compute import time_whole
+from nfold.profiling.compute import time_loading, time_whole
+from nfold.profiling.measure import Meter
 from nfold.program import Program
 
 DATA = [(torch.full((1, 8, 8), float(index % 7)), index % 5) for index in range(20)]
@@ -131,6 +133,19 @@ def test_less_than_a_core_measures_for_longer(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setattr("nfold.profiling.profile.time_whole", noted)
     profile_program(program(), chunk_sizes=(2,), thread_counts=(1,), budget_s=0.1)
     assert budgets == [pytest.approx(0.05 * times)], "half of what there is"
+
+
+@pytest.mark.parametrize(
+    ("worked", "cores", "waited"),
+    [(1.0, 1.0, 0.0), (0.9, 1.0, 0.0), (0.25, 1.0, 0.75), (0.25, 0.25, 0.0), (0.1, 0.2, 0.5)],
+)
+def test_what_of_reading_keeps_no_processor_busy(worked: float, cores: float, waited: float) -> None:
+    """Of each second `worked` is a processor's; with a part of a core it has no more than that part to give."""
+    now, working_s = itertools.count(), iter([0.0, 5 * worked])
+    data = TensorDataset(torch.zeros(4, 1), torch.zeros(4))
+    sample_s, share = time_loading(Meter(clock=lambda: next(now)), data, 100.0, cores, lambda: next(working_s))
+    assert sample_s == 5 / 4
+    assert share == pytest.approx(waited)
 
 
 def test_an_opaque_model_is_one_operator() -> None:

@@ -24,6 +24,7 @@ def play(
     *,
     where: list[str] | None = None,
     threads: int = 1,
+    load_waits: tuple[float, ...] = (),
 ) -> StepTrace:
     """Simulate tasks given as (task, seconds) per rank; rank r lives on nodes[r] unless `where` says otherwise."""
     schedule = Schedule(
@@ -40,6 +41,7 @@ def play(
         cluster=Cluster(nodes=tuple(nodes)),
         nodes=tuple(where or [node.name for node in nodes]),
         threads=(threads,) * len(ranks),
+        load_waits=load_waits,
     )
 
 

@@ -208,6 +208,15 @@ def test_a_short_step_lasts_what_its_share_of_the_processor_says(node, simulated
     assert [span.end_s - span.start_s for span in trace.spans] == [trace.step_s[0]]
 
 
+def test_who_waits_for_a_disk_spends_no_quota(node, simulated, compute):
+    """Of 100 ms of reading no core has to do with 80: a tenth of a core is not the cause of those."""
+    nodes = [node("a", cores=0.1, quota_period_s=0.01)]
+    ranks = {0: [compute(0, 0.1, kind="LOAD")]}
+    assert simulated(ranks, nodes, load_waits=(0.8,)).step_s[0] == pytest.approx(0.1, rel=0.1)
+    twice = [node("a", cores=0.2, quota_period_s=0.01, speed=2.0)]
+    assert simulated(ranks, twice, load_waits=(0.8,)).step_s[0] == pytest.approx(0.09, rel=0.1)
+
+
 def test_ranks_wait_for_each_other_from_step_to_step(node, simulated, compute, send, receive):
     """The slow one has no quota; the fast one may not run ahead of its messages."""
     nodes = [node("a", cores=0.5, quota_period_s=0.01), node("b")]

@@ -17,17 +17,20 @@ WorkerStep = tuple[StepParts, ...]
 
 
 def worker_steps(trace: Trace, skip: int) -> tuple[WorkerStep, ...]:
-    """Return the measured steps without the first `skip` of the run, dedicated servers left out.
+    """Return the measured steps without the first `skip` of the run, without dedicated servers and idle workers.
 
-    A run shorter than the warm-up keeps its last step: a rough figure is better than none.
+    A worker that the plan gives nothing to do plays its empty steps in no time, and would halve their mean. A run
+    shorter than the warm-up keeps its last step: a rough figure is better than none.
 
     Raises:
         InternalError: nothing was measured.
     """
     servers = {usage.rank for usage in trace.usage if usage.role == "server"}
+    of_workers = [parts for parts in trace.parts if parts.rank not in servers]
+    busy = {parts.rank for parts in of_workers if parts.compute_s > 0 or _communicates(parts)}
     steps: dict[int, list[StepParts]] = {}
-    for parts in trace.parts:
-        if parts.rank not in servers:
+    for parts in of_workers:
+        if parts.rank in busy or not busy:
             steps.setdefault(parts.step, []).append(parts)
     if not steps:
         raise InternalError("the trace holds no step of any worker, so there is nothing to report")

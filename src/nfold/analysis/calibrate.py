@@ -44,8 +44,9 @@ def calibrated(facts: Facts, question: Question, played: Playback, full: Iterabl
     """
     slowness = _slowness(facts, played)
     typical = median(slowness.values())
-    input_s = median(facts.mean_s(rank, "input_s") for rank in range(facts.plan.workers))
-    load_s = input_s * facts.plan.workers / max(1, facts.plan.batch_size)
+    workers = facts.busy_workers
+    input_s = median(facts.mean_s(rank, "input_s") for rank in workers)
+    load_s = input_s * len(workers) / max(1, facts.plan.batch_size)
     return corrected(question, slowness, facts.plan.nodes[: facts.plan.workers], full, update=typical, load_s=load_s)
 
 

@@ -43,7 +43,7 @@ class Facts:
     trace: Trace
     cluster: Cluster
     steps: tuple[WorkerStep, ...]
-    """Workers only, after warm-up."""
+    """Workers that have something to do, after warm-up."""
     parts: TimeParts
     step_s: float
     """The sum of the parts."""
@@ -56,6 +56,11 @@ class Facts:
     """Of the ranks whose processors were sampled."""
     what_ifs: Mapping[str, float] = field(default_factory=dict)
     """Simulated step seconds by variant; empty where nothing could be simulated."""
+
+    @property
+    def busy_workers(self) -> tuple[int, ...]:
+        """Workers that have something to do."""
+        return tuple(sorted({own.rank for step in self.steps for own in step}))
 
     def mean_s(self, rank: int, part: str) -> float:
         """Return the mean seconds per step of a part (a field of StepParts) on a worker."""

@@ -56,7 +56,7 @@ def uneven_stages(facts: Facts, rank: int, excess_s: float) -> tuple[str, str, s
     if not facts.plan.placement.is_cut:
         return None
     planned = facts.plan.loads_s[: facts.plan.workers]
-    typical_s = of_typical_s(planned[:rank] + planned[rank + 1 :])
+    typical_s = of_typical_s([load_s for load_s in planned[:rank] + planned[rank + 1 :] if load_s > 0])
     if planned[rank] - typical_s < HALF * excess_s or planned[rank] < NOTABLY * typical_s:
         return None
     times = f"{planned[rank] / typical_s:.1f}x as long as" if typical_s > 0 else "longer than"

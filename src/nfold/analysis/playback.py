@@ -72,5 +72,6 @@ def play_back(plan: Plan, question: Question) -> Playback:
         cluster=question.cluster,
         nodes=plan.nodes[: plan.world_size],
         threads=plan.threads,
+        load_waits=tuple(profile.load_wait for profile in profiles),
     )
     return Playback(scenario=scenario, trace=scenario.play())

@@ -46,5 +46,7 @@ def parts_of(step: StepTrace, samples: Sequence[int]) -> tuple[StepParts, ...]:
 
 
 def simulated_time(step: StepTrace, workers: int) -> TimeParts:
-    """Return the mean parts of the workers' step, dedicated servers left out."""
-    return mean_parts((parts_of(step, [0] * len(step.step_s))[:workers],))
+    """Return the mean parts of the workers' step, without dedicated servers and workers that have nothing to do."""
+    busy = {span.rank for span in step.spans}
+    every = parts_of(step, [0] * len(step.step_s))[:workers]
+    return mean_parts((tuple(own for own in every if own.rank in busy) or every,))

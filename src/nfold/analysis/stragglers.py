@@ -78,12 +78,13 @@ def peer_wait(facts: Facts) -> Finding | None:
 
 def find_straggler(facts: Facts) -> Straggler | None:
     """Return the worker that is last most often; None where one works alone."""
-    if facts.plan.workers < 2:
+    workers = facts.busy_workers
+    if len(workers) < 2:
         return None
     is_asynchronous = facts.plan.asynchrony is not None
     last = [_busiest(step) if is_asynchronous else _last(step) for step in facts.steps]
     rank = max(sorted(set(last)), key=last.count)
-    others = [other for other in range(facts.plan.workers) if other != rank]
+    others = [other for other in workers if other != rank]
     return Straggler(
         rank=rank,
         share=last.count(rank) / len(last),
@@ -97,7 +98,7 @@ def find_straggler(facts: Facts) -> Straggler | None:
 
 def typical_input_s(facts: Facts) -> float:
     """Return how long a worker that nobody waits for waits for its data; of two the one that waits less."""
-    return of_typical_s([facts.mean_s(rank, "input_s") for rank in range(facts.plan.workers)])
+    return of_typical_s([facts.mean_s(rank, "input_s") for rank in facts.busy_workers])
 
 
 def typical_compute_s(facts: Facts) -> float:
@@ -223,5 +224,5 @@ def _neighbours(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | No
 
 
 def _own_and_typical(facts: Facts, rank: int, part: str) -> tuple[float, float]:
-    others = [facts.mean_s(other, part) for other in range(facts.plan.workers) if other != rank]
+    others = [facts.mean_s(other, part) for other in facts.busy_workers if other != rank]
     return facts.mean_s(rank, part), median(others)

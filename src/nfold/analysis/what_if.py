@@ -31,6 +31,8 @@ class Scenario:
     cluster: Cluster
     nodes: tuple[str, ...]
     threads: tuple[int, ...]
+    load_waits: tuple[float, ...] = ()
+    """Of each rank: the share of the seconds of LOADs in which no core is busy; empty: it never waits."""
 
     def play(self) -> StepTrace:
         """Simulate one step.
@@ -44,6 +46,7 @@ class Scenario:
             cluster=self.cluster,
             nodes=self.nodes,
             threads=self.threads,
+            load_waits=self.load_waits,
         )
 
 

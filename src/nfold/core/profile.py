@@ -69,6 +69,17 @@ class Profile:
     """Most resident memory seen while profiling."""
     update_call_s: float = 3e-4
     """An optimizer step over one small tensor."""
+    load_wait: float = 0.0
+    """Share of the seconds of reading in which no processor works on it: a disk does, or a network."""
+
+    @property
+    def reading_cores(self) -> float:
+        """Return how much of a core a thread that reads keeps busy."""
+        return 1.0 - self.load_wait if self.load_s_per_sample > 0 else 0.0
+
+    def load_s(self, num_samples: float, speed: float = 1.0) -> float:
+        """Return the seconds of reading samples on a node of a speed, which changes only what a processor does."""
+        return self.load_s_per_sample * num_samples * (self.load_wait + (1.0 - self.load_wait) / speed)
 
     @property
     def call_s(self) -> float:

@@ -115,6 +115,7 @@ def play(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: tupl
             ),
             compute_s=lambda rank, size: sum(profiles[rank].whole_s(size)),
             load_s_per_sample=profiles[0].load_s_per_sample,
+            load_wait=profiles[0].load_wait,
             update_s=profiles[0].update.median_s,
         )
     )

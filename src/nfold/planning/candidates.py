@@ -121,9 +121,17 @@ def _simulated(facts: Facts, strategy: str, proposal: Proposal, paces: tuple[flo
         windows=proposal.windows,
         paces=paces,
     )
-    seconds = task_seconds(schedule, facts, facts.profiles_of(threads), threads)
+    profiles = facts.profiles_of(threads)
+    seconds = task_seconds(schedule, facts, profiles, threads)
     nodes = facts.nodes[: proposal.placement.world_size]
-    trace = simulate(schedule, task_seconds=seconds, cluster=facts.cluster, nodes=nodes, threads=threads)
+    trace = simulate(
+        schedule,
+        task_seconds=seconds,
+        cluster=facts.cluster,
+        nodes=nodes,
+        threads=threads,
+        load_waits=tuple(each.load_wait for each in profiles),
+    )
     return Simulated(
         strategy=strategy,
         proposal=proposal,

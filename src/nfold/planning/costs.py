@@ -29,7 +29,8 @@ def task_seconds(
     nodes = [facts.cluster.node(name) for name in facts.nodes[: len(schedule.ranks)]]
     kinds = [{task.kind for task in rank.tasks} for rank in schedule.ranks]
     computing = [count if "F" in own else 0 for count, own in zip(threads, kinds, strict=True)]
-    crowds = crowds_of(facts, nodes, computing, ["LOAD" in own for own in kinds])
+    reading = [profile.reading_cores if "LOAD" in own else 0.0 for profile, own in zip(profiles, kinds, strict=True)]
+    crowds = crowds_of(facts, nodes, computing, reading)
     seconds: dict[tuple[int, int], float] = {}
     for rank, profile, crowd in zip(schedule.ranks, profiles, crowds, strict=True):
         own = _rank_seconds(rank, facts.graph, profile, sizes, known[id(profile)])

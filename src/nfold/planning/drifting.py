@@ -59,6 +59,8 @@ class Question:
     compute_s: Callable[[int, int], float]
     """(rank, chunk size) -> seconds of one chunk there, on an idle node of speed 1."""
     load_s_per_sample: float
+    load_wait: float
+    """Share of that in which no core is busy."""
     update_s: float
     """One optimizer step over everything."""
 
@@ -159,7 +161,8 @@ class _World:
         sizes = self._slice(ticket)
         node = question.cluster.node(question.nodes[worker])
         seconds = sum(question.compute_s(worker, size) for size in sizes) / node.speed
-        load_s = question.load_s_per_sample * sum(sizes) / node.speed
+        read_s = question.load_s_per_sample * sum(sizes)
+        wait_s = read_s * question.load_wait
         self._computed_s += seconds
         width = max(1, question.threads[worker])
         cores = self._cores[node.name]
@@ -174,7 +177,7 @@ class _World:
 
             cores.start(seconds, width, computed)
 
-        cores.start(load_s, 1, loaded)
+        cores.read((read_s - wait_s) / node.speed, wait_s, loaded)
 
     def _push(self, worker: int, ticket: int) -> None:
         state = self._workers[worker]

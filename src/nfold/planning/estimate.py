@@ -177,14 +177,11 @@ class _Estimating:
         """Seconds that a cell keeps its rank busy: it computes, and reads its samples if it is the first."""
         if not self._reads(cell):
             return self._compute_s(cell)
-        waited_s = self._load_s(cell) * self._reading[cell.rank].waited
-        return self._compute_s(cell) + waited_s * self._slowness[cell.rank]
+        read_s = self._profile(cell.rank).load_s(self._sizes[cell.chunk], 1 / self._slowness[cell.rank])
+        return self._compute_s(cell) + read_s * self._reading[cell.rank].waited
 
     def _reads(self, cell: Cell) -> bool:
         return not cell.backward and not set(INPUTS).isdisjoint(self._waiting.segment(cell).inputs)
-
-    def _load_s(self, cell: Cell) -> float:
-        return self._profile(cell.rank).load_s_per_sample * self._sizes[cell.chunk]
 
     def _compute_s(self, cell: Cell) -> float:
         return self._bare_s(cell) * self._slowness[cell.rank] * self._reading[cell.rank].stretch
@@ -203,9 +200,11 @@ class _Estimating:
         load_s, bare_s = ([0.0] * len(self._nodes) for _ in range(2))
         for cell in self._after:
             bare_s[cell.rank] += self._bare_s(cell)
-            load_s[cell.rank] += self._load_s(cell) if self._reads(cell) else 0.0
+            if self._reads(cell):
+                load_s[cell.rank] += self._profile(cell.rank).load_s(self._sizes[cell.chunk])
         threads = [count if own else 0 for count, own in zip(self._threads, bare_s, strict=True)]
-        crowds = crowds_of(self._facts, self._nodes, threads, [own > 0 for own in load_s])
+        reads = [self._profile(rank).reading_cores if own else 0.0 for rank, own in enumerate(load_s)]
+        crowds = crowds_of(self._facts, self._nodes, threads, reads)
         return [read_ahead(*each) for each in zip(load_s, bare_s, crowds, strict=True)]
 
     def _messages(self) -> Counter[tuple[Cell, int]]:

@@ -10,6 +10,9 @@ from nfold.planning.facts import ABOUT_AS_FAST, Facts
 from nfold.planning.reading import Crowd, crowds_of
 from nfold.planning.weights import link_rates
 
+MUCH_WORSE = 1.5
+"""So many times as slow, or as badly linked, as the next better one: a step may be shorter without such a machine."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
@@ -42,7 +45,7 @@ def machines_of(facts: Facts) -> tuple[Machine, ...]:
     rates = link_rates(facts.cluster, nodes)
     at = [facts.cluster.node(name) for name in nodes]
     slower = slowness_of(at, threads)
-    reads = [profile.load_s_per_sample > 0 for profile in facts.profiles_of(threads)]
+    reads = [profile.reading_cores for profile in facts.profiles_of(threads)]
     crowds = crowds_of(facts, at, threads, reads)
     machines = []
     for rank, (name, node) in enumerate(zip(nodes, at, strict=True)):
@@ -94,6 +97,31 @@ def paces_of(facts: Facts, threads: tuple[int, ...], chunks: int) -> tuple[float
         pace * whole_s[count] / (whole_s[threads[0]] or 1.0) for pace, count in zip(slower, threads, strict=True)
     )
     return paces if max(paces) > ABOUT_AS_FAST * min(paces) else ()
+
+
+def teams(machines: tuple[Machine, ...]) -> Iterator[tuple[Machine, ...]]:
+    """Yield all machines, then who is left without those that are much slower than the others, or much worse linked.
+
+    A machine is much worse where there is a gap: it takes `MUCH_WORSE` times as long as the next better one.
+    """
+    yield machines
+    known = {machines, machines[:1]}  # the first alone is what strategy `single` is for
+    for badness in (_slowness, _narrowness):
+        ordered = sorted(machines, key=lambda machine: (badness(machine), machine.rank))
+        for count in range(len(ordered) - 1, 0, -1):
+            if badness(ordered[count]) > MUCH_WORSE * badness(ordered[count - 1]):
+                team = tuple(sorted(ordered[:count], key=lambda machine: machine.rank))
+                if team not in known:
+                    known.add(team)
+                    yield team
+
+
+def _slowness(machine: Machine) -> float:
+    return machine.pace
+
+
+def _narrowness(machine: Machine) -> float:
+    return 1 / machine.bandwidth_bytes_per_s
 
 
 def orders(machines: tuple[Machine, ...], most: int) -> Iterator[tuple[Machine, ...]]:

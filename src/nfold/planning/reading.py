@@ -5,12 +5,13 @@ Each rank has a thread that reads the samples of its next step while it computes
     reader      | next step's samples ........... |              read_s > compute_s: the rest is waited for
     computing   | F  B  F  B  F  B |  waits for it |
 
-A reader keeps a core busy. Where the node has none to spare, it shares those that compute, which computing feels and no
-rank waits for: reading then costs what it always did, and counts as computing. Updates and messages hide reading too;
-they are left out, so that a little more is promised to be waited for than will be.
+A reader keeps a core busy, but while it waits for a disk or a network. Where the node has no core to spare, it shares
+those that compute, which computing feels and no rank waits for: reading then costs what it always did, and counts as
+computing. Updates and messages hide reading too; they are left out, so that a little more is promised to be waited for
+than will be.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,28 +47,28 @@ class Reading:
     """Times forward and backward take as long as without it."""
 
 
-def crowds_of(facts: Facts, nodes: Sequence[Node], threads: Sequence[int], reads: Sequence[bool]) -> list[Crowd]:
+def crowds_of(facts: Facts, nodes: Sequence[Node], threads: Sequence[int], reads: Sequence[float]) -> list[Crowd]:
     """Return how each rank's reader and computing share the cores of its node with all others there.
 
     Args:
         facts: what the seconds of reading are.
         nodes: of each rank.
         threads: of each rank; 0 of one that does not compute.
-        reads: whether each rank reads samples.
+        reads: how much of a core each rank's reader keeps busy; 0 of one that reads nothing.
     """
     if facts.load_is_waited:
         return [NOTHING_AHEAD] * len(nodes)
     busy: Counter[str] = Counter()
-    reading: Counter[str] = Counter()
-    for node, count, is_reader in zip(nodes, threads, reads, strict=True):
+    reading: defaultdict[str, float] = defaultdict(float)
+    for node, count, cores in zip(nodes, threads, reads, strict=True):
         busy[node.name] += count
-        reading[node.name] += is_reader
+        reading[node.name] += cores
     return [
         _crowd(node, count, busy[node.name], reading[node.name]) for node, count in zip(nodes, threads, strict=True)
     ]
 
 
-def _crowd(node: Node, threads: int, busy: int, readers: int) -> Crowd:
+def _crowd(node: Node, threads: int, busy: int, readers: float) -> Crowd:
     own = node.slowdown(threads) / node.slowdown(1)
     return Crowd(pace=1 / own, cost=own * (node.slowdown(busy + readers) / node.slowdown(busy) - 1))
 

@@ -109,7 +109,8 @@ def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
     alone = proposal.placement.world_size == 1
     profiles = facts.profiles_of(facts.threads(len(facts.nodes)))
     computing = [profile.num_threads if own else 0 for profile, own in zip(profiles, chunks, strict=True)]
-    crowds = crowds_of(facts, facts.cluster.nodes, computing, [bool(own) for own in chunks])
+    reads = [profile.reading_cores if own else 0.0 for profile, own in zip(profiles, chunks, strict=True)]
+    crowds = crowds_of(facts, facts.cluster.nodes, computing, reads)
     readings = [_reading(*each) for each in zip(chunks, profiles, crowds, strict=True)]
     ranks = [
         _rank(node, own, profile, reading, alone=alone)
@@ -135,7 +136,7 @@ def _rank(node: Node, samples: Sequence[int], profile: Profile, reading: Reading
     slower = reading.stretch / node.speed
     for size in samples:
         forward_s, backward_s = (seconds * slower for seconds in profile.whole_s(size)) if size else (0.0, 0.0)
-        now_s += reading.waited * profile.load_s_per_sample * size / node.speed + forward_s
+        now_s += reading.waited * profile.load_s(size, node.speed) + forward_s
         forwards.append(now_s)
         now_s += backward_s
     return CoarseRank(
@@ -151,7 +152,7 @@ def _rank(node: Node, samples: Sequence[int], profile: Profile, reading: Reading
 def _reading(samples: Sequence[int], profile: Profile, crowd: Crowd) -> Reading:
     """What a rank waits for its samples, and computes longer because it reads."""
     compute_s = sum(sum(profile.whole_s(size)) for size in samples if size)
-    return read_ahead(profile.load_s_per_sample * sum(samples), compute_s, crowd)
+    return read_ahead(profile.load_s(sum(samples)), compute_s, crowd)
 
 
 def _buckets(

@@ -6,7 +6,7 @@ import numpy as np
 
 from nfold.planning.chunking import chunk_counts
 from nfold.planning.facts import Facts, Proposal
-from nfold.planning.machines import machines_of, orders
+from nfold.planning.machines import Machine, machines_of, orders, teams
 from nfold.planning.placed import placed
 from nfold.planning.runs import Runs, join_runs
 from nfold.planning.stage_costs import Grid, StageCosts
@@ -29,13 +29,16 @@ class Pipeline:
         return unshared(facts) or uncut(facts) or _too_few_runs(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
-        yield from _proposals(facts, runs_of(facts), most_replicas=1)
+        for team in teams(machines_of(facts)):
+            if len(team) > 1:
+                yield from _proposals(facts, runs_of(facts), team, most_replicas=1)
 
 
 class Hybrid:
     """Stages of consecutive operators with one or several workers each, which share the chunks by speed.
 
-    With one stage it is data parallelism in which a node that is twice as fast gets twice the chunks.
+    With one stage it is data parallelism in which a node that is twice as fast gets twice the chunks, and one that is
+    much slower or worse linked than the others may get none.
     """
 
     name = "hybrid"
@@ -46,17 +49,18 @@ class Hybrid:
         if few := unshared(facts) or _too_few_shared(facts):
             return few
         objection = uncut(facts)
-        if objection and _is_even(facts):
+        if objection and _is_even(facts) and len(list(teams(machines_of(facts)))) == 1:
             return f"{objection}, and equally fast workers would share the batch as a ring does"
         return objection if _most_chunks(facts) < facts.workers else None
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
-        chunks = _most_chunks(facts)
-        if not _is_even(facts) and chunks >= facts.workers:
-            whole = (tuple(operator.name for operator in facts.graph.operators),)
-            yield from _proposals(facts, whole, most_replicas=facts.workers)
-        if uncut(facts) is None:
-            yield from _proposals(facts, runs_of(facts), most_replicas=min(facts.workers - 1, chunks))
+        chunks, machines = _most_chunks(facts), machines_of(facts)
+        whole = (tuple(operator.name for operator in facts.graph.operators),)
+        for team in teams(machines):
+            if chunks >= len(team) and not (team == machines and _is_even(facts)):
+                yield from _proposals(facts, whole, team, most_replicas=len(team))
+            if uncut(facts) is None and len(team) > 1:
+                yield from _proposals(facts, runs_of(facts), team, most_replicas=min(len(team) - 1, chunks))
 
 
 # What cannot be done
@@ -128,22 +132,30 @@ def runs_of(facts: Facts) -> Runs:
     return join_runs(facts.graph, {name: sum(pair) for name, pair in seconds.items()}, MOST_RUNS)
 
 
-def _proposals(facts: Facts, runs: Runs, most_replicas: int) -> Iterator[Proposal]:
+def _proposals(facts: Facts, runs: Runs, team: tuple[Machine, ...], most_replicas: int) -> Iterator[Proposal]:
     """Yield the divisions with the least bottlenecks, and those that save bytes for a little more.
 
     Where memory allows none, the best without regard to memory is proposed, so that it can be said what it lacks.
     """
     seen = set()
+    notes = _left_out(facts, team)
     for num_chunks in chunk_counts(facts):
-        for owners in _tables(facts, Grid(facts, runs, num_chunks), most_replicas):
+        for owners in _tables(Grid(facts, runs, num_chunks), team, most_replicas):
             key = tuple(owners.values())
             if key not in seen:
                 seen.add(key)
-                yield placed(facts, owners)
+                yield placed(facts, owners, notes)
 
 
-def _tables(facts: Facts, grid: Grid, most_replicas: int) -> Iterator[dict[str, tuple[int, ...]]]:
-    machines = machines_of(facts)
+def _left_out(facts: Facts, team: tuple[Machine, ...]) -> tuple[str, ...]:
+    used = {machine.rank for machine in team}
+    others = [f"rank {rank} on {facts.nodes[rank]}" for rank in range(facts.workers) if rank not in used]
+    if not others:
+        return ()
+    return (f"no work for {', '.join(others)}: much slower or worse linked than the others, it would hold them up",)
+
+
+def _tables(grid: Grid, machines: tuple[Machine, ...], most_replicas: int) -> Iterator[dict[str, tuple[int, ...]]]:
     size = (grid.num_runs, len(machines), most_replicas)
     for limited in (True, False):
         found: list[tuple[float, int, StageCosts]] = []

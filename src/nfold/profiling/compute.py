@@ -1,5 +1,6 @@
 """Times a captured program: as a whole, operator by operator, and reading its data."""
 
+import time
 from typing import Any
 
 import torch
@@ -10,9 +11,11 @@ from nfold.capture.trial import try_step
 from nfold.core.profile import ChunkTiming, OperatorProfile
 from nfold.profiling.bench import Bench
 from nfold.profiling.kept import operators_kept
-from nfold.profiling.measure import Meter, Pair, chunk_timing
+from nfold.profiling.measure import Clock, Meter, Pair, chunk_timing
 
 _MOST_SAMPLES = 64
+LEAST_WAIT = 0.25
+"""A smaller share may as well be what other processes took of the cores meanwhile."""
 
 
 def time_whole(bench: Bench, chunk_sizes: tuple[int, ...], budget_s: float) -> tuple[ChunkTiming, ...]:
@@ -45,19 +48,31 @@ def time_operators(bench: Bench, whole: tuple[ChunkTiming, ...], budget_s: float
     )
 
 
-def time_loading(meter: Meter, dataset: Any, budget_s: float) -> float:
-    """Return the seconds that reading and joining one sample takes."""
+def time_loading(
+    meter: Meter, dataset: Any, budget_s: float, cores: float = 1.0, processor: Clock = time.process_time
+) -> tuple[float, float]:
+    """Return the seconds that reading and joining one sample takes, and the share of them that it only waits.
+
+    Args:
+        meter: of seconds by the clock.
+        dataset: to read.
+        budget_s: that it may take.
+        cores: that this process may use: with less than one, a processor's second takes longer.
+        processor: counts this process's processor seconds.
+    """
     num_samples, read = min(dataset_length(dataset), _MOST_SAMPLES), 0
     batch = max(1, num_samples // 4)
     collate(dataset, [0])
-    begin_s = meter.now()
+    begin_s, begun_s = meter.now(), processor()
     while read < num_samples:
         indices = list(range(read, min(read + batch, num_samples)))
         collate(dataset, indices)
         read += len(indices)
         if meter.now() - begin_s > budget_s:
             break
-    return (meter.now() - begin_s) / read
+    elapsed_s, worked_s = meter.now() - begin_s, (processor() - begun_s) / min(1.0, cores)
+    waited = 1.0 - worked_s / elapsed_s if elapsed_s > 0 else 0.0
+    return elapsed_s / read, round(waited, 2) if waited >= LEAST_WAIT else 0.0
 
 
 def _step(bench: Bench, batch: tuple[Any, Any]) -> Pair:

@@ -124,19 +124,21 @@ def _measure(
         scope=captured.graph.update_scope,
         a_pass=lambda: try_step(bench.model, program.loss, smallest),
     )
+    load_s_per_sample, load_wait = time_loading(meter, dataset, budget_s * _SHARES["load"], cores)
     return Profile(
         device_kind=_device_kind(meter.device),
         num_threads=torch.get_num_threads(),
         operators=operators,
         whole=whole,
         update=update,
-        load_s_per_sample=time_loading(meter, dataset, budget_s * _SHARES["load"]),
+        load_s_per_sample=load_s_per_sample,
         parameter_bytes=sum(parameter.nbytes for parameter in bench.model.parameters()),
         optimizer_bytes=state_bytes,
         activation_bytes_per_sample=whole_kept(bench),
         base_bytes=peaks[0],
         peak_bytes=max(*peaks, resident_bytes()),
         update_call_s=call_s,
+        load_wait=load_wait,
     )
 
 

@@ -72,6 +72,20 @@ class Cores:
         self._busy += width
         self._touch()
 
+    def read(
+        self, work_s: float, wait_s: float, done: Action, milestones: tuple[tuple[float, Action], ...] = ()
+    ) -> None:
+        """Begin to read: a job of one core, and then what is waited for without any.
+
+        Args:
+            work_s: of the job; see `start`.
+            wait_s: of a disk or a network, which nothing on the node slows down.
+            done: played at its end.
+            milestones: of the job.
+        """
+        timeline = self._timeline
+        self.start(work_s, 1.0, done if not wait_s else lambda: timeline.at(timeline.now + wait_s, done), milestones)
+
     def _push(self, due: float, width: float, action: Action) -> None:
         self._sequence += 1
         heappush(self._due, (due, self._sequence, width, action))

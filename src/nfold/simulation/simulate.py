@@ -37,6 +37,7 @@ def simulate(
     cluster: Cluster,
     nodes: tuple[str, ...],
     threads: tuple[int, ...],
+    load_waits: tuple[float, ...] = (),
 ) -> StepTrace:
     """Play a step in virtual time.
 
@@ -51,12 +52,13 @@ def simulate(
         cluster: cores, speeds and channels.
         nodes: node of each rank.
         threads: compute threads of each rank. Reading data (LOAD) keeps one core busy whatever this says.
+        load_waits: of each rank, the share of the seconds of LOADs in which no core is busy; empty: it never waits.
 
     Raises:
         ClusterError: two ranks that talk have no link between them.
         InternalError: the schedule cannot be played to its end, or seconds of a task are missing.
     """
-    return _World(schedule, task_seconds, cluster, nodes, threads).play()
+    return _World(schedule, task_seconds, cluster, nodes, threads, load_waits).play()
 
 
 class _Key(NamedTuple):
@@ -78,9 +80,11 @@ class _World:
         cluster: Cluster,
         nodes: tuple[str, ...],
         threads: tuple[int, ...],
+        load_waits: tuple[float, ...],
     ) -> None:
         self._timeline = Timeline()
         self._task_seconds = task_seconds
+        self._load_waits = load_waits or (0.0,) * len(nodes)
         self._nodes = [cluster.node(name) for name in nodes]
         self._threads = threads
         self._cores = {
@@ -168,11 +172,13 @@ class _World:
             (min(1.0, max(0.0, signal.fraction)), lambda event=signal.event: player.happen(event, self._timeline.now))
             for signal in task.signals
         )
-        width = 1 if task.kind == "LOAD" else max(1, self._threads[rank])
-        work_s = self._seconds(rank, task) / node.speed
-        if task.kind in ("F", "B"):
-            work_s *= self._slower.get(rank, 1.0)
-        self._cores[node.name].start(work_s, width, partial(self._finish, rank, task), milestones)
+        cores, done, seconds = self._cores[node.name], partial(self._finish, rank, task), self._seconds(rank, task)
+        if task.kind == "LOAD":
+            wait_s = seconds * self._load_waits[rank]
+            cores.read((seconds - wait_s) / node.speed, wait_s, done, milestones)
+            return
+        slower = self._slower.get(rank, 1.0) if task.kind in ("F", "B") else 1.0
+        cores.start(seconds / node.speed * slower, max(1, self._threads[rank]), done, milestones)
 
     def _seconds(self, rank: int, task: Task) -> float:
         try:
