@@ -7,6 +7,7 @@ import pytest
 from grids import chain, channel, facts, profile
 
 from nfold.core.cluster import Cluster, Node
+from nfold.errors import PlanError
 from nfold.planning.machines import machines_of, orders, teams
 from nfold.planning.search import plan
 from nfold.planning.structured import Hybrid, Pipeline
@@ -103,6 +104,15 @@ def test_a_much_slower_worker_is_left_idle_where_that_is_faster_and_the_plan_say
     chosen = plan(question, "hybrid")
     assert used(chosen) == {0, 1}
     assert any("no work for rank 2 on n2" in note for note in chosen.notes)
+
+
+def test_a_hybrid_that_finds_no_chunk_for_a_worker_is_told():
+    """Of three chunks the slowest gets none, though it is not slow enough to be left out."""
+    question = uneven(chain(10, update_scope="model"), 1.0, 0.7, 0.48, chunks=3)
+    with pytest.raises(PlanError, match="--strategy hybrid: it finds no division that gives every worker something"):
+        plan(question, "hybrid")
+    (why,) = [loser.why for loser in plan(question).rejected if loser.strategy == "hybrid"]
+    assert why.startswith("it finds no division")
 
 
 def test_one_machine_does_everything_where_the_first_is_much_slower():
