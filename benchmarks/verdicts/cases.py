@@ -201,7 +201,7 @@ def others() -> Iterator[Case]:
             strategy=strategy,
             expected=("latency",),
         )
-    for strategy, count in (("ring", 2), ("ring", 4), ("ps", 4)):
+    for strategy, count in (("ring", 3), ("ring", 4), ("ps", 4)):
         yield Case(
             name=f"too little processor for fast links, {strategy} x{count}",
             program="heavy.py:wide",

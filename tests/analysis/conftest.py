@@ -79,7 +79,9 @@ class Run:
             servers=self.servers,
             nodes=("here",) * self.world_size,
             threads=(self.threads,) * self.world_size,
-            placement=Placement(num_chunks=1, world_size=self.world_size, owners={"op": (0,)}),
+            placement=Placement(
+                num_chunks=self.workers, world_size=self.world_size, owners={"op": tuple(range(self.workers))}
+            ),
             reductions=(reduction,),
             loads_s=self.compute_s,
             predicted=Prediction(step_s=self.predicted_s, sent_bytes_per_step=2_000_000, peak_memory_bytes=()),

@@ -71,6 +71,10 @@ STRAGGLERS = [
     case("its own input", "peer wait", "rank 2 on n2", "input", input_s={2: 0.1}),
     case("its own input, two ranks", "peer wait", "rank 1 on n1", "input", workers=2, input_s={1: 0.2}),
     case("more samples", "peer wait", "rank", "more samples", workers=2, chunks=3),
+    case("more samples, and never a rest from its quota", "peer wait", "rank 0", "more samples", workers=2, chunks=3,
+         speeds={"n0": 0.8}, samples={"n0": QUOTA}),
+    case("a quota, and more samples", "peer wait", "rank 0", "quota", workers=2, chunks=3, speeds={"n0": 0.25},
+         samples={"n0": QUOTA}),
 ]  # fmt: skip
 OTHERS = [
     case("compute, ring", "compute", "all nodes"),

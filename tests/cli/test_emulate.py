@@ -296,6 +296,27 @@ def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emul
 
 
 @pytest.mark.processes
+def test_a_node_that_is_much_too_slow_is_left_idle_and_its_rank_trains_evaluates_and_keeps_nothing(shell, emulation):
+    (shell.folder / "c.toml").write_text(
+        '[[node]]\nname = "old"\ncores = 0.1\nuplink = "100 Mbit/s"\n'
+        '[[node]]\nname = "new"\ncores = 1\nuplink = "100 Mbit/s"\n'
+    )
+    result = shell.run("train", "steady.py", "--emulate", "c.toml", "--strategy", "hybrid", "--steps", "12")
+    assert result.code == 0, result.err
+    assert "left without work, since nothing faster was found that uses them: rank 0 on old" in result.err
+    folder = shell.folder / "runs/steady-1"
+    plan, report = (json.loads((folder / name).read_text()) for name in ("plan.json", "report.json"))
+    assert {rank for ranks in plan["placement"]["owners"].values() for rank in ranks} == {1}
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert any("test_loss" in line.get("metrics", {}) for line in lines)
+    assert report["verdict"]["class"] != "peer wait", (
+        "nobody waits for who has nothing to do, nor is it the other way round"
+    )
+    assert report["step_s"]["p50"] > 0.8 * report["time"]["compute_s"], "empty steps do not count"
+    assert {"model.safetensors", "checkpoint.safetensors"} <= {each.name for each in folder.iterdir()}
+
+
+@pytest.mark.processes
 def test_dedicated_servers_get_nodes_of_their_own_and_faults_name_nodes(shell, cluster, emulation):
     """One node becomes slow, which the job survives, and later its processes are killed."""
     ps = ("--strategy", "ps", "--servers", "1", "--steps", "100000", "--checkpoint-every", "0")

@@ -99,6 +99,19 @@ def test_a_faster_processor_waits_as_long_for_a_disk(wait, input_s):
     assert point.step_s == pytest.approx(input_s + COMPUTE_S / 2, rel=2e-2)
 
 
+@pytest.mark.parametrize("speed", [0.5, 1.0, 4.0])
+def test_a_disk_sets_the_pace_of_whatever_processor(speed):
+    """Reading takes 16 ms a step on every node; computing that is longer hides it."""
+    question = waiting(asked(1e-3, cores=2.0), 1.0)
+    nodes = tuple(replace(each, speed=speed * COMPUTE_S / 16e-3) for each in question.cluster.nodes)
+    question = replace(question, cluster=Cluster(nodes=nodes))
+    step_s = max(16e-3, 16e-3 / speed)
+    assert sum(parts(question)) == pytest.approx(step_s, rel=1e-3)
+    assert estimate(question, ring(question)).step_s == pytest.approx(step_s, rel=2e-2)
+    (point,) = predict_scaling(question, "ring", (2,))
+    assert point.step_s == pytest.approx(step_s, rel=2e-2)
+
+
 def test_what_a_run_waited_is_waited_for_whatever_computing_takes():
     question = asked(1e-3, cores=2.0, load_is_waited=True)
     assert parts(question) == pytest.approx((16e-3, COMPUTE_S), rel=1e-3)

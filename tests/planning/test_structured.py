@@ -94,16 +94,31 @@ def test_teams_leave_out_who_is_much_worse_linked():
     nodes[1] = replace(nodes[1], uplink=replace(nodes[1].uplink, bandwidth_bytes_per_s=1e6))
     question = replace(question, cluster=Cluster(nodes=tuple(nodes)))
     assert [{machine.rank for machine in team} for team in teams(machines_of(question))] == [{0, 1, 2}, {0, 2}]
-    assert {0, 2} in [used(proposal) for proposal in Hybrid().propose(question)], (
-        "data parallelism without the slow link"
-    )
+    whole = [used(each) for each in Hybrid().propose(question) if len(set(each.placement.owners.values())) == 1]
+    assert {0, 2} in whole, "data parallelism without the slow link"
+
+
+def test_an_even_model_that_cannot_be_cut_may_use_the_badly_linked_too():
+    question = uneven(chain(10, update_scope="model"), 1.0, 1.0, 1.0)
+    nodes = list(question.cluster.nodes)
+    nodes[1] = replace(nodes[1], uplink=replace(nodes[1].uplink, bandwidth_bytes_per_s=1e6))
+    question = replace(question, cluster=Cluster(nodes=tuple(nodes)))
+    assert Hybrid().accepts(question) is None
+    assert used(next(iter(Hybrid().propose(question)))) == {0, 1, 2}
+
+
+def test_chunks_are_as_many_as_a_team_can_share_evenly():
+    question = uneven(chain(10, update_scope="model"), 1.0, 1.0, 1.0, 0.01, batch_size=96)
+    three = [each.placement for each in Hybrid().propose(question) if used(each) == {0, 1, 2}]
+    assert three
+    assert all(each.num_chunks % 3 == 0 for each in three)
 
 
 def test_a_much_slower_worker_is_left_idle_where_that_is_faster_and_the_plan_says_so():
     question = uneven(chain(10, update_scope="model"), 1.0, 1.0, 0.001, chunks=4)
     chosen = plan(question, "hybrid")
     assert used(chosen) == {0, 1}
-    assert any("no work for rank 2 on n2" in note for note in chosen.notes)
+    assert any("left without work" in note and note.endswith(": rank 2 on n2") for note in chosen.notes)
 
 
 def test_a_hybrid_that_finds_no_chunk_for_a_worker_is_told():

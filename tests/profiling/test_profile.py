@@ -136,16 +136,23 @@ def test_less_than_a_core_measures_for_longer(monkeypatch: pytest.MonkeyPatch, c
 
 
 @pytest.mark.parametrize(
-    ("worked", "cores", "waited"),
-    [(1.0, 1.0, 0.0), (0.9, 1.0, 0.0), (0.25, 1.0, 0.75), (0.25, 0.25, 0.0), (0.1, 0.2, 0.5)],
+    ("worked", "share", "waited"),
+    [
+        (1.0, Share(1.0, 0.0), 0.0),
+        (0.9, Share(1.0, 0.0), 0.0),
+        (0.25, Share(1.0, 0.0), 0.75),
+        (0.25, Share(0.25, 0.01), 0.0),
+        (0.1, Share(0.2, 0.5), 0.4),
+        (0.02, Share(0.2, 4.5), 0.0),  # it began with nothing left of its grant
+    ],
 )
-def test_what_of_reading_keeps_no_processor_busy(worked: float, cores: float, waited: float) -> None:
+def test_what_of_reading_keeps_no_processor_busy(worked: float, share: Share, waited: float) -> None:
     """Of each second `worked` is a processor's; with a part of a core it has no more than that part to give."""
     now, working_s = itertools.count(), iter([0.0, 5 * worked])
     data = TensorDataset(torch.zeros(4, 1), torch.zeros(4))
-    sample_s, share = time_loading(Meter(clock=lambda: next(now)), data, 100.0, cores, lambda: next(working_s))
+    sample_s, found = time_loading(Meter(clock=lambda: next(now)), data, 100.0, share, lambda: next(working_s))
     assert sample_s == 5 / 4
-    assert share == pytest.approx(waited)
+    assert found == pytest.approx(waited)
 
 
 def test_an_opaque_model_is_one_operator() -> None:

@@ -210,11 +210,17 @@ def test_a_short_step_lasts_what_its_share_of_the_processor_says(node, simulated
 
 def test_who_waits_for_a_disk_spends_no_quota(node, simulated, compute):
     """Of 100 ms of reading no core has to do with 80: a tenth of a core is not the cause of those."""
-    nodes = [node("a", cores=0.1, quota_period_s=0.01)]
     ranks = {0: [compute(0, 0.1, kind="LOAD")]}
-    assert simulated(ranks, nodes, load_waits=(0.8,)).step_s[0] == pytest.approx(0.1, rel=0.1)
     twice = [node("a", cores=0.2, quota_period_s=0.01, speed=2.0)]
     assert simulated(ranks, twice, load_waits=(0.8,)).step_s[0] == pytest.approx(0.09, rel=0.1)
+
+
+def test_who_has_nothing_to_do_does_not_say_how_many_steps_are_played(node, simulated, compute):
+    nodes = [node("a", cores=0.5, quota_period_s=0.1), node("b", step_cpu_s=0.001)]
+    alone = simulated({0: [compute(0, 0.4)]}, nodes[:1])
+    beside = simulated({0: [compute(0, 0.4)], 1: []}, nodes)
+    assert beside.step_s == pytest.approx((alone.step_s[0], 0.001), rel=0.05)
+    assert beside.begin_s[0] == pytest.approx(alone.begin_s[0], rel=0.05)
 
 
 def test_ranks_wait_for_each_other_from_step_to_step(node, simulated, compute, send, receive):

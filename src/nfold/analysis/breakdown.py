@@ -27,7 +27,7 @@ def worker_steps(trace: Trace, skip: int) -> tuple[WorkerStep, ...]:
     """
     servers = {usage.rank for usage in trace.usage if usage.role == "server"}
     of_workers = [parts for parts in trace.parts if parts.rank not in servers]
-    busy = {parts.rank for parts in of_workers if parts.compute_s > 0 or _communicates(parts)}
+    busy = {parts.rank for parts in of_workers if _is_busy(parts)}
     steps: dict[int, list[StepParts]] = {}
     for parts in of_workers:
         if parts.rank in busy or not busy:
@@ -86,12 +86,12 @@ def step_quantiles(trace: Trace, skip: int) -> Quantiles:
 
 
 def step_duration(step: WorkerStep) -> float:
-    """Return how long a step took: the mean over its workers.
+    """Return how long a step took: the mean over its workers, without those who have nothing to do.
 
     Workers wait for each other, so over several steps all take equally long; but where one finishes late, the next
     finishes its following step early. The slowest of each step would count that back and forth as time.
     """
-    return fmean(parts.step_s for parts in step)
+    return fmean([parts.step_s for parts in step if _is_busy(parts)] or [parts.step_s for parts in step])
 
 
 def samples_per_s(trace: Trace, skip: int) -> float:
@@ -135,6 +135,10 @@ def quantile(values: Sequence[float], share: float) -> float:
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def _is_busy(parts: StepParts) -> bool:
+    return parts.compute_s > 0 or _communicates(parts)
 
 
 def _communicates(parts: StepParts) -> bool:

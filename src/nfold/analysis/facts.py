@@ -111,7 +111,7 @@ def _with_bound_waits(parts: TimeParts, plan: Plan, trace: Trace) -> TimeParts:
 
 
 def _core_uses(plan: Plan, cluster: Cluster) -> tuple[CoreUse, ...]:
-    workers = range(plan.workers)
+    workers = plan.placement.working
     uses = []
     for name in dict.fromkeys(plan.nodes[rank] for rank in workers):
         threads = [plan.threads[rank] for rank in workers if plan.nodes[rank] == name]

@@ -28,8 +28,9 @@ def bubble(facts: Facts) -> Finding | None:
     if lost_s <= HALF * exposed_s:
         return None
     chunks, workers = facts.plan.chunks, facts.plan.workers
+    busy = count(len(facts.busy_workers), "worker")
     evidence = (
-        f"with {count(chunks, 'chunk')} of a batch under way on {count(workers, 'worker')}, the busiest one waits "
+        f"with {count(chunks, 'chunk')} of a batch under way on {busy}, the busiest one waits "
         f"{seconds(lost_s)} of each step for the first to arrive and the last to come back, on any network"
     )
     return Finding(

@@ -166,6 +166,13 @@ def _why(facts: Facts, straggler: Straggler) -> tuple[str, str, str]:
 def _changing(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
     if straggler.busy_s - straggler.typical_s >= _HALF * straggler.excess_s:
         return None
+    limited = [load.throttled_share > THROTTLED for load in facts.loads.values() if load.rank in facts.busy_workers]
+    if limited and all(limited):
+        return (
+            "changing",
+            "Give all of them more of a processor.",
+            "over all steps none is much slower, but each is stopped by its processor limit at moments of its own",
+        )
     return (
         "changing",
         "See what else runs on the nodes: something disturbs now one, now another.",
@@ -186,8 +193,8 @@ def _more_samples(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | 
     if typical <= 0 or own <= _MORE_SAMPLES * typical:
         return None
     own_s, typical_s = _own_and_typical(facts, straggler.rank, "compute_s")
-    if own_s / own > _MORE_SAMPLES * typical_s / typical:
-        return None
+    if own_s * typical / own > typical_s * own / typical:
+        return None  # how slowly it computes each of them does more
     return (
         "more samples",
         "Use a number of chunks that the workers can share equally (--chunks).",

@@ -54,7 +54,7 @@ def reading(facts: Facts) -> Finding | None:
     lost_s = typical_input_s(facts)
     if lost_s <= 0:
         return None
-    per_sample_s = lost_s * facts.plan.workers / max(1, facts.plan.batch_size)
+    per_sample_s = lost_s * len(facts.busy_workers) / max(1, facts.plan.batch_size)
     evidence = f"reading takes {seconds(lost_s)} of each step, {seconds(per_sample_s)} a sample{_from_disk(facts)}"
     return Finding(
         kind="input",
@@ -133,7 +133,7 @@ def _more_room(facts: Facts, name: str, ranks: int) -> str:
 
 def _small_batch(facts: Facts, lost_s: float) -> Finding:
     workers, compute_s = facts.plan.workers, facts.parts.compute_s
-    each = facts.plan.batch_size / workers
+    each = facts.plan.batch_size / len(facts.busy_workers)
     evidence = (
         f"each step computes {seconds(compute_s)} and spends {seconds(lost_s)} on the update and other fixed costs"
     )

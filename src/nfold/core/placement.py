@@ -35,6 +35,11 @@ class Placement:
         owned = [set(ranks) for ranks in self.owners.values()]
         return any(ranks != owned[0] for ranks in owned)
 
+    @property
+    def working(self) -> tuple[int, ...]:
+        """Ranks that own a cell, ascending."""
+        return tuple(sorted({rank for ranks in self.owners.values() for rank in ranks}))
+
     def ranks_of(self, operators: tuple[str, ...]) -> tuple[int, ...]:
         """Return the ranks that own a cell of any of these operators, ascending."""
         return tuple(sorted({rank for operator in operators for rank in self.owners[operator]}))

@@ -78,8 +78,12 @@ class Profile:
         return 1.0 - self.load_wait if self.load_s_per_sample > 0 else 0.0
 
     def load_s(self, num_samples: float, speed: float = 1.0) -> float:
-        """Return the seconds of reading samples on a node of a speed, which changes only what a processor does."""
-        return self.load_s_per_sample * num_samples * (self.load_wait + (1.0 - self.load_wait) / speed)
+        """Return the seconds of reading samples on a node of a speed."""
+        return self.load_s_per_sample * num_samples * self.load_share(speed)
+
+    def load_share(self, speed: float) -> float:
+        """Return how many times as long as profiled reading takes on a node of a speed: a disk becomes no faster."""
+        return self.load_wait + (1.0 - self.load_wait) / speed
 
     @property
     def call_s(self) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Prediction
 from nfold.core.profile import Profile
-from nfold.core.schedule import Schedule
+from nfold.core.schedule import Schedule, TaskKind
 from nfold.core.trace import StepTrace
 from nfold.planning.asynchronous import loads_s, play, predict
 from nfold.planning.costs import task_seconds
@@ -70,7 +70,7 @@ def estimate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> tuple[
 def _synchronous(whole: Facts, strategy: str, proposal: Proposal) -> tuple[Candidate, float]:
     facts, threads, profile = _in_parts(whole, proposal)
     found = estimate(facts, proposal)
-    compute_s = sum(found.loads_s[: proposal.workers]) / proposal.workers
+    compute_s = sum(found.loads_s) / len(proposal.placement.working)
     predicted = Prediction(
         step_s=found.step_s,
         sent_bytes_per_step=found.sent_bytes,
@@ -167,17 +167,19 @@ def _operator_seconds(facts: Facts, profile: Profile, proposal: Proposal) -> dic
 
 
 def _prediction(facts: Facts, proposal: Proposal, schedule: Schedule, trace: StepTrace, profile: Profile) -> Prediction:
-    computing = (
-        span.end_s - span.start_s for span in trace.spans if span.kind in ("F", "B") and span.rank < proposal.workers
-    )
-    compute_s = sum(computing) / proposal.workers
+    working = proposal.placement.working
+    compute_s = _spent_s(trace, working, "F", "B") / len(working)
     step_s = max(trace.step_s)
-    busy = sum(span.end_s - span.start_s for span in trace.spans if span.rank == 0 and span.kind in ("LOAD", "UPDATE"))
+    busy_s = _spent_s(trace, working[:1], "LOAD", "UPDATE")
     sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
     return Prediction(
         step_s=step_s,
         sent_bytes_per_step=schedule.sent_bytes,
         peak_memory_bytes=peak_memory_bytes(facts, proposal, profile, working_bytes(schedule, profile, sizes)),
         compute_s=compute_s,
-        exposed_communication_s=max(0.0, step_s - compute_s - busy),
+        exposed_communication_s=max(0.0, step_s - compute_s - busy_s),
     )
+
+
+def _spent_s(trace: StepTrace, ranks: Sequence[int], *kinds: TaskKind) -> float:
+    return sum(span.end_s - span.start_s for span in trace.spans if span.rank in ranks and span.kind in kinds)

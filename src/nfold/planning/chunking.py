@@ -11,14 +11,18 @@ MOST_CHUNKS = 16
 """Unless there are so many workers that this would not be two for each."""
 
 
-def chunk_counts(facts: Facts) -> tuple[int, ...]:
+def chunk_counts(facts: Facts, sharing: int | None = None) -> tuple[int, ...]:
     """Return the numbers of chunks that are worth a proposal, ascending; only the user's where there is one.
 
     A batch that cannot be cut is one chunk.
+
+    Args:
+        facts: what was asked.
+        sharing: workers that share the batch; None: all of them.
     """
     if facts.chunks is not None:
         return (facts.chunks,)
-    return (1,) if facts.graph.indivisible else worthwhile_counts(facts.workers, facts.batch_size)
+    return (1,) if facts.graph.indivisible else worthwhile_counts(sharing or facts.workers, facts.batch_size)
 
 
 def worthwhile_counts(workers: int, batch_size: int) -> tuple[int, ...]:

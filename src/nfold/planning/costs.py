@@ -32,20 +32,20 @@ def task_seconds(
     reading = [profile.reading_cores if "LOAD" in own else 0.0 for profile, own in zip(profiles, kinds, strict=True)]
     crowds = crowds_of(facts, nodes, computing, reading)
     seconds: dict[tuple[int, int], float] = {}
-    for rank, profile, crowd in zip(schedule.ranks, profiles, crowds, strict=True):
+    for rank, profile, node, crowd in zip(schedule.ranks, profiles, nodes, crowds, strict=True):
         own = _rank_seconds(rank, facts.graph, profile, sizes, known[id(profile)])
-        seconds.update(_read_ahead(rank, own, crowd))
+        seconds.update(_read_ahead(rank, own, profile.load_share(node.speed), node.speed, crowd))
     return seconds
 
 
 def _read_ahead(
-    rank: RankSchedule, seconds: dict[tuple[int, int], float], crowd: Crowd
+    rank: RankSchedule, seconds: dict[tuple[int, int], float], load_share: float, speed: float, crowd: Crowd
 ) -> dict[tuple[int, int], float]:
     """Return what is left of LOADs, and what F and B take while the next step's samples are read."""
     kinds = {(rank.rank, task.id): task.kind for task in rank.tasks}
     read_s = sum(value for key, value in seconds.items() if kinds[key] == "LOAD")
     compute_s = sum(value for key, value in seconds.items() if kinds[key] in ("F", "B"))
-    reading = read_ahead(read_s, compute_s, crowd)
+    reading = read_ahead(read_s * load_share, compute_s / speed, crowd)
     factors = {"LOAD": reading.waited, "F": reading.stretch, "B": reading.stretch}
     return {key: value * factors.get(kinds[key], 1.0) for key, value in seconds.items()}
 

@@ -199,9 +199,11 @@ class _Estimating:
         """What each rank waits for samples, and what reading the next ones takes from its computing."""
         load_s, bare_s = ([0.0] * len(self._nodes) for _ in range(2))
         for cell in self._after:
-            bare_s[cell.rank] += self._bare_s(cell)
+            bare_s[cell.rank] += self._bare_s(cell) / self._nodes[cell.rank].speed
             if self._reads(cell):
-                load_s[cell.rank] += self._profile(cell.rank).load_s(self._sizes[cell.chunk])
+                load_s[cell.rank] += self._profile(cell.rank).load_s(
+                    self._sizes[cell.chunk], self._nodes[cell.rank].speed
+                )
         threads = [count if own else 0 for count, own in zip(self._threads, bare_s, strict=True)]
         reads = [self._profile(rank).reading_cores if own else 0.0 for rank, own in enumerate(load_s)]
         crowds = crowds_of(self._facts, self._nodes, threads, reads)

@@ -71,8 +71,9 @@ def _is_fetched(graph: ModelGraph, proposal: Proposal) -> bool:
 
 
 def is_cut(graph: ModelGraph, proposal: Proposal) -> bool:
-    """Return whether a worker does without some of the weights, or has them in parts."""
-    return bool(proposal.splits) or any(foreign_parameters(graph, proposal.placement)[: proposal.workers])
+    """Return whether a worker that computes does without some of the weights, or has them in parts."""
+    foreign = foreign_parameters(graph, proposal.placement)
+    return bool(proposal.splits) or any(foreign[rank] for rank in proposal.placement.working)
 
 
 def held_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int) -> int:

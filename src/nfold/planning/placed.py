@@ -5,6 +5,8 @@ from nfold.planning.buckets import buckets_of
 from nfold.planning.data_parallel import bucket_bytes
 from nfold.planning.facts import Facts, Proposal
 
+_MOST_NAMED = 8
+
 
 def reductions_of(facts: Facts, placement: Placement) -> tuple[Reduction, ...]:
     """Return the reductions of a placement, every trained parameter in exactly one.
@@ -16,7 +18,10 @@ def reductions_of(facts: Facts, placement: Placement) -> tuple[Reduction, ...]:
 
 
 def placed(facts: Facts, owners: dict[str, tuple[int, ...]], notes: tuple[str, ...] = ()) -> Proposal:
-    """Return the proposal of a table operator -> rank of each chunk, on all workers and no dedicated server."""
+    """Return the proposal of a table operator -> rank of each chunk, on all workers and no dedicated server.
+
+    Its notes say whom it leaves idle.
+    """
     num_chunks = len(next(iter(owners.values())))
     placement = Placement(num_chunks=num_chunks, world_size=facts.workers, owners=owners)
     return Proposal(
@@ -24,5 +29,14 @@ def placed(facts: Facts, owners: dict[str, tuple[int, ...]], notes: tuple[str, .
         reductions=reductions_of(facts, placement),
         workers=facts.workers,
         servers=0,
-        notes=notes,
+        notes=(*notes, *_idle(facts, placement)),
     )
+
+
+def _idle(facts: Facts, placement: Placement) -> tuple[str, ...]:
+    idle = sorted(set(range(facts.workers)) - set(placement.working))
+    if not idle:
+        return ()
+    named = ", ".join(f"{rank} on {facts.nodes[rank]}" for rank in idle[:_MOST_NAMED])
+    more = f" and {len(idle) - _MOST_NAMED} more" if len(idle) > _MOST_NAMED else ""
+    return (f"left without work, since nothing faster was found that uses them: rank {named}{more}",)

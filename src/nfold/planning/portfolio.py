@@ -189,9 +189,9 @@ class Portfolio:
         return min(self._best, key=lambda candidate: candidate.predicted.step_s)
 
     def best_on(self, workers: int) -> Candidate | None:
-        """Return the fastest that uses so many workers, if any fits."""
+        """Return the fastest that gives so many workers something to do, if any fits."""
         return min(
-            (each for each in self._best if each.proposal.workers == workers),
+            (each for each in self._best if len(each.proposal.placement.working) == workers),
             key=lambda each: each.predicted.step_s,
             default=None,
         )

@@ -83,8 +83,8 @@ def read_ahead(read_s: float, compute_s: float, crowd: Crowd) -> Reading:
     """Return what a rank waits for its samples, and how much longer it computes.
 
     Args:
-        read_s: that its samples of a step take to read, as profiled.
-        compute_s: that their forward and backward take, as profiled.
+        read_s: that its samples of a step take to read there, alone.
+        compute_s: that their forward and backward take there, alone.
         crowd: on its node.
     """
     if not read_s:

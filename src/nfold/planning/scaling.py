@@ -111,7 +111,8 @@ def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
     computing = [profile.num_threads if own else 0 for profile, own in zip(profiles, chunks, strict=True)]
     reads = [profile.reading_cores if own else 0.0 for profile, own in zip(profiles, chunks, strict=True)]
     crowds = crowds_of(facts, facts.cluster.nodes, computing, reads)
-    readings = [_reading(*each) for each in zip(chunks, profiles, crowds, strict=True)]
+    speeds = [node.speed for node in facts.cluster.nodes]
+    readings = [_reading(*each) for each in zip(chunks, profiles, speeds, crowds, strict=True)]
     ranks = [
         _rank(node, own, profile, reading, alone=alone)
         for node, own, profile, reading in zip(facts.cluster.nodes, chunks, profiles, readings, strict=True)
@@ -149,10 +150,10 @@ def _rank(node: Node, samples: Sequence[int], profile: Profile, reading: Reading
     )
 
 
-def _reading(samples: Sequence[int], profile: Profile, crowd: Crowd) -> Reading:
+def _reading(samples: Sequence[int], profile: Profile, speed: float, crowd: Crowd) -> Reading:
     """What a rank waits for its samples, and computes longer because it reads."""
     compute_s = sum(sum(profile.whole_s(size)) for size in samples if size)
-    return read_ahead(profile.load_s(sum(samples)), compute_s, crowd)
+    return read_ahead(profile.load_s(sum(samples), speed), compute_s / speed, crowd)
 
 
 def _buckets(

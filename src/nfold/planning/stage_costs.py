@@ -25,7 +25,7 @@ class Grid:
         self.chunk_size = facts.batch_size / num_chunks
         self.spans = add_up(facts.graph, runs, facts.batch_size, num_chunks)
         self._facts = facts
-        self._seconds: dict[tuple[int, Crowd], Array] = {}
+        self._seconds: dict[tuple[int, float, Crowd], Array] = {}
         profile = facts.profiles[min(facts.profiles)]
         trained = max(1, facts.graph.parameter_bytes)
         self.base_bytes = profile.base_bytes
@@ -35,14 +35,14 @@ class Grid:
         self.saved_bytes = largest * interval_sums([sum(saved[name] for name in run) for run in runs])
 
     def seconds(self, machine: Machine) -> Array:
-        """Return how long a chunk keeps such a rank busy, at speed 1: forward, backward and what reading adds."""
-        key = machine.threads, machine.crowd
+        """Return how long a chunk keeps such a rank busy: forward, backward and what reading adds."""
+        key = machine.threads, machine.pace, machine.crowd
         if key not in self._seconds:
             profile = self._facts.profiles[machine.threads]
             each = profile.operators_s(self.chunk_size)
             computing = interval_sums([sum(sum(each[name]) for name in run) for run in self.spans.runs])
-            reading = self.spans.reads * profile.load_s_per_sample * self.chunk_size
-            self._seconds[key] = busy_s(reading, computing, machine.crowd)
+            reading = self.spans.reads * profile.load_s(self.chunk_size, 1 / machine.pace)
+            self._seconds[key] = busy_s(reading, computing * machine.pace, machine.crowd)
         return self._seconds[key]
 
     def owners(self, machines: tuple[Machine, ...], stages: tuple[Stage, ...]) -> dict[str, tuple[int, ...]]:
@@ -58,9 +58,7 @@ class Grid:
     def shares(self, machines: tuple[Machine, ...]) -> tuple[int, ...]:
         """Return how many chunks each of a stage's machines gets."""
         whole = self.num_runs
-        return share_chunks(
-            self.num_chunks, tuple(float(self.seconds(each)[0, whole]) * each.pace for each in machines)
-        )
+        return share_chunks(self.num_chunks, tuple(float(self.seconds(each)[0, whole]) for each in machines))
 
 
 class StageCosts:
@@ -112,7 +110,7 @@ class StageCosts:
             part = share / self.grid.num_chunks
             received = part * (spans.arriving_bytes + spans.awaited_bytes) + ring_bytes
             sent = part * (spans.leaving_bytes + spans.returned_bytes) + ring_bytes
-            computing = share * machine.pace * self.grid.seconds(machine)
+            computing = share * self.grid.seconds(machine)
             moving = np.maximum(received, sent) / machine.bandwidth_bytes_per_s
             cost = np.maximum(cost, np.maximum(computing + ring_s, moving))
             if self._limited:

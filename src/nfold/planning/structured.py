@@ -54,12 +54,14 @@ class Hybrid:
         return objection if _most_chunks(facts) < facts.workers else None
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
-        chunks, machines = _most_chunks(facts), machines_of(facts)
-        whole = (tuple(operator.name for operator in facts.graph.operators),)
-        for team in teams(machines):
-            if chunks >= len(team) and not (team == machines and _is_even(facts)):
+        whole, is_uncut = (tuple(operator.name for operator in facts.graph.operators),), uncut(facts) is not None
+        every = list(teams(machines_of(facts)))
+        for index, team in enumerate(every):
+            chunks = chunk_counts(facts, len(team))[-1]
+            is_a_ring = index == 0 and _is_even(facts) and not (is_uncut and len(every) > 1)
+            if chunks >= len(team) and not is_a_ring:
                 yield from _proposals(facts, whole, team, most_replicas=len(team))
-            if uncut(facts) is None and len(team) > 1:
+            if not is_uncut and len(team) > 1:
                 yield from _proposals(facts, runs_of(facts), team, most_replicas=min(len(team) - 1, chunks))
 
 
@@ -138,21 +140,12 @@ def _proposals(facts: Facts, runs: Runs, team: tuple[Machine, ...], most_replica
     Where memory allows none, the best without regard to memory is proposed, so that it can be said what it lacks.
     """
     seen = set()
-    notes = _left_out(facts, team)
-    for num_chunks in chunk_counts(facts):
+    for num_chunks in chunk_counts(facts, len(team)):
         for owners in _tables(Grid(facts, runs, num_chunks), team, most_replicas):
             key = tuple(owners.values())
             if key not in seen:
                 seen.add(key)
-                yield placed(facts, owners, notes)
-
-
-def _left_out(facts: Facts, team: tuple[Machine, ...]) -> tuple[str, ...]:
-    used = {machine.rank for machine in team}
-    others = [f"rank {rank} on {facts.nodes[rank]}" for rank in range(facts.workers) if rank not in used]
-    if not others:
-        return ()
-    return (f"no work for {', '.join(others)}: much slower or worse linked than the others, it would hold them up",)
+                yield placed(facts, owners)
 
 
 def _tables(grid: Grid, machines: tuple[Machine, ...], most_replicas: int) -> Iterator[dict[str, tuple[int, ...]]]:

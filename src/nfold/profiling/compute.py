@@ -9,6 +9,7 @@ from nfold.capture import BoundSegment, CellRandom
 from nfold.capture.samples import collate, dataset_length
 from nfold.capture.trial import try_step
 from nfold.core.profile import ChunkTiming, OperatorProfile
+from nfold.launch.limits import Share
 from nfold.profiling.bench import Bench
 from nfold.profiling.kept import operators_kept
 from nfold.profiling.measure import Clock, Meter, Pair, chunk_timing
@@ -49,7 +50,7 @@ def time_operators(bench: Bench, whole: tuple[ChunkTiming, ...], budget_s: float
 
 
 def time_loading(
-    meter: Meter, dataset: Any, budget_s: float, cores: float = 1.0, processor: Clock = time.process_time
+    meter: Meter, dataset: Any, budget_s: float, share: Share, processor: Clock = time.process_time
 ) -> tuple[float, float]:
     """Return the seconds that reading and joining one sample takes, and the share of them that it only waits.
 
@@ -57,7 +58,8 @@ def time_loading(
         meter: of seconds by the clock.
         dataset: to read.
         budget_s: that it may take.
-        cores: that this process may use: with less than one, a processor's second takes longer.
+        share: of the cores, that this process has: with less than one a processor's second takes longer, and it may
+            begin with a wait for the next grant.
         processor: counts this process's processor seconds.
     """
     num_samples, read = min(dataset_length(dataset), _MOST_SAMPLES), 0
@@ -70,8 +72,8 @@ def time_loading(
         read += len(indices)
         if meter.now() - begin_s > budget_s:
             break
-    elapsed_s, worked_s = meter.now() - begin_s, (processor() - begun_s) / min(1.0, cores)
-    waited = 1.0 - worked_s / elapsed_s if elapsed_s > 0 else 0.0
+    elapsed_s, worked_s = meter.now() - begin_s, (processor() - begun_s) / min(1.0, share.cores)
+    waited = 1.0 - (worked_s + share.period_s) / elapsed_s if elapsed_s > 0 else 0.0
     return elapsed_s / read, round(waited, 2) if waited >= LEAST_WAIT else 0.0
 
 

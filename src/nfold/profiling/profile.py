@@ -102,8 +102,8 @@ def _measure(
     chunk_sizes: tuple[int, ...],
     budget_s: float,
 ) -> Profile:
-    cores = available_cores().cores
-    computing, budget_s = meter.for_cores(cores), budget_s / min(1.0, cores)
+    share = available_cores()
+    computing, budget_s = meter.for_cores(share.cores), budget_s / min(1.0, share.cores)
     peaks = [resident_bytes()]
     bench = Bench(
         program=program,
@@ -124,7 +124,7 @@ def _measure(
         scope=captured.graph.update_scope,
         a_pass=lambda: try_step(bench.model, program.loss, smallest),
     )
-    load_s_per_sample, load_wait = time_loading(meter, dataset, budget_s * _SHARES["load"], cores)
+    load_s_per_sample, load_wait = time_loading(meter, dataset, budget_s * _SHARES["load"], share)
     return Profile(
         device_kind=_device_kind(meter.device),
         num_threads=torch.get_num_threads(),

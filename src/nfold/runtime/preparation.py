@@ -320,13 +320,14 @@ def check_first_step(chosen: Plan, cluster: Cluster, limit_s: float) -> None:
     """
     if chosen.predicted.step_s <= limit_s:
         return
+    used = {chosen.nodes[rank] for rank in (*chosen.placement.working, *range(chosen.workers, chosen.world_size))}
     links = [
         (
             channel.bandwidth_bytes_per_s,
             f"{node.name}'s {side} moves {channel.bandwidth_bytes_per_s * 8 / 1e6:.3g} Mbit/s",
         )
         for node in cluster.nodes
-        if node.name in chosen.nodes
+        if node.name in used
         for side, channel in (("uplink", node.uplink), ("downlink", node.downlink))
         if channel is not None
     ]

@@ -272,9 +272,9 @@ class Replica:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every worker holds the whole current model, so that each may evaluate a part of the test data."""
-        workers = set(range(self.plan.workers))
-        if self.plan.splits or any(self._foreign[: self.plan.workers]):
+        """Whether all who compute hold the whole current model, so that each may evaluate a part of the test data."""
+        workers = set(self.plan.placement.working)
+        if self.plan.splits or any(self._foreign[rank] for rank in workers):
             return False
         everywhere = all(workers <= set(reduction.members) for reduction in self.plan.reductions)
         return everywhere and all(workers <= set(group.members) for group in self._all_groups)

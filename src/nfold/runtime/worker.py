@@ -275,14 +275,15 @@ class Worker:
     def _do_evaluate(self, order: Message) -> None:
         replica, plan = self._the_replica, self._the_replica.plan
         self._pause()
-        model, num_parts = replica.model, plan.workers
+        model, evaluating = replica.model, plan.placement.working
         if not replica.is_complete:
-            collected, num_parts = self._collect(order["tag"], with_optimizer=False), 1
+            collected, evaluating = self._collect(order["tag"], with_optimizer=False), (0,)
             if collected is not None:
                 model = fill(build_model(self._the_program, self._device), collected)
         sums: dict[str, list[float]] = {}
-        if self.rank < num_parts:
-            sums = evaluate(self._the_program, model, self._datasets["test"], self.rank, num_parts, self._device)
+        if self.rank in evaluating:
+            part, dataset = evaluating.index(self.rank), self._datasets["test"]
+            sums = evaluate(self._the_program, model, dataset, part, len(evaluating), self._device)
         if model is not replica.model:
             del model
             give_back()

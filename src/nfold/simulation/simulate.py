@@ -99,6 +99,8 @@ class _World:
         self._played: defaultdict[int, list[Player]] = defaultdict(list)
         """Those who are done, by step."""
         self._last_step = 0
+        self._idle: list[int] = []
+        """Ranks without tasks that have ended a step: how many there are is for the others to say."""
         self._until_s = PERIODS * max(
             (node.quota_period_s for node in self._nodes if node.meets_its_quota), default=0.0
         )
@@ -138,15 +140,21 @@ class _World:
     def _ended(self, rank: int) -> None:
         """Note that a rank has played its step, and go on with the next if there is one.
 
-        Whoever is the first to end the last step says whether another follows.
+        Whoever has something to do and is the first to end the last step says whether another follows.
         """
-        player = self._players[rank]
+        player, going = self._players[rank], [rank]
         self._played[player.step].append(player)
-        another = self._timeline.now < self._until_s and self._last_step + 1 < self._most_steps
-        if player.step == self._last_step and another:
-            self._last_step += 1
-        if player.step < self._last_step:
-            self._timeline.at(self._timeline.now, partial(self._next, rank, player.step + 1))
+        if player.step == self._last_step and not self._schedules[rank].tasks:
+            self._idle.append(rank)
+        elif player.step == self._last_step:
+            another = self._timeline.now < self._until_s and self._last_step + 1 < self._most_steps
+            self._last_step += another
+            going += self._idle
+            self._idle.clear()
+        for each in going:
+            step = self._players[each].step
+            if step < self._last_step:
+                self._timeline.at(self._timeline.now, partial(self._next, each, step + 1))
 
     def _typical(self) -> StepTrace:
         """Return the only step, or the most typical one but the first."""

@@ -129,10 +129,11 @@ def _plain_samples_per_s(known: Known, name: str, batch_size: int) -> float:
     fewest = min(known.profiles)
     usable = (profile for count, profile in known.profiles.items() if count <= max(fewest, node.cores))
     steps_s = (
-        sum(profile.whole_s(batch_size)) + profile.update.median_s + profile.load_s_per_sample * batch_size
+        (sum(profile.whole_s(batch_size)) + profile.update.median_s) / node.speed
+        + profile.load_s(batch_size, node.speed)
         for profile in usable
     )
-    return node.speed * batch_size / min(steps_s)
+    return batch_size / min(steps_s)
 
 
 def question_of(plan: Plan, known: Known) -> Facts:

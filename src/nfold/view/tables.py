@@ -73,12 +73,12 @@ def plan_table(plan: Plan, *, look: Look = PLAIN) -> str:
 
 
 def _balance(plan: Plan) -> str:
-    """How evenly the work is divided; of asynchronous workers each does as much as it can."""
-    loads_s = plan.loads_s[: plan.workers]
-    average_s = sum(loads_s) / len(loads_s)
+    """How evenly the work is divided among those who have some; of asynchronous workers each does as much as it can."""
+    loads_s = {rank: plan.loads_s[rank] for rank in plan.placement.working}
+    average_s = sum(loads_s.values()) / len(loads_s)
     if plan.asynchrony is not None or len(loads_s) == 1 or not average_s:
         return ""
-    heaviest = max(range(len(loads_s)), key=loads_s.__getitem__)
+    heaviest = max(loads_s, key=loads_s.__getitem__)
     times = f"{loads_s[heaviest] / average_s:.2f}x the average"
     return f"The heaviest rank, {heaviest}, computes {seconds(loads_s[heaviest])} a step, {times}.\n"
 

@@ -82,7 +82,7 @@ def _caption(placement: Placement, names: Sequence[str], rows: Sequence[Row], nu
     if every > 1:
         words += f" Of {every} chunks one is drawn."
     idle = placement.world_size - num_owners
-    return f"{words} {count(idle, 'dedicated server')} compute no cell." if idle else words
+    return f"{words} {count(idle, 'rank')} without a cell." if idle else words
 
 
 def _colors(ranks: Sequence[int]) -> dict[int, str]:
