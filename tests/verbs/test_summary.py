@@ -14,7 +14,9 @@ LOCAL = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e9, origin="declared")
 def profile(step_s: float) -> Any:
     """Of batches of 100: 10 ms of reading, 10 ms of updating, and the rest."""
     update = SimpleNamespace(median_s=0.01)
-    return SimpleNamespace(whole_s=lambda batch: (0.0, step_s - 0.02), update=update, load_s_per_sample=1e-4)
+    return SimpleNamespace(
+        whole_s=lambda batch: (0.0, step_s - 0.02), update=update, load_s=lambda samples, speed: 1e-4 * samples / speed
+    )
 
 
 def samples_per_s(nodes: list[str], measured: float | None = None, **speeds: tuple[float, float]) -> float:
