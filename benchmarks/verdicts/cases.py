@@ -201,10 +201,10 @@ def others() -> Iterator[Case]:
             strategy=strategy,
             expected=("latency",),
         )
-    for strategy, count in (("ring", 3), ("ring", 4), ("ps", 4)):
+    for strategy, count in (("ring", 4), ("ring", 6), ("ps", 4)):
         yield Case(
             name=f"too little processor for fast links, {strategy} x{count}",
-            program="heavy.py:wide",
+            program="heavy.py:bytes_alone",
             machines=_even(count, cores=0.1, uplink="4000 Mbit/s", downlink="4000 Mbit/s"),
             strategy=strategy,
             expected=("transport",),

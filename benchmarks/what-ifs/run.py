@@ -36,7 +36,7 @@ CHOSEN = (
     "latency 10 ms, ring x4",
     "slow n2 and links of 300 Mbit/s, ring x4",
     "plenty of network, ring x2",
-    "too little processor for fast links, ring x3",
+    "too little processor for fast links, ring x4",
     "slow input, ring x2",
 )
 LEAST_GAIN = 1.15
