@@ -144,6 +144,7 @@ def test_less_than_a_core_measures_for_longer(monkeypatch: pytest.MonkeyPatch, c
         (0.25, Share(0.25, 0.01), 0.0),
         (0.1, Share(0.2, 0.5), 0.4),
         (0.02, Share(0.2, 4.5), 0.0),  # it began with nothing left of its grant
+        (0.02, Share(4.0, 4.5), 0.98),  # a reader alone never uses it up
     ],
 )
 def test_what_of_reading_keeps_no_processor_busy(worked: float, share: Share, waited: float) -> None:

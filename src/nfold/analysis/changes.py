@@ -127,7 +127,9 @@ def with_workers(case: Case, workers: int) -> Question:
     uses but one of them.
     """
     plan, question = case.plan, case.question
-    placed, servers = list(plan.nodes[: plan.workers]), plan.nodes[plan.workers : plan.world_size]
+    working = plan.placement.working
+    order = [*working, *(rank for rank in range(plan.workers) if rank not in working)]
+    placed, servers = [plan.nodes[rank] for rank in order], plan.nodes[plan.workers : plan.world_size]
     cluster = question.cluster
     while len(placed) < workers:
         node = cluster.node(placed[len(placed) % plan.workers])
@@ -224,7 +226,9 @@ def with_larger_shares(case: Case, times: int) -> Question | None:
 
     Seconds were measured under the quota, so a task of one thread is as much faster as its share is larger.
     """
-    used = [case.question.cluster.node(name) for name in set(case.plan.nodes[: case.plan.world_size])]
+    plan = case.plan
+    ranks = (*plan.placement.working, *range(plan.workers, plan.world_size))
+    used = [case.question.cluster.node(name) for name in {plan.nodes[rank] for rank in ranks}]
     if any(not node.quota_period_s or times * node.cores > 1 for node in used):
         return None
 
@@ -256,7 +260,9 @@ def _typical(case: Case) -> Node:
 
 
 def _nodes_of_workers(case: Case) -> list[Node]:
-    return [case.question.cluster.node(name) for name in dict.fromkeys(case.plan.nodes[: case.plan.workers])]
+    """Return the nodes on which somebody computes."""
+    working = dict.fromkeys(case.plan.nodes[rank] for rank in case.plan.placement.working)
+    return [case.question.cluster.node(name) for name in working]
 
 
 def _middle(nodes: Sequence[Node]) -> Node:

@@ -7,7 +7,8 @@ node did meanwhile; the first that applies speaks:
     uneven stages       the plan gives it operators that take longer
     changing            it is no slower than the others over all steps: each time another one is last
     input               most of the excess is waiting for data
-    more samples        it has > 1.1 times the samples of a typical worker, and is no slower a sample
+    more samples        the plan gives it > 1.1 times the work of a typical worker, and that delays it more than how
+                        slowly it computes a sample
     quota               it was ready to run, but throttled > 0.1 of the time
     steal               the hypervisor took > 0.1 of a core
     neighbours          other programs took > 0.25 of a core more than on the others' nodes
@@ -192,6 +193,11 @@ def _more_samples(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | 
     own, typical = _own_and_typical(facts, straggler.rank, "samples")
     if typical <= 0 or own <= _MORE_SAMPLES * typical:
         return None
+    planned = facts.plan.loads_s
+    if planned[straggler.rank] <= _MORE_SAMPLES * median(
+        planned[other] for other in facts.busy_workers if other != straggler.rank
+    ):
+        return None  # it was to be as fast with them as the others with theirs
     own_s, typical_s = _own_and_typical(facts, straggler.rank, "compute_s")
     if own_s * typical / own > typical_s * own / typical:
         return None  # how slowly it computes each of them does more

@@ -39,4 +39,4 @@ def _idle(facts: Facts, placement: Placement) -> tuple[str, ...]:
         return ()
     named = ", ".join(f"{rank} on {facts.nodes[rank]}" for rank in idle[:_MOST_NAMED])
     more = f" and {len(idle) - _MOST_NAMED} more" if len(idle) > _MOST_NAMED else ""
-    return (f"left without work, since nothing faster was found that uses them: rank {named}{more}",)
+    return (f"left without work, since no division of this kind was found to be faster with them: rank {named}{more}",)

@@ -191,7 +191,7 @@ class Portfolio:
     def best_on(self, workers: int) -> Candidate | None:
         """Return the fastest that gives so many workers something to do, if any fits."""
         return min(
-            (each for each in self._best if len(each.proposal.placement.working) == workers),
+            (each for each in self._fitting if len(each.proposal.placement.working) == workers),
             key=lambda each: each.predicted.step_s,
             default=None,
         )

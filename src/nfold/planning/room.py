@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from nfold.core.plan import Prediction
 from nfold.core.profile import Profile
 from nfold.planning.facts import Facts, Proposal
-from nfold.planning.memory import evaluation_bytes, held_bytes, is_cut
+from nfold.planning.memory import evaluation_bytes, foreign_parameters, held_bytes
 
 _EVALUATING = "to evaluate the whole model, which rank 0 fetches"
 _BUILDING = "to build the whole model before it is cut"
@@ -92,11 +92,11 @@ def _between_steps(
     placement = proposal.placement
     evaluating = evaluation_bytes(facts, proposal, profile)
     needs = {_EVALUATING: (evaluating, *trains[1:])} if evaluating else {}
-    if proposal.asynchrony is not None or not is_cut(facts.graph, proposal):
+    somebody_lets_go = proposal.splits or any(foreign_parameters(facts.graph, placement)[: proposal.workers])
+    if proposal.asynchrony is not None or not somebody_lets_go:
         return needs
     weights = _weights(facts)
-    computing = {rank for owners in placement.owners.values() for rank in owners}
-    beside = [_largest_gradient(facts) if rank in computing else 0 for rank in range(placement.world_size)]
+    beside = [_largest_gradient(facts) if rank in placement.working else 0 for rank in range(placement.world_size)]
     return needs | {_BUILDING: tuple(profile.base_bytes + weights + each for each in beside)}
 
 

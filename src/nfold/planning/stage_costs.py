@@ -25,6 +25,7 @@ class Grid:
         self.chunk_size = facts.batch_size / num_chunks
         self.spans = add_up(facts.graph, runs, facts.batch_size, num_chunks)
         self._facts = facts
+        self._computing_s: dict[int, Array] = {}
         self._seconds: dict[tuple[int, float, Crowd], Array] = {}
         profile = facts.profiles[min(facts.profiles)]
         trained = max(1, facts.graph.parameter_bytes)
@@ -38,12 +39,19 @@ class Grid:
         """Return how long a chunk keeps such a rank busy: forward, backward and what reading adds."""
         key = machine.threads, machine.pace, machine.crowd
         if key not in self._seconds:
-            profile = self._facts.profiles[machine.threads]
-            each = profile.operators_s(self.chunk_size)
-            computing = interval_sums([sum(sum(each[name]) for name in run) for run in self.spans.runs])
-            reading = self.spans.reads * profile.load_s(self.chunk_size, 1 / machine.pace)
-            self._seconds[key] = busy_s(reading, computing * machine.pace, machine.crowd)
+            read_s = self._facts.profiles[machine.threads].load_s(self.chunk_size, 1 / machine.pace)
+            computing = self._of_threads(machine.threads) * machine.pace
+            self._seconds[key] = busy_s(self.spans.reads * read_s, computing, machine.crowd)
         return self._seconds[key]
+
+    def _of_threads(self, threads: int) -> Array:
+        """Return how long a chunk computes with so many threads, as profiled."""
+        if threads not in self._computing_s:
+            each = self._facts.profiles[threads].operators_s(self.chunk_size)
+            self._computing_s[threads] = interval_sums(
+                [sum(sum(each[name]) for name in run) for run in self.spans.runs]
+            )
+        return self._computing_s[threads]
 
     def owners(self, machines: tuple[Machine, ...], stages: tuple[Stage, ...]) -> dict[str, tuple[int, ...]]:
         """Return the table of stages on machines: for each operator the rank of every chunk."""

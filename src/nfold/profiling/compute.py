@@ -73,7 +73,8 @@ def time_loading(
         if meter.now() - begin_s > budget_s:
             break
     elapsed_s, worked_s = meter.now() - begin_s, (processor() - begun_s) / min(1.0, share.cores)
-    waited = 1.0 - (worked_s + share.period_s) / elapsed_s if elapsed_s > 0 else 0.0
+    until_granted_s = share.period_s if share.cores < 1 else 0.0
+    waited = 1.0 - (worked_s + until_granted_s) / elapsed_s if elapsed_s > 0 else 0.0
     return elapsed_s / read, round(waited, 2) if waited >= LEAST_WAIT else 0.0
 
 

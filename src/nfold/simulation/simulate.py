@@ -101,9 +101,8 @@ class _World:
         self._last_step = 0
         self._idle: list[int] = []
         """Ranks without tasks that have ended a step: how many there are is for the others to say."""
-        self._until_s = PERIODS * max(
-            (node.quota_period_s for node in self._nodes if node.meets_its_quota), default=0.0
-        )
+        busy = (self._nodes[rank.rank] for rank in schedule.ranks if rank.tasks)
+        self._until_s = PERIODS * max((node.quota_period_s for node in busy if node.meets_its_quota), default=0.0)
         self._most_steps = min(MOST_STEPS, MOST_TASKS // max(1, sum(len(rank.tasks) for rank in schedule.ranks)))
         self._arrived: set[_Key] = set()
         """Messages whose receive could not start yet."""
@@ -127,7 +126,7 @@ class _World:
         """Let a rank begin a step: with what belongs to no task."""
         node = self._nodes[rank]
         self._players[rank] = player = Player(self._schedules[rank], self._begin, step, self._timeline.now)
-        if node.step_cpu_s:
+        if node.step_cpu_s and self._schedules[rank].tasks:
             self._cores[node.name].start(node.step_cpu_s * node.slowdown(1), 1.0, partial(self._start, player))
         else:
             self._start(player)
