@@ -7,6 +7,10 @@ import torch
 from safetensors.torch import load_file
 
 import nfold as library
+from nfold.planning.candidates import simulate_proposal
+from nfold.planning.placed import placed
+from nfold.planning.search import to_plan
+from nfold.runtime.evaluation import evaluate
 
 STEPS = 10
 """Two epochs."""
@@ -93,6 +97,27 @@ def test_state_moves_from_plan_to_plan(script, alone):
         run = library.resume("moved", workers=workers, strategy=strategy, steps=steps, debug=True)
         assert (run.plan.strategy, run.plan.workers) == (strategy, workers)
     check_equal(run, alone)
+
+
+def test_workers_without_a_cell_keep_out_of_training_and_of_evaluations(script, alone, monkeypatch):
+    """Two of three share the chunks; the first has nothing to do."""
+
+    def planned(facts, strategy):
+        ranks = tuple(1 + chunk % 2 for chunk in range(facts.chunks))
+        proposal = placed(facts, {operator.name: ranks for operator in facts.graph.operators})
+        return to_plan(facts, simulate_proposal(facts, strategy, proposal))
+
+    def evaluated(program, model, dataset, part, num_parts, device):
+        parts.append((part, num_parts))
+        return evaluate(program, model, dataset, part, num_parts, device)
+
+    parts = []
+    monkeypatch.setattr("nfold.runtime.preparation.plan", planned)
+    monkeypatch.setattr("nfold.runtime.worker.evaluate", evaluated)
+    run = library.train(script, workers=3, strategy="hybrid", steps=STEPS, debug=True, out="idle")
+    assert run.plan.placement.working == (1, 2)
+    check_equal(run, alone)
+    assert set(parts) == {(0, 2), (1, 2)}
 
 
 @pytest.mark.processes
