@@ -14,7 +14,7 @@ class Placement:
 
     Attributes:
         num_chunks: equal cuts of the global batch; fixed for a job.
-        world_size: ranks, those that own no cell (dedicated servers) included; they come last.
+        world_size: ranks, those that own no cell included: dedicated servers, which come last, and idle workers.
         owners: for each operator the owning rank of each chunk.
     """
 

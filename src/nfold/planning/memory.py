@@ -67,11 +67,6 @@ def _is_fetched(graph: ModelGraph, proposal: Proposal) -> bool:
     """Return whether the model is whole nowhere: of asynchronous workers each has batch statistics of its own."""
     if proposal.asynchrony:
         return bool(statistics_groups(graph, proposal.placement))
-    return is_cut(graph, proposal)
-
-
-def is_cut(graph: ModelGraph, proposal: Proposal) -> bool:
-    """Return whether a worker that computes does without some of the weights, or has them in parts."""
     foreign = foreign_parameters(graph, proposal.placement)
     return bool(proposal.splits) or any(foreign[rank] for rank in proposal.placement.working)
 

@@ -96,7 +96,8 @@ def _between_steps(
     if proposal.asynchrony is not None or not somebody_lets_go:
         return needs
     weights = _weights(facts)
-    beside = [_largest_gradient(facts) if rank in placement.working else 0 for rank in range(placement.world_size)]
+    gradient, working = _largest_gradient(facts), placement.working
+    beside = [gradient if rank in working else 0 for rank in range(placement.world_size)]
     return needs | {_BUILDING: tuple(profile.base_bytes + weights + each for each in beside)}
 
 

@@ -51,7 +51,7 @@ def simulate(
             with the rank's number of threads.
         cluster: cores, speeds and channels.
         nodes: node of each rank.
-        threads: compute threads of each rank. Reading data (LOAD) keeps one core busy whatever this says.
+        threads: compute threads of each rank. Reading data (LOAD) keeps one core busy whatever this says, or none.
         load_waits: of each rank, the share of the seconds of LOADs in which no core is busy; empty: it never waits.
 
     Raises:
