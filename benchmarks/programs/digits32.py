@@ -1,11 +1,18 @@
 """The bundled handwritten digits, enlarged to 32 x 32: real data of a size that networks for photographs take."""
 
+import os
+
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
 NUM_TEST = 360
+
+
+def batch_size(usual: int) -> int:
+    """Return the batch size that the environment asks for (`BATCH_SIZE`), else the usual one."""
+    return int(os.environ.get("BATCH_SIZE", usual))
 
 
 def images() -> tuple[torch.Tensor, torch.Tensor]:

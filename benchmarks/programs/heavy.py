@@ -10,7 +10,7 @@ from torch import nn
 import nfold
 
 sys.path.insert(0, str(Path(__file__).parent))
-from digits32 import load_test, load_train
+from digits32 import batch_size, load_test, load_train
 
 
 def make_model() -> nn.Module:
@@ -35,7 +35,7 @@ def program() -> nfold.Program:
         optimizer=lambda params: torch.optim.SGD(params, lr=0.02, momentum=0.9),
         train_data=load_train,
         test_data=load_test,
-        batch_size=96,
+        batch_size=batch_size(96),
         epochs=10,
     )
 

@@ -9,7 +9,7 @@ from torch import nn
 import nfold
 
 sys.path.insert(0, str(Path(__file__).parent))
-from digits32 import load_test, load_train
+from digits32 import batch_size, load_test, load_train
 
 WIDTHS = (16, 32, 64)
 BLOCKS = 3
@@ -52,6 +52,6 @@ def program() -> nfold.Program:
         optimizer=lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9),
         train_data=load_train,
         test_data=load_test,
-        batch_size=96,
+        batch_size=batch_size(96),
         epochs=10,
     )

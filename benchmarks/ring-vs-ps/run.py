@@ -5,6 +5,7 @@ while the ranks stay. Needs root, `ip` and `tc`.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from nfold.verbs.trials import Trial, Tried, try_plans
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from environment import known, write  # noqa: E402  a script's siblings are found only after this
+from environment import known, stamp, write  # noqa: E402  a script's siblings are found only after this
 
 PROGRAMS = {name: HERE.parent / "programs" / f"{name}.py" for name in ("small", "resnet", "heavy")}
 PARAMETER_BYTES = {"small": 95_784, "resnet": 1_087_976, "heavy": 4_745_896}
@@ -28,7 +29,10 @@ LINKS_MBIT = (50, 200, 1000)
 ALL_CORES = 1.92
 """Of a cluster together, about what the machine has: shared evenly by twice as many nodes as there are workers."""
 TRIAL_S = 12.0
-FEWEST_STEPS, MOST_STEPS = 10, 40
+FEWEST_STEPS, MOST_STEPS = 10, 120
+GROWN_PROGRAMS, GROWN_WORKERS, GROWN_LINK_MBIT = ("heavy", "resnet"), (1, 2, 4, 8), 200
+GROWN_CORES, SAMPLES_OF_A_WORKER = 0.12, 24
+"""`--grown`: each node, and each worker's part of the batch, stay as they are while nodes are added."""
 DIFFERENT = 1.1
 """Two architectures differ where one takes this much longer than the other."""
 
@@ -49,6 +53,9 @@ class Layout:
 
 def layouts(nodes: int) -> Iterator[Layout]:
     """Ring; shards on the workers; 1, half as many, and as many servers as workers, on hosts of their own."""
+    if nodes == 1:
+        yield Layout("single", 1, 0)
+        return
     yield Layout("ring", nodes, 0)
     for servers in sorted({0, 1, nodes // 2, nodes}):
         yield Layout("ps", nodes, servers)
@@ -86,7 +93,6 @@ def row(program: str, tried: Tried) -> dict[str, Any]:
         "workers": trial.workers,
         "servers": trial.servers,
         "link_mbit": round(rate * 8 / 1e6),
-        "cores": _cores(trial.workers),
     }
     if report is None:
         return {**where, "refused": tried.refused}
@@ -106,6 +112,7 @@ def row(program: str, tried: Tried) -> dict[str, Any]:
         "place": report.verdict.place,
         "value": report.verdict.value,
         "steps": report.num_steps,
+        "samples_per_s": report.samples_per_s,
     }
 
 
@@ -137,41 +144,54 @@ def main() -> None:
     options.add_argument("--nodes", default=",".join(map(str, NODES)))
     options.add_argument("--links", default=",".join(map(str, LINKS_MBIT)), help="Mbit/s")
     options.add_argument("--keep", action="store_true", help="replace no other rows of result.json")
+    options.add_argument("--grown", action="store_true", help="only how samples a second grow with the nodes")
     chosen = options.parse_args()
+    if chosen.grown:
+        grow()
+        return
     nodes, links = (tuple(map(int, text.split(","))) for text in (chosen.nodes, chosen.links))
     programs = chosen.programs.split(",")
-    old = known(__file__).get("rows", []) if chosen.keep else []
+    old = _known().get("rows", []) if chosen.keep else []
     rows: list[dict[str, Any]] = [
         each
         for each in old
         if each["program"] not in programs or each["workers"] not in nodes or each["link_mbit"] not in links
     ]
     for program, workers in product(programs, nodes):
-        measure(program, workers, links, rows)
-        result = {"rows": rows, **errors(rows)}
-        write(result, __file__)
-    print({key: value for key, value in result.items() if key != "rows"})
+        measure(program, workers, links, round(ALL_CORES / (2 * workers), 2), rows)
+        write({**_known(), "rows": rows, **errors(rows)}, __file__)
+    print(errors(rows))
 
 
-def measure(program: str, workers: int, links: tuple[int, ...], rows: list[dict[str, Any]]) -> None:
+def grow() -> None:
+    """Add nodes, each with its own samples: what every layout comes to beside one node alone."""
+    rows: list[dict[str, Any]] = []
+    for program, workers in product(GROWN_PROGRAMS, GROWN_WORKERS):
+        os.environ["BATCH_SIZE"] = str(SAMPLES_OF_A_WORKER * workers)  # the program's: see digits32.py
+        measure(program, workers, (GROWN_LINK_MBIT,), GROWN_CORES, rows)
+        write({**_known(), "grown": {**stamp(), "rows": rows}}, __file__)
+
+
+def measure(program: str, workers: int, links: tuple[int, ...], cores: float, rows: list[dict[str, Any]]) -> None:
     """Try all layouts of a program and print each as soon as it is known."""
 
     def tell(tried: Tried) -> None:
-        found = row(program, tried)
+        found = {**row(program, tried), "cores": cores}
         rows.append(found)
         print(_line(found), flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
         cluster = Path(folder) / "cluster.toml"
         cluster.write_text(
-            f'[[node]]\nname = "n0"\ncores = {_cores(workers)}\nmemory = "2 GiB"\nuplink = "{links[0]} Mbit/s"\n'
+            f'[[node]]\nname = "n0"\ncores = {cores}\nmemory = "2 GiB"\nuplink = "{links[0]} Mbit/s"\n'
             f"count = {2 * workers}\n"
         )
         try_plans(PROGRAMS[program], trials(program, workers, links), on_tried=tell, emulate=cluster)
 
 
-def _cores(workers: int) -> float:
-    return round(ALL_CORES / (2 * workers), 2)
+def _known() -> dict[str, Any]:
+    """What result.json holds but for what it was measured on."""
+    return {key: value for key, value in known(__file__).items() if key != "environment"}
 
 
 def _line(found: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from resnet import profile, resnet50
 
 BATCH_PER_WORKER = 32
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
-LAYOUTS = (("ring", 0), ("ps", 0), ("ps", 1))
-"""Strategy, and dedicated servers for each worker."""
+LAYOUTS = (("ring", 0, None), ("ps", 0, None), ("ps", 1, None), ("ps", 1, 1))
+"""Strategy, dedicated servers for each worker, and how many servers there are if that is one number for all."""
 REPEATS = 5
 NODES = {"processor at 100 GFLOP/s": 100e9, "accelerator at 10 TFLOP/s": 10e12}
 MEGABITS = (100, 1000, 10_000)
@@ -60,18 +61,17 @@ def timed(predict: Callable[[], Any]) -> tuple[float, float]:
 
 def scale(graph: ModelGraph) -> Iterator[dict[str, Any]]:
     """Predict the whole curve, and time its last point alone."""
-    for node, (strategy, per_worker) in itertools.product(NODES, LAYOUTS):
+    for node, (strategy, per_worker, servers) in itertools.product(NODES, LAYOUTS):
         facts = question(graph, node, 1, per_worker, 1000)
-        seconds, processor_s = timed(
-            lambda facts=facts, name=strategy: predict_scaling(facts, name, (1000,), grow_batch=True)
-        )
-        points: tuple[ScalingPoint, ...] = predict_scaling(facts, strategy, COUNTS, grow_batch=True)
+        predict = partial(predict_scaling, facts, strategy, grow_batch=True, servers=servers)
+        seconds, processor_s = timed(partial(predict, (1000,)))
+        points: tuple[ScalingPoint, ...] = predict(COUNTS)
         first = points[0]
         yield {
             "node": node,
             "megabits_per_s": 1000,
             "strategy": strategy,
-            "servers_per_worker": per_worker,
+            "servers": f"{per_worker} for each worker" if servers is None else servers,
             "seconds_for_1000_nodes": seconds,
             "processor_seconds_for_1000_nodes": processor_s,
             "step_s": {point.workers: point.step_s for point in points},
@@ -111,7 +111,7 @@ def main() -> None:
     print(f"ResNet-50: {elements:,} parameters in {len(graph.parameters)} tensors")
     curves, checks = list(scale(graph)), list(check(graph))
     for curve in curves:
-        layout = f"{curve['node']}, {curve['strategy']}, {curve['servers_per_worker']} servers per worker"
+        layout = f"{curve['node']}, {curve['strategy']}, servers: {curve['servers']}"
         print(f"{layout}: {curve['seconds_for_1000_nodes']:.2f} s for 1,000 nodes; {curve['step_s']}")
     errors = sorted(abs(each["error"]) for each in checks)
     summary = {"median": statistics.median(errors), "largest": errors[-1], "cases": len(errors)}

@@ -6,6 +6,7 @@ parameter server have no counterpart there, and are left out.
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -43,11 +44,12 @@ def watched(case: Case) -> dict[str, Any]:
         program = str(PROGRAMS / case.program)
         steps = FEWER_STEPS if case.steps == SLOW_STEPS else STEPS
         node = (str(HERE / "traced.py"), program, "--steps", str(steps), "--node", str(logs))
+        emulate = (sys.executable, "-m", "nfold.cli.main", "emulate")
+        limit = ("timeout", "--kill-after", "20", str(MOST_S))
         done = subprocess.run(
-            [sys.executable, "-m", "nfold.cli.main", "emulate", str(cluster), *faults, "--", sys.executable, *node],
+            [*limit, *emulate, str(cluster), *faults, "--", sys.executable, *node],
             capture_output=True,
             text=True,
-            timeout=MOST_S,
             check=False,
         )
         found = sorted(logs.rglob("final_summary.json"))
@@ -55,14 +57,16 @@ def watched(case: Case) -> dict[str, Any]:
     said = spoken(summary)
     if not said:
         return {"case": case.name, "expected": case.expected, "failed": (done.stdout + done.stderr)[-600:]}
+    return {"case": case.name, "expected": case.expected, "expected_places": case.places, **said, **judged(case, said)}
+
+
+def judged(case: Case, said: dict[str, str]) -> dict[str, bool]:
+    """Return whether TraceML named the class, and with it the place where one is to be named: it names ranks."""
     words = said["status"].upper()
     right = any(word in words for kind in case.expected for word in RIGHT.get(kind, ()))
-    ranks = [place.removeprefix("n").split()[0] for place in case.places]
-    placed = right and (not ranks or any(f"R{rank}" in said["summary"] for rank in ranks))
-    return {"case": case.name, "expected": case.expected, "expected_places": case.places, **said} | {
-        "right_class": right,
-        "right_place": placed,
-    }
+    ranks = [found[1] for place in case.places if (found := re.search(r"\bn(\d+)", place))]
+    named = not ranks or any(re.search(rf"\br{rank}\b", said["summary"], re.IGNORECASE) for rank in ranks)
+    return {"right_class": right, "right_place": right and named}
 
 
 def spoken(summary: dict[str, Any]) -> dict[str, str]:

@@ -150,6 +150,7 @@ def stragglers() -> Iterator[Case]:
             strategy=strategy,
             chunks=chunks,
             expected=("peer wait",),
+            places=("n0",),
             sub_causes=("more samples",),
         )
 

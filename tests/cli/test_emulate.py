@@ -17,6 +17,7 @@ from nfold.errors import ClusterError, WorkerLost
 from nfold.launch.emulation.clearing import NAMESPACES
 from nfold.launch.emulation.owners import STATE
 from nfold.program import ProgramSource
+from nfold.runtime.measuring import PROBING_S
 from nfold.runtime.vigil import Patience
 from nfold.verbs.folder import RunFolder
 from nfold.verbs.job import Job
@@ -275,6 +276,31 @@ def test_training_on_an_emulated_cluster(shell, cluster, emulation):
         assert link["origin"] == "measured"
         assert 9e6 < link["bandwidth_bytes_per_s"] < 12.5e6, "95 % of 100 Mbit/s is payload"
         assert 0.009 < link["latency_s"] < 0.02, "this end's half of 20 ms, and what the machine itself takes"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.quiet
+def test_all_pairs_of_eight_nodes_are_probed_in_three_seconds(shell, cluster, emulation):
+    arguments = ("train", "steady.py", "--emulate", cluster(8), "--strategy", "ring", "--chunks", "8", "--steps", "1")
+    result = shell.run(*arguments)
+    assert result.code == 0, result.err
+    assert "of its 7 peers" not in result.err, "each has met all others"
+    spent = json.loads((shell.folder / "runs/steady-1/report.json").read_text())["ledger"]
+    assert 0 < spent["probing links"] < PROBING_S
+
+
+@pytest.mark.exhaustive
+@pytest.mark.quiet
+def test_a_link_that_becomes_slow_is_the_verdict_of_an_asynchronous_run_too(shell, cluster, emulation):
+    ssp = ("--emulate", cluster(3), "-n", "2", "--strategy", "ssp", "--servers", "1", "--steps", "150")
+    result = shell.run("train", "wide.py", *ssp, "--checkpoint-every", "0", "--fault", "uplink n-1 10Mbit@100ms")
+    assert result.code == 0, result.err
+    assert "for messages takes " in result.err
+    assert "probed again: n-1's uplink moves " in result.err
+    report = json.loads((shell.folder / "runs/wide-1/report.json").read_text())
+    assert (report["verdict"]["class"], report["verdict"]["place"]) == ("link", "n-1 uplink")
+    assert report["verdict"]["value"] == pytest.approx(10e6 / 8, rel=0.15)
+    assert report["since_step"] >= 20
 
 
 @pytest.mark.exhaustive

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfold.core import codec
-from nfold.core.cluster import Channel, Cluster
-from nfold.core.cluster_file import UNLIMITED_BYTES, parse_cluster, read_cluster
+from nfold.core.cluster import UNLIMITED_BYTES, Channel, Cluster
+from nfold.core.cluster_file import parse_cluster, read_cluster
 from nfold.core.cluster_format import format_cluster
 from nfold.core.quantities import bytes_per_s, num_bytes, seconds
 from nfold.errors import ClusterError

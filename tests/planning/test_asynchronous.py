@@ -81,6 +81,11 @@ def test_a_permanently_slow_worker_sets_the_pace_whatever_the_bound():
         assert drift(question((1.0, 1.0, 0.25), bound)).step_s == pytest.approx(4 * SLICE_S, rel=0.05)
 
 
+def test_who_may_not_run_ahead_waits_for_the_slowest():
+    assert drift(question((1.0, 1.0, 0.25), 0)).waits_s == pytest.approx((3 * SLICE_S, 3 * SLICE_S, 0), abs=0.1)
+    assert drift(question((1.0, 1.0, 0.25))).waits_s == pytest.approx((0, 0, 0), abs=0.01)
+
+
 def test_without_staleness_every_gradient_is_fresh():
     assert set(drift(question((1.0, 0.5, 0.25), 0)).staleness) == {0}
 

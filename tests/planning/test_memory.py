@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from grids import facts, grids, model, parameter, place, profile
 from hypothesis import given, settings
+from towers import towers
 
 from nfold.core.graph import Statistic
 from nfold.core.placement import chunk_sizes
@@ -12,6 +13,7 @@ from nfold.planning.memory import foreign_parameters, held_bytes, kept_bytes, pe
 from nfold.planning.placed import placed
 from nfold.planning.schedule import compile_schedule
 from nfold.planning.search import plan
+from nfold.planning.splitting import split_graph
 from nfold.planning.strategies import named
 
 pytestmark = pytest.mark.long
@@ -39,6 +41,24 @@ def test_a_rank_keeps_the_weights_of_its_operators_and_those_that_nobody_uses():
         frozenset({"a.weight", "tied.weight", "c.weight"}),
     )
     assert foreign_parameters(GRAPH, place(dict.fromkeys("ABCD", (0, 1)), 2)) == (frozenset(),) * 2
+
+
+def test_of_a_weight_in_parts_a_rank_keeps_its_own_rows():
+    graph = split_graph(towers(), {"F": 2})
+    asked = facts(graph, 3)
+    last = {"F[0/2]": 1, "F[1/2]": 2}
+    proposal = placed(asked, {each.name: (last.get(each.name, 0),) for each in graph.operators})
+    rows = {each.name: each for each in graph.parameters if each.rows}
+    foreign = foreign_parameters(graph, proposal.placement)
+    assert rows
+    assert foreign[0] >= rows.keys()
+    for rank in range(3):
+        own = [each for each in graph.parameters if each.name not in foreign[rank]]
+        weights = sum(each.num_bytes for each in own)
+        gradients = sum(each.num_bytes for each in own if each.has_gradient)
+        state = asked.profiles[1].optimizer_bytes * gradients / graph.parameter_bytes
+        held = held_bytes(graph, proposal, asked.profiles[1], rank)
+        assert held == pytest.approx(weights + gradients + state, rel=0.01)
 
 
 @pytest.mark.parametrize(("window", "chunks_kept"), [(1, 1), (3, 3), (8, 8)])

@@ -136,6 +136,15 @@ def test_nodes_are_repeated_in_their_order():
     assert slow == predict_scaling(question(NETS["small"], 2, 0, 50), "ring", (2,))[0]
 
 
+def test_a_server_stays_on_its_own_host_however_many_workers_there_are():
+    asked = question(NETS["heavy"], 2, 1, (100, 100, 1000))
+    (many,) = predict_scaling(asked, "ps", (4,), servers=1)
+    assert many == predict_scaling(question(NETS["heavy"], 4, 1, (100,) * 4 + (1000,)), "ps", (4,))[0]
+    (in_proportion,) = predict_scaling(asked, "ps", (4,))
+    fast = question(NETS["heavy"], 4, 2, (100,) * 4 + (1000,) * 2)
+    assert in_proportion == predict_scaling(fast, "ps", (4,))[0]
+
+
 def test_how_many_workers_are_of_use():
     def point(workers: int, step_s: float) -> ScalingPoint:
         return ScalingPoint(workers=workers, servers=0, batch_size=100, step_s=step_s)

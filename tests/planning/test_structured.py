@@ -59,6 +59,8 @@ def uneven(graph, *speeds, **fields):
         (Hybrid(), facts(UNCUT, 2), "the batch cannot be cut into chunks: the loss is no mean over samples"),
         (Hybrid(), uneven(chain(10, update_scope="model"), 1.0, 2.0), None),
         (Pipeline(), facts(UNCUT, 2), None),
+        (Pipeline(), uneven(GRAPH, *(1.0,) * 5, *(0.1,) * 4), None),
+        (Hybrid(), uneven(chain(10), 1.0, 1.0, 0.1, 0.1, 0.1, chunks=2), None),
         (Pipeline(), facts(GRAPH, 2), None),
         (Hybrid(), facts(GRAPH, 2), None),
     ],
@@ -80,6 +82,8 @@ def used(proposal):
         ((1.0, 0.9, 0.7), [{0, 1, 2}]),
         ((1.0, 0.1, 0.9), [{0, 1, 2}, {0, 2}]),
         ((2.0, 1.0, 0.5, 0.5), [{0, 1, 2, 3}, {0, 1}]),
+        ((0.5, 0.5, 1.0, 2.0), [{0, 1, 2, 3}, {2, 3}, {3}]),
+        ((0.5, 0.7, 1.0, 1.4), [{0, 1, 2, 3}, {2, 3}, {3}]),
         ((0.1, 1.0), [{0, 1}, {1}]),
     ],
 )
@@ -96,6 +100,15 @@ def test_teams_leave_out_who_is_much_worse_linked():
     assert [{machine.rank for machine in team} for team in teams(machines_of(question))] == [{0, 1, 2}, {0, 2}]
     whole = [used(each) for each in Hybrid().propose(question) if len(set(each.placement.owners.values())) == 1]
     assert {0, 2} in whole, "data parallelism without the slow link"
+
+
+def test_teams_leave_out_one_who_is_slow_and_one_who_is_badly_linked():
+    question = uneven(GRAPH, 1.0, 1.0, 0.1, 1.0)
+    nodes = list(question.cluster.nodes)
+    nodes[1] = replace(nodes[1], uplink=replace(nodes[1].uplink, bandwidth_bytes_per_s=1e6))
+    machines = machines_of(replace(question, cluster=Cluster(nodes=tuple(nodes))))
+    found = [{machine.rank for machine in team} for team in teams(machines)]
+    assert found == [{0, 1, 2, 3}, {0, 1, 3}, {0, 2, 3}, {0, 3}]
 
 
 def test_an_even_model_that_cannot_be_cut_may_use_the_badly_linked_too():
@@ -122,8 +135,8 @@ def test_a_much_slower_worker_is_left_idle_where_that_is_faster_and_the_plan_say
 
 
 def test_a_hybrid_that_finds_no_chunk_for_a_worker_is_told():
-    """Of three chunks the slowest gets none, though it is not slow enough to be left out."""
-    question = uneven(chain(10, update_scope="model"), 1.0, 0.7, 0.48, chunks=3)
+    """Of three chunks the slowest gets none, and the first alone is what another strategy is for."""
+    question = uneven(chain(10, update_scope="model"), 1.0, 0.48, 0.47, chunks=3)
     with pytest.raises(PlanError, match="--strategy hybrid: it finds no division that gives every worker something"):
         plan(question, "hybrid")
     (why,) = [loser.why for loser in plan(question).rejected if loser.strategy == "hybrid"]

@@ -21,6 +21,7 @@ from nfold.profiling import profile_program
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import time_loading, time_whole
 from nfold.profiling.measure import Meter
+from nfold.profiling.profile import fitting
 from nfold.program import Program
 
 DATA = [(torch.full((1, 8, 8), float(index % 7)), index % 5) for index in range(20)]
@@ -228,3 +229,9 @@ def test_a_value_that_two_operators_keep_counts_for_the_first() -> None:
     _, profile = profiled(model=Twice)
     found = profile.saved_bytes()
     assert (found["a"], found["b"]) == (4 * 64, 0)
+
+
+def test_a_batch_that_has_no_room_whole_is_not_measured_whole() -> None:
+    assert fitting((2, 8, 32), 100.0, 3200.0) == (2, 8, 32)
+    assert fitting((2, 8, 32), 100.0, 3199.0) == (2, 8)
+    assert fitting((2, 8, 32), 100.0, -1.0) == (2,)

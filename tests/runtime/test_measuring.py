@@ -174,11 +174,17 @@ def test_a_probed_link_still_knows_what_it_was_declared_to_carry() -> None:
         assert unknown.declared_bytes_per_s is None
 
 
-@pytest.mark.parametrize(("latency_s", "rounds"), [(0.0, MOST_ROUNDS), (0.005, 4), (0.012, 2)])
-def test_probes_of_distant_nodes_end_in_time_too(latency_s: float, rounds: int) -> None:
-    assert affordable(MOST_ROUNDS, latency_s) == rounds
-    assert rounds * lasts_s(latency_s) < PROBING_S
+@pytest.mark.parametrize(
+    ("latency_s", "megabits", "rounds"),
+    [(0.0, 100, MOST_ROUNDS), (0.005, 100, 4), (0.012, 100, 2), (0.0, 10, 4), (0.0, 6, 2), (0.0, 1, 2)],
+)
+def test_probes_of_distant_and_badly_linked_nodes_end_in_time_too(
+    latency_s: float, megabits: float, rounds: int
+) -> None:
+    rate = megabits * 1e6 / 8
+    assert affordable(MOST_ROUNDS, latency_s, rate) == rounds
+    assert rounds * lasts_s(latency_s, rate) < PROBING_S
 
 
 def test_every_node_meets_somebody_however_far_they_are() -> None:
-    assert [affordable(rounds, 1.0) for rounds in (1, 2, 7)] == [1, 2, 2]
+    assert [affordable(rounds, 1.0, 1e6) for rounds in (1, 2, 7)] == [1, 2, 2]

@@ -18,6 +18,8 @@ THREE = Cluster(
     nodes=tuple(replace(cluster().nodes[0], name=name, uplink=LINK, downlink=LINK) for name in ("n0", "n1", "n2"))
 )
 
+B0 = "the reduction of b0"
+
 
 def step(number: int, seconds: float) -> ev.StepDone:
     part = ReductionParts(step=number, rank=0, reduction="b0", queue_s=0.0, duration_s=seconds, sent_bytes=1)
@@ -41,7 +43,7 @@ def reply(reprobing: Reprobing, order: ev.Order, there: float, back: float) -> l
 
 
 def test_a_slow_reduction_has_every_pair_of_nodes_probed() -> None:
-    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {"b0": 0.1})
+    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {B0: 0.1})
     assert not reprobing.is_open
     orders = begin(reprobing)
     assert reprobing.is_open
@@ -53,7 +55,7 @@ def test_a_slow_reduction_has_every_pair_of_nodes_probed() -> None:
 
 
 def test_what_changed_is_told_and_nothing_is_probed_twice() -> None:
-    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {"b0": 0.1})
+    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {B0: 0.1})
     told: list[ev.Command] = []
     for order in begin(reprobing):
         assert told == []
@@ -74,7 +76,7 @@ def test_what_changed_is_told_and_nothing_is_probed_twice() -> None:
 
 
 def test_links_as_they_were_are_called_so() -> None:
-    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {"b0": 0.1})
+    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {B0: 0.1})
     told = [command for order in begin(reprobing) for command in reply(reprobing, order, 9.5e6, 10e6)]
     (noted,) = told
     assert noted.text.endswith("the links are as they were")
@@ -82,13 +84,13 @@ def test_links_as_they_were_are_called_so() -> None:
 
 @pytest.mark.parametrize("kind", ["steps", "checkpoint"])
 def test_other_messages_are_left_alone(kind: str) -> None:
-    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {"b0": 0.1})
+    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {B0: 0.1})
     begin(reprobing)
     assert reprobing.take(ev.Received(0, {"is": kind}), 77) == []
     assert reprobing.is_open
 
 
 def test_one_rank_has_nothing_to_probe() -> None:
-    reprobing = Reprobing(("n0",), THREE, {"b0": 0.1})
+    reprobing = Reprobing(("n0",), THREE, {B0: 0.1})
     assert begin(reprobing) == []
     assert not reprobing.is_open

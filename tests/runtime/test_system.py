@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nfold.runtime import system
-from nfold.runtime.sampler import Kernel, Sampler, interface_of, shared_bytes_of_this_process
+from nfold.runtime.sampler import Kernel, Sampler, gloo_threads, interface_of, shared_bytes_of_this_process
 from nfold.runtime.system import Reading, sample_between
 from nfold.transport.tcp import Listener, TcpTransport, connect_mesh
 
@@ -180,6 +180,13 @@ def test_threads_of_a_transport_are_told_from_others() -> None:
             rank.abort()
     assert {name[:-1] for name in own.values()} == {"nfold-read-", "nfold-write-", "nfold-late-"}
     assert own.keys() <= set(reading.communication_cpu_s)
+
+
+def test_threads_of_gloo_are_known_to_the_kernel_alone(tmp_path: Path) -> None:
+    for number, name in {11: "python", 12: "gloo_tcp_loop", 13: "pt_gloo_runloop", 14: "pt_autograd_0"}.items():
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "comm").write_text(f"{name}\n")
+    assert gloo_threads(tmp_path) == {12, 13}
 
 
 def connected(delay_s: float) -> list[TcpTransport]:

@@ -13,7 +13,7 @@ from nfold.core.environment import Environment
 from nfold.core.graph import ModelGraph, Operator
 from nfold.core.placement import Placement
 from nfold.core.plan import Plan, Prediction, Rejected, Unpredicted
-from nfold.core.report import Cause, Gain, PredictedStep, Quantiles, Report, TimeParts, Verdict
+from nfold.core.report import Cause, Gain, PredictedStep, Quantiles, RankLoad, Report, TimeParts, Verdict
 from nfold.core.trace import RankUsage, Span, StepParts, StepTrace, SystemSample, Trace
 from nfold.view.html import RunFacts, Scaling, ScalingCurve
 
@@ -99,6 +99,21 @@ SERVER = replace(
         time=TimeParts(compute_s=0.029, exposed_communication_s=0.025, peer_wait_s=0.0, input_s=0.0, update_s=0.001),
     ),
     ledger={"start-up": 4.0, "training": 60.0, "evaluation": 6.0},
+    loads=(
+        RankLoad(
+            rank=0,
+            node="here",
+            compute_cores=0.81,
+            communication_cores=0.12,
+            throttled_share=0.35,
+            steal_cores=0.0,
+            neighbour_cores=0.05,
+            peak_rss_bytes=300 << 20,
+            disk_bytes_per_s=0.0,
+            sent_bytes_per_s=5.1e7,
+            received_bytes_per_s=1.2e7,
+        ),
+    ),
     next_command="nfold train digits.py -n 2 --strategy ps --servers 2",
 )
 PLAN = Plan(

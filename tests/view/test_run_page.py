@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from nfold.core.cluster import UNLIMITED_BYTES
 from nfold.core.graph import ModelGraph, Operator
 from nfold.core.placement import Placement
 from nfold.core.trace import Span, StepTrace
@@ -55,6 +56,23 @@ def test_gains_of_an_asynchronous_run_are_in_steps_a_second(facts):
     assert "steps/s if you type" in words(run_page(drifted))
     fresh = replace(facts, report=replace(facts.report, staleness={"0": 3}))
     assert "faster if you type" in words(run_page(fresh)), "no gradient was old"
+
+
+def test_what_the_ranks_machines_did_is_shown(facts, server):
+    loads = server.loads
+    page = run_page(replace(facts, report=replace(facts.report, loads=loads)))
+    section = page[page.index('<section id="system">') :].partition("</section>")[0]
+    for text in ("0 on here", "0.81", "0.12", "35 %", "300 MiB", "408 Mbit/s", "96 Mbit/s"):
+        assert text in section
+    assert 'id="system"' not in run_page(replace(facts, report=replace(facts.report, loads=())))
+
+
+def test_memory_that_nobody_limits_is_said_to_be_so(facts):
+    nodes = tuple(replace(node, memory_bytes=UNLIMITED_BYTES) for node in facts.cluster.nodes)
+    page = run_page(replace(facts, cluster=replace(facts.cluster, nodes=nodes)))
+    assert "memory not limited" in page
+    assert ", not limited" in page
+    assert "e+09" not in page
 
 
 def test_the_ledger_adds_up(facts):

@@ -7,10 +7,10 @@ from statistics import fmean
 from nfold.analysis.breakdown import WorkerStep, time_parts, worker_steps
 from nfold.analysis.held import bound_wait_s, told_apart
 from nfold.analysis.network import ChannelUse, channel_uses
-from nfold.analysis.system import RankLoad, rank_loads
+from nfold.analysis.system import rank_loads
 from nfold.core.cluster import Cluster, Node
 from nfold.core.plan import Plan
-from nfold.core.report import TimeParts
+from nfold.core.report import RankLoad, TimeParts
 from nfold.core.trace import Trace
 
 

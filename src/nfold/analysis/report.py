@@ -114,6 +114,7 @@ def _report(prospect: Prospect, result: Result, skip: int, whole: Sequence[Worke
         staleness=dict(trace.staleness),
         busiest_sent_bytes_per_step=busiest_sent_bytes(trace, plan.batch_size),
         reductions=reduction_splits(trace, facts.steps[0][0].step),
+        loads=tuple(facts.loads.values()),
     )
 
 

@@ -3,8 +3,9 @@
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import Finding
 from nfold.analysis.network import ChannelUse
-from nfold.analysis.system import THROTTLED, RankLoad
+from nfold.analysis.system import THROTTLED
 from nfold.analysis.units import link_rate, percent, rate, seconds
+from nfold.core.report import RankLoad
 
 BUSY = 0.8
 """Of a core. A thread that moves bytes waits for locks now and then; one that waits for a link idles far more."""

@@ -1,29 +1,10 @@
 """System samples -> what each rank and its node did with processors, memory and network, per second of training."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean, median
 
+from nfold.core.report import RankLoad
 from nfold.core.trace import SystemSample, Trace
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankLoad:
-    """Means over a run; processor seconds per second, so 1.0 is one core."""
-
-    rank: int
-    node: str
-    compute_cores: float
-    communication_cores: float
-    throttled_share: float
-    """Of the time: ready to run, but the share of the processor was used up. The kernel adds up what each of its
-    processors kept back, which can be more than the time that there was; here it is at most all of it."""
-    steal_cores: float
-    """Taken from the node by its hypervisor."""
-    neighbour_cores: float
-    """Taken on the node by other programs."""
-    peak_rss_bytes: int
-    disk_bytes_per_s: float
-    """Read from disks and written to them; what the kernel still has in memory costs no disk."""
 
 
 def rank_loads(trace: Trace) -> dict[int, RankLoad]:
@@ -94,4 +75,6 @@ def _load(samples: list[SystemSample]) -> RankLoad:
         neighbour_cores=sum(sample.neighbours_cpu_s for sample in samples) / span_s,
         peak_rss_bytes=max(sample.rss_bytes for sample in samples),
         disk_bytes_per_s=sum(sample.disk_bytes for sample in samples) / span_s,
+        sent_bytes_per_s=sum(sample.sent_bytes for sample in samples) / span_s,
+        received_bytes_per_s=sum(sample.received_bytes for sample in samples) / span_s,
     )

@@ -6,6 +6,9 @@ from typing import Literal
 
 from nfold.errors import ClusterError
 
+UNLIMITED_BYTES = 1 << 60
+"""Memory of a declared node that nobody limits."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Channel:
@@ -75,6 +78,11 @@ class Node:
                 f"node {self.name} has a speed of {self.speed:g}, so nothing that runs there would ever end. "
                 "Give it its speed relative to the node that is profiled, or leave it out."
             )
+
+    @property
+    def limits_memory(self) -> bool:
+        """Whether it is known how much memory it has."""
+        return self.memory_bytes < UNLIMITED_BYTES
 
     def slowdown(self, busy: float) -> float:
         """Return how much longer a one-core task takes while `busy` ranks compute on this node."""

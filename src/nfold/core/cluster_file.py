@@ -23,11 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from nfold.core import quantities
-from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.cluster import UNLIMITED_BYTES, Channel, Cluster, Node
 from nfold.errors import ClusterError
 
-UNLIMITED_BYTES = 1 << 60
-"""Memory of a node whose file does not limit it."""
 LOCAL = Channel(latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared")
 """Between two ranks of one node: what TCP over loopback does on a small machine."""
 MOST_NODES = 10_000

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 
 from nfold.core.cluster import Cluster, Node
-from nfold.core.cluster_file import UNLIMITED_BYTES
 
 
 def format_cluster(cluster: Cluster) -> str:
@@ -18,7 +17,7 @@ def format_cluster(cluster: Cluster) -> str:
 def _keys(node: Node) -> Iterator[tuple[str, str]]:
     yield "name", json.dumps(node.name)
     yield "cores", repr(float(node.cores))
-    if node.memory_bytes < UNLIMITED_BYTES:
+    if node.limits_memory:
         yield "memory", f'"{node.memory_bytes} B"'
     up, down = node.uplink, node.downlink
     if up is not None:

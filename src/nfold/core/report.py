@@ -107,6 +107,29 @@ class ReductionSplit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RankLoad:
+    """What a rank and its node did: means over a run; processor seconds per second, so 1.0 is one core."""
+
+    rank: int
+    node: str
+    compute_cores: float
+    communication_cores: float
+    throttled_share: float
+    """Of the time: ready to run, but the share of the processor was used up. The kernel adds up what each of its
+    processors kept back, which can be more than the time that there was; here it is at most all of it."""
+    steal_cores: float
+    """Taken from the node by its hypervisor."""
+    neighbour_cores: float
+    """Taken on the node by other programs."""
+    peak_rss_bytes: int
+    disk_bytes_per_s: float
+    """Read from disks and written to them; what the kernel still has in memory costs no disk."""
+    sent_bytes_per_s: float
+    """By the node's network interface, headers included."""
+    received_bytes_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PredictedStep:
     """What the plan promised."""
 
@@ -168,6 +191,8 @@ class Report:
     reductions: tuple[ReductionSplit, ...] = ()
     """Every bucket's queue, transfer and peer wait, the one that takes longest first; empty where it was not measured,
     and in asynchronous runs."""
+    loads: tuple[RankLoad, ...] = ()
+    """Processors, memory, disk and network of each rank that was sampled."""
 
     @property
     def ages(self) -> dict[int, int]:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nfold.core.cluster import Cluster
-from nfold.core.cluster_file import UNLIMITED_BYTES
 from nfold.errors import ClusterError
 from nfold.launch.limits import unused_memory
 
@@ -50,7 +49,7 @@ def check_cluster_memory(cluster: Cluster, bytes_per_process: int, processes: Se
     check_machine_memory(what, len(processes), bytes_per_process)
     for node in cluster.nodes:
         count = processes.count(node.name)
-        if node.memory_bytes < UNLIMITED_BYTES and count * bytes_per_process > node.memory_bytes:
+        if node.limits_memory and count * bytes_per_process > node.memory_bytes:
             raise ClusterError(
                 f"node {node.name!r} has {node.memory_bytes / 1e6:.0f} MB of memory, and {count} process"
                 f"{'es on it need' if count > 1 else ' on it needs'} about "

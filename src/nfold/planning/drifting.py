@@ -79,6 +79,8 @@ class Drift:
     """What each worker computed a sample in, with all that its node does beside it; 0.0: it took no slice."""
     update_s: dict[int, float]
     """What each serving rank applied a gradient in, with all that its node does beside it."""
+    waits_s: tuple[float, ...]
+    """Seconds per step that each worker waited for tickets and values."""
 
 
 def drift(question: Question) -> Drift:
@@ -134,12 +136,15 @@ class _World:
             staleness=dict(sorted(self._rules[self._servers[0]].histogram.items())),
             sample_s=tuple(_ratio(state.computed_s, state.samples) for state in self._workers),
             update_s={server: _ratio(sum(each), len(each)) for server, each in self._updates_s.items()},
+            waits_s=tuple(state.waited_s / STEPS for state in self._workers),
         )
 
     # Workers
 
     def _ask(self, worker: int) -> None:
-        asked = Asked(worker=worker, clock=self._workers[worker].clock, steps=STEPS)
+        state = self._workers[worker]
+        state.asked_s = self._timeline.now
+        asked = Asked(worker=worker, clock=state.clock, steps=STEPS)
         self._to_server(worker, self._servers[0], REQUEST_BYTES, asked)
 
     def _answered(self, server: int, answer: Answer) -> None:
@@ -154,6 +159,7 @@ class _World:
                 self._count(worker, other, answer.ticket, REQUEST_BYTES)
                 self._to_server(worker, other, REQUEST_BYTES, pulled)
         if len(state.versions) == len(self._servers):
+            state.waited_s += self._timeline.now - state.asked_s
             self._compute(worker, answer.ticket)
 
     def _compute(self, worker: int, ticket: int) -> None:
@@ -267,6 +273,8 @@ class _Worker:
         self.versions: dict[int, int] = {}
         self.computed_s = 0.0
         self.samples = 0
+        self.asked_s = 0.0
+        self.waited_s = 0.0
 
 
 def _share_bytes(reductions: tuple[Reduction, ...]) -> dict[int, int]:

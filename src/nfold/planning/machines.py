@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nfold.core.cluster import Node
@@ -100,20 +100,34 @@ def paces_of(facts: Facts, threads: tuple[int, ...], chunks: int) -> tuple[float
 
 
 def teams(machines: tuple[Machine, ...]) -> Iterator[tuple[Machine, ...]]:
-    """Yield all machines, then who is left without those that are much slower than the others, or much worse linked.
+    """Yield all machines, then who is left without those that are much slower than the others, much worse linked, or
+    one of both.
 
-    A machine is much worse where there is a gap: it takes `MUCH_WORSE` times as long as the next better one.
+    A machine is much worse where there is a gap: it takes `MUCH_WORSE` times as long as the next better one. Where all
+    gaps are small, it takes that much longer than the best. The fastest of such unlike machines may be a team alone.
     """
-    yield machines
-    known = {machines, machines[:1]}  # the first alone is what strategy `single` is for
-    for badness in (_slowness, _narrowness):
-        ordered = sorted(machines, key=lambda machine: (badness(machine), machine.rank))
-        for count in range(len(ordered) - 1, 0, -1):
-            if badness(ordered[count]) > MUCH_WORSE * badness(ordered[count - 1]):
-                team = tuple(sorted(ordered[:count], key=lambda machine: machine.rank))
-                if team not in known:
-                    known.add(team)
-                    yield team
+    quick, near = _without_worst(machines, _slowness), _without_worst(machines, _narrowness)
+    if quick:
+        quick.append({min(machines, key=lambda machine: (machine.pace, machine.rank)).rank})
+    known = {(), machines[:1]}  # the first alone is what strategy `single` is for
+    both = (fast & linked for fast in quick for linked in near)
+    for chosen in ({machine.rank for machine in machines}, *quick, *near, *both):
+        team = tuple(machine for machine in machines if machine.rank in chosen)
+        if team not in known:
+            known.add(team)
+            yield team
+
+
+def _without_worst(machines: tuple[Machine, ...], badness: Callable[[Machine], float]) -> list[set[int]]:
+    """Return the ranks that are left above each gap, and those that are about as good as the best; most first."""
+    ordered = sorted(machines, key=lambda machine: (badness(machine), machine.rank))
+    gaps = {
+        count for count in range(1, len(ordered)) if badness(ordered[count]) > MUCH_WORSE * badness(ordered[count - 1])
+    }
+    good = sum(badness(machine) <= MUCH_WORSE * badness(ordered[0]) for machine in ordered)
+    return [
+        {machine.rank for machine in ordered[:count]} for count in sorted({*gaps, good} - {len(ordered)}, reverse=True)
+    ]
 
 
 def _slowness(machine: Machine) -> float:

@@ -146,13 +146,7 @@ def _passing_bytes(graph: ModelGraph, placement: Placement, sizes: tuple[int, ..
 def _state_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int, foreign: frozenset[str]) -> int:
     """Parameters, gradients, optimizer state and receive buffers of one rank."""
     total = sum(reduction.num_bytes for reduction in proposal.reductions) or 1
-    amount = float(
-        sum(
-            each.num_bytes
-            for each in graph.parameters
-            if (each.rows.parameter if each.rows else each.name) not in foreign
-        )
-    )
+    amount = float(sum(each.num_bytes for each in graph.parameters if each.name not in foreign))
     for reduction in proposal.reductions:
         amount += _bucket_bytes(reduction, profile.optimizer_bytes / total, rank)
         if proposal.asynchrony:

@@ -1,8 +1,8 @@
 """How long a step takes on more nodes than there are: the same program and nodes, repeated, on up to thousands.
 
-The nodes of the cluster are repeated in their order, one rank on each. It is played in coarse virtual time
-(`simulation/coarse.py`): for a ring and for servers on even links within 3 % of the message-level simulator where both
-can be asked, for weighted shares up to 15 % off.
+The nodes of workers are repeated in their order, and so are those of dedicated servers; one rank on each. It is played
+in coarse virtual time (`simulation/coarse.py`): for a ring and for servers on even links within 3 % of the
+message-level simulator where both can be asked, for weighted shares up to 15 % off.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,19 +39,25 @@ class ScalingPoint:
 
 
 def predict_scaling(
-    facts: Facts, strategy: str, worker_counts: Sequence[int], *, grow_batch: bool = False
+    facts: Facts,
+    strategy: str,
+    worker_counts: Sequence[int],
+    *,
+    grow_batch: bool = False,
+    servers: int | None = None,
 ) -> tuple[ScalingPoint, ...]:
     """Predict a strategy's step time on other numbers of nodes.
 
     Args:
-        facts: the program, its profile, and the nodes that are repeated; one of them serves if there are servers.
+        facts: the program, its profile, and the nodes that are repeated: nodes without a rank are a worker's, too.
         strategy: `ring`, `ps` or `weighted`.
         worker_counts: how many workers, each alone on its node.
         grow_batch: give each worker as many samples as it has in `facts` (weak scaling), instead of cutting the same
             batch into more chunks; then no more workers than samples are possible.
+        servers: of their own, whatever the number of workers; None: in the proportion of `facts`.
 
     Returns:
-        One point for each count, with servers in the proportion of `facts`.
+        One point for each count.
 
     Raises:
         PlanError: the strategy is another, or there are more workers than samples.
@@ -59,7 +65,11 @@ def predict_scaling(
     """
     if strategy not in SCALABLE:
         raise PlanError(f"the scaling of {strategy} cannot be predicted, only that of {', '.join(SCALABLE)}")
-    return tuple(_point(_repeated(facts, count, grow_batch), strategy) for count in worker_counts)
+    found = []
+    for count in worker_counts:
+        serving = round(facts.servers * count / facts.workers) if servers is None else servers
+        found.append(_point(_repeated(facts, count, serving, grow_batch), strategy))
+    return tuple(found)
 
 
 def useful_workers(points: Sequence[ScalingPoint], least_gain: float = 0.05) -> int:
@@ -69,16 +79,16 @@ def useful_workers(points: Sequence[ScalingPoint], least_gain: float = 0.05) -> 
     return min(enough)
 
 
-def _repeated(facts: Facts, workers: int, grow_batch: bool) -> Facts:
-    servers = round(facts.servers * workers / facts.workers)
+def _repeated(facts: Facts, workers: int, servers: int, grow_batch: bool) -> Facts:
     batch_size = facts.batch_size * workers // facts.workers if grow_batch else facts.batch_size
     if workers > batch_size:
         raise PlanError(f"{workers} workers cannot share a batch of {batch_size} samples")
-    given = facts.cluster.nodes
-    nodes = tuple(
-        replace(given[index % len(given)], name=f"{given[index % len(given)].name}-{index // len(given)}")
-        for index in range(workers + servers)
-    )
+    working, serving = facts.nodes[: facts.workers], facts.nodes[facts.workers :]
+    theirs = [node for node in facts.cluster.nodes if node.name in working or node.name not in serving]
+    hosts = [facts.cluster.node(name) for name in dict.fromkeys(serving)]
+    ranks = [theirs[index % len(theirs)] for index in range(workers)]
+    ranks += [hosts[index % len(hosts)] for index in range(servers)]
+    nodes = tuple(replace(node, name=f"{node.name}-{rank}") for rank, node in enumerate(ranks))
     return replace(
         facts,
         cluster=Cluster(nodes=nodes),

@@ -46,18 +46,20 @@ class Hybrid:
     def accepts(self, facts: Facts) -> str | None:
         if facts.graph.indivisible:
             return unshared(facts) or f"the batch cannot be cut into chunks: {facts.graph.indivisible}"
-        if few := unshared(facts) or _too_few_shared(facts):
-            return few
-        objection = uncut(facts)
-        if objection and _is_even(facts) and len(list(teams(machines_of(facts)))) == 1:
+        if reason := unshared(facts):
+            return reason
+        objection, sizes = uncut(facts), _team_sizes(facts)
+        if all(_most_chunks(facts, size) < size for size in sizes):
+            return objection or _too_few_shared(facts, sizes)
+        if objection and _is_even(facts) and len(sizes) == 1:
             return f"{objection}, and equally fast workers would share the batch as a ring does"
-        return objection if _most_chunks(facts) < facts.workers else None
+        return None
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         whole, is_uncut = (tuple(operator.name for operator in facts.graph.operators),), uncut(facts) is not None
         every = list(teams(machines_of(facts)))
         for index, team in enumerate(every):
-            chunks = chunk_counts(facts, len(team))[-1]
+            chunks = _most_chunks(facts, len(team))
             is_a_ring = index == 0 and _is_even(facts) and not (is_uncut and len(every) > 1)
             if chunks >= len(team) and not is_a_ring:
                 yield from _proposals(facts, whole, team, most_replicas=len(team))
@@ -91,7 +93,7 @@ def uncut(facts: Facts) -> str | None:
 
 def _too_few_runs(facts: Facts) -> str | None:
     count = len(runs_of(facts))
-    if count >= facts.workers:
+    if any(1 < size <= count for size in _team_sizes(facts)):
         return None
     fewer = f"-n {count} or fewer, or " if count > 1 else ""
     return (
@@ -100,23 +102,26 @@ def _too_few_runs(facts: Facts) -> str | None:
     )
 
 
-def _most_chunks(facts: Facts) -> int:
-    return chunk_counts(facts)[-1]
+def _team_sizes(facts: Facts) -> list[int]:
+    """Return how many workers each team has that may get all the work."""
+    return [len(team) for team in teams(machines_of(facts))]
 
 
-def _too_few_shared(facts: Facts) -> str | None:
+def _most_chunks(facts: Facts, sharing: int) -> int:
+    return chunk_counts(facts, sharing)[-1]
+
+
+def _too_few_shared(facts: Facts, sizes: list[int]) -> str | None:
     """Say so where replicas have no chunk each: a stage has as many as there are chunks at most."""
-    chunks = _most_chunks(facts)
-    if chunks >= facts.workers:
-        return None
+    chunks, runs = _most_chunks(facts, facts.workers), len(runs_of(facts))
     if chunks == 1:
         return "its stages share chunks, and there is 1: use --strategy pipeline"
-    if uncut(facts) is None and len(runs_of(facts)) * chunks < facts.workers:
-        return (
-            f"{facts.workers} workers need a stage each or chunks to share, and {len(runs_of(facts))} operators take "
-            f"time, of {chunks} chunks each. Use more --chunks or a smaller -n"
-        )
-    return None
+    if any(size <= runs * _most_chunks(facts, size) for size in sizes):
+        return None
+    return (
+        f"{facts.workers} workers need a stage each or chunks to share, and {runs} operators take "
+        f"time, of {chunks} chunks each. Use more --chunks or a smaller -n"
+    )
 
 
 def _is_even(facts: Facts) -> bool:

@@ -16,7 +16,7 @@ from nfold.capture.trial import try_step
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
-from nfold.launch.limits import available_cores
+from nfold.launch.limits import available_cores, available_memory
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import time_loading, time_operators, time_whole
 from nfold.profiling.kept import whole_kept
@@ -27,6 +27,8 @@ from nfold.program import Program, describe
 
 _SHARES = {"whole": 0.5, "operators": 0.35, "update": 0.05, "load": 0.1}
 """Of the time to spend on measuring."""
+_WEIGHTS_KEPT = 3
+"""Times the weights: for themselves while a copy is tried, and for their gradients."""
 
 
 def profile_program(
@@ -112,7 +114,9 @@ def _measure(
         meter=computing,
         after_forward=lambda: peaks.append(resident_bytes()),
     )
-    whole = time_whole(bench, chunk_sizes, budget_s * _SHARES["whole"])
+    kept = whole_kept(bench)
+    room = available_memory() - peaks[0] - _WEIGHTS_KEPT * sum(each.nbytes for each in bench.model.parameters())
+    whole = time_whole(bench, fitting(chunk_sizes, kept, room), budget_s * _SHARES["whole"])
     operators = time_operators(bench, whole, budget_s * _SHARES["operators"])
     trained = [(name, each) for name, each in bench.model.named_parameters() if each.grad is not None]
     smallest = bench.example.batch(chunk_sizes[0])
@@ -134,12 +138,20 @@ def _measure(
         load_s_per_sample=load_s_per_sample,
         parameter_bytes=sum(parameter.nbytes for parameter in bench.model.parameters()),
         optimizer_bytes=state_bytes,
-        activation_bytes_per_sample=whole_kept(bench),
+        activation_bytes_per_sample=kept,
         base_bytes=peaks[0],
         peak_bytes=max(*peaks, resident_bytes()),
         update_call_s=call_s,
         load_wait=load_wait,
     )
+
+
+def fitting(chunk_sizes: tuple[int, ...], kept_per_sample: float, room_bytes: float) -> tuple[int, ...]:
+    """Return the chunk sizes, ascending, whose activations have room; the smallest in any case.
+
+    A batch that is cut in training may have no room whole, and what is not measured is in proportion to what is.
+    """
+    return tuple(size for size in chunk_sizes if size == chunk_sizes[0] or size * kept_per_sample <= room_bytes)
 
 
 def _device_kind(device: torch.device) -> str:

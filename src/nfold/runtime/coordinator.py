@@ -167,7 +167,7 @@ class Coordinator:
         ranks = everyone[: chosen.world_size]
         order = build_order(known, chosen, total)
         built = yield from self._asking.ask(ranks, order, "built", self._checkpoint, [planned])
-        expected_s = self._preparation.expected_transfers_s(known, chosen, facts) if self._settings.measure else {}
+        expected_s = self._preparation.expected_s(known, chosen, facts) if self._settings.measure else {}
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
         notes = [*tell_kept(built.values(), recipe), *_tell_unmeasured(facts)]
         return (yield from self._train(ranks, chosen, facts, reprobing, notes))

@@ -205,6 +205,13 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A part of what comes before the plan is done."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """The plan is made: keep it and what it rests on."""
 
@@ -320,6 +327,7 @@ Command = (
     | SendState
     | SetTimer
     | Noted
+    | Prepared
     | Planned
     | StepDone
     | Sampled

@@ -14,7 +14,7 @@ from nfold.core.profile import Pace, Profile
 from nfold.transport.probe import BUDGET_S, ProbedPair, lasts_s
 
 PROBING_S = 3.0
-"""All probes at the start take less, on links of 5 Mbit/s and more and with less than 12 ms one way."""
+"""All probes at the start take less, on links of 1 Mbit/s and more and with less than 12 ms one way."""
 LEAST_ROUNDS = 2
 """In the first one a node may rest, and another may meet none but a slow peer."""
 MOST_ROUNDS = int(PROBING_S / 1.2 / BUDGET_S)
@@ -46,9 +46,15 @@ def tournament(nodes: Sequence[str]) -> list[list[Probe]]:
     return rounds
 
 
-def affordable(num_rounds: int, latency_s: float) -> int:
-    """Return how many rounds of probes to make where the slowest pair's messages take so long one way."""
-    return min(num_rounds, max(LEAST_ROUNDS, int(PROBING_S / lasts_s(latency_s))))
+def affordable(num_rounds: int, latency_s: float, bytes_per_s: float) -> int:
+    """Return how many rounds of probes to make.
+
+    Args:
+        num_rounds: in which all pairs meet.
+        latency_s: of the most distant pair, one way.
+        bytes_per_s: of the slowest pair.
+    """
+    return min(num_rounds, max(LEAST_ROUNDS, int(PROBING_S / lasts_s(latency_s, bytes_per_s))))
 
 
 def with_links(cluster: Cluster, nodes: Sequence[str], probed: Mapping[Probe, ProbedPair]) -> Cluster:
@@ -94,7 +100,8 @@ def with_paces(
 ) -> Cluster:
     """Return the cluster with each node's speed, unsteadiness and cost of a step, from one chunk while all computed.
 
-    Nodes on which nobody computed, those of servers, keep the first two; their steps cost what they typically do.
+    Nodes on which nobody computed, those of servers, keep the first two, but that emulated ones have the machine's own
+    speed; their steps cost what they typically do.
 
     Args:
         cluster: as known so far.
@@ -116,12 +123,13 @@ def with_paces(
         speeds.setdefault(node.name, []).append(expected_s / pace.mean_s)
         swings.setdefault(node.name, []).append(pace.deviation_s / pace.mean_s)
         bits.setdefault(node.name, []).append(pace.bookkeeping_s)
+    own = {node.name: 1.0 if cluster.is_emulated else node.speed for node in cluster.nodes}
     return replace(
         cluster,
         nodes=tuple(
             replace(
                 node,
-                speed=round(fmean(speeds[node.name]), 4) if node.name in speeds else node.speed,
+                speed=round(fmean(speeds[node.name]), 4) if node.name in speeds else own[node.name],
                 unsteadiness=round(fmean(swings[node.name]), 4) if node.name in swings else node.unsteadiness,
                 step_cpu_s=BITS_OF_STEP * fmean(bits.get(node.name, [typical_s])),
             )

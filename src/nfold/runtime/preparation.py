@@ -1,6 +1,8 @@
 """From ranks that have just said hello to a plan: load, profile, wire, probe, pace, search."""
 
 from collections.abc import Generator
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 from nfold.core import codec
@@ -10,6 +12,7 @@ from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan
 from nfold.core.profile import Pace, Profile
 from nfold.errors import PlanError, ProgramError
+from nfold.planning.asynchronous import play
 from nfold.planning.candidates import simulate_proposal
 from nfold.planning.chunking import worthwhile_counts
 from nfold.planning.facts import Facts, Proposal, useful_threads, worker_seconds
@@ -19,7 +22,7 @@ from nfold.planning.wishes import check, check_batch
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.measuring import PROBING_S, Probe, affordable, tournament, with_links, with_paces
-from nfold.runtime.slowness import expected_transfers_s
+from nfold.runtime.slowness import expected_times_s, expected_waits_s
 from nfold.transport.probe import ProbedPair
 
 Ready = dict[str, Any]
@@ -80,8 +83,8 @@ class Preparation:
         graph, profiles, cluster = yield from self.profile(ready)
         check(self._facts(graph, profiles, cluster, ready), self._settings.strategy)
         self.foresee(graph, profiles, cluster, ready)
-        yield from self.wire()
-        cluster = yield from self.meet(profiles, cluster, ready)
+        yield from self.wire([ev.Prepared("profiling")])
+        cluster = yield from self.meet(profiles, cluster, ready, (ev.Prepared("connecting"),))
         return ev.Known(graph=graph, profiles=profiles, cluster=cluster)
 
     def profile(
@@ -110,24 +113,29 @@ class Preparation:
         probed = yield from self._probe(cluster, list(before))
         cluster = with_links(cluster, self._nodes(cluster), probed)
         if self._settings.workers > 1 or self._settings.cluster:
-            cluster = yield from self._pace(cluster, profiles, ready, [] if probed else list(before))
+            before = (ev.Prepared("probing links"),) if probed else before
+            cluster = yield from self._pace(cluster, profiles, ready, list(before))
         return cluster
 
     def foresee(self, graph: ModelGraph, profiles: dict[int, Profile], declared: Cluster, ready: Ready) -> None:
-        """Refuse at once what declared links are too slow for: to probe such a link would take minutes.
+        """Refuse at once what declared links are too slow for, before they are probed.
+
+        A plan takes a moment, so only where a link is very slow, or gradients need much of the limit to cross it.
 
         Raises:
             PlanError: nothing fits, or a step would take longer than anybody waits.
         """
         nodes = [declared.node(name) for name in dict.fromkeys(self._nodes(declared))]
         channels = [channel for node in nodes for channel in (node.uplink, node.downlink) if channel is not None]
-        if any(channel.bandwidth_bytes_per_s < SLOW_BYTES_PER_S for channel in channels):
+        slowest = min((channel.bandwidth_bytes_per_s for channel in channels), default=inf)
+        least_s = self._settings.first_step_limit_s / 2
+        if slowest < max(SLOW_BYTES_PER_S, graph.parameter_bytes / least_s):
             self.plan(ev.Known(graph=graph, profiles=profiles, cluster=declared), ready)
 
-    def wire(self) -> Flow:
+    def wire(self, before: list[ev.Command] | None = None) -> Flow:
         """Connect every rank to every other."""
         everyone = tuple(range(self._settings.world_size))
-        listening = yield from self._asking.ask(everyone, {"do": "listen"}, "listening")
+        listening = yield from self._asking.ask(everyone, {"do": "listen"}, "listening", before=before)
         addresses = [listening[rank]["address"] for rank in everyone]
         yield from self._asking.ask(everyone, {"do": "connect", "addresses": addresses}, "connected")
 
@@ -142,9 +150,9 @@ class Preparation:
             check_first_step(chosen, known.cluster, self._settings.first_step_limit_s)
         return chosen
 
-    def expected_transfers_s(self, known: ev.Known, chosen: Plan, ready: Ready) -> dict[str, float]:
-        """Return how long each bucket should travel; nothing is expected of asynchronous plans."""
-        if chosen.asynchrony is not None or chosen.world_size == 1:
+    def expected_s(self, known: ev.Known, chosen: Plan, ready: Ready) -> dict[str, float]:
+        """Return how long everything that is watched while training should take; see `slowness`."""
+        if chosen.world_size == 1:
             return {}
         facts = self._facts(known.graph, known.profiles, known.cluster, ready)
         proposal = Proposal(
@@ -155,7 +163,11 @@ class Preparation:
             splits=chosen.splits,
             windows=chosen.windows,
         )
-        return expected_transfers_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
+        if chosen.asynchrony is not None:
+            nodes = replace(facts, nodes=chosen.nodes)
+            played = play(nodes, proposal, chosen.asynchrony, chosen.threads)
+            return expected_waits_s(played.waits_s, played.step_s)
+        return expected_times_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
 
     def _nodes(self, cluster: Cluster) -> tuple[str, ...]:
         """Node of each rank."""
@@ -170,11 +182,13 @@ class Preparation:
 
     @property
     def _profiler(self) -> int:
-        """The worker that profiles: the first on a node with most cores, so that every number of threads is real."""
+        """The worker that profiles: on a node with most cores, so that every number of threads is real, and of these
+        nodes the first with most memory."""
         nodes, declared = self._settings.nodes, self._settings.cluster
         if declared is None:
             return 0
-        return max(range(self._settings.workers), key=lambda rank: declared.node(nodes[rank]).cores)
+        at = [declared.node(name) for name in nodes[: self._settings.workers]]
+        return max(range(len(at)), key=lambda rank: (at[rank].cores, at[rank].memory_bytes))
 
     def _profiled_threads(self, most: int) -> list[int]:
         """The shares of all ranks, one thread, and the whole node for a plain run, as far as torch may have them.
@@ -203,13 +217,14 @@ class Preparation:
     def _probe(
         self, cluster: Cluster, before: list[ev.Command]
     ) -> Generator[list[ev.Command], ev.Event, dict[Probe, ProbedPair]]:
-        """Probe all pairs of nodes, or of many or distant nodes some, a round at a time."""
+        """Probe all pairs of nodes, or of many, distant or badly linked ones some, a round at a time."""
         found: dict[Probe, ProbedPair] = {}
         rounds, num_peers = tournament(self._nodes(cluster)), len(set(self._nodes(cluster))) - 1
         for done, pairs in enumerate(rounds):
             if done == 1:
-                slowest_s = max(pair.latency_s for pair in found.values())
-                del rounds[affordable(len(rounds), slowest_s) :]
+                farthest_s = max(pair.latency_s for pair in found.values())
+                slowest = min(min(pair.there_bytes_per_s, pair.back_bytes_per_s) for pair in found.values())
+                del rounds[affordable(len(rounds), farthest_s, slowest) :]
                 if num_peers > len(rounds):
                     before = [ev.Noted(_tell_sample(len(rounds), num_peers))]
             orders = [
@@ -228,14 +243,23 @@ class Preparation:
     ) -> Generator[list[ev.Command], ev.Event, Cluster]:
         """Let all workers compute at once: what they slow each other down, and how unlike the nodes are."""
         workers = tuple(range(self._settings.workers))
-        chunk_size = -(-ready["batch_size"] // (ready["chunks"] or self._settings.workers))
         threads = self._planned_threads(cluster, profiles, ready)
+        chunk_size = self._paced_size(cluster, profiles[threads[0]], ready)
         orders = [
             ev.Order((rank,), {"do": "pace", "chunk_size": chunk_size, "threads": threads[rank]}) for rank in workers
         ]
         replies = yield from self._asking.collect(workers, [*before, *orders], "paced")
         paces = {rank: codec.decode(Pace, reply["pace"]) for rank, reply in replies.items()}
         return with_paces(cluster, self._nodes(cluster), threads, profiles, chunk_size, paces)
+
+    def _paced_size(self, cluster: Cluster, profile: Profile, ready: Ready) -> int:
+        """A worker's share of the batch, or as much of it as every node has room for beside weights and gradients."""
+        nodes = self._nodes(cluster)[: self._settings.workers]
+        shares = (cluster.node(name).memory_bytes / nodes.count(name) for name in set(nodes))
+        room = min(shares) - profile.base_bytes - 2 * profile.parameter_bytes
+        fits = int(room / max(1.0, profile.activation_bytes_per_sample))
+        wanted = int(-(-ready["batch_size"] // (ready["chunks"] or self._settings.workers)))
+        return max(1, min(wanted, fits))
 
     def _facts(self, graph: ModelGraph, profiles: dict[int, Profile], cluster: Cluster, ready: Ready) -> Facts:
         return Facts(

@@ -13,7 +13,7 @@ from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.runtime import events as ev
 from nfold.runtime.measuring import Probe, tournament, with_links
-from nfold.runtime.slowness import Slowness, Surprise
+from nfold.runtime.slowness import Slowness, Surprise, times_s
 from nfold.transport.probe import ProbedPair
 
 NOTABLE = 1.2
@@ -24,12 +24,12 @@ class Reprobing:
     """When links are probed again, and what came of it."""
 
     def __init__(self, nodes: tuple[str, ...], cluster: Cluster, expected_s: Mapping[str, float]) -> None:
-        """Watch the transfers of a run.
+        """Watch what a run exchanges.
 
         Args:
             nodes: of each rank.
             cluster: as it was known when the run was planned.
-            expected_s: the transfer of each bucket, as predicted.
+            expected_s: of all that is watched, as predicted.
         """
         self._nodes, self._cluster = nodes, cluster
         self._slowness = Slowness(expected_s)
@@ -45,7 +45,7 @@ class Reprobing:
 
     def look(self, done: ev.StepDone) -> list[ev.Command]:
         """Take in a step and return the orders to probe, if it is time."""
-        surprise = self._slowness.take(done.reductions)
+        surprise = self._slowness.take(times_s(done.parts, done.reductions))
         if surprise is None or self.is_open:
             return []
         self._surprise, self._found = surprise, {}
@@ -75,7 +75,7 @@ class Reprobing:
         changes = [text for node in before.nodes for text in _changes(node, self._cluster.node(node.name))]
         measured_ms, expected_ms = self._surprise.measured_s * 1e3, self._surprise.expected_s * 1e3
         noted = ev.Noted(
-            f"the reduction of {self._surprise.reduction} takes {measured_ms:.1f} ms instead of {expected_ms:.1f} ms; "
+            f"{self._surprise.what} takes {measured_ms:.1f} ms instead of {expected_ms:.1f} ms; "
             f"probed again: {', '.join(changes) or 'the links are as they were'}"
         )
         if not changes:

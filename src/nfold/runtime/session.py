@@ -29,6 +29,7 @@ TICK_S = 1.0
 
 Step = (
     ev.RanksStarted
+    | ev.Prepared
     | ev.Planned
     | ev.TrainingBegins
     | ev.StepDone

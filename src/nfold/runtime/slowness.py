@@ -1,6 +1,7 @@
 """Decides when links are worth probing again: a reduction has been slower than expected for a while. Pure.
 
     transfer of a bucket in a step   the least of its durations over the ranks: who came last waited for nobody
+    waits                            of each rank, where activations travel or nobody waits for a common step
     slow                             its median over 20 steps is more than 1.5 times what was predicted, and 5 ms more
 
 What was slow once is what is expected from then on, so links that stay slow are not probed again and again; but when it
@@ -13,44 +14,46 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from nfold.core.trace import ReductionParts, StepTrace, transfers_s
+from nfold.core.trace import ReductionParts, StepParts, StepTrace, transfers_s
 
 NUM_STEPS = 20
 FACTOR = 1.5
 LEAST_EXCESS_S = 0.005
 """A probe of all links takes seconds; what costs less than this in a step is not worth it."""
+WAITS_SHARE = 0.25
+"""Of a step: what ranks wait is the rest of what they compute, so all that is not predicted shows in it."""
 _FIRST = frozenset({"reduce", "push"})
 """Messages of a rank's own gradients."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surprise:
-    """A bucket that takes another time than expected."""
+    """Something that takes another time than expected."""
 
-    reduction: str
+    what: str
     expected_s: float
     measured_s: float
 
 
 class Slowness:
-    """Watches the transfers of all buckets."""
+    """Watches what a step exchanges: `times_s` of it."""
 
     def __init__(self, expected_s: Mapping[str, float]) -> None:
         """Expect what was predicted.
 
         Args:
-            expected_s: the transfer of each bucket; others are not watched.
+            expected_s: of all that is watched.
         """
         self._predicted_s, self._expected_s = dict(expected_s), dict(expected_s)
         self._num_probes = self._rest = 0
         self._recent_s: dict[str, deque[float]] = {name: deque(maxlen=NUM_STEPS) for name in expected_s}
 
-    def take(self, parts: Iterable[ReductionParts]) -> Surprise | None:
-        """Take in a step, of all ranks, and return what surprises most; None: nothing does."""
+    def take(self, times_s: Mapping[str, float]) -> Surprise | None:
+        """Take in a step and return what surprises most; None: nothing does."""
         if self._rest:
             self._rest -= 1
             return None
-        for name, seconds in transfers_s(parts).items():
+        for name, seconds in times_s.items():
             if name in self._recent_s:
                 self._recent_s[name].append(seconds)
         found = [surprise for name in self._expected_s if (surprise := self._look(name)) is not None]
@@ -73,7 +76,7 @@ class Slowness:
         was_slow = expected_s > self._predicted_s[name]
         if not (_is_longer(measured_s, expected_s) or (was_slow and _is_longer(expected_s, measured_s))):
             return None
-        return Surprise(reduction=name, expected_s=expected_s, measured_s=measured_s)
+        return Surprise(what=name, expected_s=expected_s, measured_s=measured_s)
 
 
 def _is_longer(one_s: float, other_s: float) -> bool:
@@ -85,18 +88,45 @@ def _size(surprise: Surprise) -> float:
     return other_s / one_s
 
 
-def expected_transfers_s(step: StepTrace) -> dict[str, float]:
-    """Return the same of a simulated step, from its spans."""
+def times_s(parts: Iterable[StepParts], reductions: Iterable[ReductionParts]) -> dict[str, float]:
+    """Return how long everything took that may be watched in one step of all ranks."""
+    transfers = {_transfer(name): seconds for name, seconds in transfers_s(reductions).items()}
+    return transfers | {_wait(each.rank): each.communication_s for each in parts}
+
+
+def expected_waits_s(waits_s: Iterable[float], step_s: float) -> dict[str, float]:
+    """Return what to expect of ranks that wait so long in a step; less than a quarter of it is not told apart."""
+    return {_wait(rank): max(seconds, WAITS_SHARE * step_s) for rank, seconds in enumerate(waits_s)}
+
+
+def expected_times_s(step: StepTrace) -> dict[str, float]:
+    """Return what to expect of a synchronous plan, from a simulated step.
+
+    Where activations travel, what each rank waits is watched, too: of those no reduction tells.
+    """
     begin_s: dict[tuple[str, int], float] = {}
     end_s: dict[tuple[str, int], float] = {}
+    waits_s = list(step.step_s)
     for span in step.spans:
         key = (span.reduction, span.rank)
         if span.kind == "SEND" and span.purpose in _FIRST:
             begin_s[key] = min(span.start_s, begin_s.get(key, span.start_s))
         if span.kind in ("SEND", "RECV"):
             end_s[key] = max(span.end_s, end_s.get(key, span.end_s))
+        else:
+            waits_s[span.rank] -= span.end_s - span.start_s
     least: dict[str, float] = {}
     for (name, rank), start_s in begin_s.items():
         seconds = end_s[name, rank] - start_s
         least[name] = min(seconds, least.get(name, seconds))
-    return least
+    is_cut = any(span.purpose == "activation" for span in step.spans)
+    waits = expected_waits_s(waits_s, max(step.step_s)) if is_cut else {}
+    return {_transfer(name): seconds for name, seconds in least.items()} | waits
+
+
+def _transfer(reduction: str) -> str:
+    return f"the reduction of {reduction}"
+
+
+def _wait(rank: int) -> str:
+    return f"waiting of rank {rank} for messages"

@@ -131,7 +131,7 @@ class Worker:
             case "until":
                 self._do_until(order)
             case "trace":
-                self._kept_from = self._next_step
+                self._do_trace()
             case "evaluate":
                 self._do_evaluate(order)
             case "checkpoint":
@@ -236,9 +236,9 @@ class Worker:
             last_step = order["total_steps"]
             return Replica(*place, self._the_transport, last_step=last_step, measures=self._measures, **shared)
         report, flush = self._reporter.step, self._reporter.flush
-        kept = range(self._kept_from, self._kept_from + KEPT_STEPS)
+        traced, fail = self._kept, self._orders.fail
         return AsynchronousReplica(
-            *place, self._the_transport, report=report, flush=flush, fail=self._orders.fail, traced_steps=kept, **shared
+            *place, self._the_transport, report=report, flush=flush, fail=fail, traced_steps=traced, **shared
         )
 
     def _read_state(self, start: int, stop: int) -> bytes:
@@ -262,8 +262,7 @@ class Worker:
             self._next_step = order["step"]
             return
         while self._next_step < order["step"] and self._orders.allowance.begin(self._next_step):
-            keep = 0 <= self._next_step - self._kept_from < KEPT_STEPS
-            result = replica.step(self._next_step, keep_spans=keep)
+            result = replica.step(self._next_step, keep_spans=self._next_step in self._kept)
             self._next_step += 1
             self._reporter.step(result)
         if self._next_step >= self._last_step:
@@ -271,6 +270,11 @@ class Worker:
         if self._orders.empty():
             self._reporter.flush()
             replica.pause()
+
+    def _do_trace(self) -> None:
+        self._kept_from = self._next_step
+        if isinstance(self._replica, AsynchronousReplica):
+            self._replica.trace(self._kept)
 
     def _do_evaluate(self, order: Message) -> None:
         replica, plan = self._the_replica, self._the_replica.plan
@@ -326,6 +330,11 @@ class Worker:
         if isinstance(self._replica, AsynchronousReplica):
             self._replica.end()
         self._reporter.end()
+
+    @property
+    def _kept(self) -> range:
+        """Steps that are reported task by task."""
+        return range(self._kept_from, self._kept_from + KEPT_STEPS)
 
     @property
     def _staleness(self) -> dict[str, int]:

@@ -20,7 +20,15 @@ from typing import Literal
 
 from nfold.errors import ClusterError, NfoldError, TransportError
 from nfold.transport.base import Transport
-from nfold.transport.stream import MAX_BLOCK_BYTES, Flow, Meter
+from nfold.transport.stream import (
+    FEW_BYTES,
+    FEWEST_BLOCKS,
+    MAX_BLOCK_BYTES,
+    MIN_BLOCK_BYTES,
+    PATIENCE,
+    Flow,
+    Meter,
+)
 
 BUDGET_S = 0.35
 """For a pair. A link of less than about 5 Mbit/s takes longer, one of 1 Mbit/s about a second."""
@@ -37,8 +45,9 @@ ANSWER_TIMEOUT_S = 30.0
 BLOCK_TIMEOUT_S = 10.0
 """A link that carries no block of a stream in that time is given up: what it has on its way would take minutes."""
 
-LAST_ANSWERS = 1.1
-"""Times as long as its streams a probe lasts about: what is on its way at the end is waited for."""
+LAST_ANSWERS, LAST_ANSWERS_OF_FEW_BYTES = 1.1, 1.5
+"""Times as long as its streams a probe lasts about: what is on its way at the end is waited for. On a slow link that is
+half of what has arrived."""
 
 Clock = Callable[[], float]
 Role = Literal["measure", "echo"]
@@ -63,10 +72,19 @@ class ProbedPair:
     cpu_s_per_message: float
 
 
-def lasts_s(latency_s: float) -> float:
-    """Return about how long it takes to probe a pair whose messages take so long one way."""
-    stream_s = max(STREAM_SHARE * BUDGET_S, ROUND_TRIPS * 2 * latency_s)
-    return PING_SHARE * BUDGET_S + LAST_ANSWERS * 2 * stream_s
+def lasts_s(latency_s: float, bytes_per_s: float) -> float:
+    """Return about how long it takes to probe a pair.
+
+    Args:
+        latency_s: of a message, one way.
+        bytes_per_s: of the slower direction.
+    """
+    stream_s, answers = max(STREAM_SHARE * BUDGET_S, ROUND_TRIPS * 2 * latency_s), LAST_ANSWERS
+    if stream_s * bytes_per_s < FEW_BYTES:
+        least_s = FEWEST_BLOCKS * MIN_BLOCK_BYTES / bytes_per_s
+        stream_s = max(min(PATIENCE * stream_s, FEW_BYTES / bytes_per_s), least_s)
+        answers = LAST_ANSWERS_OF_FEW_BYTES
+    return PING_SHARE * BUDGET_S + answers * 2 * stream_s
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ WRITING = "writing"
 
 _ENDED_BY: dict[type, str] = {
     ev.RanksStarted: "start-up",
-    ev.Planned: "profiling, planning",
+    ev.Planned: "comparing paces, planning",
     ev.TrainingBegins: "building",
     ev.StepDone: STEPS,
     ev.Evaluated: "evaluation",
@@ -36,7 +36,7 @@ class Phases:
 
     def happened(self, happening: object) -> None:
         """Book the time since the last entry, if this ends something."""
-        phase = _ENDED_BY.get(type(happening))
+        phase = happening.what if isinstance(happening, ev.Prepared) else _ENDED_BY.get(type(happening))
         if phase is not None:
             self.book(phase)
 

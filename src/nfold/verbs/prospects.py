@@ -105,7 +105,6 @@ def predicted_point(known: Known, plan: Plan, workers: int, *, grow_batch: bool 
     Raises:
         NfoldError: nothing can be said of them.
     """
-    per_worker = plan.batch_size / plan.workers
-    batch_size = round(per_worker * workers) if grow_batch else plan.batch_size
-    facts = replace(question_of(plan, known), workers=workers, batch_size=batch_size, chunks=None)
-    return predict_scaling(facts, plan.strategy, (workers,))[0]
+    question = question_of(plan, known)
+    (point,) = predict_scaling(question, plan.strategy, (workers,), grow_batch=grow_batch, servers=plan.servers)
+    return point

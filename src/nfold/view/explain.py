@@ -4,8 +4,8 @@ from textwrap import fill, indent
 
 from nfold.analysis.ages import is_old, mean_age, oldest
 from nfold.analysis.limit import own_limit
-from nfold.analysis.units import clock, count, figure, percent, rate, seconds, signed_percent, size
-from nfold.core.report import Cause, ReductionSplit, Report
+from nfold.analysis.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
+from nfold.core.report import Cause, RankLoad, ReductionSplit, Report
 from nfold.view.rendering import PLAIN, Look, metric_text
 from nfold.view.tables import PARTS, run_name
 
@@ -16,11 +16,12 @@ _MORE = 1.02
 """Times what a cause's share alone would win; below it, two figures that are rounded say the same."""
 _MOST_BUCKETS = 5
 """The heaviest say what the others do; `--json` has them all."""
+_MOST_RANKS = 8
 
 
 def why_text(report: Report, *, look: Look = PLAIN) -> str:
-    """Return the verdict, causes, gains, prediction part by part, the heaviest buckets, where the run's time went, and
-    the next command."""
+    """Return the verdict, causes, gains, prediction part by part, the heaviest buckets, what the ranks' machines did,
+    where the run's time went, and the next command."""
     sections = [
         fill(report.verdict.text, look.width),
         fill(_summary(report), look.width),
@@ -30,6 +31,7 @@ def why_text(report: Report, *, look: Look = PLAIN) -> str:
         _prediction_text(report),
         _reductions_text(report.reductions),
         fill(_staleness(report), look.width),
+        _loads_text(report.loads),
         _ledger_text(report.ledger),
         f"Next: {report.next_command}" if report.next_command else "",
     ]
@@ -133,6 +135,26 @@ def _reductions_text(reductions: tuple[ReductionSplit, ...]) -> str:
     head = f"  {'bucket':<{columns}}      queue   transfer  peer wait       sent"
     more = f" (the heaviest {len(shown)} of {len(reductions)})" if len(reductions) > len(shown) else ""
     return "\n".join([f"Gradients summed, mean step, mean rank, hidden or not{more}:", head, *lines])
+
+
+def _loads_text(loads: tuple[RankLoad, ...]) -> str:
+    """What processors, memory, disk and network of each rank did while it trained."""
+    if not loads:
+        return ""
+    shown = loads[:_MOST_RANKS]
+    names = [f"{load.rank} on {load.node}" for load in shown]
+    columns = max(len("rank"), *map(len, names))
+    heads = ("compute  messages   held", "others  stolen     memory       disk        sent    received")
+    head = f"  {'rank':<{columns}}  {'  '.join(heads)}"
+    lines = [
+        f"  {name:<{columns}}  {load.compute_cores:>7.2f}  {load.communication_cores:>8.2f}  "
+        f"{percent(load.throttled_share):>5}  {load.neighbour_cores:>6.2f}  {load.steal_cores:>6.2f}  "
+        f"{size(load.peak_rss_bytes):>9}  {rate(load.disk_bytes_per_s):>9}  {link_rate(load.sent_bytes_per_s):>10}  "
+        f"{link_rate(load.received_bytes_per_s):>10}"
+        for name, load in zip(names, shown, strict=True)
+    ]
+    more = f" (the first {len(shown)} of {len(loads)})" if len(loads) > len(shown) else ""
+    return "\n".join([f"Cores of each rank, and what its node did meanwhile{more}:", head, *lines])
 
 
 def _ledger_text(ledger: dict[str, float]) -> str:

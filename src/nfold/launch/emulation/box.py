@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.errors import ClusterError
+from nfold.launch.emulation.cgroups import LEAST_QUOTA_US, PERIOD_US, cpu_quota
 from nfold.launch.emulation.clearing import NAMESPACES, clear, groups_of, restore_machine
 from nfold.launch.emulation.layout import DEVICE, Batch, Seat, hosts, make_seats, network, separation, switch_namespace
 from nfold.launch.emulation.owners import Registry, myself
@@ -78,6 +79,19 @@ class Box:
             found.append(
                 f"the nodes declare {declared:g} cores together and this machine has {real}: they are slower than "
                 "declared while all of them compute"
+            )
+        unlike = [f"{node.name} ({node.speed:g})" for node in self.cluster.nodes if node.speed != 1.0]
+        if unlike:
+            found.append(
+                f"speed is not emulated, since all cores are this machine's: {', '.join(unlike)}. "
+                "Give a slow node fewer cores"
+            )
+        long = {node.name: cpu_quota(node.cores)[1] for node in self.cluster.nodes}
+        late = [f"{name} ({period_us / 1e3:g} ms)" for name, period_us in long.items() if period_us > PERIOD_US]
+        if late:
+            found.append(
+                f"so small a share of a core is granted at longer intervals than {PERIOD_US / 1e3:g} ms, since the "
+                f"kernel grants no less than {LEAST_QUOTA_US / 1e3:g} ms: {', '.join(late)}"
             )
         return found
 

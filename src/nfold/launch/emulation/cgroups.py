@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Literal
 
 from nfold.core.cluster import Cluster, Node
-from nfold.core.cluster_file import UNLIMITED_BYTES
 from nfold.errors import ClusterError
 from nfold.launch.emulation.handing_down import hand_down
 
@@ -102,7 +101,7 @@ def cpu_settings(version: Literal[1, 2], cores: float) -> list[tuple[str, str]]:
 
 def memory_settings(version: Literal[1, 2], node: Node) -> list[tuple[str, str]]:
     """Return files and what to write into them for a node's memory."""
-    if node.memory_bytes >= UNLIMITED_BYTES:
+    if not node.limits_memory:
         return []
     return [("memory.max" if version == 2 else "memory.limit_in_bytes", str(node.memory_bytes))]
 
@@ -112,7 +111,7 @@ def swap_settings(version: Literal[1, 2], node: Node) -> list[tuple[str, str]]:
 
     Version 1 limits memory and swap together, which it takes only after the limit of memory.
     """
-    if node.memory_bytes >= UNLIMITED_BYTES:
+    if not node.limits_memory:
         return []
     return [("memory.swap.max", "0") if version == 2 else ("memory.memsw.limit_in_bytes", str(node.memory_bytes))]
 

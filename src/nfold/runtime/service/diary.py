@@ -42,6 +42,10 @@ class Diary:
         self._lock = threading.Lock()
         self._spans: dict[int, list[Span]] = defaultdict(list)
 
+    def trace(self, steps: range) -> None:
+        """Trace other steps from now on."""
+        self._steps = steps
+
     def keeps(self, ticket: int) -> bool:
         """Return whether a ticket is of a step that is traced."""
         return self._tickets.step(ticket) in self._steps

@@ -123,6 +123,10 @@ class AsynchronousReplica:
         if self._client is not None:
             self._client.allow(steps)
 
+    def trace(self, steps: range) -> None:
+        """Report these steps task by task, too; none of them is allowed yet."""
+        self._diary.trace(steps)
+
     def pause(self) -> None:
         """Return when all that was allowed is applied here, and the worker holds what all shards hold.
 

@@ -51,8 +51,11 @@ def node_meters(trace: Trace, cluster: Cluster, nodes: Sequence[str], shown: Seq
 
 def _memory(trace: Trace, cluster: Cluster, name: str) -> Meter:
     used = node_resident_bytes(trace).get(name, 0)
-    limit = cluster.node(name).memory_bytes
-    return Meter(what="memory, peak", share=used / limit if limit else 0.0, words=f"{size(used)} of {size(limit)}")
+    node = cluster.node(name)
+    if not node.limits_memory:
+        return Meter(what="memory, peak", share=0.0, words=f"{size(used)}, not limited")
+    share = used / node.memory_bytes if node.memory_bytes else 0.0
+    return Meter(what="memory, peak", share=share, words=f"{size(used)} of {size(node.memory_bytes)}")
 
 
 def _network(trace: Trace, cluster: Cluster, name: str, nodes: Sequence[str]) -> Iterator[Meter]:
