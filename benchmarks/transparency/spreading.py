@@ -3,9 +3,11 @@
 Ranks are threads of this process: the harness is the one of the tests.
 """
 
+import random
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from nfold.errors import PlanError  # noqa: E402
 from nfold.planning.asynchronous import ASYNCHRONOUS  # noqa: E402
 from nfold.planning.buckets import buckets_of  # noqa: E402
 from nfold.planning.schedule import compile_schedule  # noqa: E402
+from nfold.planning.splitting import split_graph  # noqa: E402
 from nfold.planning.strategies import STRATEGIES  # noqa: E402
 from nfold.program import Program  # noqa: E402
 
@@ -31,6 +34,7 @@ State = dict[str, torch.Tensor]
 PATIENCE_S = 900.0
 BUCKET_BYTES = 4096
 """Small, so that small nets have several."""
+MOST_PARTS = 3
 SYNCHRONOUS = tuple(each.name for each in STRATEGIES if each.name not in (*ASYNCHRONOUS, "single"))
 
 
@@ -52,6 +56,8 @@ class Sweep:
     strategies: tuple[str, ...] = SYNCHRONOUS
     placements: int = 0
     """Random placements of single cells, for each number of ranks."""
+    parts: int = 0
+    """The same with some of the operators that can be cut by output channels in parts, where there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,8 @@ def subject_of(style: Style, num_steps: int) -> Subject:
 
 
 def layouts(subject: Subject, sweep: Sweep) -> Iterator[Layout]:
-    """Yield one rank, each strategy at each number of ranks, and placements of single cells on random ranks."""
+    """Yield one rank, each strategy at each number of ranks, and placements of single cells, or of operators in parts,
+    on random ranks."""
     program, graph, chunks = subject.program, subject.graph, subject.chunks
     if subject.against == "plain loop":
         yield Layout("single", 1, lambda: make_plan(program, graph, "single", 1, 0, chunks))
@@ -91,13 +98,30 @@ def layouts(subject: Subject, sweep: Sweep) -> Iterator[Layout]:
             yield Layout(name, ranks, lambda n=name, r=ranks: make_plan(program, graph, n, r, 0, chunks))
         for seed in range(sweep.placements):
             yield Layout("random", ranks, lambda s=seed, r=ranks: random_plan(program, graph, chunks, r, s))
+        for seed in range(sweep.parts if random_splits(graph, 0) else 0):
+            splits = random_splits(graph, seed)
+            drawn = partial(random_plan, program, graph, chunks, ranks, seed, splits)
+            yield Layout("random parts", ranks, drawn)
 
 
-def random_plan(program: Program, graph: ModelGraph, chunks: int, ranks: int, seed: int) -> Plan:
-    """Place every cell on a random rank."""
-    owners = random_owners(graph, chunks, ranks, seed)
+def random_plan(
+    program: Program, graph: ModelGraph, chunks: int, ranks: int, seed: int, splits: dict[str, int] | None = None
+) -> Plan:
+    """Place every cell on a random rank; `splits` says into how many parts operators are cut before."""
+    parts = split_graph(graph, splits or {})
+    owners = random_owners(parts, chunks, ranks, seed)
     placement = Placement(num_chunks=chunks, world_size=ranks, owners=owners)
-    return placed_plan(program, owners, ranks, buckets_of(graph, placement, "ring", BUCKET_BYTES))
+    plan = placed_plan(program, owners, ranks, buckets_of(parts, placement, "ring", BUCKET_BYTES))
+    return replace(plan, splits=splits or {})
+
+
+def random_splits(graph: ModelGraph, seed: int) -> dict[str, int]:
+    """Cut about half of the operators that can be cut into two or three parts, at least one of them."""
+    chosen = random.Random(seed)
+    own = {each.name: each.channels for each in graph.operators if each.channels and not each.channels.follows}
+    able = {name: channels.units for name, channels in own.items() if channels.units > 1}
+    some = [name for name in able if chosen.random() < 0.5] or list(able)[:1]
+    return {name: chosen.randint(2, min(MOST_PARTS, able[name])) for name in some}
 
 
 def measure(style: Style, sweep: Sweep) -> dict[str, Any]:
@@ -123,7 +147,8 @@ def _row(subject: Subject, layout: Layout, tolerance: float, num_steps: int) -> 
         plan = layout.plan()
     except PlanError as refusal:
         return row | {"refused": str(refusal)}
-    schedule = compile_schedule(subject.graph, plan.placement, plan.reductions, batch_size=plan.batch_size)
+    parts = split_graph(subject.graph, plan.splits)
+    schedule = compile_schedule(parts, plan.placement, plan.reductions, batch_size=plan.batch_size)
     played = play(subject.program, subject.graph, plan, num_steps, patience_s=PATIENCE_S)
     error, sent = difference(played.state, subject.reference), sum(played.sent_bytes)
     if subject.loss is not None:

@@ -25,3 +25,12 @@ def test_another_rank_of_the_node_is_no_other_program() -> None:
     )
     loads = rank_loads(Trace(parts=(), steps=(), usage=(), samples=samples))
     assert [load.neighbour_cores for load in loads.values()] == pytest.approx([0.1, 0.0, 0.7])
+
+
+def test_where_nodes_share_a_machine_no_rank_is_another_program() -> None:
+    samples = (
+        sample(0, "a", compute_cpu_s=1.0, neighbours_cpu_s=1.4),
+        sample(1, "b", compute_cpu_s=1.2, neighbours_cpu_s=1.2),
+    )
+    loads = rank_loads(Trace(parts=(), steps=(), usage=(), samples=samples), share_a_machine=True)
+    assert [load.neighbour_cores for load in loads.values()] == pytest.approx([0.1, 0.1])

@@ -145,6 +145,12 @@ def test_a_server_stays_on_its_own_host_however_many_workers_there_are():
     assert in_proportion == predict_scaling(fast, "ps", (4,))[0]
 
 
+def test_a_batch_smaller_than_the_workers_still_has_a_sample_for_each():
+    asked = replace(question(NETS["small"], 4, 0, 100), batch_size=3)
+    points = predict_scaling(asked, "ring", (1, 8), grow_batch=True)
+    assert [point.batch_size for point in points] == [1, 8]
+
+
 def test_how_many_workers_are_of_use():
     def point(workers: int, step_s: float) -> ScalingPoint:
         return ScalingPoint(workers=workers, servers=0, batch_size=100, step_s=step_s)

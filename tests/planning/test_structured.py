@@ -71,6 +71,13 @@ def test_what_they_refuse(strategy, question, reason):
         assert list(strategy.propose(question))
 
 
+def test_a_team_that_is_small_enough_has_the_work():
+    slow_ones = uneven(GRAPH, *(1.0,) * 5, *(0.1,) * 4)
+    assert used(plan(slow_ones, "pipeline")) <= {0, 1, 2, 3, 4}
+    few_chunks = uneven(chain(10, update_scope="model"), 1.0, 1.0, 0.1, 0.1, 0.1, chunks=2)
+    assert used(plan(few_chunks, "hybrid")) == {0, 1}
+
+
 def used(proposal):
     return {rank for ranks in proposal.placement.owners.values() for rank in ranks}
 

@@ -69,7 +69,7 @@ def test_one_rank_is_wired_but_not_probed():
     job.start()
     assert orders(job.all_say("ready", **READY)) == ["0 profile"]
     assert orders(job.profiled()) == ["Prepared", "0 listen"]
-    assert orders(job.wire()) == ["Planned", "0 build"]
+    assert orders(job.wire()) == ["Prepared", "Planned", "0 build"]
 
 
 def test_ranks_are_told_what_they_need():

@@ -113,7 +113,7 @@ def test_where_activations_travel_each_rank_is_watched_too() -> None:
         span(1, "RECV", "activation", 1.0, 1.5, reduction=""),
         span(1, "F", "", 1.5, 2.0, reduction=""),
     )
-    trace = StepTrace(step=0, origin="simulated", step_s=(2.0, 2.0), spans=spans)
+    trace = StepTrace(step=0, origin="simulated", step_s=(1.5, 2.0), spans=spans)
     expected = {"waiting of rank 0 for messages": 1.0, "waiting of rank 1 for messages": 1.5}
     assert expected_times_s(trace) == pytest.approx(expected)
 

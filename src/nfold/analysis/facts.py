@@ -99,7 +99,7 @@ def gather(plan: Plan, trace: Trace, cluster: Cluster, skip: int) -> Facts:
         channels=channel_uses(plan, trace, cluster),
         cores=_core_uses(plan, cluster),
         server_busy_s=_server_busy_s(trace),
-        loads=rank_loads(trace),
+        loads=rank_loads(trace, share_a_machine=cluster.is_emulated),
     )
 
 

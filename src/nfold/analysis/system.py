@@ -7,18 +7,24 @@ from nfold.core.report import RankLoad
 from nfold.core.trace import SystemSample, Trace
 
 
-def rank_loads(trace: Trace) -> dict[int, RankLoad]:
-    """Return the load of every rank that was sampled; what another rank takes of its node is no other program's."""
+def rank_loads(trace: Trace, *, share_a_machine: bool = False) -> dict[int, RankLoad]:
+    """Return the load of every rank that was sampled; what another rank takes of its node is no other program's.
+
+    Args:
+        trace: of the run.
+        share_a_machine: all nodes are emulated on one, whose counters each rank has read.
+    """
     by_rank: dict[int, list[SystemSample]] = {}
     for sample in trace.samples:
         by_rank.setdefault(sample.rank, []).append(sample)
     loads = [_load(samples) for _, samples in sorted(by_rank.items())]
-    return {load.rank: replace(load, neighbour_cores=_of_others(load, loads)) for load in loads}
+    others = (replace(load, neighbour_cores=_of_others(load, loads, share_a_machine)) for load in loads)
+    return {load.rank: load for load in others}
 
 
-def _of_others(own: RankLoad, loads: list[RankLoad]) -> float:
-    """Return the cores that a rank's neighbours take and no other rank of its node."""
-    beside = (load for load in loads if load.node == own.node and load.rank != own.rank)
+def _of_others(own: RankLoad, loads: list[RankLoad], share_a_machine: bool) -> float:
+    """Return the cores that a rank's neighbours take and no other rank of its machine."""
+    beside = (load for load in loads if (share_a_machine or load.node == own.node) and load.rank != own.rank)
     return max(0.0, own.neighbour_cores - sum(load.compute_cores + load.communication_cores for load in beside))
 
 

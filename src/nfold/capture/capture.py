@@ -137,9 +137,12 @@ class _Attempt:
             if captured is None:
                 continue
             failure = pass_gate(captured, self._fresh, self._loss, self._example)
-            # The user's own module is one operator here: if it does not equal itself, it is not repeatable.
-            if not failure or traced.method == "opaque":
+            if not failure:
                 return captured
+            if traced.method == "opaque":  # the user's own module is one operator here, and does not equal itself
+                note = f"the model does not equal itself when it is called again with the same seed: {failure}"
+                graph = replace(captured.graph, notes=(*captured.graph.notes, note))
+                return Captured(graph, captured.layout, captured.model)
             self._notes.append(f"captured by {traced.method}, it would compute something else: {failure}")
         raise InternalError("not even the whole model as one operator could be captured")
 

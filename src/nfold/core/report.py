@@ -120,7 +120,7 @@ class RankLoad:
     steal_cores: float
     """Taken from the node by its hypervisor."""
     neighbour_cores: float
-    """Taken on the node by other programs."""
+    """Taken by other programs on the node; where nodes are emulated, on the machine that they share."""
     peak_rss_bytes: int
     disk_bytes_per_s: float
     """Read from disks and written to them; what the kernel still has in memory costs no disk."""

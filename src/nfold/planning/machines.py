@@ -11,7 +11,7 @@ from nfold.planning.reading import Crowd, crowds_of
 from nfold.planning.weights import link_rates
 
 MUCH_WORSE = 1.5
-"""So many times as slow, or as badly linked, as the next better one: a step may be shorter without such a machine."""
+"""So many times as slow, or as badly linked, as the next better one, or the best: a step may be shorter without it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

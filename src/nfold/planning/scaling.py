@@ -80,12 +80,13 @@ def useful_workers(points: Sequence[ScalingPoint], least_gain: float = 0.05) -> 
 
 
 def _repeated(facts: Facts, workers: int, servers: int, grow_batch: bool) -> Facts:
-    batch_size = facts.batch_size * workers // facts.workers if grow_batch else facts.batch_size
+    grown = max(workers, round(facts.batch_size * workers / facts.workers))
+    batch_size = grown if grow_batch else facts.batch_size
     if workers > batch_size:
         raise PlanError(f"{workers} workers cannot share a batch of {batch_size} samples")
     working, serving = facts.nodes[: facts.workers], facts.nodes[facts.workers :]
     theirs = [node for node in facts.cluster.nodes if node.name in working or node.name not in serving]
-    hosts = [facts.cluster.node(name) for name in dict.fromkeys(serving)]
+    hosts = [facts.cluster.node(name) for name in dict.fromkeys(serving)] or theirs
     ranks = [theirs[index % len(theirs)] for index in range(workers)]
     ranks += [hosts[index % len(hosts)] for index in range(servers)]
     nodes = tuple(replace(node, name=f"{node.name}-{rank}") for rank, node in enumerate(ranks))

@@ -16,7 +16,7 @@ from nfold.capture.trial import try_step
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
-from nfold.launch.limits import available_cores, available_memory
+from nfold.launch.limits import available_cores, available_memory, unused_memory
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import time_loading, time_operators, time_whole
 from nfold.profiling.kept import whole_kept
@@ -115,7 +115,9 @@ def _measure(
         after_forward=lambda: peaks.append(resident_bytes()),
     )
     kept = whole_kept(bench)
-    room = available_memory() - peaks[0] - _WEIGHTS_KEPT * sum(each.nbytes for each in bench.model.parameters())
+    left = (available_memory() - peaks[0], unused_memory())
+    room = min(each for each in left if each is not None)
+    room -= _WEIGHTS_KEPT * sum(each.nbytes for each in bench.model.parameters())
     whole = time_whole(bench, fitting(chunk_sizes, kept, room), budget_s * _SHARES["whole"])
     operators = time_operators(bench, whole, budget_s * _SHARES["operators"])
     trained = [(name, each) for name, each in bench.model.named_parameters() if each.grad is not None]

@@ -100,8 +100,7 @@ def with_paces(
 ) -> Cluster:
     """Return the cluster with each node's speed, unsteadiness and cost of a step, from one chunk while all computed.
 
-    Nodes on which nobody computed, those of servers, keep the first two, but that emulated ones have the machine's own
-    speed; their steps cost what they typically do.
+    Nodes on which nobody computed, those of servers, keep the first two; their steps cost what they typically do.
 
     Args:
         cluster: as known so far.
@@ -123,13 +122,12 @@ def with_paces(
         speeds.setdefault(node.name, []).append(expected_s / pace.mean_s)
         swings.setdefault(node.name, []).append(pace.deviation_s / pace.mean_s)
         bits.setdefault(node.name, []).append(pace.bookkeeping_s)
-    own = {node.name: 1.0 if cluster.is_emulated else node.speed for node in cluster.nodes}
     return replace(
         cluster,
         nodes=tuple(
             replace(
                 node,
-                speed=round(fmean(speeds[node.name]), 4) if node.name in speeds else own[node.name],
+                speed=round(fmean(speeds[node.name]), 4) if node.name in speeds else node.speed,
                 unsteadiness=round(fmean(swings[node.name]), 4) if node.name in swings else node.unsteadiness,
                 step_cpu_s=BITS_OF_STEP * fmean(bits.get(node.name, [typical_s])),
             )

@@ -27,6 +27,8 @@ from nfold.transport.probe import ProbedPair
 
 Ready = dict[str, Any]
 """What a rank told of the program: samples, batch size, epochs, chunks, and of the threads that it may have."""
+OFTEN = 3
+"""Steps between two rests: with fewer, most steps end with one or follow one."""
 SLOW_BYTES_PER_S = 125_000
 """A link that is declared slower takes longer to probe than a plan takes to make, so that is tried before."""
 
@@ -36,6 +38,7 @@ class Preparation:
 
     def __init__(self, settings: ev.JobSettings, cores: int, asking: Asking) -> None:
         self._settings, self._cores, self._asking = settings, cores, asking
+        self._unsaid: list[ev.Command] = []
 
     def load_order(self) -> dict[str, Any]:
         """Return the order that makes every rank load the program."""
@@ -83,8 +86,9 @@ class Preparation:
         graph, profiles, cluster = yield from self.profile(ready)
         check(self._facts(graph, profiles, cluster, ready), self._settings.strategy)
         self.foresee(graph, profiles, cluster, ready)
-        yield from self.wire([ev.Prepared("profiling")])
-        cluster = yield from self.meet(profiles, cluster, ready, (ev.Prepared("connecting"),))
+        self._unsaid = [ev.Prepared("profiling")]
+        yield from self.wire()
+        cluster = yield from self.meet(profiles, cluster, ready)
         return ev.Known(graph=graph, profiles=profiles, cluster=cluster)
 
     def profile(
@@ -110,12 +114,19 @@ class Preparation:
         before: tuple[ev.Command, ...] = (),
     ) -> Generator[list[ev.Command], ev.Event, Cluster]:
         """Probe the links between the nodes and let all workers compute at once; return the cluster as found."""
-        probed = yield from self._probe(cluster, list(before))
+        self._unsaid += before
+        probed = yield from self._probe(cluster)
         cluster = with_links(cluster, self._nodes(cluster), probed)
+        if probed:
+            self._unsaid = [ev.Prepared("probing links")]
         if self._settings.workers > 1 or self._settings.cluster:
-            before = (ev.Prepared("probing links"),) if probed else before
-            cluster = yield from self._pace(cluster, profiles, ready, list(before))
+            cluster = yield from self._pace(cluster, profiles, ready)
         return cluster
+
+    def take_unsaid(self) -> list[ev.Command]:
+        """Return what belongs before the next commands."""
+        unsaid, self._unsaid = self._unsaid, []
+        return unsaid
 
     def foresee(self, graph: ModelGraph, profiles: dict[int, Profile], declared: Cluster, ready: Ready) -> None:
         """Refuse at once what declared links are too slow for, before they are probed.
@@ -132,12 +143,13 @@ class Preparation:
         if slowest < max(SLOW_BYTES_PER_S, graph.parameter_bytes / least_s):
             self.plan(ev.Known(graph=graph, profiles=profiles, cluster=declared), ready)
 
-    def wire(self, before: list[ev.Command] | None = None) -> Flow:
+    def wire(self) -> Flow:
         """Connect every rank to every other."""
         everyone = tuple(range(self._settings.world_size))
-        listening = yield from self._asking.ask(everyone, {"do": "listen"}, "listening", before=before)
+        listening = yield from self._asking.ask(everyone, {"do": "listen"}, "listening", before=self.take_unsaid())
         addresses = [listening[rank]["address"] for rank in everyone]
         yield from self._asking.ask(everyone, {"do": "connect", "addresses": addresses}, "connected")
+        self._unsaid = [ev.Prepared("connecting")]
 
     def plan(self, known: ev.Known, ready: Ready) -> Plan:
         """Return the plan.
@@ -152,7 +164,7 @@ class Preparation:
 
     def expected_s(self, known: ev.Known, chosen: Plan, ready: Ready) -> dict[str, float]:
         """Return how long everything that is watched while training should take; see `slowness`."""
-        if chosen.world_size == 1:
+        if chosen.world_size == 1 or (chosen.asynchrony is not None and self._rests_often(ready)):
             return {}
         facts = self._facts(known.graph, known.profiles, known.cluster, ready)
         proposal = Proposal(
@@ -168,6 +180,12 @@ class Preparation:
             played = play(nodes, proposal, chosen.asynchrony, chosen.threads)
             return expected_waits_s(played.waits_s, played.step_s)
         return expected_times_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
+
+    def _rests_often(self, ready: Ready) -> bool:
+        """Whether workers of an asynchronous plan wait for each other at most steps, of which no prediction knows."""
+        every = self._settings.checkpoint_every or OFTEN
+        per_epoch = -(-ready["num_samples"] // ready["batch_size"])
+        return self._settings.lockstep or min(every, per_epoch) < OFTEN
 
     def _nodes(self, cluster: Cluster) -> tuple[str, ...]:
         """Node of each rank."""
@@ -214,9 +232,7 @@ class Preparation:
         counts = {1, 2, *({ready["chunks"]} if ready["chunks"] else tried)}
         return sorted({max(chunk_sizes(batch, count)) for count in counts if count <= batch})
 
-    def _probe(
-        self, cluster: Cluster, before: list[ev.Command]
-    ) -> Generator[list[ev.Command], ev.Event, dict[Probe, ProbedPair]]:
+    def _probe(self, cluster: Cluster) -> Generator[list[ev.Command], ev.Event, dict[Probe, ProbedPair]]:
         """Probe all pairs of nodes, or of many, distant or badly linked ones some, a round at a time."""
         found: dict[Probe, ProbedPair] = {}
         rounds, num_peers = tournament(self._nodes(cluster)), len(set(self._nodes(cluster))) - 1
@@ -226,20 +242,19 @@ class Preparation:
                 slowest = min(min(pair.there_bytes_per_s, pair.back_bytes_per_s) for pair in found.values())
                 del rounds[affordable(len(rounds), farthest_s, slowest) :]
                 if num_peers > len(rounds):
-                    before = [ev.Noted(_tell_sample(len(rounds), num_peers))]
+                    self._unsaid = [ev.Noted(_tell_sample(len(rounds), num_peers))]
             orders = [
                 ev.Order((rank,), {"do": "probe", "peer": peer, "measures": rank == pair.measures})
                 for pair in pairs
                 for rank, peer in ((pair.measures, pair.echoes), (pair.echoes, pair.measures))
             ]
             ranks = tuple(rank for order in orders for rank in order.ranks)
-            replies = yield from self._asking.collect(ranks, [*before, *orders], "probed")
-            before = []
+            replies = yield from self._asking.collect(ranks, [*self.take_unsaid(), *orders], "probed")
             found |= {pair: codec.decode(ProbedPair, replies[pair.measures]["found"]) for pair in pairs}
         return found
 
     def _pace(
-        self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready, before: list[ev.Command]
+        self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready
     ) -> Generator[list[ev.Command], ev.Event, Cluster]:
         """Let all workers compute at once: what they slow each other down, and how unlike the nodes are."""
         workers = tuple(range(self._settings.workers))
@@ -248,18 +263,21 @@ class Preparation:
         orders = [
             ev.Order((rank,), {"do": "pace", "chunk_size": chunk_size, "threads": threads[rank]}) for rank in workers
         ]
-        replies = yield from self._asking.collect(workers, [*before, *orders], "paced")
+        replies = yield from self._asking.collect(workers, [*self.take_unsaid(), *orders], "paced")
         paces = {rank: codec.decode(Pace, reply["pace"]) for rank, reply in replies.items()}
         return with_paces(cluster, self._nodes(cluster), threads, profiles, chunk_size, paces)
 
     def _paced_size(self, cluster: Cluster, profile: Profile, ready: Ready) -> int:
-        """A worker's share of the batch, or as much of it as every node has room for beside weights and gradients."""
-        nodes = self._nodes(cluster)[: self._settings.workers]
+        """A worker's share of the batch, or as much of it as every node has room for beside weights and gradients.
+
+        A chunk has at least two samples where there are enough (see `chunk_sizes`).
+        """
+        nodes = self._nodes(cluster)
         shares = (cluster.node(name).memory_bytes / nodes.count(name) for name in set(nodes))
         room = min(shares) - profile.base_bytes - 2 * profile.parameter_bytes
         fits = int(room / max(1.0, profile.activation_bytes_per_sample))
         wanted = int(-(-ready["batch_size"] // (ready["chunks"] or self._settings.workers)))
-        return max(1, min(wanted, fits))
+        return max(min(2, wanted), min(wanted, fits))
 
     def _facts(self, graph: ModelGraph, profiles: dict[int, Profile], cluster: Cluster, ready: Ready) -> Facts:
         return Facts(

@@ -1,4 +1,4 @@
-"""Has the links probed again in the middle of a run, when a reduction is slower than predicted. Pure.
+"""Has the links probed again in the middle of a run, when what a step exchanges is slower than predicted. Pure.
 
     step done ──slow?──> no further steps are granted ──> probes, a tournament as at the start ──> a note, steps go on
 

@@ -1,4 +1,4 @@
-"""Decides when links are worth probing again: a reduction has been slower than expected for a while. Pure.
+"""Decides when links are worth probing again: an exchange has been slower than expected for a while. Pure.
 
     transfer of a bucket in a step   the least of its durations over the ranks: who came last waited for nobody
     waits                            of each rank, where activations travel or nobody waits for a common step
@@ -106,7 +106,7 @@ def expected_times_s(step: StepTrace) -> dict[str, float]:
     """
     begin_s: dict[tuple[str, int], float] = {}
     end_s: dict[tuple[str, int], float] = {}
-    waits_s = list(step.step_s)
+    waits_s = [max(step.step_s)] * len(step.step_s)
     for span in step.spans:
         key = (span.reduction, span.rank)
         if span.kind == "SEND" and span.purpose in _FIRST:

@@ -11,7 +11,7 @@ from nfold.core.cluster import Cluster
 from nfold.core.cluster_file import read_cluster
 from nfold.core.whole import whole
 from nfold.errors import PlanError
-from nfold.launch.emulation.cgroups import as_emulated
+from nfold.launch.emulation.cgroups import as_emulated, at_own_speed
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous import check_staleness
 from nfold.planning.wishes import check_chunks, check_ranks
@@ -212,7 +212,7 @@ class Options:
             plan_only=plan_only,
             lockstep=lockstep,
             first_step_limit_s=self.first_step_within,
-            cluster=self.emulated,
+            cluster=at_own_speed(self.emulated) if self.emulated else None,
             nodes=self.nodes,
         )
 

@@ -12,7 +12,7 @@ WRITING = "writing"
 
 _ENDED_BY: dict[type, str] = {
     ev.RanksStarted: "start-up",
-    ev.Planned: "comparing paces, planning",
+    ev.Planned: "planning",
     ev.TrainingBegins: "building",
     ev.StepDone: STEPS,
     ev.Evaluated: "evaluation",

@@ -78,6 +78,11 @@ def as_emulated(cluster: Cluster) -> Cluster:
     return replace(cluster, nodes=tuple(map(_with_quota, cluster.nodes)), is_emulated=True)
 
 
+def at_own_speed(cluster: Cluster) -> Cluster:
+    """Return an emulated cluster with the speed that its nodes have, which is this machine's whatever was declared."""
+    return replace(cluster, nodes=tuple(replace(node, speed=1.0) for node in cluster.nodes))
+
+
 def with_quotas(cluster: Cluster) -> Cluster:
     """Return a declared cluster in which a part of a core is a quota of one, and as much slower when nobody rests."""
     nodes = (
