@@ -38,7 +38,7 @@ def stamp() -> dict[str, str]:
 def write(result: dict[str, Any], beside: str) -> None:
     """Write result.json next to a script, with its environment, and say where."""
     path = _result(beside)
-    path.write_text(json.dumps({"environment": environment(), **result}, indent=1) + "\n")
+    path.write_text(json.dumps({**result, "environment": environment()}, indent=1) + "\n")
     print(f"wrote {path.parent.name}/{path.name}")
 
 

@@ -151,7 +151,7 @@ def main() -> None:
         return
     nodes, links = (tuple(map(int, text.split(","))) for text in (chosen.nodes, chosen.links))
     programs = chosen.programs.split(",")
-    old = _known().get("rows", []) if chosen.keep else []
+    old = known(__file__).get("rows", []) if chosen.keep else []
     rows: list[dict[str, Any]] = [
         each
         for each in old
@@ -159,7 +159,7 @@ def main() -> None:
     ]
     for program, workers in product(programs, nodes):
         measure(program, workers, links, round(ALL_CORES / (2 * workers), 2), rows)
-        write({**_known(), "rows": rows, **errors(rows)}, __file__)
+        write({**known(__file__), "rows": rows, **errors(rows)}, __file__)
     print(errors(rows))
 
 
@@ -169,7 +169,7 @@ def grow() -> None:
     for program, workers in product(GROWN_PROGRAMS, GROWN_WORKERS):
         os.environ["BATCH_SIZE"] = str(SAMPLES_OF_A_WORKER * workers)  # the program's: see digits32.py
         measure(program, workers, (GROWN_LINK_MBIT,), GROWN_CORES, rows)
-        write({**_known(), "grown": {**stamp(), "rows": rows}}, __file__)
+        write({**known(__file__), "grown": {**stamp(), "rows": rows}}, __file__)
 
 
 def measure(program: str, workers: int, links: tuple[int, ...], cores: float, rows: list[dict[str, Any]]) -> None:
@@ -187,11 +187,6 @@ def measure(program: str, workers: int, links: tuple[int, ...], cores: float, ro
             f"count = {2 * workers}\n"
         )
         try_plans(PROGRAMS[program], trials(program, workers, links), on_tried=tell, emulate=cluster)
-
-
-def _known() -> dict[str, Any]:
-    """What result.json holds but for what it was measured on."""
-    return {key: value for key, value in known(__file__).items() if key != "environment"}
 
 
 def _line(found: dict[str, Any]) -> str:

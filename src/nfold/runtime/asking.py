@@ -1,6 +1,6 @@
 """Sends orders to ranks and waits for what they answer, as steps of the coordinator's generator."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from nfold.runtime import events as ev
@@ -14,27 +14,25 @@ class Asking:
 
     def __init__(self, postmortem: Postmortem) -> None:
         self._postmortem = postmortem
+        self._unsaid: list[ev.Command] = []
 
-    def ask(
-        self,
-        ranks: tuple[int, ...],
-        message: dict[str, Any],
-        reply: str,
-        blob: bytes = b"",
-        before: list[ev.Command] | None = None,
-    ) -> Flow:
+    def say(self, *commands: ev.Command) -> None:
+        """Send commands with the next orders: a generator can speak only when it also listens."""
+        self._unsaid += commands
+
+    def ask(self, ranks: tuple[int, ...], message: dict[str, Any], reply: str, blob: bytes = b"") -> Flow:
         """Send one order to ranks and return each one's reply."""
-        return (yield from self.collect(ranks, [*(before or []), ev.Order(ranks, message, blob)], reply))
+        return (yield from self.collect(ranks, [ev.Order(ranks, message, blob)], reply))
 
-    def collect(self, ranks: tuple[int, ...], commands: list[ev.Command], reply: str) -> Flow:
-        """Send commands and return the reply of each of these ranks.
+    def collect(self, ranks: tuple[int, ...], orders: Sequence[ev.Order], reply: str) -> Flow:
+        """Send orders and return the reply of each of these ranks.
 
         Raises:
             KeyboardInterrupt: the user wants to stop.
         """
-        for command in commands:
-            if isinstance(command, ev.Order):
-                self._postmortem.ordered(command.message["do"])
+        commands, self._unsaid = [*self._unsaid, *orders], []
+        for order in orders:
+            self._postmortem.ordered(order.message["do"])
         replies: dict[int, dict[str, Any]] = {}
         while len(replies) < len(ranks):
             event = yield commands

@@ -159,16 +159,16 @@ class Coordinator:
         total, per_epoch = self._count_steps(facts)
         planned = ev.Planned(known, chosen, total, per_epoch, self._first_step, recipe)
         if self._settings.plan_only:
-            before = [*self._preparation.take_unsaid(), planned]
-            yield from self._asking.ask(everyone, {"do": "finish", "tag": 0}, "finished", before=before)
+            self._asking.say(planned)
+            yield from self._asking.ask(everyone, {"do": "finish", "tag": 0}, "finished")
             return [ev.Finished()]
         idle = everyone[chosen.world_size :]
         if idle:
             yield from self._asking.ask(idle, {"do": "finish", "tag": 0}, "finished")
         ranks = everyone[: chosen.world_size]
         order = build_order(known, chosen, total)
-        before = [*self._preparation.take_unsaid(), planned]
-        built = yield from self._asking.ask(ranks, order, "built", self._checkpoint, before)
+        self._asking.say(planned)
+        built = yield from self._asking.ask(ranks, order, "built", self._checkpoint)
         expected_s = self._preparation.expected_s(known, chosen, facts) if self._settings.measure else {}
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
         notes = [*tell_kept(built.values(), recipe), *_tell_unmeasured(facts)]

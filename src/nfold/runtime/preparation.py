@@ -38,7 +38,6 @@ class Preparation:
 
     def __init__(self, settings: ev.JobSettings, cores: int, asking: Asking) -> None:
         self._settings, self._cores, self._asking = settings, cores, asking
-        self._unsaid: list[ev.Command] = []
 
     def load_order(self) -> dict[str, Any]:
         """Return the order that makes every rank load the program."""
@@ -86,7 +85,7 @@ class Preparation:
         graph, profiles, cluster = yield from self.profile(ready)
         check(self._facts(graph, profiles, cluster, ready), self._settings.strategy)
         self.foresee(graph, profiles, cluster, ready)
-        self._unsaid = [ev.Prepared("profiling")]
+        self._asking.say(ev.Prepared("profiling"))
         yield from self.wire()
         cluster = yield from self.meet(profiles, cluster, ready)
         return ev.Known(graph=graph, profiles=profiles, cluster=cluster)
@@ -111,22 +110,15 @@ class Preparation:
         profiles: dict[int, Profile],
         cluster: Cluster,
         ready: Ready,
-        before: tuple[ev.Command, ...] = (),
     ) -> Generator[list[ev.Command], ev.Event, Cluster]:
         """Probe the links between the nodes and let all workers compute at once; return the cluster as found."""
-        self._unsaid += before
         probed = yield from self._probe(cluster)
         cluster = with_links(cluster, self._nodes(cluster), probed)
         if probed:
-            self._unsaid = [ev.Prepared("probing links")]
+            self._asking.say(ev.Prepared("probing links"))
         if self._settings.workers > 1 or self._settings.cluster:
             cluster = yield from self._pace(cluster, profiles, ready)
         return cluster
-
-    def take_unsaid(self) -> list[ev.Command]:
-        """Return what belongs before the next commands."""
-        unsaid, self._unsaid = self._unsaid, []
-        return unsaid
 
     def foresee(self, graph: ModelGraph, profiles: dict[int, Profile], declared: Cluster, ready: Ready) -> None:
         """Refuse at once what declared links are too slow for, before they are probed.
@@ -146,10 +138,10 @@ class Preparation:
     def wire(self) -> Flow:
         """Connect every rank to every other."""
         everyone = tuple(range(self._settings.world_size))
-        listening = yield from self._asking.ask(everyone, {"do": "listen"}, "listening", before=self.take_unsaid())
+        listening = yield from self._asking.ask(everyone, {"do": "listen"}, "listening")
         addresses = [listening[rank]["address"] for rank in everyone]
         yield from self._asking.ask(everyone, {"do": "connect", "addresses": addresses}, "connected")
-        self._unsaid = [ev.Prepared("connecting")]
+        self._asking.say(ev.Prepared("connecting"))
 
     def plan(self, known: ev.Known, ready: Ready) -> Plan:
         """Return the plan.
@@ -242,14 +234,14 @@ class Preparation:
                 slowest = min(min(pair.there_bytes_per_s, pair.back_bytes_per_s) for pair in found.values())
                 del rounds[affordable(len(rounds), farthest_s, slowest) :]
                 if num_peers > len(rounds):
-                    self._unsaid = [ev.Noted(_tell_sample(len(rounds), num_peers))]
+                    self._asking.say(ev.Noted(_tell_sample(len(rounds), num_peers)))
             orders = [
                 ev.Order((rank,), {"do": "probe", "peer": peer, "measures": rank == pair.measures})
                 for pair in pairs
                 for rank, peer in ((pair.measures, pair.echoes), (pair.echoes, pair.measures))
             ]
             ranks = tuple(rank for order in orders for rank in order.ranks)
-            replies = yield from self._asking.collect(ranks, [*self.take_unsaid(), *orders], "probed")
+            replies = yield from self._asking.collect(ranks, orders, "probed")
             found |= {pair: codec.decode(ProbedPair, replies[pair.measures]["found"]) for pair in pairs}
         return found
 
@@ -263,7 +255,7 @@ class Preparation:
         orders = [
             ev.Order((rank,), {"do": "pace", "chunk_size": chunk_size, "threads": threads[rank]}) for rank in workers
         ]
-        replies = yield from self._asking.collect(workers, [*self.take_unsaid(), *orders], "paced")
+        replies = yield from self._asking.collect(workers, orders, "paced")
         paces = {rank: codec.decode(Pace, reply["pace"]) for rank, reply in replies.items()}
         return with_paces(cluster, self._nodes(cluster), threads, profiles, chunk_size, paces)
 

@@ -32,7 +32,7 @@ def try_all(settings: ev.JobSettings, cores: int, asking: Asking, ready: Ready) 
     trials = _Trials(settings, cores, asking, ready, graph, profiles, declared)
     for index, trial in enumerate(settings.trials):
         yield from trials.play(index, trial)
-    yield from asking.ask(everyone, {"do": "finish", "tag": 0}, "finished", b"", trials.take_unsaid())
+    yield from asking.ask(everyone, {"do": "finish", "tag": 0}, "finished")
     return [ev.Finished()]
 
 
@@ -53,13 +53,6 @@ class _Trials:
         self._graph, self._profiles, self._declared = graph, profiles, declared
         self._met: dict[tuple[int, int, float | None], Cluster] = {}
         self._link_bytes_per_s: float | None = None
-        self._unsaid: list[ev.Command] = []
-        """Goes out with the next order: a generator can speak only when it also listens."""
-
-    def take_unsaid(self) -> list[ev.Command]:
-        """Return what is still to be said, once."""
-        said, self._unsaid = self._unsaid, []
-        return said
 
     def play(self, index: int, trial: ev.Trial) -> Flow:
         """Measure, plan, build, train and forget."""
@@ -78,14 +71,14 @@ class _Trials:
             known = ev.Known(graph=self._graph, profiles=self._profiles, cluster=cluster)
             chosen = preparation.plan(known, self._ready)
         except PlanError as error:
-            self._unsaid.append(ev.TrialRefused(index, str(error)))
+            self._asking.say(ev.TrialRefused(index, str(error)))
             return
         known = replace(known, plan=chosen)
         ranks = tuple(range(chosen.world_size))
-        before = [*self.take_unsaid(), ev.TrialPlanned(index, known)]
-        yield from self._asking.ask(ranks, build_order(known, chosen, trial.steps), "built", b"", before)
+        self._asking.say(ev.TrialPlanned(index, known))
+        yield from self._asking.ask(ranks, build_order(known, chosen, trial.steps), "built")
         replies = yield from self._train(ranks, chosen, trial.steps)
-        self._unsaid.append(ev.TrialDone(index, tuple(_usage(replies[rank]) for rank in ranks)))
+        self._asking.say(ev.TrialDone(index, tuple(_usage(replies[rank]) for rank in ranks)))
 
     def _linked(self, trial: ev.Trial) -> Cluster:
         """Return the machines as declared, with the links of a trial."""
@@ -103,17 +96,17 @@ class _Trials:
                 raise KeyboardInterrupt
             if isinstance(event, ev.Received):
                 commands = progress.take(event)
-        return (yield from self._asking.ask(ranks, {"do": "drop"}, "dropped", b"", commands))
+        self._asking.say(*commands)
+        return (yield from self._asking.ask(ranks, {"do": "drop"}, "dropped"))
 
     def _meet(self, preparation: Preparation, trial: ev.Trial) -> Flow:
         """Probe and pace once for each set of ranks and speed of links."""
         if trial.link_bytes_per_s is not None and trial.link_bytes_per_s != self._link_bytes_per_s:
             self._link_bytes_per_s = trial.link_bytes_per_s
-            self._unsaid.append(ev.SetLinks(trial.link_bytes_per_s))
+            self._asking.say(ev.SetLinks(trial.link_bytes_per_s))
         key = (trial.workers, trial.servers, self._link_bytes_per_s)
         if key not in self._met:
-            before = tuple(self.take_unsaid())
-            self._met[key] = yield from preparation.meet(self._profiles, self._declared, self._ready, before)
+            self._met[key] = yield from preparation.meet(self._profiles, self._declared, self._ready)
         return self._met[key]
 
 
