@@ -1,5 +1,6 @@
 """How fast and how steadily a rank computes, by a clock that the test turns."""
 
+from dataclasses import replace
 from itertools import accumulate, chain, repeat
 
 import pytest
@@ -45,6 +46,27 @@ def test_passes_are_made_until_the_budget_is_spent() -> None:
 
 def test_one_pass_is_made_at_least_and_says_nothing_of_steadiness() -> None:
     assert paced([7.0], budget_s=1.0) == Pace(mean_s=7.0, deviation_s=0.0, bookkeeping_s=0.002)
+
+
+def test_long_passes_get_four_times_the_budget_so_that_there_are_a_few() -> None:
+    assert paced([1.0, 1.0, 1.0, 5.0], budget_s=2.0).mean_s == 2.0
+    assert paced([2.0, 2.0, 2.0, 2.0], budget_s=1.5).mean_s == 2.0, "three take four budgets"
+
+
+def test_two_passes_warm_up_and_do_not_count() -> None:
+    made: list[str] = []
+
+    def model() -> nn.Module:
+        layer = nn.Linear(4, 2)
+        layer.register_forward_hook(lambda *_: made.append("pass"))
+        return layer
+
+    def clock() -> float:
+        made.append("clock")
+        return 1.0 * len(made)
+
+    measure_pace(replace(PROGRAM, model=model), DATA, chunk_size=2, num_threads=1, budget_s=0.0, clock=clock)
+    assert made == ["pass", "pass", "clock", "pass", "clock"]
 
 
 def test_the_spread_is_that_of_the_quartiles() -> None:

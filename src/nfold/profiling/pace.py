@@ -19,6 +19,8 @@ from nfold.profiling.profile import undisturbed
 from nfold.program import Program
 
 FEWEST_PASSES = 4
+MOST_BUDGETS = 4
+"""Times its budget that measuring may take to make as many passes."""
 QUARTILES_APART = 1.349
 """Standard deviations between the quartiles of a normal distribution."""
 _ROUNDS, _BITS = 5, 2000
@@ -51,7 +53,7 @@ def measure_pace(
         dataset: its training data.
         chunk_size: samples of a pass.
         num_threads: of the rank.
-        budget_s: for the passes after the first; there is at least one.
+        budget_s: for the passes; longer ones may take `MOST_BUDGETS` times as long, so that there are a few.
         clock: gives seconds.
         processor_clock: gives seconds in which this thread computed.
         cores: that the rank may use; what it can if not given.
@@ -62,10 +64,15 @@ def measure_pace(
     with undisturbed(num_threads):
         model = build_model(program, device)
         batch = sample_batches(dataset, device).batch(chunk_size)
-        try_step(model, program.loss, batch)
-        times_s, worked_s = [meter.now()], [processor_clock()]
-        while len(times_s) == 1 or times_s[-1] - times_s[0] < budget_s:
+
+        def a_pass() -> None:
             torch.autograd.backward(program.loss(model(batch[0]), batch[1]))
+
+        try_step(model, program.loss, batch)
+        a_pass()  # the first to add to gradients that are there: three times as long where weights are large
+        times_s, worked_s = [meter.now()], [processor_clock()]
+        while _is_too_little(times_s, budget_s):
+            a_pass()
             times_s.append(meter.now())
             worked_s.append(processor_clock())
     mean_s = (times_s[-1] - times_s[0]) / (len(times_s) - 1)
@@ -75,6 +82,11 @@ def measure_pace(
         deviation_s=mean_s * _variation(worked_s if is_limited else times_s),
         bookkeeping_s=bookkeeping_s(processor_clock),
     )
+
+
+def _is_too_little(times_s: Sequence[float], budget_s: float) -> bool:
+    passes, spent_s = len(times_s) - 1, times_s[-1] - times_s[0]
+    return not passes or spent_s < budget_s * (1 if passes >= FEWEST_PASSES else MOST_BUDGETS)
 
 
 def bookkeeping_s(processor_clock: Clock = time.thread_time) -> float:

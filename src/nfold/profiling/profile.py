@@ -10,12 +10,12 @@ import torch
 
 from nfold.capture import Captured, capture_program, sample_batches
 from nfold.capture.building import build_model
-from nfold.capture.heap import give_back
 from nfold.capture.random import LOCK, RandomState
 from nfold.capture.trial import try_step
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
+from nfold.launch.heap import give_back
 from nfold.launch.limits import available_cores, available_memory, unused_memory
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import time_loading, time_operators, time_whole

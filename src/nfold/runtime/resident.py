@@ -4,7 +4,7 @@ import contextlib
 import resource
 from pathlib import Path
 
-from nfold.capture.heap import give_back
+from nfold.launch.heap import give_back
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _FORGET_PEAK = "5"

@@ -28,13 +28,13 @@ import torch
 
 from nfold.capture.autocast import under_autocast
 from nfold.capture.building import build_model
-from nfold.capture.heap import give_back
 from nfold.capture.random import LOCK
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage
 from nfold.errors import InternalError
+from nfold.launch.heap import give_back
 from nfold.program import Program
 from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.collecting import Collected

@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+from nfold.launch.heap import keep_freed
 from nfold.launch.local import TOKEN_VARIABLE
 from nfold.launch.orphans import end_with_parent, notice_by_yourself
 from nfold.program import Program, ProgramSource
@@ -20,6 +21,7 @@ from nfold.runtime.orders import Orders
 def main() -> int:
     """Dial the coordinator and do what it says."""
     faulthandler.enable(all_threads=False)  # where a library breaks down is told then
+    keep_freed()
     arguments = _parse()
     end_with_parent(arguments.launcher)
     token = os.environ.pop(TOKEN_VARIABLE)

@@ -1,0 +1,43 @@
+"""What glibc's allocator does with memory that nothing uses any more: keep it while training, give it back when told.
+
+Another C library's does as it likes.
+"""
+
+import contextlib
+import ctypes
+import gc
+import os
+from collections.abc import Mapping
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Of malloc.h: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
+_KEPT_BYTES = 1 << 30
+_LARGE_BYTES = 1 << 25
+"""What is larger still comes from the system: between small ones that stay, holes of that size would be left.
+The allocator's own bound, to which it would come by itself in a process that has freed as much at once."""
+_OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+def keep_freed(environment: Mapping[str, str] = os.environ) -> None:
+    """Let freed memory stay with the process.
+
+    A step frees and asks for the same tensors over and over. By default large ones go back to the system each time,
+    and are filled with zeros page by page when they come again: up to a fifth of a step, and not as much in a process
+    that has freed larger ones before. Whoever has set the allocator up by environment variables keeps that.
+    """
+    if any(name in environment for name in _OWN_SETTINGS):
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        set_option = ctypes.CDLL(None).mallopt
+        set_option(_TRIM_THRESHOLD, _KEPT_BYTES)
+        set_option(_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
+def give_back() -> None:
+    """Collect circles of objects, and return the pages that the allocator keeps for later. Tenths of a second.
+
+    Capturing and profiling hold several copies of a model for a moment.
+    """
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
