@@ -32,17 +32,21 @@ def time_whole(bench: Bench, chunk_sizes: tuple[int, ...], budget_s: float) -> t
 
 
 def time_operators(bench: Bench, whole: tuple[ChunkTiming, ...], budget_s: float) -> tuple[OperatorProfile, ...]:
-    """Time every operator by itself, at as many of the whole's chunk sizes as the time allows, at least at one."""
+    """Time every operator by itself, at as many of the whole's chunk sizes as the time allows, at least at one.
+
+    They are played one after another as in a step, all forwards and then all backwards. An operator that is repeated
+    finds its weights in the cache: those with many weights would seem to take half as long as they do.
+    """
     operators, kept = bench.captured.graph.operators, operators_kept(bench)
     if len(operators) == 1:
         name = operators[0].name
         return (OperatorProfile(operator=name, timings=whole, saved_bytes_per_sample=kept[name]),)
     affordable = _affordable(whole, budget_s)
-    share_s = budget_s / (len(affordable) * len(operators))
     timings: dict[str, list[ChunkTiming]] = {operator.name: [] for operator in operators}
     for size in affordable:
-        for name, pairs in _time_each(bench, size, share_s):
-            timings[name].append(chunk_timing(size, pairs))
+        sweeps = _time_each(bench, size, budget_s / len(affordable))
+        for name, found in timings.items():
+            found.append(chunk_timing(size, [sweep[name] for sweep in sweeps]))
     return tuple(
         OperatorProfile(operator=name, timings=tuple(found), saved_bytes_per_sample=kept[name])
         for name, found in timings.items()
@@ -99,31 +103,36 @@ def _affordable(whole: tuple[ChunkTiming, ...], budget_s: float) -> tuple[int, .
     return tuple(chosen)
 
 
-def _time_each(bench: Bench, size: int, share_s: float) -> list[tuple[str, list[Pair]]]:
-    """Play the program operator by operator and repeat each on what the ones before it made."""
+def _time_each(bench: Bench, size: int, budget_s: float) -> list[dict[str, Pair]]:
+    """Play the program operator by operator, again and again; return the seconds of each in every sweep."""
     captured, random = bench.captured, CellRandom(bench.program.seed)
     random.enter(0, 0)
-    needs = {tensor.name: tensor.requires_grad for tensor in captured.graph.tensors}
-    values = dict(zip(("input", "target"), bench.example.batch(size), strict=True))
-    found = []
-    for operator in captured.graph.operators:
-        segment = captured.segment((operator.name,), operator.inputs, operator.outputs, random)
-        given = [(values[name], needs[name]) for name in segment.inputs]
-        pairs = bench.meter.repeat(lambda segment=segment, given=given: _play(bench, segment, given), share_s)  # type: ignore[misc]
-        found.append((operator.name, pairs))
-        made = segment(*(value for value, _ in given))
-        values |= {name: value.detach() for name, value in zip(segment.outputs, made, strict=True)}
+    segments = {
+        operator.name: captured.segment((operator.name,), operator.inputs, operator.outputs, random)
+        for operator in captured.graph.operators
+    }
+    batch = bench.example.batch(size)
+    return bench.meter.repeat(lambda: _sweep(bench, segments, batch), budget_s)
+
+
+def _sweep(bench: Bench, segments: dict[str, BoundSegment], batch: tuple[Any, Any]) -> dict[str, Pair]:
+    needs = {tensor.name: tensor.requires_grad for tensor in bench.captured.graph.tensors}
+    values = dict(zip(("input", "target"), batch, strict=True))
+    forwards_s: dict[str, float] = {}
+    ends: dict[str, list[torch.Tensor]] = {}
+    for name, segment in segments.items():
+        inputs = [values[each].detach().requires_grad_() if needs[each] else values[each] for each in segment.inputs]
+        begin_s = bench.meter.now()
+        made = segment(*inputs)
+        forwards_s[name] = bench.meter.now() - begin_s
+        ends[name] = [value for value in made if value.requires_grad]
+        values |= {output: value.detach() for output, value in zip(segment.outputs, made, strict=True)}
+    found: dict[str, Pair] = {}
+    while ends:
+        name, last = ends.popitem()
+        gradients = [torch.ones_like(value) for value in last]
+        begin_s = bench.meter.now()
+        if last:
+            torch.autograd.backward(last, gradients)
+        found[name] = forwards_s[name], bench.meter.now() - begin_s
     return found
-
-
-def _play(bench: Bench, segment: BoundSegment, given: list[tuple[Any, bool]]) -> Pair:
-    inputs = [value.detach().requires_grad_() if needs else value for value, needs in given]
-    begin_s = bench.meter.now()
-    made = segment(*inputs)
-    forward_s = bench.meter.now()
-    ends = [value for value in made if value.requires_grad]
-    gradients = [torch.ones_like(value) for value in ends]
-    resume_s = bench.meter.now()
-    if ends:
-        torch.autograd.backward(ends, gradients)
-    return forward_s - begin_s, bench.meter.now() - resume_s

@@ -4,12 +4,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 
 from nfold.core.profile import ChunkTiming, Timing
 
 Clock = Callable[[], float]
+T = TypeVar("T")
 Pair = tuple[float, float]
 """Seconds of forward and backward."""
 
@@ -40,13 +42,13 @@ class Meter:
             return self
         return replace(self, clock=lambda: time.process_time() / cores)
 
-    def repeat(self, measure: Callable[[], Pair], budget_s: float, *, is_warm: bool = False) -> list[Pair]:
+    def repeat(self, measure: Callable[[], T], budget_s: float, *, is_warm: bool = False) -> list[T]:
         """Measure up to `MOST_REPEATS` times for about `budget_s`, after a run to warm up unless there has been one.
 
         Whatever the budget, it runs twice, both counted where it is warm: one run alone may have been disturbed.
         """
         begin_s = self.now()
-        num_runs, found = 0, list[Pair]()
+        num_runs, found = 0, list[T]()
         while num_runs < LEAST_RUNS or (
             len(found) < MOST_REPEATS and (self.now() - begin_s) * (1 + 1 / num_runs) <= budget_s
         ):
