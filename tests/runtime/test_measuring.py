@@ -143,12 +143,18 @@ def test_how_unlike_a_node_s_passes_are_is_the_mean_over_its_ranks() -> None:
     assert [node.unsteadiness for node in paced.nodes] == [0.2, 0.0]
 
 
-def test_a_node_where_nobody_computes_keeps_its_speed() -> None:
+def test_a_node_where_nobody_computes_is_thought_to_be_as_unlike_the_profile_as_the_others() -> None:
+    """Also where its speed was declared; and where it has a share of a core, of that."""
     profile = profile_of(GRAPH)
-    paced = with_paces(
-        cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: steady(2 * sum(profile.whole_s(8)))}
-    )
-    assert [node.speed for node in paced.nodes] == [0.5, 1.0]
+    alone_s = sum(profile.whole_s(8))
+    paces = {0: steady(alone_s / 2), 1: steady(alone_s / 0.8), 2: steady(alone_s / 1.8)}
+    known = cluster(*[1.0] * 3, 0.5)
+    known = replace(known, nodes=(*known.nodes[:3], replace(known.nodes[3], speed=1.5)))
+    paced = with_paces(known, ("n0", "n1", "n2", "n3"), (1,) * 4, {1: profile}, 8, paces)
+    assert [node.speed for node in paced.nodes] == pytest.approx([2.0, 0.8, 1.8, 1.8 * 1.5], rel=1e-3)
+    limited = replace(known, nodes=tuple(replace(node, quota_period_s=0.01) for node in known.nodes))
+    paced = with_paces(limited, ("n0", "n1", "n2", "n3"), (1,) * 4, {1: profile}, 8, paces)
+    assert paced.nodes[3].speed == pytest.approx(1.8 * 1.5 * 0.5, rel=1e-3)
 
 
 def test_steps_cost_what_bookkeeping_takes_on_their_node_and_those_of_servers_what_is_typical() -> None:

@@ -100,7 +100,9 @@ def with_paces(
 ) -> Cluster:
     """Return the cluster with each node's speed, unsteadiness and cost of a step, from one chunk while all computed.
 
-    Nodes on which nobody computed, those of servers, keep the first two; their steps cost what they typically do.
+    Nodes on which nobody computed, those of servers, are as much faster or slower than they were thought to be as the
+    others typically are: what all have in common is that the profile's node had the machine to itself. Their steps
+    cost what they typically do.
 
     Args:
         cluster: as known so far.
@@ -122,18 +124,26 @@ def with_paces(
         speeds.setdefault(node.name, []).append(expected_s / pace.mean_s)
         swings.setdefault(node.name, []).append(pace.deviation_s / pace.mean_s)
         bits.setdefault(node.name, []).append(pace.bookkeeping_s)
+    profiled = cluster.node(nodes[0])
+    thought = {node.name: node.speed * _share(node) / _share(profiled) for node in cluster.nodes}
+    typical = median(fmean(found) / thought[name] for name, found in speeds.items())
     return replace(
         cluster,
         nodes=tuple(
             replace(
                 node,
-                speed=round(fmean(speeds[node.name]), 4) if node.name in speeds else node.speed,
+                speed=round(fmean(speeds.get(node.name, [typical * thought[node.name]])), 4),
                 unsteadiness=round(fmean(swings[node.name]), 4) if node.name in swings else node.unsteadiness,
                 step_cpu_s=BITS_OF_STEP * fmean(bits.get(node.name, [typical_s])),
             )
             for node in cluster.nodes
         ),
     )
+
+
+def _share(node: Node) -> float:
+    """Of a core, that a task gets: a profile's seconds are those of the node where it was taken."""
+    return min(1.0, node.cores) if node.quota_period_s else 1.0
 
 
 def _with_channels(node: Node, found: list[tuple[float, float, ProbedPair]], local: Mapping[str, ProbedPair]) -> Node:
