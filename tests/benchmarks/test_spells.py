@@ -1,0 +1,38 @@
+"""Slow moments of a shared machine are told from a fixed piece of work."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from spells import FEWEST_SAMPLES, SLOW, Sample, Watch, slow_share
+
+
+def sampled(*took_s: float) -> list[Sample]:
+    return [Sample(float(index), each) for index, each in enumerate(took_s)]
+
+
+def test_slow_is_what_takes_longer_than_the_same_processor_does_when_it_is_quick() -> None:
+    quick, slower = sampled(*[1.0] * 30, *[SLOW * 1.1] * 10), sampled(*[3.0] * 30, *[SLOW * 2.9] * 10)
+    assert slow_share([quick], 0, 29) == 0
+    assert slow_share([quick], 30, 39) == 1
+    assert slow_share([quick], 20, 39) == pytest.approx(0.5)
+    assert slow_share([quick, slower], 20, 39) == pytest.approx(0.25)
+
+
+def test_nothing_is_said_of_a_time_with_too_few_samples() -> None:
+    assert slow_share([sampled(*[1.0] * 30)], 50, 60) == 0
+    assert slow_share([sampled(1.0, *[9.0] * (FEWEST_SAMPLES - 2))], 0, 100) == 0
+
+
+def test_a_watch_ends_its_threads() -> None:
+    before = threading.active_count()
+    with Watch() as watch:
+        assert threading.active_count() > before
+        begin_s = time.monotonic()
+    assert 0 <= watch.slow_share(begin_s, time.monotonic()) <= 1
+    assert threading.active_count() == before
