@@ -10,7 +10,8 @@ MISSING = "-"
 
 
 def tables(rows: list[Row]) -> str:
-    """Return all tables, each below what it shows."""
+    """Return all tables, each below what it shows; even nodes first, few before many, slow links before fast ones."""
+    rows = sorted(rows, key=lambda row: (len(set(row["cores"])) > 1, row["nodes"], row["link_mbit"]))
     parts = [seconds_table(rows), times_table(rows), *judgement(rows), error_table(rows)]
     return "\n\n".join(part for part in parts if part)
 
