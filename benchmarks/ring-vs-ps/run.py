@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from nfold.verbs.trials import Trial, Tried, try_plans
@@ -202,7 +202,8 @@ def _measured(
         nonlocal begun_s
         found, now_s = {**row(program, tried), "cores": cores}, time.monotonic()
         if tried.trace:
-            planned_s = now_s - sum(max(step.step_s) for step in tried.trace.steps)
+            step_s = fmean(max(step.step_s) for step in tried.trace.steps)  # of those that were kept
+            planned_s = now_s - step_s * tried.trace.num_steps
             shares = watch.slow_share(begun_s, planned_s), watch.slow_share(planned_s, now_s)
             found |= {
                 "slow_shares": [round(each, 3) for each in shares],
