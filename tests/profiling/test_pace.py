@@ -22,12 +22,21 @@ PROGRAM = Program(
 )
 BOOKKEEPING_S = (4.0, 2.0, 3.0, 6.0, 9.0)
 """Five times 2000 bits."""
+SLOWER_S = (4.5, 7.0, 6.0, 5.0, 3.0)
 
 
-def paced(passes_s: list[float], budget_s: float, *, worked_s: list[float] | None = None, cores: float = 1.0) -> Pace:
+def paced(
+    passes_s: list[float],
+    budget_s: float,
+    *,
+    worked_s: list[float] | None = None,
+    cores: float = 1.0,
+    before_s: tuple[float, ...] = SLOWER_S,
+    after_s: tuple[float, ...] = BOOKKEEPING_S,
+) -> Pace:
     readings = accumulate(chain([0.0], passes_s, repeat(1000.0)))
-    bits = ([0.0, each] for each in BOOKKEEPING_S)
-    processor = accumulate(chain([0.0], worked_s or passes_s, *bits))
+    before, after = ([each for took_s in rounds for each in (0.0, took_s)] for rounds in (before_s, after_s))
+    processor = accumulate(chain(before, [0.0], worked_s or passes_s, after))
     return measure_pace(
         PROGRAM,
         DATA,
@@ -86,6 +95,11 @@ def test_with_a_part_of_a_core_the_processor_says_how_steady_passes_are() -> Non
 
 def test_one_interruption_is_no_unsteadiness() -> None:
     assert paced([1.0] * 9 + [11.0], budget_s=20.0) == Pace(mean_s=2.0, deviation_s=0.0, bookkeeping_s=0.002)
+
+
+def test_bookkeeping_counts_as_it_was_when_nobody_slowed_it_down() -> None:
+    assert paced([1.0] * 4, 4.0, before_s=BOOKKEEPING_S, after_s=SLOWER_S).bookkeeping_s == 0.002
+    assert paced([1.0] * 4, 4.0, before_s=SLOWER_S, after_s=SLOWER_S).bookkeeping_s == 0.0025
 
 
 def test_bookkeeping_takes_some_time_and_not_long() -> None:

@@ -26,7 +26,7 @@ def time_whole(bench: Bench, chunk_sizes: tuple[int, ...], budget_s: float) -> t
     for size in chunk_sizes:
         batch = bench.example.batch(size)
         try_step(bench.model, bench.program.loss, batch)
-        pairs = bench.meter.repeat(lambda batch=batch: _step(bench, batch), share_s, is_warm=True)  # type: ignore[misc]
+        pairs = bench.meter.repeat(lambda batch=batch: a_pass(bench, batch), share_s, is_warm=True)  # type: ignore[misc]
         found.append(chunk_timing(size, pairs))
     return tuple(found)
 
@@ -82,7 +82,8 @@ def time_loading(
     return elapsed_s / read, round(waited, 2) if waited >= LEAST_WAIT else 0.0
 
 
-def _step(bench: Bench, batch: tuple[Any, Any]) -> Pair:
+def a_pass(bench: Bench, batch: tuple[Any, Any]) -> Pair:
+    """Compute a batch forward and backward, and return the seconds of both."""
     begin_s = bench.meter.now()
     loss = bench.program.loss(bench.model(batch[0]), batch[1])
     forward_s = bench.meter.now()

@@ -11,14 +11,13 @@ import torch
 from nfold.capture import Captured, capture_program, sample_batches
 from nfold.capture.building import build_model
 from nfold.capture.random import LOCK, RandomState
-from nfold.capture.trial import try_step
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
 from nfold.launch.heap import give_back
 from nfold.launch.limits import available_cores, available_memory, unused_memory
 from nfold.profiling.bench import Bench
-from nfold.profiling.compute import time_loading, time_operators, time_whole
+from nfold.profiling.compute import a_pass, time_loading, time_operators, time_whole
 from nfold.profiling.kept import whole_kept
 from nfold.profiling.measure import Clock, Meter
 from nfold.profiling.memory import resident_bytes
@@ -128,7 +127,8 @@ def _measure(
         computing,
         budget_s * _SHARES["update"],
         scope=captured.graph.update_scope,
-        a_pass=lambda: try_step(bench.model, program.loss, smallest),
+        a_pass=lambda: a_pass(bench, smallest),
+        pass_s=whole[0].forward.median_s + whole[0].backward.median_s,
     )
     load_s_per_sample, load_wait = time_loading(meter, dataset, budget_s * _SHARES["load"], share)
     return Profile(

@@ -6,6 +6,7 @@ one part of the weights after another.
 
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil
+from statistics import median
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from torch import nn
 from nfold.capture.optimizers import Scope
 from nfold.capture.stepping import Stepping
 from nfold.core.profile import Timing
-from nfold.profiling.measure import Meter, Pair, timing
+from nfold.profiling.measure import Meter, timing
 from nfold.profiling.memory import optimizer_bytes
 from nfold.program import Program
 
@@ -28,7 +29,14 @@ Weights = list[tuple[str, nn.Parameter]]
 
 
 def measure_update(
-    program: Program, weights: Weights, meter: Meter, budget_s: float, *, scope: Scope, a_pass: Callable[[], object]
+    program: Program,
+    weights: Weights,
+    meter: Meter,
+    budget_s: float,
+    *,
+    scope: Scope,
+    a_pass: Callable[[], object],
+    pass_s: float,
 ) -> tuple[Timing, float, int]:
     """Time clipping and one optimizer step over all weights.
 
@@ -43,11 +51,18 @@ def measure_update(
         budget_s: for all measurements.
         scope: how far the optimizer's update can be cut.
         a_pass: does a forward and backward.
+        pass_s: what it took before. Where it takes longer beside an update, the machine is slower than it was then, and
+            the update counts for as much less.
     """
 
     def time(update: Callable[[], object]) -> Timing:
-        found = _time(meter, update, share_s)
-        return _time(meter, update, share_s, before=a_pass) if found.median_s < SHORT_S else found
+        found = timing(meter.repeat(lambda: _seconds(meter, update), share_s))
+        return time_beside(update) if found.median_s < SHORT_S else found
+
+    def time_beside(update: Callable[[], object]) -> Timing:
+        pairs = meter.repeat(lambda: (_seconds(meter, a_pass), _seconds(meter, update)), share_s)
+        slower = median(beside_s for beside_s, _ in pairs) / pass_s
+        return timing([seconds / slower for _, seconds in pairs])
 
     pieces = list(in_slices(weights, PART_BYTES)) if scope == "element" else weights
     parts = [weights] if scope == "model" else list(parts_of(pieces, PART_BYTES))
@@ -65,8 +80,7 @@ def measure_update(
         return whole, whole.median_s, state_bytes
     smallest = min(weights, key=lambda each: each[1].numel())
     optimizer = _stepping(program, [smallest])  # schedules hold it weakly
-    call = _time(meter, optimizer.step, share_s, before=a_pass)
-    return whole, call.median_s, state_bytes
+    return whole, time_beside(optimizer.step).median_s, state_bytes
 
 
 def _stepping(program: Program, weights: Weights) -> torch.optim.Optimizer:
@@ -106,16 +120,10 @@ def parts_of(weights: Weights, part_bytes: int) -> Iterator[Weights]:
     yield part
 
 
-def _time(
-    meter: Meter, update: Callable[[], object], budget_s: float, *, before: Callable[[], object] = lambda: None
-) -> Timing:
-    def measure() -> Pair:
-        before()
-        begin_s = meter.now()
-        update()
-        return meter.now() - begin_s, 0.0
-
-    return timing([seconds for seconds, _ in meter.repeat(measure, budget_s)])
+def _seconds(meter: Meter, action: Callable[[], object]) -> float:
+    begin_s = meter.now()
+    action()
+    return meter.now() - begin_s
 
 
 def _added(timings: Sequence[Timing]) -> Timing:
