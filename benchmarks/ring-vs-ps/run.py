@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
+from math import inf
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -36,7 +37,7 @@ GROWN_PROGRAMS, GROWN_WORKERS, GROWN_LINK_MBIT = ("heavy", "resnet"), (1, 2, 4, 
 GROWN_CORES, SAMPLES_OF_A_WORKER = 0.12, 24
 """`--grown`: each node, and each worker's part of the batch, stay as they are while nodes are added."""
 ROUNDS = 3
-"""How often a trial is played at most until the machine was the same while it was planned and while it was played."""
+"""Most times that a trial is played. It ends when the machine was as slow in its planning as in its steps."""
 CHANGED = 0.2
 """By how much the shares of slow moments may differ between the two."""
 DIFFERENT = 1.1
@@ -184,7 +185,7 @@ def measure(program: str, workers: int, links: tuple[int, ...], cores: float, ro
     left, best = trials(program, workers, links), dict[Trial, dict[str, Any]]()
     for _ in range(ROUNDS):
         for trial, found in _measured(program, workers, links, cores, left):
-            if trial not in best or found.get("changed", 0.0) < best[trial].get("changed", 0.0):
+            if trial not in best or found.get("changed", inf) < best[trial].get("changed", inf):
                 best[trial] = found
         left = [trial for trial in left if best[trial].get("changed", 0.0) > CHANGED]
         if not left:

@@ -24,7 +24,8 @@ def seconds_table(rows: list[Row]) -> str:
 
 def _seconds(row: Row) -> list[str]:
     auto = row["ours"].get("auto", {})
-    plan = f"{auto['strategy']}, {auto['chunks']} chunks" if "strategy" in auto else auto.get("refused") or MISSING
+    chunks = f", {auto['chunks']} chunks" if auto.get("chunks", 1) > 1 else ""
+    plan = f"{auto['strategy']}{chunks}" if "strategy" in auto else auto.get("refused") or MISSING
     return [
         *(_number(row["peers_s"].get(peer)) for peer in PEERS),
         _number(auto.get("measured_step_s")),

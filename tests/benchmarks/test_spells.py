@@ -2,13 +2,13 @@
 
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import spells
 from spells import FEWEST_SAMPLES, SLOW, Sample, Watch, slow_share
 
 
@@ -26,13 +26,17 @@ def test_slow_is_what_takes_longer_than_the_same_processor_does_when_it_is_quick
 
 def test_nothing_is_said_of_a_time_with_too_few_samples() -> None:
     assert slow_share([sampled(*[1.0] * 30)], 50, 60) == 0
-    assert slow_share([sampled(1.0, *[9.0] * (FEWEST_SAMPLES - 2))], 0, 100) == 0
+    assert slow_share([sampled(*[1.0] * 5, *[9.0] * (FEWEST_SAMPLES - 6))], 0, 100) == 0
+    assert slow_share([sampled(*[1.0] * 5, *[9.0] * (FEWEST_SAMPLES - 5))], 0, 100) > 0.5
 
 
-def test_a_watch_ends_its_threads() -> None:
+def test_a_watch_samples_every_processor_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spells, "EVERY_S", 0.0)
+    monkeypatch.setattr(spells, "slow_share", lambda processors, *_: min(map(len, processors)))
     before = threading.active_count()
     with Watch() as watch:
-        assert threading.active_count() > before
-        begin_s = time.monotonic()
-    assert 0 <= watch.slow_share(begin_s, time.monotonic()) <= 1
+        while watch.slow_share(0.0, 1.0) < 3:
+            pass
+    num_samples = watch.slow_share(0.0, 1.0)
     assert threading.active_count() == before
+    assert watch.slow_share(0.0, 1.0) == num_samples

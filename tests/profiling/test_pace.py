@@ -59,7 +59,7 @@ def test_one_pass_is_made_at_least_and_says_nothing_of_steadiness() -> None:
 
 def test_long_passes_get_four_times_the_budget_so_that_there_are_a_few() -> None:
     assert paced([1.0, 1.0, 1.0, 5.0], budget_s=2.0).mean_s == 2.0
-    assert paced([2.0, 2.0, 2.0, 2.0], budget_s=1.5).mean_s == 2.0, "three take four budgets"
+    assert paced([2.0, 2.0, 2.0, 8.0], budget_s=1.5).mean_s == 2.0, "three take four budgets"
 
 
 def test_two_passes_warm_up_and_do_not_count() -> None:

@@ -1,9 +1,10 @@
 """Times a captured program: as a whole, operator by operator, and reading its data."""
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from nfold.capture import BoundSegment, CellRandom
 from nfold.capture.samples import collate, dataset_length
@@ -35,7 +36,7 @@ def time_operators(bench: Bench, whole: tuple[ChunkTiming, ...], budget_s: float
     """Time every operator by itself, at as many of the whole's chunk sizes as the time allows, at least at one.
 
     They are played one after another as in a step, all forwards and then all backwards. An operator that is repeated
-    finds its weights in the cache: those with many weights would seem to take half as long as they do.
+    finds its weights in the cache: those with many weights would seem to take a third less, or half.
     """
     operators, kept = bench.captured.graph.operators, operators_kept(bench)
     if len(operators) == 1:
@@ -120,20 +121,39 @@ def _sweep(bench: Bench, segments: dict[str, BoundSegment], batch: tuple[Any, An
     needs = {tensor.name: tensor.requires_grad for tensor in bench.captured.graph.tensors}
     values = dict(zip(("input", "target"), batch, strict=True))
     forwards_s: dict[str, float] = {}
-    ends: dict[str, list[torch.Tensor]] = {}
+    ends: dict[str, list[_End]] = {}
+    last_reader = {each: name for name, segment in segments.items() for each in segment.inputs}
     for name, segment in segments.items():
         inputs = [values[each].detach().requires_grad_() if needs[each] else values[each] for each in segment.inputs]
         begin_s = bench.meter.now()
         made = segment(*inputs)
         forwards_s[name] = bench.meter.now() - begin_s
-        ends[name] = [value for value in made if value.requires_grad]
+        ends[name] = [_End.of(value) for value in made if value.requires_grad]
         values |= {output: value.detach() for output, value in zip(segment.outputs, made, strict=True)}
+        for each in segment.inputs:  # as in a step, only what a backward needs stays
+            if last_reader[each] == name:
+                del values[each]
+        del inputs, made
     found: dict[str, Pair] = {}
     while ends:
         name, last = ends.popitem()
-        gradients = [torch.ones_like(value) for value in last]
+        edges = [end.edge for end in last]
+        gradients = [torch.ones_like(end.like, device=end.device) for end in last]
         begin_s = bench.meter.now()
         if last:
-            torch.autograd.backward(last, gradients)
+            torch.autograd.backward(edges, gradients)
         found[name] = forwards_s[name], bench.meter.now() - begin_s
     return found
+
+
+class _End(NamedTuple):
+    """Where a backward begins, without the value that was made there."""
+
+    edge: GradientEdge
+    like: torch.Tensor
+    """The value's shape, type and order in memory, without the memory."""
+    device: torch.device
+
+    @classmethod
+    def of(cls, value: torch.Tensor) -> "_End":
+        return cls(get_gradient_edge(value), torch.empty_like(value.detach(), device="meta"), value.device)

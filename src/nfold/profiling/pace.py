@@ -1,4 +1,7 @@
-"""How fast, and how steadily, a rank computes while all the others compute too."""
+"""How fast, and how steadily, a rank computes while the others compute too.
+
+All begin together; one whose passes are long may still compute when the others are done.
+"""
 
 import threading
 import time
@@ -20,7 +23,7 @@ from nfold.program import Program
 
 FEWEST_PASSES = 4
 MOST_BUDGETS = 4
-"""Times its budget that measuring may take to make as many passes."""
+"""How many budgets it may take to make as many passes."""
 QUARTILES_APART = 1.349
 """Standard deviations between the quartiles of a normal distribution."""
 _ROUNDS, _BITS = 5, 2000

@@ -103,6 +103,7 @@ def _measure(
     chunk_sizes: tuple[int, ...],
     budget_s: float,
 ) -> Profile:
+    give_back()
     share = available_cores()
     computing, budget_s = meter.for_cores(share.cores), budget_s / min(1.0, share.cores)
     peaks = [resident_bytes()]
@@ -120,14 +121,14 @@ def _measure(
     whole = time_whole(bench, fitting(chunk_sizes, kept, room), budget_s * _SHARES["whole"])
     operators = time_operators(bench, whole, budget_s * _SHARES["operators"])
     trained = [(name, each) for name, each in bench.model.named_parameters() if each.grad is not None]
-    smallest = bench.example.batch(chunk_sizes[0])
+    smallest, unwatched = bench.example.batch(chunk_sizes[0]), replace(bench, after_forward=lambda: None)
     update, call_s, state_bytes = measure_update(
         program,
         trained,
         computing,
         budget_s * _SHARES["update"],
         scope=captured.graph.update_scope,
-        a_pass=lambda: a_pass(bench, smallest),
+        a_pass=lambda: a_pass(unwatched, smallest),
         pass_s=whole[0].forward.median_s + whole[0].backward.median_s,
     )
     load_s_per_sample, load_wait = time_loading(meter, dataset, budget_s * _SHARES["load"], share)

@@ -14,7 +14,7 @@ from torch import nn
 from nfold.capture.optimizers import Scope
 from nfold.capture.stepping import Stepping
 from nfold.core.profile import Timing
-from nfold.profiling.measure import Meter, timing
+from nfold.profiling.measure import Meter, Pair, timing
 from nfold.profiling.memory import optimizer_bytes
 from nfold.program import Program
 
@@ -35,7 +35,7 @@ def measure_update(
     budget_s: float,
     *,
     scope: Scope,
-    a_pass: Callable[[], object],
+    a_pass: Callable[[], Pair],
     pass_s: float,
 ) -> tuple[Timing, float, int]:
     """Time clipping and one optimizer step over all weights.
@@ -50,7 +50,7 @@ def measure_update(
         meter: reads the clock.
         budget_s: for all measurements.
         scope: how far the optimizer's update can be cut.
-        a_pass: does a forward and backward.
+        a_pass: does a forward and backward, and returns the seconds of both.
         pass_s: what it took before. Where it takes longer beside an update, the machine is slower than it was then, and
             the update counts for as much less.
     """
@@ -60,7 +60,7 @@ def measure_update(
         return time_beside(update) if found.median_s < SHORT_S else found
 
     def time_beside(update: Callable[[], object]) -> Timing:
-        pairs = meter.repeat(lambda: (_seconds(meter, a_pass), _seconds(meter, update)), share_s)
+        pairs = meter.repeat(lambda: (sum(a_pass()), _seconds(meter, update)), share_s)
         slower = median(beside_s for beside_s, _ in pairs) / pass_s
         return timing([seconds / slower for _, seconds in pairs])
 

@@ -101,7 +101,7 @@ def with_paces(
     """Return the cluster with each node's speed, unsteadiness and cost of a step, from one chunk while all computed.
 
     Nodes on which nobody computed, those of servers, are as much faster or slower than they were thought to be as the
-    others typically are: what all have in common is that the profile's node had the machine to itself. Their steps
+    others typically are: the profile was taken while all but one rested, which tells on all of them. Their steps
     cost what they typically do.
 
     Args:
@@ -124,8 +124,7 @@ def with_paces(
         speeds.setdefault(node.name, []).append(expected_s / pace.mean_s)
         swings.setdefault(node.name, []).append(pace.deviation_s / pace.mean_s)
         bits.setdefault(node.name, []).append(pace.bookkeeping_s)
-    profiled = cluster.node(nodes[0])
-    thought = {node.name: node.speed * _share(node) / _share(profiled) for node in cluster.nodes}
+    thought = {node.name: node.speed * _share(node) for node in cluster.nodes}
     typical = median(fmean(found) / thought[name] for name, found in speeds.items())
     return replace(
         cluster,
@@ -142,7 +141,7 @@ def with_paces(
 
 
 def _share(node: Node) -> float:
-    """Of a core, that a task gets: a profile's seconds are those of the node where it was taken."""
+    """Of a core, that a task gets in the long run."""
     return min(1.0, node.cores) if node.quota_period_s else 1.0
 
 
