@@ -18,6 +18,8 @@ from nfold.runtime.measuring import (
     PROBING_S,
     Probe,
     affordable,
+    expected_passes_s,
+    longest_pass_s,
     tournament,
     with_links,
     with_paces,
@@ -121,46 +123,55 @@ def test_a_machine_keeps_its_local_channel_in_one_piece() -> None:
 def test_a_node_that_takes_twice_as_long_has_half_the_speed() -> None:
     profile = profile_of(GRAPH)
     alone_s = sum(profile.whole_s(8))
-    paced = with_paces(
-        cluster(1.0, 1.0), ("n0", "n1"), (1, 1), {1: profile}, 8, {0: steady(alone_s), 1: steady(2 * alone_s)}
-    )
+    paced = with_paces(cluster(1.0, 1.0), ("n0", "n1"), [alone_s] * 2, {0: steady(alone_s), 1: steady(2 * alone_s)})
     assert [node.speed for node in paced.nodes] == [1.0, 0.5]
 
 
 def test_sharing_the_cores_is_no_lack_of_speed() -> None:
     profile = profile_of(GRAPH)
     alone_s = sum(profile.whole_s(8))
-    paced = with_paces(
-        cluster(1.0), ("n0", "n0"), (1, 1), {1: profile}, 8, {0: steady(2 * alone_s), 1: steady(2 * alone_s)}
-    )
+    passes_s = expected_passes_s(cluster(1.0), ("n0", "n0"), (1, 1), {1: profile}, 8)
+    assert passes_s == [2 * alone_s] * 2
+    paced = with_paces(cluster(1.0), ("n0", "n0"), passes_s, dict.fromkeys((0, 1), steady(2 * alone_s)))
     assert paced.nodes[0].speed == 1.0
 
 
+def test_all_compute_for_as_long_as_the_slowest_is_expected_to_need() -> None:
+    """By its share of a core and its declared speed beside those of the node that was profiled."""
+    known = cluster(2.0, 0.5, 0.25)
+    limited = replace(known, nodes=tuple(replace(node, quota_period_s=0.01) for node in known.nodes))
+    nodes = ("n0", "n1", "n2")
+    assert longest_pass_s(known, nodes, [1.0, 2.0, 1.0], profiler=0) == 2.0
+    assert longest_pass_s(limited, nodes, [1.0, 1.0], profiler=0) == 2.0
+    assert longest_pass_s(limited, nodes, [1.0, 1.0, 1.0], profiler=0) == 4.0
+    assert longest_pass_s(limited, nodes, [1.0, 1.0, 1.0], profiler=2) == 1.0
+    slower = replace(limited, nodes=(replace(limited.nodes[0], speed=0.1), *limited.nodes[1:]))
+    assert longest_pass_s(slower, nodes, [1.0, 1.0], profiler=1) == 5.0
+
+
 def test_how_unlike_a_node_s_passes_are_is_the_mean_over_its_ranks() -> None:
-    profile = profile_of(GRAPH)
     paces = {0: replace(steady(2.0), deviation_s=0.2), 1: replace(steady(4.0), deviation_s=1.2), 2: steady(1.0)}
-    paced = with_paces(cluster(1.0, 1.0), ("n0", "n0", "n1"), (1, 1, 1), {1: profile}, 8, paces)
+    paced = with_paces(cluster(1.0, 1.0), ("n0", "n0", "n1"), [1.0] * 3, paces)
     assert [node.unsteadiness for node in paced.nodes] == [0.2, 0.0]
 
 
 def test_a_node_where_nobody_computes_is_thought_to_be_as_unlike_the_profile_as_the_others() -> None:
     """Also where its speed was declared; and where it has a share of a core, of that."""
-    profile = profile_of(GRAPH)
-    alone_s = sum(profile.whole_s(8))
-    paces = {0: steady(alone_s / 2), 1: steady(alone_s / 0.8), 2: steady(alone_s / 1.8)}
+    nodes, passes_s = ("n0", "n1", "n2", "n3"), [1.0] * 3
+    paces = {0: steady(1 / 2), 1: steady(1 / 0.8), 2: steady(1 / 1.8)}
     known = cluster(*[1.0] * 3, 0.5)
     known = replace(known, nodes=(*known.nodes[:3], replace(known.nodes[3], speed=1.5)))
-    paced = with_paces(known, ("n0", "n1", "n2", "n3"), (1,) * 4, {1: profile}, 8, paces)
+    paced = with_paces(known, nodes, passes_s, paces)
     assert [node.speed for node in paced.nodes] == pytest.approx([2.0, 0.8, 1.8, 1.8 * 1.5], rel=1e-3)
     limited = replace(known, nodes=tuple(replace(node, quota_period_s=0.01) for node in known.nodes))
-    paced = with_paces(limited, ("n0", "n1", "n2", "n3"), (1,) * 4, {1: profile}, 8, paces)
+    paced = with_paces(limited, nodes, passes_s, paces)
     assert paced.nodes[3].speed == pytest.approx(1.8 * 1.5 * 0.5, rel=1e-3)
 
 
 def test_steps_cost_what_bookkeeping_takes_on_their_node_and_those_of_servers_what_is_typical() -> None:
     bits_s = {0: 1e-6, 1: 3e-6, 2: 5e-6}
     paces = {rank: steady(1.0, seconds) for rank, seconds in bits_s.items()}
-    paced = with_paces(cluster(1.0, 1.0, 1.0), ("n0", "n0", "n1", "n2"), (1,) * 4, {1: profile_of(GRAPH)}, 8, paces)
+    paced = with_paces(cluster(1.0, 1.0, 1.0), ("n0", "n0", "n1", "n2"), [1.0] * 3, paces)
     assert [node.step_cpu_s for node in paced.nodes] == pytest.approx(
         [BITS_OF_STEP * bit for bit in (2e-6, 5e-6, 3e-6)]
     )

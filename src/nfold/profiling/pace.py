@@ -1,7 +1,4 @@
-"""How fast, and how steadily, a rank computes while the others compute too.
-
-All begin together; one whose passes are long may still compute when the others are done.
-"""
+"""How fast, and how steadily, a rank computes while all the others compute too: all begin together, for as long."""
 
 import threading
 import time
@@ -22,8 +19,9 @@ from nfold.profiling.profile import undisturbed
 from nfold.program import Program
 
 FEWEST_PASSES = 4
+"""That the slowest rank shall make."""
 MOST_BUDGETS = 4
-"""How many budgets it may take to make as many passes."""
+"""How many budgets that may take."""
 QUARTILES_APART = 1.349
 """Standard deviations between the quartiles of a normal distribution."""
 _ROUNDS, _BITS = 5, 2000
@@ -38,6 +36,7 @@ def measure_pace(
     chunk_size: int,
     num_threads: int,
     budget_s: float,
+    longest_pass_s: float,
     clock: Clock = time.perf_counter,
     processor_clock: Clock = time.thread_time,
     cores: float | None = None,
@@ -56,13 +55,15 @@ def measure_pace(
         dataset: its training data.
         chunk_size: samples of a pass.
         num_threads: of the rank.
-        budget_s: for the passes; longer ones may take `MOST_BUDGETS` times as long, so that there are a few.
+        budget_s: for the passes; up to `MOST_BUDGETS` times as long if the slowest rank makes too few otherwise.
+        longest_pass_s: that is expected of any rank.
         clock: gives seconds.
         processor_clock: gives seconds in which this thread computed.
         cores: that the rank may use; what it can if not given.
         device: where to compute; the CPU if not given.
     """
     device = device or torch.device("cpu")
+    duration_s = min(MOST_BUDGETS * budget_s, max(budget_s, FEWEST_PASSES * longest_pass_s))
     meter = Meter(clock=clock, device=device)
     with undisturbed(num_threads):
         model = build_model(program, device)
@@ -75,7 +76,7 @@ def measure_pace(
         try_step(model, program.loss, batch)
         a_pass()  # the first to add to gradients that are there: three times as long where weights are large
         times_s, worked_s = [meter.now()], [processor_clock()]
-        while _is_too_little(times_s, budget_s):
+        while len(times_s) == 1 or times_s[-1] - times_s[0] < duration_s:
             a_pass()
             times_s.append(meter.now())
             worked_s.append(processor_clock())
@@ -86,11 +87,6 @@ def measure_pace(
         deviation_s=mean_s * _variation(worked_s if is_limited else times_s),
         bookkeeping_s=min(first_bit_s, bookkeeping_s(processor_clock)),  # a neighbour may have slowed down one of them
     )
-
-
-def _is_too_little(times_s: Sequence[float], budget_s: float) -> bool:
-    passes, spent_s = len(times_s) - 1, times_s[-1] - times_s[0]
-    return not passes or spent_s < budget_s * (1 if passes >= FEWEST_PASSES else MOST_BUDGETS)
 
 
 def bookkeeping_s(processor_clock: Clock = time.thread_time) -> float:

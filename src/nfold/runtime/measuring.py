@@ -90,14 +90,39 @@ BYTES_IN_STEPS = 2.2
 among others that work, and some of what arrives is added to what is there."""
 
 
-def with_paces(
+def expected_passes_s(
     cluster: Cluster,
     nodes: Sequence[str],
     threads: Sequence[int],
     profiles: Mapping[int, Profile],
     chunk_size: int,
-    paces: Mapping[int, Pace],
-) -> Cluster:
+) -> list[float]:
+    """Return the seconds of each worker's pass on nodes like the profiled one, when all of a node compute at once.
+
+    Args:
+        cluster: as known so far.
+        nodes: of each rank, workers first.
+        threads: of each worker.
+        profiles: by threads, measured while the other ranks rested.
+        chunk_size: of a pass.
+    """
+    busy: dict[str, int] = {}
+    for name, count in zip(nodes, threads, strict=False):
+        busy[name] = busy.get(name, 0) + count
+    found = []
+    for name, count in zip(nodes, threads, strict=False):
+        node, alone_s = cluster.node(name), sum(profiles[count].whole_s(chunk_size))
+        found.append(alone_s * node.slowdown(busy[name]) / node.slowdown(count))
+    return found
+
+
+def longest_pass_s(cluster: Cluster, nodes: Sequence[str], passes_s: Sequence[float], *, profiler: int) -> float:
+    """Return the seconds of the slowest worker's pass, by what is declared of its node and of the profiler's."""
+    speeds = [_thought(cluster.node(name)) for name in nodes]
+    return max(pass_s * speeds[profiler] / speed for pass_s, speed in zip(passes_s, speeds, strict=False))
+
+
+def with_paces(cluster: Cluster, nodes: Sequence[str], passes_s: Sequence[float], paces: Mapping[int, Pace]) -> Cluster:
     """Return the cluster with each node's speed, unsteadiness and cost of a step, from one chunk while all computed.
 
     Nodes on which nobody computed, those of servers, are as much faster or slower than they were thought to be as the
@@ -107,9 +132,7 @@ def with_paces(
     Args:
         cluster: as known so far.
         nodes: of each rank.
-        threads: of each rank.
-        profiles: by threads, measured while the other ranks rested.
-        chunk_size: that was computed.
+        passes_s: expected of each worker; see `expected_passes_s`.
         paces: measured, by rank.
     """
     typical_s = median(pace.bookkeeping_s for pace in paces.values())
@@ -117,21 +140,17 @@ def with_paces(
     speeds: dict[str, list[float]] = {}
     swings: dict[str, list[float]] = {}
     for rank, pace in paces.items():
-        node = cluster.node(nodes[rank])
-        busy = sum(threads[other] for other in paces if nodes[other] == node.name)
-        alone_s = sum(profiles[threads[rank]].whole_s(chunk_size))
-        expected_s = alone_s * node.slowdown(busy) / node.slowdown(threads[rank])
-        speeds.setdefault(node.name, []).append(expected_s / pace.mean_s)
-        swings.setdefault(node.name, []).append(pace.deviation_s / pace.mean_s)
-        bits.setdefault(node.name, []).append(pace.bookkeeping_s)
-    thought = {node.name: node.speed * _share(node) for node in cluster.nodes}
-    typical = median(fmean(found) / thought[name] for name, found in speeds.items())
+        name = nodes[rank]
+        speeds.setdefault(name, []).append(passes_s[rank] / pace.mean_s)
+        swings.setdefault(name, []).append(pace.deviation_s / pace.mean_s)
+        bits.setdefault(name, []).append(pace.bookkeeping_s)
+    typical = median(fmean(found) / _thought(cluster.node(name)) for name, found in speeds.items())
     return replace(
         cluster,
         nodes=tuple(
             replace(
                 node,
-                speed=round(fmean(speeds.get(node.name, [typical * thought[node.name]])), 4),
+                speed=round(fmean(speeds.get(node.name, [typical * _thought(node)])), 4),
                 unsteadiness=round(fmean(swings[node.name]), 4) if node.name in swings else node.unsteadiness,
                 step_cpu_s=BITS_OF_STEP * fmean(bits.get(node.name, [typical_s])),
             )
@@ -140,9 +159,9 @@ def with_paces(
     )
 
 
-def _share(node: Node) -> float:
-    """Of a core, that a task gets in the long run."""
-    return min(1.0, node.cores) if node.quota_period_s else 1.0
+def _thought(node: Node) -> float:
+    """How fast a node is by what is declared: a task gets no more than its share of a core in the long run."""
+    return node.speed * (min(1.0, node.cores) if node.quota_period_s else 1.0)
 
 
 def _with_channels(node: Node, found: list[tuple[float, float, ProbedPair]], local: Mapping[str, ProbedPair]) -> Node:

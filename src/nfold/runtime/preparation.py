@@ -21,7 +21,16 @@ from nfold.planning.splitting import split_graph, split_profile
 from nfold.planning.wishes import check, check_batch
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
-from nfold.runtime.measuring import PROBING_S, Probe, affordable, tournament, with_links, with_paces
+from nfold.runtime.measuring import (
+    PROBING_S,
+    Probe,
+    affordable,
+    expected_passes_s,
+    longest_pass_s,
+    tournament,
+    with_links,
+    with_paces,
+)
 from nfold.runtime.slowness import expected_times_s, expected_waits_s
 from nfold.transport.probe import ProbedPair
 
@@ -252,12 +261,19 @@ class Preparation:
         workers = tuple(range(self._settings.workers))
         threads = self._planned_threads(cluster, profiles, ready)
         chunk_size = self._paced_size(cluster, profiles[threads[0]], ready)
+        nodes = self._nodes(cluster)
+        passes_s = expected_passes_s(cluster, nodes, threads, profiles, chunk_size)
+        longest_s = longest_pass_s(cluster, nodes, passes_s, profiler=self._profiler)
         orders = [
-            ev.Order((rank,), {"do": "pace", "chunk_size": chunk_size, "threads": threads[rank]}) for rank in workers
+            ev.Order(
+                (rank,),
+                {"do": "pace", "chunk_size": chunk_size, "threads": threads[rank], "longest_pass_s": longest_s},
+            )
+            for rank in workers
         ]
         replies = yield from self._asking.collect(workers, orders, "paced")
         paces = {rank: codec.decode(Pace, reply["pace"]) for rank, reply in replies.items()}
-        return with_paces(cluster, self._nodes(cluster), threads, profiles, chunk_size, paces)
+        return with_paces(cluster, nodes, passes_s, paces)
 
     def _paced_size(self, cluster: Cluster, profile: Profile, ready: Ready) -> int:
         """A worker's share of the batch, or as much of it as every node has room for beside weights and gradients.

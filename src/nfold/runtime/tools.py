@@ -36,7 +36,7 @@ class Tools(Protocol):
         """Describe this machine."""
         ...
 
-    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> Pace:
+    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int, *, longest_pass_s: float) -> Pace:
         """Time a chunk's forward and backward while other ranks compute too."""
         ...
 

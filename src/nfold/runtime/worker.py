@@ -204,7 +204,13 @@ class Worker:
         self._channel.send({"is": "probed", "found": codec.encode(found) if found else None})
 
     def _do_pace(self, order: Message) -> None:
-        pace = self._tools.pace(self._the_program, self._datasets["train"], order["chunk_size"], order["threads"])
+        pace = self._tools.pace(
+            self._the_program,
+            self._datasets["train"],
+            order["chunk_size"],
+            order["threads"],
+            longest_pass_s=order["longest_pass_s"],
+        )
         self._channel.send({"is": "paced", "pace": codec.encode(pace)})
 
     def _do_build(self, order: Message, header: bytes) -> None:

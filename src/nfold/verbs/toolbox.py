@@ -49,9 +49,16 @@ class Toolbox:
         """Describe this machine."""
         return replace(this_node(UNMEASURED), step_cpu_s=BITS_OF_STEP * bookkeeping_s())
 
-    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int) -> Pace:
+    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int, *, longest_pass_s: float) -> Pace:
         """Time a chunk's forward and backward while other ranks compute too."""
-        return measure_pace(program, dataset, chunk_size=chunk_size, num_threads=num_threads, budget_s=self._pace_s)
+        return measure_pace(
+            program,
+            dataset,
+            chunk_size=chunk_size,
+            num_threads=num_threads,
+            budget_s=self._pace_s,
+            longest_pass_s=longest_pass_s,
+        )
 
     def probe(self, transport: Transport, peer: int, *, measures: bool) -> ProbedPair | None:
         """Measure the way to a peer, or answer one that measures."""
