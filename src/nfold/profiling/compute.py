@@ -132,7 +132,7 @@ def _sweep(bench: Bench, segments: dict[str, BoundSegment], batch: tuple[Any, An
         values |= {output: value.detach() for output, value in zip(segment.outputs, made, strict=True)}
         for each in segment.inputs:  # as in a step, only what a backward needs stays
             if last_reader[each] == name:
-                del values[each]
+                values.pop(each, None)  # an operator may read it twice
         del inputs, made
     found: dict[str, Pair] = {}
     while ends:

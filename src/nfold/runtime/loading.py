@@ -1,15 +1,16 @@
-"""What a rank checks of a program that it has just loaded: its device, its data, and its first weights."""
+"""What a rank checks and tells of a program that it has just loaded: its device, its data, and its first weights."""
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import torch
 
+from nfold.capture.building import build_model
 from nfold.capture.random import LOCK, CellRandom
 from nfold.capture.tree import tensors_of
 from nfold.errors import ProgramError
-from nfold.program import describe
+from nfold.program import Program, describe
 from nfold.runtime.data import join, read_seeded
 
 Which = Literal["train_data", "test_data"]
@@ -55,6 +56,27 @@ def load_dataset(make: Callable[[], Any], what: Which, seed: int) -> Any:
     if len(dataset) == 0:
         raise ProgramError(f"{what}() returned an empty dataset, with 0 samples. Check its path and filters.")
     return dataset
+
+
+def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the coordinator has to know of a program, for a message.
+
+    Args:
+        program: as it will be trained.
+        datasets: `train`, and `test` if there is one.
+    """
+    return {
+        "num_samples": len(datasets["train"]),
+        "has_test": "test" in datasets,
+        "has_metrics": bool(program.metrics),
+        "batch_size": program.batch_size,
+        "epochs": program.epochs,
+        "chunks": program.chunks,
+        "has_scheduler": program.scheduler is not None,
+        "clip_norm": program.clip_norm,
+        "items": item_checksums(datasets["train"], program.seed),
+        "weights": weights_checksums(build_model(program, torch.device("cpu"))),
+    }
 
 
 def item_checksums(dataset: Any, seed: int) -> dict[str, int | None]:

@@ -41,7 +41,7 @@ from nfold.runtime.collecting import Collected
 from nfold.runtime.evaluation import evaluate, fill
 from nfold.runtime.failing import failed
 from nfold.runtime.handing_over import collect_from, send_file, usage_of
-from nfold.runtime.loading import find_device, item_checksums, load_dataset, weights_checksums
+from nfold.runtime.loading import facts_of, find_device, load_dataset
 from nfold.runtime.orders import Orders
 from nfold.runtime.rehearsal import rehearse
 from nfold.runtime.replica import Replica
@@ -159,23 +159,8 @@ class Worker:
             self._datasets["test"] = load_dataset(program.test_data, "test_data", self._program.seed)
             if order["evaluate"] and self.rank == 0:
                 rehearse(self._program, self._datasets["train"], self._datasets["test"], self._device)
-        self._channel.send(
-            {
-                "is": "ready",
-                "num_samples": len(self._datasets["train"]),
-                "has_test": "test" in self._datasets,
-                "has_metrics": bool(program.metrics),
-                "batch_size": self._program.batch_size,
-                "epochs": self._program.epochs,
-                "chunks": self._program.chunks,
-                "autocast": written.autocast,
-                "has_scheduler": self._program.scheduler is not None,
-                "clip_norm": self._program.clip_norm,
-                "most_threads": most_threads,
-                "items": item_checksums(self._datasets["train"], self._program.seed),
-                "weights": weights_checksums(build_model(self._program, torch.device("cpu"))),
-            }
-        )
+        told = facts_of(self._program, self._datasets)
+        self._channel.send({"is": "ready", **told, "autocast": written.autocast, "most_threads": most_threads})
 
     def _do_profile(self, order: Message) -> None:
         graph, profiles = self._tools.profile(self._the_program, tuple(order["chunk_sizes"]), order["threads"])
