@@ -14,18 +14,24 @@ order, the server's own in its place, so a sum has the same bits in every run an
 
     rank 2 serves   hold 0    1 + what is held, added to its own    add 3    ((0 + 1) + 2) + 3
     no worker       copy 0    add 1                        add 2    add 3    ((0 + 1) + 2) + 3
+
+What a rank sends to several others goes in rounds, one piece to each of them, and a round waits for the last but one to
+have gone (`Turns`). Left to itself, TCP may send much more to one than to another for as long as a step: the two then
+get early what they cannot use yet, since a piece is summed when the last rank's has come.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from nfold.core.placement import Reduction, Share
 from nfold.core.schedule import Purpose, Task
 
 Events = tuple[int, ...]
 Combine = Literal["copy", "add", "hold"]
+ROUNDS_AT_ONCE = 2
+"""That a rank may have on their way: one that leaves, and one for those whose part of it has left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,16 @@ class Network:
     def __init__(self, add: Callable[..., Task]) -> None:
         self._add = add
         self._next_tag = 0
+        self._turns: defaultdict[tuple[int, Purpose], Turns] = defaultdict(Turns)
+
+    def send_in_turn(
+        self, message: Message, place: Hashable, *, after: Events, receive_after: Events = (), **how: Any
+    ) -> tuple[Task, Task]:
+        """Do as `send`, in the round of a place, which is one for all peers."""
+        turns = self._turns[message.source, message.purpose]
+        send, receive = self.send(message, after=(*after, *turns.before(place)), receive_after=receive_after, **how)
+        turns.add(send.id)
+        return send, receive
 
     def send(
         self, message: Message, *, after: Events, receive_after: Events = (), combine: Combine = "copy", onto: int = -1
@@ -97,6 +113,25 @@ class Network:
             **fields,
         )
         return send, receive
+
+
+class Turns:
+    """The rounds in which a rank sends the pieces of one kind of message."""
+
+    def __init__(self) -> None:
+        self._place: Hashable = None
+        self._rounds: deque[list[int]] = deque(maxlen=ROUNDS_AT_ONCE + 1)
+
+    def before(self, place: Hashable) -> Events:
+        """Return what a message waits for; a place that is not the last one's begins a round."""
+        if place != self._place:
+            self._place = place
+            self._rounds.append([])
+        return tuple(self._rounds[0]) if len(self._rounds) > ROUNDS_AT_ONCE else ()
+
+    def add(self, event: int) -> None:
+        """Take the end of a message into the round."""
+        self._rounds[-1].append(event)
 
 
 def equal_shares(num_elements: int, ranks: tuple[int, ...]) -> tuple[Share, ...]:
@@ -146,14 +181,16 @@ def push(reduction: Reduction, ready: Mapping[int, Events], network: Network) ->
     Returns:
         For each share the events after which it is summed, in the order of `Reduction.shares`. O(members x pieces).
     """
-    chains: dict[tuple[Share, int], _Chain] = {}
+    chains = {
+        (share, start): _Chain(reduction.members, share.rank, ready)
+        for share in reduction.shares
+        for start, _ in _pieces(share, reduction.piece_elements)
+    }
     for rank in reduction.members:
-        for share in _in_turn(reduction.shares, rank):
-            for start, stop in _pieces(share, reduction.piece_elements):
-                chain = chains.setdefault((share, start), _Chain(reduction.members, share.rank, ready))
-                if rank != share.rank:
-                    message = Message(reduction, "push", rank, share.rank, start, stop)
-                    chain.add(rank, message, ready[rank], network)
+        for place, share, start, stop in _in_turn(reduction, rank):
+            if rank != share.rank:
+                message = Message(reduction, "push", rank, share.rank, start, stop)
+                chains[share, start].add(rank, message, place, ready[rank], network)
     summed: dict[Share, list[int]] = {share: [] for share in reduction.shares}
     for (share, _), chain in chains.items():
         summed[share].extend(chain.summed)
@@ -163,12 +200,12 @@ def push(reduction: Reduction, ready: Mapping[int, Events], network: Network) ->
 def pull(reduction: Reduction, updated: Mapping[Share, Events], network: Network) -> None:
     """Add the messages that bring the new values of every share back to all members."""
     for share in reduction.shares:
-        for rank in sorted(reduction.members, key=lambda rank: (rank <= share.rank, rank)):
-            if rank == share.rank:
-                continue
-            for start, stop in _pieces(share, reduction.piece_elements):
-                message = Message(reduction, "pull", share.rank, rank, start, stop)
-                network.send(message, after=updated[share])
+        members = sorted(reduction.members, key=lambda rank: (rank <= share.rank, rank))
+        for start, stop in _pieces(share, reduction.piece_elements):
+            for rank in members:
+                if rank != share.rank:
+                    message = Message(reduction, "pull", share.rank, rank, start, stop)
+                    network.send_in_turn(message, (reduction.name, start), after=updated[share])
 
 
 class _Chain:
@@ -181,31 +218,36 @@ class _Chain:
         self._held = -1
         self._started = self._own
 
-    def add(self, rank: int, message: Message, after: Events, network: Network) -> None:
+    def add(self, rank: int, message: Message, place: Hashable, after: Events, network: Network) -> None:
         """Add one rank's push; ranks come in ascending order."""
         if self._own and rank < self._last_before:
             earlier: Events = () if self._held < 0 else (self._held,)
-            _, held = network.send(message, after=after, receive_after=earlier, combine="hold", onto=self._held)
+            how: dict[str, Any] = {"combine": "hold", "onto": self._held}
+            _, held = network.send_in_turn(message, place, after=after, receive_after=earlier, **how)
             self._held = held.id
             return
         onto, self._held = self._held, -1
         before = self.summed if onto < 0 else (*self.summed, onto)
-        how: Combine = "add" if self._started else "copy"
-        _, receive = network.send(message, after=after, receive_after=before, combine=how, onto=onto)
+        how = {"combine": "add" if self._started else "copy", "onto": onto}
+        _, receive = network.send_in_turn(message, place, after=after, receive_after=before, **how)
         self._started, self.summed = True, (receive.id,)
 
 
-def _in_turn(shares: tuple[Share, ...], rank: int) -> list[Share]:
-    """The shares in the order in which a rank pushes them: the first of every server, then the second of every one.
+def _in_turn(reduction: Reduction, rank: int) -> list[tuple[Hashable, Share, int, int]]:
+    """The pieces in the order in which a rank pushes them: a first one to every server, then a second to every one.
 
-    Within a round it begins with the next rank's.
+    Each comes with the round that it belongs to, its share, and its bounds. A round begins with the next rank's.
     """
     seen: Counter[int] = Counter()
-    turns: list[tuple[int, bool, int, Share]] = []
-    for share in shares:
-        turns.append((seen[share.rank], share.rank <= rank, share.rank, share))
-        seen[share.rank] += 1
-    return [share for *_, share in sorted(turns, key=lambda turn: turn[:3])]
+    turns: list[tuple[int, bool, int, Share, int, int]] = []
+    for share in reduction.shares:
+        for start, stop in _pieces(share, reduction.piece_elements):
+            turns.append((seen[share.rank], share.rank <= rank, share.rank, share, start, stop))
+            seen[share.rank] += 1
+    return [
+        ((reduction.name, turn), share, start, stop)
+        for turn, _, _, share, start, stop in sorted(turns, key=lambda turn: turn[:3])
+    ]
 
 
 def _pieces(share: Share, piece_elements: int) -> Iterator[tuple[int, int]]:

@@ -85,9 +85,9 @@ def with_rate(cluster: Cluster, bytes_per_s: float) -> Cluster:
 
 BITS_OF_STEP = 2300
 """What a rank's processor spends on a step beside its tasks and messages, in bits of bookkeeping (see `Pace`)."""
-BYTES_IN_STEPS = 2.2
-"""Times the processor seconds that a byte costs in a probe: in a step it comes out of no cache, its threads wake up
-among others that work, and some of what arrives is added to what is there."""
+BYTES_IN_STEPS, MESSAGES_IN_STEPS = 1.5, 2.0
+"""Times the processor seconds that a byte and a message cost in a probe. In a step bytes come out of no cache, some of
+them are added to what is there, threads wake up among others that work, and account is kept of each message."""
 
 
 def expected_passes_s(
@@ -189,7 +189,7 @@ def _channel(
         bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         origin="measured",
         cpu_s_per_byte=BYTES_IN_STEPS * median(pair.cpu_s_per_byte for pair in pairs),
-        cpu_s_per_message=median(pair.cpu_s_per_message for pair in pairs),
+        cpu_s_per_message=MESSAGES_IN_STEPS * median(pair.cpu_s_per_message for pair in pairs),
         declared_bytes_per_s=_declared_bytes_per_s(before) if before else None,
     )
 

@@ -15,6 +15,8 @@ from nfold.transport.mesh import MeshOrder, form_mesh
 
 __all__ = ["Address", "Listener", "TcpTransport", "connect_mesh"]
 
+MOST_UNSENT_BYTES = 64 << 10
+"""That the kernel takes beyond what is on its way: what it has taken is sent in its own order, and not in ours."""
 READ_AHEAD_BYTES = 16 << 10
 """Read at once when less is wanted, so that a small frame costs one system call instead of two."""
 MOST_AT_ONCE_BYTES = 64 << 10
@@ -71,6 +73,7 @@ class SocketPipe:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT_BYTES)
         keep_asking(connection)
         self._socket = connection
         self._ahead = memoryview(bytearray(READ_AHEAD_BYTES))
