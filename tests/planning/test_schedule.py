@@ -1,6 +1,8 @@
 """Compiled schedules: two written out as data, and what holds for every one of them."""
 
 from collections import Counter
+from dataclasses import replace
+from itertools import product
 
 import pytest
 from grids import chain, grids, model, place
@@ -10,7 +12,7 @@ from referee import Referee, lane_of
 
 from nfold.core.graph import Statistic
 from nfold.core.schedule import Schedule
-from nfold.planning.buckets import buckets_of
+from nfold.planning.buckets import buckets_of, cut_shares
 from nfold.planning.schedule import compile_schedule
 
 pytestmark = pytest.mark.long
@@ -179,6 +181,25 @@ def test_a_ring_sends_no_element_more_than_it_must(grid):
             assert sum(sent) == 2 * (count - 1) * reduction.num_elements
         if reduction.route == "ring" and reduction.num_elements % count == 0:
             assert sent == [2 * (count - 1) * reduction.num_elements // count] * count
+
+
+@pytest.mark.parametrize("servers", [(3, 4), (0, 1, 2)])
+def test_what_goes_to_several_ranks_goes_in_rounds_of_which_two_are_on_their_way(servers):
+    graph = chain(96)
+    placement = place(dict.fromkeys(("A", "Loss"), (0, 1, 2)), 5)
+    (bucket,) = buckets_of(graph, placement, "ring", 1 << 20)
+    shares = cut_shares(bucket, dict.fromkeys(servers, 1.0), rounds=4)
+    schedule = compiled(graph, placement, (replace(bucket, route="server", shares=shares, piece_elements=4),))
+    for rank, purpose in product(schedule.ranks, ("push", "pull")):
+        sends = [task for task in rank.tasks if (task.kind, task.purpose) == ("SEND", purpose)]
+        peers = len({task.peer for task in sends})
+        rounds = [sends[index : index + peers] for index in range(0, len(sends), peers or 1)]
+        assert all(len({task.peer for task in each}) == peers for each in rounds)
+        for number, each in enumerate(rounds):
+            ends = {task.id for task in sends}
+            before = {task.id for task in rounds[number - 2]} if number > 1 else set()
+            assert all(ends & set(task.after) == before for task in each)
+    assert sum(task.purpose == "push" for rank in schedule.ranks for task in rank.tasks) > 2 * 4 * 3
 
 
 @CASES

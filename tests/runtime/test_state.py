@@ -1,15 +1,19 @@
 """What ranks hold becomes one file, and of a file each rank reads what it needs."""
 
+import pytest
 import torch
 from harness import file_of, read_checkpoint
 from torch import nn
 
+from nfold.capture.stepping import Stepping
 from nfold.core.graph import ModelGraph, Operator, Parameter, Tensor
 from nfold.core.placement import Reduction
 from nfold.runtime import state
+from nfold.runtime.buffers import Piece
 from nfold.runtime.collecting import collect
 from nfold.runtime.replica import take_model
 from nfold.runtime.state import Checkpoint, join_facts, offer
+from nfold.runtime.updates import Updater, _Held
 from nfold.runtime.weights import Weights
 from nfold.transport.memory import MemoryNetwork
 
@@ -40,11 +44,11 @@ def reduction(name, size):
     )
 
 
-def stored(model):
+def stored(model, updaters=None):
     sizes = {name: each.numel() for name, each in model.named_parameters()}
     reductions = tuple(reduction(name, size) for name, size in sizes.items())
     weights = Weights(model, graph_of(sizes))
-    offered = offer(0, reductions, {}, weights, ())
+    offered = offer(0, reductions, updaters or {}, weights, ())
     network = MemoryNetwork(1)
     collected = collect(network.transport(0), 1, 1, offered, lambda said: join_facts(said, 5, 2))
     data = file_of(collected)
@@ -128,3 +132,35 @@ def test_a_tensor_is_read_a_piece_at_a_time(monkeypatch):
     found = Checkpoint(data[:header_bytes], ask).model(["weight"])["weight"]
     assert read == [8, 8, 8]
     assert torch.equal(found, torch.arange(6.0).reshape(3, 2))
+
+
+@pytest.mark.parametrize("weight_format", [torch.contiguous_format, torch.channels_last])
+def test_a_model_takes_a_tensor_a_piece_at_a_time_into_its_own_memory(monkeypatch, weight_format):
+    monkeypatch.setattr(state, "READ_BYTES", 8)
+    saved, model = (nn.Conv2d(3, 4, 2).to(memory_format=weight_format) for _ in range(2))
+    own = model.weight.data_ptr()
+    take_model(model, read_checkpoint(stored(saved)))
+    assert torch.equal(model.weight, saved.weight)
+    assert model.weight.data_ptr() == own
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 6), (2, 5)])
+def test_of_what_an_optimizer_keeps_only_the_elements_that_are_wanted_are_read(start, stop):
+    model = Tied()
+    held = [_Held(Piece("weight", 0, 6, 0), "weight", model.weight)]
+    updater = Updater(Stepping(lambda weights: torch.optim.Adam(weights, lr=0.1)), held, [])
+    model.weight.grad = torch.arange(6.0).reshape(3, 2)
+    updater.step()
+    ((_, kept, _),) = updater.state()
+    data = stored(model, {("weight", 0): updater})
+    header_bytes, read = 8 + int.from_bytes(data[:8], "little"), []
+
+    def ask(start, stop):
+        read.append(stop - start)
+        return data[start:stop]
+
+    found = Checkpoint(data[:header_bytes], ask).piece("weight", (3, 2), start, stop).tensors["weight"]
+    assert sorted(read) == [4, 4 * (stop - start), 4 * (stop - start)]
+    assert found["step"] == 1.0
+    for key in ("exp_avg", "exp_avg_sq"):
+        assert torch.equal(found[key], kept[key].reshape(-1)[start:stop])

@@ -50,8 +50,8 @@ def test_state_is_restored_in_the_order_in_memory_that_its_parameter_has(fused):
     again = reordered(ours.detach().clone())
     resumed = updater_of(again, fused)
     ((_, state, _),) = begun.state()
-    kept = OptimizerState(tensors={"w": {key: value.contiguous() for key, value in state.items()}})
-    resumed.restore(lambda name: kept, {"w": ours.shape}, 1)
+    flat = {key: value.reshape(-1).clone() if value.dim() else value.clone() for key, value in state.items()}
+    resumed.restore(lambda piece: (piece.name, OptimizerState(tensors={piece.name: flat})), 1)
     for weight, updater in ((ours, begun), (again, resumed)):
         weight.grad = torch.empty_like(weight).copy_(gradient.flip(0))
         updater.step()
@@ -82,15 +82,16 @@ def test_each_parameters_state_is_handed_over_before_the_next_is_read():
     begun.step()
     own, read = {piece.name: state for piece, state, _ in begun.state()}, []
 
-    def asked(name):
+    def asked(piece):
+        name = piece.name
         assert [piece.name for piece, state, _ in resumed.state() if state] == read, "no more than one is under way"
         read.append(name)
-        kept = {key: value.clone() for key, value in own[name].items()}
+        kept = {key: value.flatten().clone() if value.dim() else value.clone() for key, value in own[name].items()}
         handed.update({(name, key): value.data_ptr() for key, value in kept.items() if value.dim()})
-        return OptimizerState(tensors={name: kept})
+        return name, OptimizerState(tensors={name: kept})
 
     handed: dict[tuple[str, str], int] = {}
-    resumed.restore(asked, {name: torch.Size([2, 3]) for name in own}, 1)
+    resumed.restore(asked, 1)
     assert read == ["w0", "w1", "w2", "w3"]
     found = {piece.name: state for piece, state, _ in resumed.state()}
     assert all(torch.equal(found[name][key], own[name][key]) for name in own for key in own[name])

@@ -26,7 +26,7 @@ from nfold.planning.schedule import compile_schedule
 from nfold.planning.splitting import split_graph
 from nfold.program import Program
 from nfold.runtime.agreement import check_agreement, fingerprints
-from nfold.runtime.buffers import Buffers
+from nfold.runtime.buffers import Buffers, Piece
 from nfold.runtime.cells import Cells
 from nfold.runtime.changed_buffers import ChangedBuffers
 from nfold.runtime.checked_loss import with_checked_loss
@@ -305,10 +305,10 @@ def take_model(model: nn.Module, checkpoint: Checkpoint, unneeded: Collection[nn
     alike = {name: value.detach() for name, value in state.items() if checkpoint.shape(name) == tuple(value.shape)}
     needed = [name for name in alike if id(state[name]) not in skipped]
     try:
-        # Other names and shapes are found before anything is read; then one tensor at a time is in memory twice.
+        # Other names and shapes are found before anything is read, and no tensor is in memory twice.
         model.load_state_dict({**alike, **checkpoint.model(checkpoint.names - alike.keys()), **checkpoint.extras})
         for name in needed:
-            alike[name].copy_(checkpoint.model((name,))[name])
+            checkpoint.copy_into(alike[name], name)
         model.load_state_dict(alike, strict=False)  # for modules that make something else of what they load
     except RuntimeError as error:
         raise ProgramError(
@@ -324,16 +324,16 @@ def served_parameters(rank: int, reductions: Iterable[Reduction]) -> frozenset[s
 
 
 def take_states(updaters: Iterable[Updater], checkpoint: Checkpoint, weights: Weights) -> None:
-    """Give optimizers their states of a checkpoint, of one parameter at a time.
+    """Give optimizers their states of a checkpoint, as much of them as each holds.
 
     Raises:
         ProgramError: they are another optimizer's.
     """
-    shapes = {name: each.shape for name, each in weights.parameters.items()}
 
-    @functools.lru_cache(maxsize=1)  # several parts of a parameter come one after another
-    def read(name: str) -> OptimizerState:
-        return weights.cut(checkpoint.optimizer((name,)))
+    def read(piece: Piece) -> tuple[str, OptimizerState]:
+        place = weights.place(piece.name)
+        first, last = place.start + piece.start, place.start + piece.stop
+        return place.name, checkpoint.piece(place.name, place.shape, first, last)
 
     for updater in updaters:
-        updater.restore(read, shapes, checkpoint.step)
+        updater.restore(read, checkpoint.step)

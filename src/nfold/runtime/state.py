@@ -9,6 +9,7 @@ checkpoint is a safetensors file:
     metadata "nfold"       step, chunks, the optimizer's class and plain values, modules' extra states, as JSON
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError, ProgramError
 from nfold.runtime.agreement import Fingerprints, check_finite, first_diverged
 from nfold.runtime.extra_state import Extras, plain_extras
-from nfold.runtime.state_file import MODEL_PREFIX, Header
+from nfold.runtime.state_file import MODEL_PREFIX, Entry, Header
 from nfold.runtime.updates import OptimizerState, Plain, UpdateKey, Updater
 from nfold.runtime.weights import Weights
 
@@ -312,16 +313,50 @@ class Checkpoint:
         }
         return OptimizerState(tensors, self._scalars, self._groups, self._kind)
 
+    def copy_into(self, target: torch.Tensor, name: str) -> None:
+        """Give a tensor the values of one of the state dict, a piece at a time: neither is in memory twice."""
+        entry = self._header.entries[MODEL_PREFIX + name]
+        if not target.is_contiguous():
+            target.copy_(self._tensor(entry.name))
+            return
+        flat, most = target.view(-1), max(1, READ_BYTES // entry.item_bytes)
+        for start in range(0, entry.num_elements, most):
+            stop = min(entry.num_elements, start + most)
+            flat[start:stop].copy_(self._elements(entry, start, stop))
+
+    def piece(self, parameter: str, shape: tuple[int, ...], start: int, stop: int) -> OptimizerState:
+        """Return what the optimizer keeps for some elements of a parameter: nothing else is read.
+
+        Args:
+            parameter: its name.
+            shape: of the whole parameter.
+            start: first element, counted flat.
+            stop: the end.
+
+        Returns:
+            Tensors with an element for each of the parameter's are flat and of those elements; others, such as a step
+            count, are as they were kept.
+        """
+        tensors = {}
+        for key in self._optimizer_keys.get(parameter, ()):
+            entry = self._header.entries[f"{_OPTIMIZER_PREFIX}{parameter}.{key}"]
+            is_alike = entry.num_elements == math.prod(shape) and (entry.shape or not shape)
+            tensors[key] = self._elements(entry, start, stop) if is_alike else self._tensor(entry.name)
+        return OptimizerState({parameter: tensors}, self._scalars, self._groups, self._kind)
+
     def _tensor(self, name: str) -> torch.Tensor:
-        """Read a tensor, a piece at a time: no more than one is in memory beside it."""
         entry = self._header.entries[name]
-        flat = torch.empty(entry.num_elements, dtype=DTYPES[entry.dtype])
-        into = flat.view(torch.uint8).numpy().data
-        begin, end = self._header.range_of(name)
+        return self._elements(entry, 0, entry.num_elements).reshape(entry.shape)
+
+    def _elements(self, entry: Entry, first: int, last: int) -> torch.Tensor:
+        """Read elements, a piece at a time: no more than one is in memory beside them."""
+        flat = torch.empty(last - first, dtype=DTYPES[entry.dtype])
+        into, begin = flat.view(torch.uint8).numpy().data, self._header.range_of(entry.name)[0]
+        begin, end = begin + first * entry.item_bytes, begin + last * entry.item_bytes
         for start in range(begin, end, READ_BYTES):
             stop = min(end, start + READ_BYTES)
             into[start - begin : stop - begin] = self._read(start, stop)
-        return flat.reshape(entry.shape)
+        return flat
 
 
 def _with_tuples(group: dict[str, Any]) -> dict[str, Plain]:

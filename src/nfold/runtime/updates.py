@@ -118,12 +118,12 @@ class Updater:
             for each in self._held
         ]
 
-    def restore(self, read: Callable[[str], OptimizerState], shapes: Mapping[str, torch.Size], step: int) -> None:
-        """Take back what was kept after so many steps, cut to this updater's pieces.
+    def restore(self, read: Callable[[Piece], tuple[str, OptimizerState]], step: int) -> None:
+        """Take back what was kept for this updater's pieces after so many steps.
 
         Args:
-            read: returns the state of one of the user's parameters: whole states of all would be in memory twice.
-            shapes: of the graph's parameters.
+            read: returns the user's name of a piece's parameter, and under that the state of the piece alone, flat:
+                whole states would be in memory beside what is made of them.
             step: steps that were done.
 
         Raises:
@@ -131,14 +131,14 @@ class Updater:
         """
         self._stepper.replay(step)
         for each in self._held:
-            name, saved = each.piece.name, read(each.name)
+            name, saved = read(each.piece)
             self._check_kind(saved.kind)
             for group in self._optimizer.param_groups:
                 if any(tensor is each.tensor for tensor in group["params"]):
                     self._take_group(group, saved.groups.get(name, {}))
             state: dict[str, Any] = dict(saved.scalars.get(name, {}))
             for key, tensor in saved.tensors.get(name, {}).items():
-                state[key] = _cut(tensor, each, shapes[name])
+                state[key] = _shaped(tensor, each)
             if state:
                 self._optimizer.state[each.tensor] = state
 
@@ -260,13 +260,13 @@ def _served(reduction: Reduction, piece: Piece, name: str, buffers: Buffers, sha
     return _Held(piece, name, tensor, home, gradient)
 
 
-def _cut(tensor: torch.Tensor, held: _Held, shape: torch.Size) -> torch.Tensor:
-    """Take a piece's part of a whole state tensor; tensors of another shape (a step count) are copied as they are."""
-    if tensor.numel() != shape.numel() or (tensor.dim() == 0 and shape):
-        return tensor.clone()
-    part = tensor.reshape(-1)[held.piece.start : held.piece.stop].view(held.tensor.shape)
-    if part.numel() == tensor.numel() and part.stride() == held.tensor.stride():
-        return part  # nobody else has it
+def _shaped(tensor: torch.Tensor, held: _Held) -> torch.Tensor:
+    """Return a piece's state in its shape; what is not flat, or longer or shorter, (a step count) is left as it is."""
+    if tensor.shape != (held.piece.stop - held.piece.start,):
+        return tensor
+    part = tensor.view(held.tensor.shape)
+    if part.stride() == held.tensor.stride():
+        return part
     # In the parameter's order in memory, as the optimizer made it: fused ones go by that.
     return torch.empty_like(held.tensor, dtype=tensor.dtype, requires_grad=False).copy_(part)
 

@@ -6,11 +6,9 @@ of parts, and the module holds what was trained. What leaves the rank for a chec
 
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
-from nfold.core.graph import ModelGraph, Parameter, Rows
-from nfold.runtime.updates import OptimizerState
+from nfold.core.graph import ModelGraph, Parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +51,8 @@ class Weights:
         gone = {self.place(name).name for name in foreign} - needed
         return tuple(self._whole[name] for name in sorted(gone))
 
-    def cut(self, state: OptimizerState) -> OptimizerState:
-        """Return an optimizer's state by the names of the graph, from one by those of the module."""
-        cut = OptimizerState(dict(state.tensors), dict(state.scalars), dict(state.groups), state.kind)
-        for name, rows in self.rows.items():
-            whole = rows.parameter
-            if whole in state.tensors:
-                cut.tensors[name] = {key: self._rows_of(value, rows) for key, value in state.tensors[whole].items()}
-            if whole in state.scalars:
-                cut.scalars[name] = state.scalars[whole]
-            if whole in state.groups:
-                cut.groups[name] = state.groups[whole]
-        return cut
-
     def _tensor(self, parameter: Parameter) -> nn.Parameter:
         if parameter.rows is None:
             return self._whole[parameter.name]
         whole, rows = self._whole[parameter.rows.parameter], parameter.rows
         return nn.Parameter(whole.data[rows.start : rows.stop], requires_grad=whole.requires_grad)
-
-    def _rows_of(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """Cut what the optimizer keeps for each element; a step count is everybody's."""
-        same = value.shape == self._whole[rows.parameter].shape
-        return value[rows.start : rows.stop] if same else value
