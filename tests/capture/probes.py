@@ -230,6 +230,44 @@ class GradientHook(Base):
         return y * 2 + y.tanh()
 
 
+class Hooked(nn.Module):
+    """Changes the gradient: no tracer goes into it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 1.0
+        y.register_hook(lambda gradient: gradient.clamp(-1e-3, 1e-3))
+        return y * 2 + y.tanh()
+
+
+class Smooth(nn.Module):
+    """Goes into any trace."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.tanh() * 2
+
+
+class OfTensors(nn.Module):
+    """What a tracer sees here is no tensor, and it goes where no tensor goes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if isinstance(x, torch.Tensor) else x * 3
+
+
+class WrongInside(Base):
+    """A trace goes wrong in two of its modules, in a row and in a list; because of a third it cannot be exported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.row = nn.Sequential(Smooth(), nn.Sequential(Smooth(), OfTensors()), nn.Sequential(Smooth(), nn.ReLU()))
+        self.several = nn.ModuleList([OfTensors(), Smooth(), Hooked()])
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.row(x)
+        for module in self.several:
+            x = module(x)
+        return x
+
+
 class InstanceCheck(Base):
     def between(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2 if isinstance(x, torch.Tensor) else x * 3

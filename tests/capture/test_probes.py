@@ -33,11 +33,12 @@ from probes import (
     Spectral,
     TorchRandomBranch,
     WeightNorm,
+    WrongInside,
 )
 from torch import nn
 from zoo import Net, rows
 
-from nfold.capture.capture import capture
+from nfold.capture.capture import capture, recapture
 from nfold.capture.captured import Captured
 
 EXACT = {
@@ -109,6 +110,19 @@ def test_whole(probe: type[nn.Module]) -> None:
     assert any("one operator" in note for note in found.graph.notes)
     assert not found.graph.static_gradients
     assert_equals_module(found)
+
+
+def test_only_modules_in_which_a_trace_goes_wrong_are_kept_whole() -> None:
+    found = captured(WrongInside)
+    names = [operator.name for operator in found.graph.operators]
+    assert found.graph.capture == "fx"
+    assert found.graph.notes[-1] == "kept whole, since operator by operator they go wrong: row.1.1, several.0"
+    assert {"first", "row.1.1", "several.0", "several.2", "last"} < set(names)
+    assert len(names) > 8
+    assert_equals_module(found)
+    net = Net(WrongInside, rows)
+    again = recapture(net.model(), net.loss, net.example(), found.graph)
+    assert list(again.layout.operators) == names
 
 
 def test_who_changes_the_input_is_named() -> None:

@@ -2,13 +2,14 @@
 
 fx                  small operators with the user's names
 torch.export        for control flow on shapes and the like, which fx refuses
-fx, parts opaque    the modules that cannot be traced stay whole
+fx, parts opaque    the modules that cannot be traced, or where the trace goes wrong, stay whole
 opaque              the whole model and loss are one operator: data parallelism still works
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from nfold.capture.random import LOCK, RandomState
 from nfold.capture.samples import sample_batches
 from nfold.capture.states import fresh_copies
 from nfold.capture.stepping import Stepping
-from nfold.capture.tracing import TraceRefused, trace
+from nfold.capture.tracing import TraceRefused, is_leaf, trace
 from nfold.capture.trial import check_model
 from nfold.core.graph import ModelGraph
 from nfold.errors import InternalError
@@ -38,6 +39,8 @@ from nfold.program import Program
 
 _MOST_OPAQUE = 8
 """Modules to keep whole one after another before the whole model is."""
+_MOST_TRIALS = 32
+"""Gates to find out in which modules a trace goes wrong."""
 
 
 def capture(
@@ -114,7 +117,7 @@ def recapture(
         facts = find_facts(fresh, loss, example, divisible=not graph.indivisible)
         attempt = _Attempt(model, fresh, loss, example, facts)
         wanted = [operator.name for operator in graph.operators]
-        for traced in attempt.traces():
+        for traced in chain(attempt.traces(), attempt.with_whole(wanted)):
             captured = attempt.bind(traced) if traced.method == graph.capture else None
             if captured and [operator.name for operator in captured.graph.operators] == wanted:
                 return Captured(graph, captured.layout, model)
@@ -128,23 +131,75 @@ class _Attempt:
         self, model: nn.Module, fresh: Callable[[], nn.Module], loss: Loss, example: Example, facts: Facts
     ) -> None:
         self._model, self._fresh, self._loss, self._example, self._facts = model, fresh, loss, example, facts
+        self._kept = list(facts.stateful)
         self._notes: list[str] = []
 
     def first_good(self) -> Captured:
         """Return the first capture that passes the gate."""
+        is_wrong = False
         for traced in self.traces():
+            if traced.method == "opaque" and is_wrong and (found := self._mostly_cut()):
+                return found
             captured = self.bind(traced)
-            if captured is None:
-                continue
-            failure = pass_gate(captured, self._fresh, self._loss, self._example)
-            if not failure:
+            failure = pass_gate(captured, self._fresh, self._loss, self._example) if captured else ""
+            if captured and not failure:
                 return captured
-            if traced.method == "opaque":  # the user's own module is one operator here, and does not equal itself
+            if captured and traced.method == "opaque":  # the user's own module is one operator here
                 note = f"the model does not equal itself when it is called again with the same seed: {failure}"
-                graph = replace(captured.graph, notes=(*captured.graph.notes, note))
-                return Captured(graph, captured.layout, captured.model)
-            self._notes.append(f"captured by {traced.method}, it would compute something else: {failure}")
+                return _with_note(captured, note)
+            if captured:
+                self._notes.append(f"captured by {traced.method}, it would compute something else: {failure}")
+            is_wrong = is_wrong or traced.method == "fx"
         raise InternalError("not even the whole model as one operator could be captured")
+
+    def _mostly_cut(self) -> Captured | None:
+        """Return a capture that keeps whole no more of the user's modules than it takes to be right, if that is enough.
+
+        All of the outermost are kept whole first, then one after another is cut again, or its own modules are kept
+        instead of it.
+        """
+        kept = waiting = self._within("")
+        best, trials = self._right(kept) if kept else None, 1
+        while best and waiting and trials < _MOST_TRIALS:
+            path, *waiting = waiting
+            fewer, inner = [each for each in kept if each != path], self._within(path)
+            for less in (fewer, [*fewer, *inner]) if inner else (fewer,):
+                found, trials = self._right(less), trials + 1
+                if found:
+                    best, kept, waiting = found, less, [*(inner if less is not fewer else ()), *waiting]
+                    break
+        return best and _with_note(
+            best, f"kept whole, since operator by operator they go wrong: {', '.join(sorted(kept))}"
+        )
+
+    def _within(self, path: str) -> list[str]:
+        """Return the modules right inside of one that a trace goes into; those of a list are its owner's."""
+        found = []
+        for name, module in self._model.get_submodule(path).named_children():
+            inner = f"{path}.{name}" if path else name
+            if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+                found += self._within(inner)
+            elif not is_leaf(module) and inner not in self._kept:
+                found.append(inner)
+        return found
+
+    def _right(self, kept: list[str]) -> Captured | None:
+        """Return the capture with some modules whole, if it passes the gate."""
+        notes = list(self._notes)
+        for traced in self.with_whole(kept):
+            captured = self.bind(traced)
+            if captured and not pass_gate(captured, self._fresh, self._loss, self._example):
+                return captured
+        self._notes = notes
+        return None
+
+    def with_whole(self, names: Iterable[str]) -> Iterator[Traced]:
+        """Yield the program with the modules among some names whole, beside those that cannot be traced."""
+        modules = dict(self._model.named_modules())
+        inputs, _ = self._example.batch(1)
+        with contextlib.suppress(TraceRefused):  # then it is none
+            whole = tuple(name for name in names if name in modules)
+            yield trace(self._fresh(), self._loss, inputs, opaque=(*self._kept, *whole))
 
     def bind(self, traced: Traced) -> Captured | None:
         """Cut a trace and name its parts; None if it cannot be played or cut."""
@@ -159,7 +214,8 @@ class _Attempt:
     def traces(self) -> Iterator[Traced]:
         """Yield the program as each method sees it, the whole model as one operator last."""
         inputs, _ = self._example.batch(1)
-        kept, exportable = list(self._facts.stateful), not self._facts.stateful
+        self._kept = kept = list(self._facts.stateful)
+        exportable = not kept
         while "" not in kept and len(kept) <= len(self._facts.stateful) + _MOST_OPAQUE:
             try:
                 yield trace(self._fresh(), self._loss, inputs, opaque=tuple(kept))
@@ -193,6 +249,10 @@ def _undisturbed() -> Iterator[None]:
             yield
         finally:
             before.restore()
+
+
+def _with_note(captured: Captured, note: str) -> Captured:
+    return Captured(replace(captured.graph, notes=(*captured.graph.notes, note)), captured.layout, captured.model)
 
 
 def _outside(module: str, kept: list[str]) -> str:

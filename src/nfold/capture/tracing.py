@@ -61,6 +61,11 @@ def trace(model: nn.Module, loss: Loss, inputs: Any, *, opaque: tuple[str, ...] 
     return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept))
 
 
+def is_leaf(module: nn.Module) -> bool:
+    """Return whether a trace has a module as one node whatever happens: torch's own, but for containers."""
+    return fx.Tracer().is_leaf_module(module, "")
+
+
 class _TraceRoot(nn.Module):
     """The program as fx sees it: the input taken apart into stand-ins, the loss one node."""
 
