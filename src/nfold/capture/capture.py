@@ -168,9 +168,8 @@ class _Attempt:
                 if found:
                     best, kept, waiting = found, less, [*(inner if less is not fewer else ()), *waiting]
                     break
-        return best and _with_note(
-            best, f"kept whole, since operator by operator they go wrong: {', '.join(sorted(kept))}"
-        )
+        names = ", ".join(sorted(kept))
+        return best and _with_note(best, f"kept whole, since operator by operator they go wrong: {names}")
 
     def _within(self, path: str) -> list[str]:
         """Return the modules right inside of one that a trace goes into; those of a list are its owner's."""
