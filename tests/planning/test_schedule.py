@@ -183,23 +183,26 @@ def test_a_ring_sends_no_element_more_than_it_must(grid):
             assert sent == [2 * (count - 1) * reduction.num_elements // count] * count
 
 
-@pytest.mark.parametrize("servers", [(3, 4), (0, 1, 2)])
-def test_what_goes_to_several_ranks_goes_in_rounds_of_which_two_are_on_their_way(servers):
-    graph = chain(96)
-    placement = place(dict.fromkeys(("A", "Loss"), (0, 1, 2)), 5)
-    (bucket,) = buckets_of(graph, placement, "ring", 1 << 20)
-    shares = cut_shares(bucket, dict.fromkeys(servers, 1.0), rounds=4)
-    schedule = compiled(graph, placement, (replace(bucket, route="server", shares=shares, piece_elements=4),))
+@pytest.mark.parametrize("weights", [{3: 1.0, 4: 1.0}, {3: 3.0, 4: 1.0}, {0: 1.0, 1: 1.0, 2: 1.0}])
+def test_what_goes_to_several_ranks_goes_in_rounds_of_which_two_are_on_their_way(weights):
+    graph = chain(120, 120)
+    placement = place(dict.fromkeys(("A", "B", "Loss"), (0, 1, 2)), 5)
+    buckets = tuple(
+        replace(bucket, route="server", shares=cut_shares(bucket, weights, rounds=3), piece_elements=8)
+        for bucket in buckets_of(graph, placement, "ring", 480)
+    )
+    assert len(buckets) == 2
+    schedule = compiled(graph, placement, buckets)
     for rank, purpose in product(schedule.ranks, ("push", "pull")):
         sends = [task for task in rank.tasks if (task.kind, task.purpose) == ("SEND", purpose)]
         peers = len({task.peer for task in sends})
         rounds = [sends[index : index + peers] for index in range(0, len(sends), peers or 1)]
         assert all(len({task.peer for task in each}) == peers for each in rounds)
+        ends = {task.id for task in sends}
         for number, each in enumerate(rounds):
-            ends = {task.id for task in sends}
             before = {task.id for task in rounds[number - 2]} if number > 1 else set()
             assert all(ends & set(task.after) == before for task in each)
-    assert sum(task.purpose == "push" for rank in schedule.ranks for task in rank.tasks) > 2 * 4 * 3
+    assert sum(task.purpose == "push" for rank in schedule.ranks for task in rank.tasks) > 2 * 2 * 3 * 4
 
 
 @CASES

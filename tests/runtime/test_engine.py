@@ -361,3 +361,24 @@ def test_a_ring_of_engines_gives_every_rank_the_exact_sum(world, piece):
     assert sum(network.transport(rank).sent_bytes for rank in range(world)) == 3 * schedule.sent_bytes
     assert schedule.sent_bytes == 2 * (world - 1) * 4 * SIZE
     network.close()
+
+
+class EagerTransport(ScriptedTransport):
+    """Is done with what it sends at once, as with short messages over idle links."""
+
+    def send(self, peer, tag, data, done):
+        super().send(peer, tag, data, done)
+        done()
+
+
+def test_rounds_that_go_at_once_go_in_order_however_many_they_are():
+    count, tasks = 600, []
+    for number in range(count):
+        after = () if number < 2 else (2 * number - 4, 2 * number - 3)
+        for peer in (1, 2):
+            event = 2 * number + peer - 1
+            tasks.append(Task(id=event, kind="SEND", name=f"{number}", peer=peer, tag=event, after=after))
+    transport = EagerTransport()
+    engine(tasks, Recorder(), transport, num_events=2 * count, num_tags=2 * count).play(0, (), keep_spans=False)
+    sent = [number for number, _ in itertools.groupby(tag // 2 for _, tag in transport.sent)]
+    assert sent == list(range(count))

@@ -140,3 +140,22 @@ def test_every_step_is_timed_afresh() -> None:
         for event in (11, 12, 13):
             hand.at(begin_s + 3, event, started_s=begin_s + 2)
         assert hand.parts()["b0"].duration_s == pytest.approx(2.0)
+
+
+def test_waiting_for_a_turn_among_messages_to_others_is_queueing() -> None:
+    hand = Hand(
+        BACKWARD,
+        message(10, "SEND", "b0", "push", peer=1, after=(1,)),
+        message(11, "SEND", "b0", "push", peer=2, after=(1,)),
+        message(12, "RECV", "b0", "pull"),
+        message(20, "SEND", "b1", "push", peer=1, after=(2, 10, 11)),
+        message(21, "RECV", "b1", "pull"),
+    )
+    hand.at(1.0, 1)
+    hand.at(1.5, 2)
+    hand.at(2.0, 10, started_s=1.0)
+    hand.at(4.0, 11, started_s=1.0)
+    hand.at(5.0, 20, started_s=4.0)
+    hand.at(7.0, 21)
+    part = hand.parts()["b1"]
+    assert (part.queue_s, part.duration_s) == (2.5, 3.0)

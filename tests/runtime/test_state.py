@@ -58,7 +58,7 @@ def stored(model, updaters=None):
 
 def test_a_tied_weight_is_there_under_all_its_names():
     found = read_checkpoint(stored(Tied()))
-    assert (found.step, found.optimizer().tensors) == (5, {})
+    assert (found.step, found.piece("weight", (3, 2), 0, 6).tensors) == (5, {"weight": {}})
     tensors = found.model()
     assert tensors.keys() == {"weight", "bias", "again"}
     assert torch.equal(tensors["again"], torch.arange(6.0).reshape(3, 2))
@@ -138,10 +138,13 @@ def test_a_tensor_is_read_a_piece_at_a_time(monkeypatch):
 def test_a_model_takes_a_tensor_a_piece_at_a_time_into_its_own_memory(monkeypatch, weight_format):
     monkeypatch.setattr(state, "READ_BYTES", 8)
     saved, model = (nn.Conv2d(3, 4, 2).to(memory_format=weight_format) for _ in range(2))
-    own = model.weight.data_ptr()
+    own, made = model.weight.data_ptr(), []
+    whole = Checkpoint._elements
+    monkeypatch.setattr(Checkpoint, "_elements", lambda *args: made.append(args[3] - args[2]) or whole(*args))
     take_model(model, read_checkpoint(stored(saved)))
     assert torch.equal(model.weight, saved.weight)
     assert model.weight.data_ptr() == own
+    assert made == ([2] * 24 if weight_format is torch.contiguous_format else [48]) + [2, 2]
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 6), (2, 5)])

@@ -134,6 +134,22 @@ def test_messages_take_processor_time_from_compute(node, simulated, compute, sen
     assert trace.step_s == pytest.approx((1.1, 1.1))
 
 
+def test_a_message_costs_less_behind_another_of_the_same_peer(node, simulated, send, receive):
+    wire = Channel(latency_s=0, bandwidth_bytes_per_s=1e9, origin="declared", cpu_s_per_message=0.2)
+    nodes = [node(name, cores=1, uplink=wire, downlink=wire) for name in "abc"]
+
+    def seconds(*peers):
+        ranks = {
+            0: [send(index, peer, 1, (index - 1,) if index else (), tag=index) for index, peer in enumerate(peers)]
+        }
+        for rank in (1, 2):
+            ranks[rank] = [receive(index, 0, 1, tag=index) for index, peer in enumerate(peers) if peer == rank]
+        return simulated(ranks, nodes).step_s[0]
+
+    assert seconds(1, 2, 1, 2) == pytest.approx(0.4)
+    assert seconds(1, 1, 1, 1) == pytest.approx(0.1 + 3 * 0.05)
+
+
 def test_a_missing_link_is_named(node, simulated, send, receive):
     with pytest.raises(ClusterError, match=r"node b has no downlink, so rank 1 cannot talk .* declare the downlink"):
         simulated({0: [send(0, 1, 1)], 1: [receive(0, 0, 1)]}, [node("a"), node("b", downlink=None)])

@@ -135,7 +135,7 @@ def processor_s(facts: Facts) -> float:
 
 def _work_s_of(use: ChannelUse, facts: Facts, num_bytes: float, num_messages: float) -> float:
     cores = min(core_use.node.cores for core_use in facts.cores)
-    return (num_bytes * use.channel.cpu_s_per_byte + num_messages * use.channel.cpu_s_per_message) / max(cores, 1e-9)
+    return 2 * use.channel.end_s(num_bytes, round(num_messages)) / max(cores, 1e-9)
 
 
 def compare_architectures(facts: Facts) -> str:

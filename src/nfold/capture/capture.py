@@ -9,7 +9,6 @@ opaque              the whole model and loss are one operator: data parallelism 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import torch
@@ -52,6 +51,8 @@ def capture(
     rebuild: Callable[[], nn.Module] | None = None,
 ) -> Captured:
     """Capture a program and check the capture. About twenty forward passes over two or three samples.
+
+    Where a trace goes wrong it takes ten more for each module that is tried whole, 32 at most.
 
     The process's random generators are put back; the model is not changed.
 
@@ -117,9 +118,10 @@ def recapture(
         facts = find_facts(fresh, loss, example, divisible=not graph.indivisible)
         attempt = _Attempt(model, fresh, loss, example, facts)
         wanted = [operator.name for operator in graph.operators]
-        for traced in chain(attempt.traces(), attempt.with_whole(wanted)):
+        is_partly_whole = graph.capture == "fx" and graph.whole
+        for traced in attempt.with_whole(graph.whole) if is_partly_whole else attempt.traces():
             captured = attempt.bind(traced) if traced.method == graph.capture else None
-            if captured and [operator.name for operator in captured.graph.operators] == wanted:
+            if captured and captured.graph.whole == graph.whole and _names(captured) == wanted:
                 return Captured(graph, captured.layout, model)
         raise InternalError("this process captures other operators than the one that made the plan")
 
@@ -140,6 +142,8 @@ class _Attempt:
         for traced in self.traces():
             if traced.method == "opaque" and is_wrong and (found := self._mostly_cut()):
                 return found
+            if traced.method == "opaque":
+                self._notes.append("the whole model is one operator, so only its batch can be spread over ranks")
             captured = self.bind(traced)
             failure = pass_gate(captured, self._fresh, self._loss, self._example) if captured else ""
             if captured and not failure:
@@ -168,8 +172,13 @@ class _Attempt:
                 if found:
                     best, kept, waiting = found, less, [*(inner if less is not fewer else ()), *waiting]
                     break
-        names = ", ".join(sorted(kept))
-        return best and _with_note(best, f"kept whole, since operator by operator they go wrong: {names}")
+        wrong, untried = sorted(set(kept) - set(waiting)), sorted(waiting)
+        for names, why in (
+            (wrong, "since operator by operator they go wrong"),
+            (untried, "for lack of time to look into"),
+        ):
+            best = _with_note(best, f"kept whole, {why}: {', '.join(names)}") if best and names else best
+        return best
 
     def _within(self, path: str) -> list[str]:
         """Return the modules right inside of one that a trace goes into; those of a list are its owner's."""
@@ -192,13 +201,11 @@ class _Attempt:
         self._notes = notes
         return None
 
-    def with_whole(self, names: Iterable[str]) -> Iterator[Traced]:
-        """Yield the program with the modules among some names whole, beside those that cannot be traced."""
-        modules = dict(self._model.named_modules())
+    def with_whole(self, modules: Iterable[str]) -> Iterator[Traced]:
+        """Yield the program with some modules whole, beside those that cannot be traced."""
         inputs, _ = self._example.batch(1)
         with contextlib.suppress(TraceRefused):  # then it is none
-            whole = tuple(name for name in names if name in modules)
-            yield trace(self._fresh(), self._loss, inputs, opaque=(*self._kept, *whole))
+            yield trace(self._fresh(), self._loss, inputs, opaque=(*self._kept, *modules))
 
     def bind(self, traced: Traced) -> Captured | None:
         """Cut a trace and name its parts; None if it cannot be played or cut."""
@@ -229,7 +236,6 @@ class _Attempt:
                     yield from self._exported()
                 exportable = False
                 kept.append(module)
-        self._notes.append("the whole model is one operator, so only its batch can be spread over ranks")
         yield replace(trace(self._fresh(), self._loss, inputs, opaque=("",)), method="opaque")
 
     def _exported(self) -> Iterator[Traced]:
@@ -248,6 +254,10 @@ def _undisturbed() -> Iterator[None]:
             yield
         finally:
             before.restore()
+
+
+def _names(captured: Captured) -> list[str]:
+    return [operator.name for operator in captured.graph.operators]
 
 
 def _with_note(captured: Captured, note: str) -> Captured:

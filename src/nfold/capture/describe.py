@@ -32,6 +32,7 @@ def describe(traced: Traced, cut: Cut, plays: list[Play], facts: Facts, model: n
         capture=traced.method,
         indivisible=facts.indivisible or ("" if is_static else _unseen_gradients(parameters)),
         static_gradients=is_static,
+        whole=traced.opaque,
         notes=(*facts.notes, *traced.notes),
     )
     return Captured(graph, layout, model)

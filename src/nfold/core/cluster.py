@@ -10,6 +10,11 @@ UNLIMITED_BYTES = 1 << 60
 """Memory of a declared node that nobody limits."""
 
 
+FOLLOWING = 0.5
+"""Of what a message costs a processor, where the one before it in that direction was the same peer's: its thread is
+awake."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Channel:
     """A way for bytes: a fixed cost per message and a rate after that."""
@@ -33,6 +38,17 @@ class Channel:
     def seconds(self, payload_bytes: float) -> float:
         """Return how long one message takes alone."""
         return self.latency_s + payload_bytes / self.bandwidth_bytes_per_s
+
+    def end_s(self, payload_bytes: float, num_messages: int = 1, *, follows: bool = False) -> float:
+        """Return the processor seconds that messages cost one of their two ends.
+
+        Args:
+            payload_bytes: of all of them.
+            num_messages: how many.
+            follows: whether the one before each was the same peer's.
+        """
+        each_s = self.cpu_s_per_message * (FOLLOWING if follows else 1.0)
+        return (each_s * num_messages + self.cpu_s_per_byte * payload_bytes) / 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

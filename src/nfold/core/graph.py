@@ -140,6 +140,8 @@ class ModelGraph:
     """Whether gradients are scaled by their norm over all trained parameters before the update."""
     static_gradients: bool = True
     """Whether the same parameters get a gradient in every step. An opaque model may skip some."""
+    whole: tuple[str, ...] = ()
+    """The user's modules that are one operator each, since a trace cannot go into them or goes wrong there."""
     notes: tuple[str, ...] = ()
     """What capture found and did about it, in plain words."""
 

@@ -93,7 +93,7 @@ class ReductionSplit:
 
     reduction: str
     queue_s: float
-    """Its gradients were complete, and others' messages to the same peer were ahead of it."""
+    """Its gradients were complete, and others' messages were ahead of it."""
     transfer_s: float
     """The least of its durations over the ranks; with a server, summing and updating there included."""
     peer_wait_s: float

@@ -369,5 +369,4 @@ def _shared(node: Node, side: Literal["uplink", "downlink"], num_ranks: int) -> 
 
 def _wire_s(channel: Channel, payload_bytes: float, num_messages: int) -> float:
     """The longer of the wire's time and the processor's: half of a message's work is done at each end."""
-    work_s = (channel.cpu_s_per_message * num_messages + channel.cpu_s_per_byte * payload_bytes) / 2
-    return max(payload_bytes / channel.bandwidth_bytes_per_s, work_s)
+    return max(payload_bytes / channel.bandwidth_bytes_per_s, channel.end_s(payload_bytes, num_messages))

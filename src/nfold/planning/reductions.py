@@ -23,6 +23,7 @@ get early what they cannot use yet, since a piece is summed when the last rank's
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from nfold.core.placement import Reduction, Share
@@ -181,16 +182,16 @@ def push(reduction: Reduction, ready: Mapping[int, Events], network: Network) ->
     Returns:
         For each share the events after which it is summed, in the order of `Reduction.shares`. O(members x pieces).
     """
-    chains = {
-        (share, start): _Chain(reduction.members, share.rank, ready)
-        for share in reduction.shares
-        for start, _ in _pieces(share, reduction.piece_elements)
-    }
+    cut = _cut_alike(reduction)
+    chains = {(share, start): _Chain(reduction.members, share.rank, ready) for _, share, start, _ in cut}
     for rank in reduction.members:
-        for place, share, start, stop in _in_turn(reduction, rank):
+        # A round begins with the next rank's.
+        for place, share, start, stop in sorted(
+            cut, key=lambda piece: (piece[0], piece[1].rank <= rank, piece[1].rank)
+        ):
             if rank != share.rank:
                 message = Message(reduction, "push", rank, share.rank, start, stop)
-                chains[share, start].add(rank, message, place, ready[rank], network)
+                chains[share, start].add(rank, message, (reduction.name, place), ready[rank], network)
     summed: dict[Share, list[int]] = {share: [] for share in reduction.shares}
     for (share, _), chain in chains.items():
         summed[share].extend(chain.summed)
@@ -199,13 +200,11 @@ def push(reduction: Reduction, ready: Mapping[int, Events], network: Network) ->
 
 def pull(reduction: Reduction, updated: Mapping[Share, Events], network: Network) -> None:
     """Add the messages that bring the new values of every share back to all members."""
-    for share in reduction.shares:
-        members = sorted(reduction.members, key=lambda rank: (rank <= share.rank, rank))
-        for start, stop in _pieces(share, reduction.piece_elements):
-            for rank in members:
-                if rank != share.rank:
-                    message = Message(reduction, "pull", share.rank, rank, start, stop)
-                    network.send_in_turn(message, (reduction.name, start), after=updated[share])
+    for _, share, start, stop in _cut_alike(reduction):
+        for rank in sorted(reduction.members, key=lambda rank: (rank <= share.rank, rank)):
+            if rank != share.rank:
+                message = Message(reduction, "pull", share.rank, rank, start, stop)
+                network.send_in_turn(message, (reduction.name, start), after=updated[share])
 
 
 class _Chain:
@@ -233,21 +232,26 @@ class _Chain:
         self._started, self.summed = True, (receive.id,)
 
 
-def _in_turn(reduction: Reduction, rank: int) -> list[tuple[Hashable, Share, int, int]]:
-    """The pieces in the order in which a rank pushes them: a first one to every server, then a second to every one.
+def _cut_alike(reduction: Reduction) -> list[tuple[tuple[int, int], Share, int, int]]:
+    """Return the pieces of all shares: the place of the round in which each is pushed, its share and its bounds.
 
-    Each comes with the round that it belongs to, its share, and its bounds. A round begins with the next rank's.
+    The first shares of all servers are cut into equally many pieces, then the second of all: who serves less has
+    smaller pieces and not fewer, so that a round takes every link as long.
     """
     seen: Counter[int] = Counter()
-    turns: list[tuple[int, bool, int, Share, int, int]] = []
+    numbered: dict[int, list[Share]] = {}
     for share in reduction.shares:
-        for start, stop in _pieces(share, reduction.piece_elements):
-            turns.append((seen[share.rank], share.rank <= rank, share.rank, share, start, stop))
-            seen[share.rank] += 1
-    return [
-        ((reduction.name, turn), share, start, stop)
-        for turn, _, _, share, start, stop in sorted(turns, key=lambda turn: turn[:3])
-    ]
+        numbered.setdefault(seen[share.rank], []).append(share)
+        seen[share.rank] += 1
+    found = []
+    for number, shares in numbered.items():
+        longest = max(share.stop - share.start for share in shares)
+        count = -(-longest // (reduction.piece_elements or longest))
+        for share in shares:
+            bounds = [share.start + (share.stop - share.start) * index // count for index in range(count + 1)]
+            pieces = enumerate(pairwise(bounds))
+            found += [((number, index), share, start, stop) for index, (start, stop) in pieces if start < stop]
+    return found
 
 
 def _pieces(share: Share, piece_elements: int) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,8 @@ for starts it, so no message waits for a thread to wake up.
 
 import functools
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -92,6 +93,7 @@ class Engine:
         self._awaited: Callable[[], bool] | None = None
         """What the compute lane waits for. Waking it for every message would cost more than most messages do."""
         self._failure: BaseException | None = None
+        self._thread = threading.local()
 
     def fail(self, error: BaseException) -> None:
         """Make the step under way, and any later one, raise."""
@@ -135,9 +137,8 @@ class Engine:
                 into = self._performer.incoming(task)
                 arrived = functools.partial(self._happened, task.id, is_arrival=True)
                 self._transport.receive(task.peer, self._base_tag + task.tag, into, arrived)
-        for task in self._messages.values():
-            if task.kind == "SEND" and not task.after and self._start(task):
-                self._happened(task.id)
+        first = [task for task in self._messages.values() if task.kind == "SEND" and not task.after]
+        self._in_order(first, deque())
 
     def _is_ready(self, event: int) -> bool:
         return self._waiting[event] == 0
@@ -172,15 +173,27 @@ class Engine:
 
     def _happened(self, event: int, *, is_arrival: bool = False) -> None:
         """Note an event (or that a RECV's bytes are there) and start whatever waited for nothing else."""
+        pending: deque[tuple[int, bool]] | None = getattr(self._thread, "pending", None)
+        if pending is not None:  # a message has gone while this thread starts others: those are first
+            pending.append((event, is_arrival))
+            return
         try:
-            self._propagate(event, is_arrival)
+            self._in_order((), deque([(event, is_arrival)]))
         except Exception as error:  # of a transport's thread: the step must end with it
             self.fail(error)
 
-    def _propagate(self, event: int, is_arrival: bool) -> None:
-        pending = [(event, is_arrival)]
+    def _in_order(self, messages: Iterable[Task], pending: deque[tuple[int, bool]]) -> None:
+        """Start messages, and then what waits for events, without a message of a later turn in between."""
+        self._thread.pending = pending
+        try:
+            pending.extend([(message.id, False) for message in messages if self._start(message)])
+            self._propagate(pending)
+        finally:
+            self._thread.pending = None
+
+    def _propagate(self, pending: deque[tuple[int, bool]]) -> None:
         while pending:
-            event, is_arrival = pending.pop()
+            event, is_arrival = pending.popleft()
             ready: list[int] = []
             with self._changed:
                 for waiter in (event,) if is_arrival else self._dependents[event]:

@@ -2,8 +2,9 @@
 
     gradients complete here ──queue──> first bytes move ──duration──> last message here has gone or come
 
-A message that was handed to the transport may wait there behind another bucket's to the same peer. So it begins to move
-when it was handed over or when the one before it had gone, whichever is later.
+A message waits for its turn among those to other peers, and one that was handed to the transport may wait there behind
+another bucket's to the same peer. So it begins to move when it was handed over or when the one before it had gone,
+whichever is later.
 """
 
 import math
@@ -25,7 +26,8 @@ class _Bucket:
     ready_events: frozenset[int]
     """After which the gradients of this rank are complete."""
     own_sends: frozenset[int]
-    """SENDs that wait for nothing else. A rank that only sums for others has none: it begins when it is ready."""
+    """SENDs that wait for nothing else, or only for other SENDs. A rank that only sums for others has none: it begins
+    when it is ready."""
     num_messages: int
     sent_bytes: int
     not_ready: int = 0
@@ -109,6 +111,7 @@ class ReductionTimes:
 def _buckets(tasks: tuple[Task, ...]) -> Iterable[_Bucket]:
     computed = {task.id for task in tasks if task.kind == "B"}
     computed |= {signal.event for task in tasks for signal in task.signals}
+    sent = {task.id for task in tasks if task.kind == "SEND"}
     messages: dict[str, list[Task]] = {}
     for task in tasks:
         if task.purpose in SUMMED:
@@ -120,7 +123,7 @@ def _buckets(tasks: tuple[Task, ...]) -> Iterable[_Bucket]:
             yield _Bucket(
                 name=name,
                 ready_events=ready,
-                own_sends=frozenset(task.id for task in sends if ready.issuperset(task.after)),
+                own_sends=frozenset(task.id for task in sends if (ready | sent).issuperset(task.after)),
                 num_messages=len(own),
                 sent_bytes=sum(task.payload_bytes for task in sends),
             )

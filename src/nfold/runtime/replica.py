@@ -305,7 +305,7 @@ def take_model(model: nn.Module, checkpoint: Checkpoint, unneeded: Collection[nn
     alike = {name: value.detach() for name, value in state.items() if checkpoint.shape(name) == tuple(value.shape)}
     needed = [name for name in alike if id(state[name]) not in skipped]
     try:
-        # Other names and shapes are found before anything is read, and no tensor is in memory twice.
+        # Other names and shapes are found before anything is read.
         model.load_state_dict({**alike, **checkpoint.model(checkpoint.names - alike.keys()), **checkpoint.extras})
         for name in needed:
             checkpoint.copy_into(alike[name], name)

@@ -305,16 +305,8 @@ class Checkpoint:
         entry = self._header.entries.get(MODEL_PREFIX + name)
         return entry.shape if entry else None
 
-    def optimizer(self, parameters: Collection[str] | None = None) -> OptimizerState:
-        """Return what the optimizer keeps for some parameters, or for all."""
-        keys = {name: each for name, each in self._optimizer_keys.items() if parameters is None or name in parameters}
-        tensors = {
-            name: {key: self._tensor(f"{_OPTIMIZER_PREFIX}{name}.{key}") for key in each} for name, each in keys.items()
-        }
-        return OptimizerState(tensors, self._scalars, self._groups, self._kind)
-
     def copy_into(self, target: torch.Tensor, name: str) -> None:
-        """Give a tensor the values of one of the state dict, a piece at a time: neither is in memory twice."""
+        """Give a tensor the values of one of the state dict, a piece at a time where their memory has its order."""
         entry = self._header.entries[MODEL_PREFIX + name]
         if not target.is_contiguous():
             target.copy_(self._tensor(entry.name))

@@ -265,9 +265,9 @@ def _shaped(tensor: torch.Tensor, held: _Held) -> torch.Tensor:
     if tensor.shape != (held.piece.stop - held.piece.start,):
         return tensor
     part = tensor.view(held.tensor.shape)
-    if part.stride() == held.tensor.stride():
+    if part.device == held.tensor.device and part.stride() == held.tensor.stride():
         return part
-    # In the parameter's order in memory, as the optimizer made it: fused ones go by that.
+    # Where the parameter is, and in its order in memory, as the optimizer made it: fused ones go by that.
     return torch.empty_like(held.tensor, dtype=tensor.dtype, requires_grad=False).copy_(part)
 
 

@@ -243,6 +243,6 @@ def _rounds(bucket: CoarseBucket) -> Iterator[_Round]:
 
 def _seconds(rank: CoarseRank, channel: Channel, payload_bytes: float, messages: int, peers: int) -> float:
     """The longer of the wire's time and the processor's: half of a message's work is done at each end."""
-    work_s = (channel.cpu_s_per_message * messages + channel.cpu_s_per_byte * payload_bytes) / 2
+    work_s = channel.end_s(payload_bytes, messages, follows=peers == 1)
     width = max(1.0, min(rank.cores, peers))
     return max(payload_bytes / channel.bandwidth_bytes_per_s, work_s / width)

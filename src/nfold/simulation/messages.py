@@ -5,6 +5,8 @@
     other nodes   bytes at a max-min fair share of the sender's uplink and the receiver's downlink; half of either
                   channel's processor work is a job on that channel's node.
 
+A message that follows another with the same peer costs an end less than one for which another peer's thread wakes up.
+
 Latency delays the arrival and not the sender, so messages behind each other pay it once. An idle cluster therefore
 moves one message in max(latency + bytes / bandwidth, processor work).
 """
@@ -58,6 +60,8 @@ class Courier:
         self._network = Network(timeline)
         self._queues: defaultdict[tuple[int, int], deque[Message]] = defaultdict(deque)
         self._routes: dict[tuple[int, int], _Route] = {}
+        self._last: dict[tuple[int, bool], int] = {}
+        """The peer of the last message that a rank sent (True) or received."""
         self._up: dict[str, Link] = {}
         self._down: dict[str, Link] = {}
 
@@ -81,15 +85,15 @@ class Courier:
     def _gone(self, message: Message) -> None:
         queue = self._queues[message.sender, message.receiver]
         queue.popleft()
-        message.gone()
         if queue:
             self._start(queue[0])
+        message.gone()  # last, since it may send the next one
 
     def _start_local(self, message: Message) -> None:
         node = self._node_of[message.sender]
         wire_s = message.payload_bytes / node.local.bandwidth_bytes_per_s
         sent, received = self._ends(message, num_jobs=1)
-        work_s = _processor_s(node.local, message.payload_bytes)
+        work_s = sum(self._work_at_ends(message, node.local, node.local))
         width = min(_ENDS, max(1.0, work_s / wire_s)) if wire_s > 0 else 1.0
         self._work(node.name, work_s / width, width, both(sent, received))
         now = self._timeline.now
@@ -98,8 +102,7 @@ class Courier:
 
     def _start_remote(self, message: Message) -> None:
         route = self._route(message.sender, message.receiver)
-        send_s = _processor_s(route.uplink, message.payload_bytes) / 2
-        receive_s = _processor_s(route.downlink, message.payload_bytes) / 2
+        send_s, receive_s = self._work_at_ends(message, route.uplink, route.downlink)
         if send_s or receive_s:
             sent, received = self._ends(message, num_jobs=2)
         else:
@@ -113,6 +116,14 @@ class Courier:
         if send_s or receive_s:
             self._work(route.source.name, send_s, 1.0, both(sent, received))
             self._work(route.target.name, receive_s, 1.0, received)
+
+    def _work_at_ends(self, message: Message, uplink: Channel, downlink: Channel) -> tuple[float, float]:
+        """Return the processor seconds of the sender and of the receiver."""
+        sender, receiver, num_bytes = message.sender, message.receiver, message.payload_bytes
+        sent_s = uplink.end_s(num_bytes, follows=self._last.get((sender, True)) == receiver)
+        received_s = downlink.end_s(num_bytes, follows=self._last.get((receiver, False)) == sender)
+        self._last[sender, True], self._last[receiver, False] = receiver, sender
+        return sent_s, received_s
 
     def _route(self, sender: int, receiver: int) -> _Route:
         known = self._routes.get((sender, receiver))
@@ -146,7 +157,3 @@ class Courier:
                 f"declare the {side} of {node.name} in cluster.json, or keep all ranks on one node"
             )
         return channel
-
-
-def _processor_s(channel: Channel, payload_bytes: int) -> float:
-    return channel.cpu_s_per_message + channel.cpu_s_per_byte * payload_bytes
