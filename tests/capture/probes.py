@@ -268,6 +268,26 @@ class WrongInside(Base):
         return x
 
 
+class OfPairs(nn.Module):
+    """The same, and takes and returns two."""
+
+    def forward(self, pair: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = pair
+        return x * 2 if isinstance(x, torch.Tensor) else x * 3, y + x
+
+
+class WrongInRow(Base):
+    """Two modules in which a trace goes wrong are one operator, named after the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.hooked = OfPairs(), OfPairs(), Hooked()
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        x, y = self.two(self.one((x, x)))
+        return self.hooked(x + y)
+
+
 class InstanceCheck(Base):
     def between(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2 if isinstance(x, torch.Tensor) else x * 3

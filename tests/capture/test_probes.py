@@ -33,6 +33,7 @@ from probes import (
     Spectral,
     TorchRandomBranch,
     WeightNorm,
+    WrongInRow,
     WrongInside,
 )
 from torch import nn
@@ -119,10 +120,18 @@ def test_only_modules_in_which_a_trace_goes_wrong_are_kept_whole() -> None:
     assert found.graph.notes[-1] == "kept whole, since operator by operator they go wrong: row.1.1, several.0"
     assert {"first", "row.1.1", "several.0", "several.2", "last"} < set(names)
     assert len(names) > 8
-    assert_equals_module(found)
-    net = Net(WrongInside, rows)
+    assert not any("one operator" in note for note in found.graph.notes)
+
+
+@pytest.mark.parametrize("probe", [WrongInside, WrongInRow])
+def test_other_ranks_keep_the_same_modules_whole(probe: type[nn.Module]) -> None:
+    found, net = captured(probe), Net(probe, rows)
+    assert found.graph.capture == "fx"
+    assert len(found.graph.whole) == 3
     again = recapture(net.model(), net.loss, net.example(), found.graph)
-    assert list(again.layout.operators) == names
+    assert again.layout.traced.opaque == found.graph.whole
+    for each in (found, again):
+        assert_equals_module(each)
 
 
 def test_who_changes_the_input_is_named() -> None:
