@@ -10,6 +10,7 @@ import nfold as library
 from nfold.planning.candidates import simulate_proposal
 from nfold.planning.placed import placed
 from nfold.planning.search import to_plan
+from nfold.runtime import worker
 from nfold.runtime.evaluation import evaluate
 
 STEPS = 10
@@ -118,6 +119,26 @@ def test_workers_without_a_cell_keep_out_of_training_and_of_evaluations(script, 
     assert run.plan.placement.working == (1, 2)
     check_equal(run, alone)
     assert set(parts) == {(0, 2), (1, 2)}
+
+
+@pytest.mark.parametrize(("every", "asked"), [(None, [True, False]), (0, [False, False])])
+def test_who_evaluates_a_cut_model_takes_the_weights_of_a_checkpoint(script, alone, monkeypatch, every, asked):
+    calls = []
+    collect = worker.collect_from
+
+    def counted(replica, *args, with_optimizer, **named):
+        calls.append((args[0].rank, with_optimizer))
+        return collect(replica, *args, with_optimizer=with_optimizer, **named)
+
+    monkeypatch.setattr(worker, "collect_from", counted)
+    run = library.train(
+        script, workers=2, strategy="pipeline", steps=STEPS, debug=True, checkpoint_every=every, out="cut"
+    )
+    check_equal(run, alone)
+    epochs = sum(bool(line["metrics"]) for line in run.history)
+    for rank in (0, 1):
+        mine = [with_optimizer for each, with_optimizer in calls if each == rank]
+        assert mine == [*[asked[0]] * epochs, asked[1]]
 
 
 @pytest.mark.processes

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from nfold.capture.building import build_model
 from nfold.errors import ProgramError
-from nfold.runtime.collecting import Collected, Run
+from nfold.runtime.collecting import Run
 from nfold.runtime.evaluation import evaluate, fill
 from nfold.runtime.rehearsal import rehearse
 
@@ -55,7 +55,7 @@ def test_a_module_is_filled_by_pieces_that_end_anywhere():
                 data = values[start : start + 2].view(torch.uint8).numpy().data
                 yield Run(name, start * values.itemsize, data)
 
-    assert fill(found, Collected(b"", runs())) is found
+    assert fill(found, runs()) is found
     assert all(torch.equal(value, wanted.state_dict()[name]) for name, value in found.state_dict().items())
 
 
@@ -79,7 +79,7 @@ def test_a_module_is_filled_whatever_the_order_of_its_elements_in_memory():
             middle = 4 * (value.numel() // 2)
             yield from (Run(name, 0, data[:middle]), Run(name, middle, data[middle:]))
 
-    fill(found, Collected(b"", runs()))
+    fill(found, runs())
     for name, value in found.state_dict().items():
         assert torch.equal(value, wanted.state_dict()[name]), name
         assert value.stride() == strides[name]

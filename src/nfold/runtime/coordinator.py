@@ -223,8 +223,7 @@ class Coordinator:
                         commands += reprobing.look(done)
                 self._postmortem.reached(progress.done)
         if self._interrupted and granted < total and self._settings.checkpoint_every != 0:
-            commands.append(ev.Order(ranks, {"do": "checkpoint", "tag": self._next_tag()}))
-            progress.pending.append((granted, "checkpoint", set(ranks)))
+            commands.append(self._keeping(granted, ranks, progress))
         commands.append(ev.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
         self._postmortem.ordered("finish")
         return (yield from self._finish(ranks, progress, commands, total))
@@ -267,17 +266,25 @@ class Coordinator:
         commands: list[ev.Command] = []
         ends_epoch = step % per_epoch == 0
         every = self._settings.checkpoint_every
-        due = ends_epoch if every is None else bool(every) and step % every == 0
-        if due or (step == total and every != 0):
-            commands.append(ev.Order(ranks, {"do": "checkpoint", "tag": self._next_tag()}))
-            progress.pending.append((step, "checkpoint", set(ranks)))
-        if has_test and (ends_epoch or step == total):  # after what was learnt is safe: a metric may raise
-            commands.append(self._evaluation(step, ranks, progress))
+        keeps = ends_epoch if every is None else bool(every) and step % every == 0
+        keeps = keeps or (step == total and every != 0)
+        evaluates = has_test and (ends_epoch or step == total)
+        if keeps:
+            commands.append(self._keeping(step, ranks, progress, evaluates=evaluates))
+        if evaluates:  # after what was learnt is safe: a metric may raise
+            commands.append(self._evaluation(step, ranks, progress, is_fetched=keeps))
         return commands
 
-    def _evaluation(self, step: int, ranks: tuple[int, ...], progress: Progress) -> ev.Command:
+    def _keeping(self, step: int, ranks: tuple[int, ...], progress: Progress, *, evaluates: bool = False) -> ev.Command:
+        """Order a checkpoint; who evaluates right after it takes the weights that it fetches."""
+        progress.pending.append((step, "checkpoint", set(ranks)))
+        return ev.Order(ranks, {"do": "checkpoint", "tag": self._next_tag(), "evaluates": evaluates})
+
+    def _evaluation(
+        self, step: int, ranks: tuple[int, ...], progress: Progress, *, is_fetched: bool = False
+    ) -> ev.Command:
         progress.pending.append((step, "evaluated", set(ranks)))
-        return ev.Order(ranks, {"do": "evaluate", "tag": self._next_tag()})
+        return ev.Order(ranks, {"do": "evaluate", "tag": self._next_tag(), "is_fetched": is_fetched})
 
     def _next_tag(self) -> int:
         self._gathers += 1

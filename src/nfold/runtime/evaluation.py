@@ -1,7 +1,7 @@
 """Loss and metrics on the test data, over the ranks that hold the whole model, or on one that fetches it for that."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import nn
 from nfold.capture.tree import map_tensors, shapes_text
 from nfold.errors import ProgramError, one_line
 from nfold.program import Program, describe
-from nfold.runtime.collecting import Collected
+from nfold.runtime.collecting import Run
 from nfold.runtime.data import Batch, collate
 
 LOSS = "test_loss"
@@ -41,10 +41,10 @@ def evaluate(
     return totals
 
 
-def fill(model: nn.Module, collected: Collected) -> nn.Module:
+def fill(model: nn.Module, all_runs: Iterable[Run]) -> nn.Module:
     """Give a module the values of a whole state dict, as they come, and return it."""
     state = model.state_dict()
-    for name, runs in itertools.groupby(collected.runs, key=lambda run: run.name):
+    for name, runs in itertools.groupby(all_runs, key=lambda run: run.name):
         own = state[name].detach()
         whole = own.contiguous()  # itself, unless its elements lie in another order than those of a file
         flat = whole.view(-1)

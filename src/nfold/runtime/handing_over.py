@@ -1,15 +1,21 @@
 """What a rank gives when others ask for it: the whole model's state, on rank 0, and what the rank itself has used."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
+
+from torch import nn
 
 from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage
 from nfold.runtime.channel import PIECE, Channel
-from nfold.runtime.collecting import Collected, collect
+from nfold.runtime.collecting import Collected, Run, collect
+from nfold.runtime.evaluation import fill
 from nfold.runtime.replica import Replica
 from nfold.runtime.resident import peak_bytes
 from nfold.runtime.sampler import shared_bytes_of_this_process
 from nfold.runtime.service.replica import AsynchronousReplica
+from nfold.runtime.state_file import MODEL_PREFIX
 from nfold.transport.base import Transport
 
 
@@ -34,14 +40,31 @@ def collect_from(
     return collect(transport, replica.plan.world_size, tag, offered, join)
 
 
-def send_file(channel: Channel, name: str, collected: Collected | None) -> bool:
-    """Send a state to the coordinator in pieces, if this is rank 0; returns whether it is."""
+def send_file(channel: Channel, name: str, collected: Collected | None, model: nn.Module | None = None) -> bool:
+    """Send a state to the coordinator in pieces, if this is rank 0; returns whether it is.
+
+    Args:
+        channel: to the coordinator.
+        name: of the file.
+        collected: what it will hold.
+        model: takes the weights of a checkpoint on their way.
+    """
     if collected is None:
         return False
     channel.send({"is": PIECE, "of": name}, collected.header)
-    for run in collected.runs:
-        channel.send({"is": PIECE, "of": name}, run.data)
+    sent = _sent(channel, name, collected.runs)
+    if model is not None:
+        weights = (run for run in sent if run.name.startswith(MODEL_PREFIX))
+        fill(model, (replace(run, name=run.name.removeprefix(MODEL_PREFIX)) for run in weights))
+    for _ in sent:
+        pass
     return True
+
+
+def _sent(channel: Channel, name: str, runs: Iterable[Run]) -> Iterator[Run]:
+    for run in runs:
+        channel.send({"is": PIECE, "of": name}, run.data)
+        yield run
 
 
 def usage_of(rank: int, plan: Plan, *, owns_process: bool, cpu_s: float, wall_s: float) -> RankUsage:

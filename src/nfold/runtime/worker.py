@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from nfold.capture.autocast import under_autocast
 from nfold.capture.building import build_model
@@ -86,6 +87,8 @@ class Worker:
         self._replica: Replica | AsynchronousReplica | None = None
         self._next_step = self._kept_from = self._last_step = 0
         self._built_s = self._built_cpu_s = 0.0
+        self._fetched: nn.Module | None = None
+        """The whole model, of the last checkpoint, for an evaluation right after it."""
         self._reporter = Reporter(channel, clock)
         self._measures = True
         self._address = ""
@@ -272,9 +275,11 @@ class Worker:
         self._pause()
         model, evaluating = replica.model, plan.placement.working
         if not replica.is_complete:
-            collected, evaluating = self._collect(order["tag"], with_optimizer=False), (0,)
+            model, evaluating = model if self._fetched is None else self._fetched, (0,)
+            self._fetched = None
+            collected = None if order["is_fetched"] else self._collect(order["tag"], with_optimizer=False)
             if collected is not None:
-                model = fill(build_model(self._the_program, self._device), collected)
+                model = fill(build_model(self._the_program, self._device), collected.runs)
         sums: dict[str, list[float]] = {}
         if self.rank in evaluating:
             part, dataset = evaluating.index(self.rank), self._datasets["test"]
@@ -286,7 +291,10 @@ class Worker:
 
     def _do_checkpoint(self, order: Message) -> None:
         self._pause()
-        has_file = self._send_file("checkpoint", order["tag"], with_optimizer=True)
+        if order["evaluates"] and self.rank == 0 and not self._the_replica.is_complete:
+            self._fetched = build_model(self._the_program, self._device)
+        collected = self._collect(order["tag"], with_optimizer=True)
+        has_file = send_file(self._channel, "checkpoint", collected, self._fetched)
         self._channel.send({"is": "checkpoint", "step": self._next_step, "has_file": has_file})
 
     def _do_finish(self, order: Message) -> None:
@@ -294,7 +302,7 @@ class Worker:
         usage, has_file = None, False
         if self._replica is not None:
             usage = codec.encode(self._usage(self._replica.plan))
-            has_file = self._send_file("model", order["tag"], with_optimizer=False)
+            has_file = send_file(self._channel, "model", self._collect(order["tag"], with_optimizer=False))
         told = {"usage": usage, "staleness": self._staleness, "has_file": has_file}
         self._channel.send({"is": "finished", **told})
 
@@ -344,9 +352,6 @@ class Worker:
         return collect_from(
             self._the_replica, self._the_transport, tag, step=self._next_step, with_optimizer=with_optimizer
         )
-
-    def _send_file(self, name: str, tag: int, *, with_optimizer: bool) -> bool:
-        return send_file(self._channel, name, self._collect(tag, with_optimizer=with_optimizer))
 
     def _usage(self, plan: Plan) -> RankUsage:
         return usage_of(
