@@ -268,6 +268,15 @@ class WrongInside(Base):
         return x
 
 
+class WrongPastIt(WrongInside):
+    """The same, where the row is a namespace that nobody calls."""
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        for module in (*self.row, *self.several):
+            x = module(x)
+        return x
+
+
 class OfPairs(nn.Module):
     """The same, and takes and returns two."""
 

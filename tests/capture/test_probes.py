@@ -35,6 +35,7 @@ from probes import (
     WeightNorm,
     WrongInRow,
     WrongInside,
+    WrongPastIt,
 )
 from torch import nn
 from zoo import Net, rows
@@ -123,7 +124,7 @@ def test_only_modules_in_which_a_trace_goes_wrong_are_kept_whole() -> None:
     assert not any("one operator" in note for note in found.graph.notes)
 
 
-@pytest.mark.parametrize("probe", [WrongInside, WrongInRow])
+@pytest.mark.parametrize("probe", [WrongInside, WrongInRow, WrongPastIt])
 def test_other_ranks_keep_the_same_modules_whole(probe: type[nn.Module]) -> None:
     found, net = captured(probe), Net(probe, rows)
     assert found.graph.capture == "fx"

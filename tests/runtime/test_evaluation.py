@@ -1,6 +1,7 @@
 """Test figures are means over samples, whatever the batches and the structure of targets."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -9,9 +10,10 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 from nfold.capture.building import build_model
-from nfold.errors import ProgramError
-from nfold.runtime.collecting import Run
+from nfold.errors import PeerLost, ProgramError
+from nfold.runtime.collecting import Collected, Run
 from nfold.runtime.evaluation import evaluate, fill
+from nfold.runtime.handing_over import send_file
 from nfold.runtime.rehearsal import rehearse
 
 CPU = torch.device("cpu")
@@ -149,3 +151,45 @@ def test_metrics_and_test_data_that_raise_are_refused():
 def test_what_training_data_cannot_do_either_is_left_to_who_trains_with_them():
     narrow = TensorDataset(torch.ones(5, 1, 8, 8, dtype=torch.float64), torch.zeros(5, dtype=torch.int64))
     rehearse(program("plain"), narrow, narrow, CPU)
+
+
+class Sent:
+    """A coordinator that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.data: list[bytes] = []
+
+    def send(self, message, blob=b""):
+        self.data.append(bytes(blob))
+
+
+def passing(names, broken=None):
+    def runs():
+        for name in names:
+            yield Run(name, 0, memoryview(torch.arange(3.0).view(torch.uint8).numpy()))
+        if broken is not None:
+            raise broken
+
+    return Collected(b"header", runs())
+
+
+def test_a_model_takes_the_weights_of_a_checkpoint_that_passes_by():
+    channel, names = Sent(), ("model.weight", "optimizer.weight.momentum")
+    has_file, model = send_file(channel, "checkpoint", passing(names), partial(torch.nn.RMSNorm, 3))
+    assert has_file
+    assert model.weight.tolist() == [0.0, 1.0, 2.0]
+    assert [len(data) for data in channel.data] == [6, 12, 12]
+
+
+@pytest.mark.parametrize("build", [partial(torch.nn.Linear, 2, 2), partial(torch.nn.Linear, "two", 2)])
+def test_a_checkpoint_is_sent_though_no_model_takes_it(build):
+    channel, names = Sent(), ("model.other", "model.more", "optimizer.weight.momentum")
+    has_file, failure = send_file(channel, "checkpoint", passing(names), build)
+    assert has_file
+    assert isinstance(failure, Exception)
+    assert len(channel.data) == 4
+
+
+def test_a_checkpoint_that_does_not_come_is_not_sent():
+    with pytest.raises(PeerLost):
+        send_file(Sent(), "checkpoint", passing(["model.weight"], PeerLost("gone", 1)), partial(torch.nn.RMSNorm, 3))

@@ -52,7 +52,7 @@ def capture(
 ) -> Captured:
     """Capture a program and check the capture. About twenty forward passes over two or three samples.
 
-    Where a trace goes wrong it takes ten more for each module that is tried whole, 32 at most.
+    Where a trace goes wrong it takes a dozen more for each of at most 33 trials to keep modules whole.
 
     The process's random generators are put back; the model is not changed.
 
@@ -121,7 +121,8 @@ def recapture(
         is_partly_whole = graph.capture == "fx" and graph.whole
         for traced in attempt.with_whole(graph.whole) if is_partly_whole else attempt.traces():
             captured = attempt.bind(traced) if traced.method == graph.capture else None
-            if captured and captured.graph.whole == graph.whole and _names(captured) == wanted:
+            # Graphs of earlier versions do not say what is whole.
+            if captured and graph.whole in ((), captured.graph.whole) and _names(captured) == wanted:
                 return Captured(graph, captured.layout, model)
         raise InternalError("this process captures other operators than the one that made the plan")
 
@@ -162,7 +163,7 @@ class _Attempt:
         All of the outermost are kept whole first, then one after another is cut again, or its own modules are kept
         instead of it.
         """
-        kept = waiting = self._within("")
+        kept = waiting = self._outermost()
         best, trials = self._right(kept) if kept else None, 1
         while best and waiting and trials < _MOST_TRIALS:
             path, *waiting = waiting
@@ -180,12 +181,22 @@ class _Attempt:
             best = _with_note(best, f"kept whole, {why}: {', '.join(names)}") if best and names else best
         return best
 
+    def _outermost(self) -> list[str]:
+        """Return the outermost modules that are called: of one whose modules are called past it, those."""
+        kept = self._within("")
+        while True:
+            called = {path for traced in self.with_whole(kept) for path in traced.opaque}
+            passed = [path for path in kept if path not in called]
+            if not called or not passed:
+                return kept
+            kept = [inner for path in kept for inner in (self._within(path) if path in passed else (path,))]
+
     def _within(self, path: str) -> list[str]:
         """Return the modules right inside of one that a trace goes into; those of a list are its owner's."""
         found = []
         for name, module in self._model.get_submodule(path).named_children():
             inner = f"{path}.{name}" if path else name
-            if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+            if type(module) in (nn.ModuleList, nn.ModuleDict):
                 found += self._within(inner)
             elif not is_leaf(module) and inner not in self._kept:
                 found.append(inner)

@@ -39,7 +39,7 @@ class Channel:
         """Return how long one message takes alone."""
         return self.latency_s + payload_bytes / self.bandwidth_bytes_per_s
 
-    def end_s(self, payload_bytes: float, num_messages: int = 1, *, follows: bool = False) -> float:
+    def end_s(self, payload_bytes: float, num_messages: float = 1, *, follows: bool = False) -> float:
         """Return the processor seconds that messages cost one of their two ends.
 
         Args:

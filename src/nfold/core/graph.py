@@ -141,7 +141,8 @@ class ModelGraph:
     static_gradients: bool = True
     """Whether the same parameters get a gradient in every step. An opaque model may skip some."""
     whole: tuple[str, ...] = ()
-    """The user's modules that are one operator each, since a trace cannot go into them or goes wrong there."""
+    """The user's modules that no operator divides, since a trace cannot go into them or goes wrong there; `""` is the
+    model itself."""
     notes: tuple[str, ...] = ()
     """What capture found and did about it, in plain words."""
 

@@ -246,7 +246,7 @@ def _cut_alike(reduction: Reduction) -> list[tuple[tuple[int, int], Share, int, 
     found = []
     for number, shares in numbered.items():
         longest = max(share.stop - share.start for share in shares)
-        count = -(-longest // (reduction.piece_elements or longest))
+        count = max(1, -(-longest // (reduction.piece_elements or longest or 1)))
         for share in shares:
             bounds = [share.start + (share.stop - share.start) * index // count for index in range(count + 1)]
             pieces = enumerate(pairwise(bounds))

@@ -2,7 +2,7 @@
 
 building      every rank builds the user's whole module, since only the user's code can, and those that compute a part
               of it trace it, which makes one gradient after another; when it goes on with a checkpoint, it reads
-              what it needs of that, one module after another; then it lets go of what it does not need
+              what it needs of that, a few MiB at a time; then it lets go of what it does not need
 evaluating    where no worker holds the whole model, rank 0 fetches it for that
 """
 

@@ -1,6 +1,6 @@
 """What a rank gives when others ask for it: the whole model's state, on rank 0, and what the rank itself has used."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -40,31 +40,47 @@ def collect_from(
     return collect(transport, replica.plan.world_size, tag, offered, join)
 
 
-def send_file(channel: Channel, name: str, collected: Collected | None, model: nn.Module | None = None) -> bool:
-    """Send a state to the coordinator in pieces, if this is rank 0; returns whether it is.
+def send_file(
+    channel: Channel, name: str, collected: Collected | None, build: Callable[[], nn.Module] | None = None
+) -> tuple[bool, nn.Module | Exception | None]:
+    """Send a state to the coordinator in pieces, if this is rank 0.
 
     Args:
         channel: to the coordinator.
         name: of the file.
         collected: what it will hold.
-        model: takes the weights of a checkpoint on their way.
+        build: makes a module that takes the weights of a checkpoint on their way.
+
+    Returns:
+        Whether a file was sent; and the module, or why there is none: the checkpoint does not fail with it.
     """
     if collected is None:
-        return False
+        return False, None
     channel.send({"is": PIECE, "of": name}, collected.header)
-    sent = _sent(channel, name, collected.runs)
-    if model is not None:
-        weights = (run for run in sent if run.name.startswith(MODEL_PREFIX))
-        fill(model, (replace(run, name=run.name.removeprefix(MODEL_PREFIX)) for run in weights))
+    broken: list[Exception] = []
+    sent = _sent(channel, name, collected.runs, broken)
+    found: nn.Module | Exception | None = None
+    try:
+        if build is not None:
+            weights = (run for run in sent if run.name.startswith(MODEL_PREFIX))
+            found = fill(build(), (replace(run, name=run.name.removeprefix(MODEL_PREFIX)) for run in weights))
+    except Exception as error:
+        if broken:
+            raise
+        found = error
     for _ in sent:
         pass
-    return True
+    return True, found
 
 
-def _sent(channel: Channel, name: str, runs: Iterable[Run]) -> Iterator[Run]:
-    for run in runs:
-        channel.send({"is": PIECE, "of": name}, run.data)
-        yield run
+def _sent(channel: Channel, name: str, runs: Iterable[Run], broken: list[Exception]) -> Iterator[Run]:
+    try:
+        for run in runs:
+            channel.send({"is": PIECE, "of": name}, run.data)
+            yield run
+    except Exception as error:
+        broken.append(error)
+        raise
 
 
 def usage_of(rank: int, plan: Plan, *, owns_process: bool, cpu_s: float, wall_s: float) -> RankUsage:

@@ -31,7 +31,7 @@ UpdateKey = tuple[str, int]
 
 @dataclass(slots=True)
 class OptimizerState:
-    """An optimizer's state by parameter name, whole parameters whatever the shares were."""
+    """An optimizer's state by the user's parameter names; tensors are flat, of the elements that were asked for."""
 
     tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     scalars: dict[str, dict[str, Scalar]] = field(default_factory=dict)

@@ -21,6 +21,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,8 @@ class Worker:
         self._replica: Replica | AsynchronousReplica | None = None
         self._next_step = self._kept_from = self._last_step = 0
         self._built_s = self._built_cpu_s = 0.0
-        self._fetched: nn.Module | None = None
-        """The whole model, of the last checkpoint, for an evaluation right after it."""
+        self._fetched: nn.Module | Exception | None = None
+        """The whole model of the last checkpoint, for an evaluation right after it, or why there is none."""
         self._reporter = Reporter(channel, clock)
         self._measures = True
         self._address = ""
@@ -275,8 +276,10 @@ class Worker:
         self._pause()
         model, evaluating = replica.model, plan.placement.working
         if not replica.is_complete:
-            model, evaluating = model if self._fetched is None else self._fetched, (0,)
-            self._fetched = None
+            fetched, self._fetched, evaluating = self._fetched, None, (0,)
+            if isinstance(fetched, Exception):
+                raise fetched
+            model = model if fetched is None else fetched
             collected = None if order["is_fetched"] else self._collect(order["tag"], with_optimizer=False)
             if collected is not None:
                 model = fill(build_model(self._the_program, self._device), collected.runs)
@@ -291,10 +294,10 @@ class Worker:
 
     def _do_checkpoint(self, order: Message) -> None:
         self._pause()
-        if order["evaluates"] and self.rank == 0 and not self._the_replica.is_complete:
-            self._fetched = build_model(self._the_program, self._device)
+        takes = order["evaluates"] and not self._the_replica.is_complete
+        build = partial(build_model, self._the_program, self._device) if takes else None
         collected = self._collect(order["tag"], with_optimizer=True)
-        has_file = send_file(self._channel, "checkpoint", collected, self._fetched)
+        has_file, self._fetched = send_file(self._channel, "checkpoint", collected, build)
         self._channel.send({"is": "checkpoint", "step": self._next_step, "has_file": has_file})
 
     def _do_finish(self, order: Message) -> None:
@@ -302,7 +305,7 @@ class Worker:
         usage, has_file = None, False
         if self._replica is not None:
             usage = codec.encode(self._usage(self._replica.plan))
-            has_file = send_file(self._channel, "model", self._collect(order["tag"], with_optimizer=False))
+            has_file, _ = send_file(self._channel, "model", self._collect(order["tag"], with_optimizer=False))
         told = {"usage": usage, "staleness": self._staleness, "has_file": has_file}
         self._channel.send({"is": "finished", **told})
 

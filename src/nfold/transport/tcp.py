@@ -15,7 +15,7 @@ from nfold.transport.mesh import MeshOrder, form_mesh
 
 __all__ = ["Address", "Listener", "TcpTransport", "connect_mesh"]
 
-MOST_UNSENT_BYTES = 64 << 10
+MOST_UNSENT_BYTES = 256 << 10
 """That the kernel takes beyond what is on its way: what it has taken is sent in its own order, and not in ours."""
 READ_AHEAD_BYTES = 16 << 10
 """Read at once when less is wanted, so that a small frame costs one system call instead of two."""
