@@ -2,7 +2,7 @@
 
 import pytest
 
-from nfold.core.cluster import Channel
+from nfold.core.cluster import FOLLOWING, Channel
 from nfold.core.schedule import Signal
 from nfold.errors import ClusterError, InternalError
 
@@ -147,7 +147,7 @@ def test_a_message_costs_less_behind_another_of_the_same_peer(node, simulated, s
         return simulated(ranks, nodes).step_s[0]
 
     assert seconds(1, 2, 1, 2) == pytest.approx(0.4)
-    assert seconds(1, 1, 1, 1) == pytest.approx(0.1 + 3 * 0.05)
+    assert seconds(1, 1, 1, 1) == pytest.approx(0.1 * (1 + 3 * FOLLOWING))
 
 
 def test_a_missing_link_is_named(node, simulated, send, receive):

@@ -10,7 +10,7 @@ UNLIMITED_BYTES = 1 << 60
 """Memory of a declared node that nobody limits."""
 
 
-FOLLOWING = 0.5
+FOLLOWING = 0.65
 """Of what a message costs a processor, where the one before it in that direction was the same peer's: its thread is
 awake."""
 

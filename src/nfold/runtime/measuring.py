@@ -85,7 +85,7 @@ def with_rate(cluster: Cluster, bytes_per_s: float) -> Cluster:
 
 BITS_OF_STEP = 2300
 """What a rank's processor spends on a step beside its tasks and messages, in bits of bookkeeping (see `Pace`)."""
-BYTES_IN_STEPS, MESSAGES_IN_STEPS = 1.5, 2.0
+BYTES_IN_STEPS, MESSAGES_IN_STEPS = 1.75, 2.0
 """Times the processor seconds that a byte and a message cost in a probe. In a step bytes come out of no cache, some of
 them are added to what is there, threads wake up among others that work, and account is kept of each message."""
 
