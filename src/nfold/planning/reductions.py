@@ -24,7 +24,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from nfold.core.placement import Reduction, Share
 from nfold.core.schedule import Purpose, Task
@@ -66,11 +66,19 @@ class Network:
         self._turns: defaultdict[tuple[int, Purpose], Turns] = defaultdict(Turns)
 
     def send_in_turn(
-        self, message: Message, place: Hashable, *, after: Events, receive_after: Events = (), **how: Any
+        self,
+        message: Message,
+        place: Hashable,
+        *,
+        after: Events,
+        receive_after: Events = (),
+        combine: Combine = "copy",
+        onto: int = -1,
     ) -> tuple[Task, Task]:
         """Do as `send`, in the round of a place, which is one for all peers."""
         turns = self._turns[message.source, message.purpose]
-        send, receive = self.send(message, after=(*after, *turns.before(place)), receive_after=receive_after, **how)
+        after = (*after, *turns.before(place))
+        send, receive = self.send(message, after=after, receive_after=receive_after, combine=combine, onto=onto)
         turns.add(send.id)
         return send, receive
 
@@ -221,14 +229,15 @@ class _Chain:
         """Add one rank's push; ranks come in ascending order."""
         if self._own and rank < self._last_before:
             earlier: Events = () if self._held < 0 else (self._held,)
-            how: dict[str, Any] = {"combine": "hold", "onto": self._held}
-            _, held = network.send_in_turn(message, place, after=after, receive_after=earlier, **how)
+            _, held = network.send_in_turn(
+                message, place, after=after, receive_after=earlier, combine="hold", onto=self._held
+            )
             self._held = held.id
             return
         onto, self._held = self._held, -1
         before = self.summed if onto < 0 else (*self.summed, onto)
-        how = {"combine": "add" if self._started else "copy", "onto": onto}
-        _, receive = network.send_in_turn(message, place, after=after, receive_after=before, **how)
+        how: Combine = "add" if self._started else "copy"
+        _, receive = network.send_in_turn(message, place, after=after, receive_after=before, combine=how, onto=onto)
         self._started, self.summed = True, (receive.id,)
 
 
