@@ -26,7 +26,7 @@ from nfold.runtime.system import (
 )
 
 PERIOD_S = 1.0
-COMMUNICATION_THREADS = ("nfold-read-", "nfold-write-", "nfold-late-", "nfold-memory-")
+COMMUNICATION_THREADS = ("nfold-io", "nfold-read-", "nfold-write-", "nfold-late-", "nfold-memory-")
 """How the threads of a transport are named."""
 GLOO_THREADS = ("gloo_", "pt_gloo_")
 """How those that Gloo starts are named; Python knows nothing of them, the kernel does."""

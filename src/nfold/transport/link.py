@@ -1,57 +1,90 @@
-"""Turns one pipe into tagged messages to and from one peer: a reader thread, and a writer thread when one is needed.
+"""Turns an ordered way for bytes into tagged messages to and from one peer. How bytes move is its carrier's business.
+
+        send --> eager? --yes--> try_write          incoming() --> memory to fill: a header, a payload, a header ...
+                   |no                                  |
+                   v                                    v
+                 queue --> take() --> the carrier    Inbox: posted receives
 
 A small message goes out from the thread that sends it, if nothing is ahead of it: one thread hop less. Everything
-else is queued for the writer. The reader fills posted memory directly. With a delay, a third thread hands over what
-has arrived that much later, in order, while the reader goes on.
+else is queued for the carrier. What comes in fills posted memory directly. With a delay, a thread hands over what has
+arrived that much later, in order, while the carrier goes on.
 """
 
 import contextlib
 import threading
-import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 from nfold.errors import TransportError
 from nfold.transport.base import Done
 from nfold.transport.delay import DelayLine
 from nfold.transport.framing import HEADER_BYTES, Frame, Kind, control_frame, data_frame, unpack_header
 from nfold.transport.inbox import Inbox
-from nfold.transport.pipe import Pipe
 
 EAGER_BYTES = 128 << 10
 """The longest frame written by the thread that sends it. Copying more would hold up its other work."""
-LAST_WAIT_S = 0.5
-"""How long a thread of a broken pipe may take to notice."""
+
+
+class Carrier(Protocol):
+    """Moves the bytes of one link: fills what `Link.incoming` asks for, writes what `Link.take` gives."""
+
+    def start(self) -> None:
+        """Begin to read."""
+        ...
+
+    def try_write(self, parts: Sequence[memoryview]) -> int:
+        """Write what goes without waiting, and return how many bytes that was."""
+        ...
+
+    def wake(self) -> None:
+        """Hear that frames are queued, or that the link ends. The link's lock is held: call nothing of it."""
+        ...
+
+    def silent_s(self) -> float:
+        """Return for how long the peer's machine has given no sign of life; 0 where that cannot be told."""
+        ...
+
+    def shutdown(self) -> None:
+        """Break the way and wake who waits in it, as far as that is possible."""
+        ...
+
+    def close(self, deadline_s: float) -> None:
+        """Wait until all is written and the peer has said its last word, at most until then; let go of everything."""
+        ...
 
 
 class Link:
     """Messages between this rank and one peer."""
 
     def __init__(
-        self, peer: int, pipe: Pipe, inbox: Inbox, on_lost: Callable[[int, str], None], delay_s: float = 0.0
+        self,
+        peer: int,
+        carry: Callable[["Link"], Carrier],
+        inbox: Inbox,
+        on_lost: Callable[[int, str], None],
+        delay_s: float = 0.0,
     ) -> None:
         self.sent_bytes = 0
         self.received_bytes = 0
         self._peer = peer
-        self._pipe = pipe
         self._inbox = inbox
         self._on_lost = on_lost
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._queue: deque[Frame] = deque()
         self._writing = False
         self._closing = False
         self._ending = False
         self._departed = False
         self._lost = False
-        self._writer: threading.Thread | None = None
-        self._late = DelayLine(delay_s, f"nfold-late-{peer}", self._fail) if delay_s > 0 else None
-        self._reader = threading.Thread(target=self._read_all, name=f"nfold-read-{peer}", daemon=True)
-        self._reader.start()
+        self._late = DelayLine(delay_s, f"nfold-late-{peer}", self.fail) if delay_s > 0 else None
+        self._carrier = carry(self)
+        self._carrier.start()
 
     def send(self, tag: int, data: memoryview, done: Done) -> None:
         """Send a message. `done` may be called before this returns."""
-        with self._changed:
+        with self._lock:
             if self._closing:
                 raise TransportError(f"tag {tag} cannot be sent to rank {self._peer}: this transport is closed")
             self.sent_bytes += len(data)
@@ -72,14 +105,53 @@ class Link:
 
     def silent_s(self) -> float:
         """Return for how long the peer's machine has given no sign of life; 0 once the conversation is over."""
-        with self._changed, contextlib.suppress(OSError):  # lost just now: that is told on its own
+        with self._lock, contextlib.suppress(OSError):  # lost just now: that is told on its own
             if not (self._closing or self._departed or self._lost):
-                return self._pipe.silent_s()
+                return self._carrier.silent_s()
         return 0.0
+
+    # For the carrier
+
+    def incoming(self) -> Iterator[memoryview]:
+        """Yield memory that the next bytes are to fill, one piece after the other, until the peer's last word.
+
+        Raises:
+            TransportError: what came is no frame, or a message that nobody can take.
+        """
+        buffer = memoryview(bytearray(HEADER_BYTES))
+        while True:
+            yield buffer
+            header = unpack_header(buffer)
+            if header.kind is not Kind.DATA:
+                self._deliver(partial(self._hear_last_word, header.kind))
+                return
+            arrival = self._inbox.begin(header.tag, header.length)
+            if header.length:
+                yield arrival.buffer
+            self.received_bytes += header.length
+            self._deliver(partial(self._inbox.finish, arrival))
+
+    def take(self) -> Frame | None:
+        """Return the frame to write next, when the one before has gone; None: none until the next `wake`."""
+        with self._lock:
+            self._writing = bool(self._queue)
+            return self._queue.popleft() if self._writing else None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether no frame will be queued any more."""
+        return self._ending or self._lost
+
+    def fail(self, error: Exception) -> None:
+        """Give the peer up for an error: a broken way, or a callback that raised."""
+        is_told = isinstance(error, TransportError | OSError)
+        self._lose(str(error) if is_told else f"{type(error).__name__}: {error}")
+
+    # Ending
 
     def begin_close(self, last_word: Kind) -> None:
         """Say goodbye behind all that is queued, or give up what is queued and say so."""
-        with self._changed:
+        with self._lock:
             if self._closing:
                 return
             self._closing = True
@@ -88,23 +160,15 @@ class Link:
             silent = self._lost or self._departed
         if not silent:
             self._submit(control_frame(last_word))
-        with self._changed:
+        with self._lock:
             self._ending = True
-            self._changed.notify_all()
+            self._carrier.wake()
 
     def finish_close(self, deadline_s: float) -> None:
-        """Wait for the peer's answer until the deadline, then end the threads and the pipe."""
-        self._join(deadline_s)
-        self._pipe.shutdown()
-        self._join(time.monotonic() + LAST_WAIT_S)
-        self._pipe.close()
+        """Wait for the peer's answer until the deadline, then let go of the way to it."""
+        self._carrier.close(deadline_s)
         if self._late is not None:
             self._late.close()
-
-    def _join(self, deadline_s: float) -> None:
-        for thread in (self._writer, self._reader):
-            if thread is not None and thread is not threading.current_thread():
-                thread.join(max(0.0, deadline_s - time.monotonic()))
 
     def _submit(self, frame: Frame) -> None:
         try:
@@ -117,61 +181,16 @@ class Link:
 
     def _write_now(self, frame: Frame) -> bool:
         """Write a frame if it is small and nothing is ahead of it, else queue what is left; return if all is gone."""
-        with self._changed:
+        with self._lock:
             if self._lost:
                 return False
             idle = not (self._queue or self._writing)
-            if idle and frame.num_bytes <= EAGER_BYTES and frame.wrote(self._pipe.try_write(frame.parts)):
+            if idle and frame.num_bytes <= EAGER_BYTES and frame.wrote(self._carrier.try_write(frame.parts)):
                 return True
             self._queue.append(frame)
-            self._wake_writer()
+            if not self._writing:
+                self._carrier.wake()
             return False
-
-    def _wake_writer(self) -> None:
-        if self._writer is None:
-            self._writer = threading.Thread(target=self._write_all, name=f"nfold-write-{self._peer}", daemon=True)
-            self._writer.start()
-        self._changed.notify_all()
-
-    def _write_all(self) -> None:
-        try:
-            while (frame := self._next_frame()) is not None:
-                self._pipe.write(frame.parts)
-                frame.done()
-        except Exception as error:  # a broken pipe, or a callback that raised: never a silent end
-            self._lose(_reason(error))
-
-    def _next_frame(self) -> Frame | None:
-        with self._changed:
-            self._writing = False
-            while not (self._queue or self._ending or self._lost):
-                self._changed.wait()
-            if self._lost or not self._queue:
-                return None
-            self._writing = True
-            return self._queue.popleft()
-
-    def _read_all(self) -> None:
-        header = memoryview(bytearray(HEADER_BYTES))
-        try:
-            while self._read_frame(header):
-                pass
-        except Exception as error:  # a broken pipe, or a callback that raised: never a silent end
-            self._lose(_reason(error))
-
-    def _read_frame(self, buffer: memoryview) -> bool:
-        """Read one frame, and return whether more may follow."""
-        self._pipe.read_into(buffer)
-        header = unpack_header(buffer)
-        if header.kind is not Kind.DATA:
-            self._deliver(partial(self._hear_last_word, header.kind))
-            return False
-        arrival = self._inbox.begin(header.tag, header.length)
-        if header.length:
-            self._pipe.read_into(arrival.buffer)
-        self.received_bytes += header.length
-        self._deliver(partial(self._inbox.finish, arrival))
-        return True
 
     def _deliver(self, act: Done) -> None:
         if self._late is None:
@@ -181,11 +200,12 @@ class Link:
 
     def _hear_last_word(self, kind: Kind) -> None:
         """Answer a peer that leaves. It is lost only if it gave up, or if something still waits for it."""
-        with self._changed:
+        with self._lock:
             self._departed = True
-            if self._closing:
-                return
-            self._write_now(control_frame(Kind.ANSWER))
+            closing = self._closing
+        if closing:
+            return
+        self._write_now(control_frame(Kind.ANSWER))
         num_waiting = self._inbox.depart()
         if kind is not Kind.GOODBYE:
             self._on_lost(self._peer, "it gave up")
@@ -193,22 +213,13 @@ class Link:
             self._on_lost(self._peer, f"it said goodbye while {num_waiting} receives waited for it")
 
     def _lose(self, why: str) -> None:
-        with self._changed:
+        with self._lock:
             if self._lost:
                 return
             self._lost = True
             self._queue.clear()
-            self._changed.notify_all()
+            self._carrier.wake()
         if self._late is not None:
             self._late.stop()
-        self._pipe.shutdown()
+        self._carrier.shutdown()
         self._on_lost(self._peer, why)
-
-    def _fail(self, error: Exception) -> None:
-        self._lose(_reason(error))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TransportError | OSError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"

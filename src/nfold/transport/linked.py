@@ -1,22 +1,21 @@
-"""Turns one pipe per peer into a `Transport`."""
+"""Turns one link per peer into a `Transport`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from nfold.errors import InternalError
 from nfold.transport.base import Done, OnFailure
 from nfold.transport.framing import Kind, flat
 from nfold.transport.inbox import MAX_EARLY_BYTES, Inbox
-from nfold.transport.link import Link
+from nfold.transport.link import Carrier, Link
 from nfold.transport.losses import Losses
-from nfold.transport.pipe import Pipe
 
 LINGER_S = 1.0
 """How long `close` waits for all peers together to take what is queued and to answer."""
 
 
 class LinkedTransport:
-    """Moves bytes between ranks over one pipe per peer.
+    """Moves bytes between ranks over one link per peer.
 
     `done` may be called inside `send` and `receive`; call neither while holding a lock that `done` or the failure
     callback takes.
@@ -25,22 +24,22 @@ class LinkedTransport:
     def __init__(
         self,
         rank: int,
-        pipes: Mapping[int, Pipe],
+        carries: Mapping[int, Callable[[Link], Carrier]],
         max_early_bytes: int = MAX_EARLY_BYTES,
         delays_s: Sequence[float] = (),
     ) -> None:
         """Args:
         rank: our own.
-        pipes: to every other rank.
+        carries: make what moves the bytes of the link to every other rank.
         max_early_bytes: the longest message that is kept before its receive is posted.
         delays_s: how much later to deliver what each rank sent, by rank; empty: at once.
         """
         self.rank = rank
-        self.world_size = len(pipes) + 1
+        self.world_size = len(carries) + 1
         self._losses = Losses(rank)
         self._links = {
-            peer: Link(peer, pipe, Inbox(max_early_bytes), self._losses.report, delays_s[peer] if delays_s else 0.0)
-            for peer, pipe in sorted(pipes.items())
+            peer: Link(peer, carry, Inbox(max_early_bytes), self._losses.report, delays_s[peer] if delays_s else 0.0)
+            for peer, carry in sorted(carries.items())
         }
 
     @property

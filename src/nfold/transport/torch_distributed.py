@@ -12,6 +12,7 @@ receive that waits for the next header would hold up all sends), and that is unt
 import socket
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from nfold.errors import ClusterError, TransportError
 from nfold.transport.handshake import job_name
 from nfold.transport.linked import LinkedTransport
 from nfold.transport.listener import Address, Listener
+from nfold.transport.pumped import PumpedCarrier
 
 _PATIENCE = timedelta(days=365)
 """A receive may wait this long: lost peers break their connection, and nothing else is a failure."""
@@ -53,8 +55,9 @@ class TorchTransport(LinkedTransport):
     """Moves bytes between ranks over a process group. Make one with `connect_group`."""
 
     def __init__(self, group: Any, rank: int, world_size: int, delays_s: Sequence[float] = ()) -> None:
-        pipes = {peer: GroupPipe(group, peer) for peer in range(world_size) if peer != rank}
-        super().__init__(rank, pipes, delays_s=delays_s)
+        peers = [peer for peer in range(world_size) if peer != rank]
+        carries = {peer: partial(PumpedCarrier, GroupPipe(group, peer), peer) for peer in peers}
+        super().__init__(rank, carries, delays_s=delays_s)
 
 
 def connect_group(
@@ -146,14 +149,6 @@ class GroupPipe:
         tensors = [_tensor(part) for part in parts]
         for work in [self._group.send([tensor], self._peer, _TAG) for tensor in tensors]:
             work.wait(_PATIENCE)
-
-    def try_write(self, parts: Sequence[memoryview]) -> int:
-        """Write nothing: Gloo always waits for the peer."""
-        return 0
-
-    def silent_s(self) -> float:
-        """Return 0: Gloo does not show its connections."""
-        return 0.0
 
     def shutdown(self) -> None:
         """Do nothing: Gloo cannot wake who waits. The goodbye of the frames does."""
