@@ -14,6 +14,7 @@ from nfold.core.graph import ModelGraph, Operator, Tensor
 from nfold.core.profile import Pace
 from nfold.runtime.measuring import (
     BITS_OF_STEP,
+    BITS_OF_TENSOR,
     MOST_ROUNDS,
     PROBING_S,
     Probe,
@@ -123,7 +124,9 @@ def test_a_machine_keeps_its_local_channel_in_one_piece() -> None:
 def test_a_node_that_takes_twice_as_long_has_half_the_speed() -> None:
     profile = profile_of(GRAPH)
     alone_s = sum(profile.whole_s(8))
-    paced = with_paces(cluster(1.0, 1.0), ("n0", "n1"), [alone_s] * 2, {0: steady(alone_s), 1: steady(2 * alone_s)})
+    paced = with_paces(
+        cluster(1.0, 1.0), ("n0", "n1"), [alone_s] * 2, {0: steady(alone_s), 1: steady(2 * alone_s)}, num_tensors=1
+    )
     assert [node.speed for node in paced.nodes] == [1.0, 0.5]
 
 
@@ -132,7 +135,7 @@ def test_sharing_the_cores_is_no_lack_of_speed() -> None:
     alone_s = sum(profile.whole_s(8))
     passes_s = expected_passes_s(cluster(1.0), ("n0", "n0"), (1, 1), {1: profile}, 8)
     assert passes_s == [2 * alone_s] * 2
-    paced = with_paces(cluster(1.0), ("n0", "n0"), passes_s, dict.fromkeys((0, 1), steady(2 * alone_s)))
+    paced = with_paces(cluster(1.0), ("n0", "n0"), passes_s, dict.fromkeys((0, 1), steady(2 * alone_s)), num_tensors=1)
     assert paced.nodes[0].speed == 1.0
 
 
@@ -151,7 +154,7 @@ def test_all_compute_for_as_long_as_the_slowest_is_expected_to_need() -> None:
 
 def test_how_unlike_a_node_s_passes_are_is_the_mean_over_its_ranks() -> None:
     paces = {0: replace(steady(2.0), deviation_s=0.2), 1: replace(steady(4.0), deviation_s=1.2), 2: steady(1.0)}
-    paced = with_paces(cluster(1.0, 1.0), ("n0", "n0", "n1"), [1.0] * 3, paces)
+    paced = with_paces(cluster(1.0, 1.0), ("n0", "n0", "n1"), [1.0] * 3, paces, num_tensors=1)
     assert [node.unsteadiness for node in paced.nodes] == [0.2, 0.0]
 
 
@@ -161,19 +164,20 @@ def test_a_node_where_nobody_computes_is_thought_to_be_as_unlike_the_profile_as_
     paces = {0: steady(1 / 2), 1: steady(1 / 0.8), 2: steady(1 / 1.8)}
     known = cluster(*[1.0] * 3, 0.5)
     known = replace(known, nodes=(*known.nodes[:3], replace(known.nodes[3], speed=1.5)))
-    paced = with_paces(known, nodes, passes_s, paces)
+    paced = with_paces(known, nodes, passes_s, paces, num_tensors=1)
     assert [node.speed for node in paced.nodes] == pytest.approx([2.0, 0.8, 1.8, 1.8 * 1.5], rel=1e-3)
     limited = replace(known, nodes=tuple(replace(node, quota_period_s=0.01) for node in known.nodes))
-    paced = with_paces(limited, nodes, passes_s, paces)
+    paced = with_paces(limited, nodes, passes_s, paces, num_tensors=1)
     assert paced.nodes[3].speed == pytest.approx(1.8 * 1.5 * 0.5, rel=1e-3)
 
 
-def test_steps_cost_what_bookkeeping_takes_on_their_node_and_those_of_servers_what_is_typical() -> None:
+def test_steps_cost_what_bookkeeping_takes_on_their_node_and_those_of_servers_what_is_typical_without_tensors() -> None:
     bits_s = {0: 1e-6, 1: 3e-6, 2: 5e-6}
     paces = {rank: steady(1.0, seconds) for rank, seconds in bits_s.items()}
-    paced = with_paces(cluster(1.0, 1.0, 1.0), ("n0", "n0", "n1", "n2"), [1.0] * 3, paces)
+    paced = with_paces(cluster(1.0, 1.0, 1.0), ("n0", "n0", "n1", "n2"), [1.0] * 3, paces, num_tensors=10)
+    of_worker = BITS_OF_STEP + 10 * BITS_OF_TENSOR
     assert [node.step_cpu_s for node in paced.nodes] == pytest.approx(
-        [BITS_OF_STEP * bit for bit in (2e-6, 5e-6, 3e-6)]
+        [of_worker * 2e-6, of_worker * 5e-6, BITS_OF_STEP * 3e-6]
     )
 
 

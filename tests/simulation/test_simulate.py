@@ -2,7 +2,7 @@
 
 import pytest
 
-from nfold.core.cluster import FOLLOWING, Channel
+from nfold.core.cluster import Channel
 from nfold.core.schedule import Signal
 from nfold.errors import ClusterError, InternalError
 
@@ -134,20 +134,17 @@ def test_messages_take_processor_time_from_compute(node, simulated, compute, sen
     assert trace.step_s == pytest.approx((1.1, 1.1))
 
 
-def test_a_message_costs_less_behind_another_of_the_same_peer(node, simulated, send, receive):
+def test_one_thread_of_a_rank_works_for_all_its_messages(node, simulated, compute, send, receive):
+    """However many cores it has, and beside what it computes."""
     wire = Channel(latency_s=0, bandwidth_bytes_per_s=1e9, origin="declared", cpu_s_per_message=0.2)
-    nodes = [node(name, cores=1, uplink=wire, downlink=wire) for name in "abc"]
+    nodes = [node(name, cores=8, uplink=wire, downlink=wire) for name in "abcd"]
+    ranks = {0: [send(index, peer, 1, tag=index) for index, peer in enumerate((1, 2, 3, 1))] + [compute(4, 0.3)]}
+    for rank in (1, 2, 3):
+        ranks[rank] = [receive(index, 0, 1, tag=index) for index, peer in enumerate((1, 2, 3, 1)) if peer == rank]
 
-    def seconds(*peers):
-        ranks = {
-            0: [send(index, peer, 1, (index - 1,) if index else (), tag=index) for index, peer in enumerate(peers)]
-        }
-        for rank in (1, 2):
-            ranks[rank] = [receive(index, 0, 1, tag=index) for index, peer in enumerate(peers) if peer == rank]
-        return simulated(ranks, nodes).step_s[0]
+    trace = simulated(ranks, nodes)
 
-    assert seconds(1, 2, 1, 2) == pytest.approx(0.4)
-    assert seconds(1, 1, 1, 1) == pytest.approx(0.1 * (1 + 3 * FOLLOWING))
+    assert trace.step_s[0] == pytest.approx(0.4)
 
 
 def test_a_missing_link_is_named(node, simulated, send, receive):

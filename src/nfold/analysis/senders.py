@@ -134,9 +134,8 @@ def processor_s(facts: Facts) -> float:
 
 
 def _work_s_of(use: ChannelUse, facts: Facts, num_bytes: float, num_messages: float) -> float:
-    cores = min(core_use.node.cores for core_use in facts.cores)
-    follows = facts.plan.strategy == "ring"  # each has one neighbour to send to
-    return 2 * use.channel.end_s(num_bytes, num_messages, follows=follows) / max(cores, 1e-9)
+    cores = min(1.0, *(core_use.node.cores for core_use in facts.cores))  # a rank has one thread for them
+    return 2 * use.channel.end_s(num_bytes, num_messages) / max(cores, 1e-9)
 
 
 def compare_architectures(facts: Facts) -> str:

@@ -10,11 +10,6 @@ UNLIMITED_BYTES = 1 << 60
 """Memory of a declared node that nobody limits."""
 
 
-FOLLOWING = 0.65
-"""Of what a message costs a processor, where the one before it in that direction was the same peer's: its thread is
-awake."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Channel:
     """A way for bytes: a fixed cost per message and a rate after that."""
@@ -39,16 +34,14 @@ class Channel:
         """Return how long one message takes alone."""
         return self.latency_s + payload_bytes / self.bandwidth_bytes_per_s
 
-    def end_s(self, payload_bytes: float, num_messages: float = 1, *, follows: bool = False) -> float:
+    def end_s(self, payload_bytes: float, num_messages: float = 1) -> float:
         """Return the processor seconds that messages cost one of their two ends.
 
         Args:
             payload_bytes: of all of them.
             num_messages: how many.
-            follows: whether the one before each was the same peer's.
         """
-        each_s = self.cpu_s_per_message * (FOLLOWING if follows else 1.0)
-        return (each_s * num_messages + self.cpu_s_per_byte * payload_bytes) / 2
+        return (self.cpu_s_per_message * num_messages + self.cpu_s_per_byte * payload_bytes) / 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

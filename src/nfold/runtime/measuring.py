@@ -85,9 +85,12 @@ def with_rate(cluster: Cluster, bytes_per_s: float) -> Cluster:
 
 BITS_OF_STEP = 2300
 """What a rank's processor spends on a step beside its tasks and messages, in bits of bookkeeping (see `Pace`)."""
-BYTES_IN_STEPS, MESSAGES_IN_STEPS = 1.75, 2.0
+BITS_OF_TENSOR = 135
+"""What it spends on each trained tensor of a model, in the same bits: its gradient is noted and laid where its bucket
+is, its batch norm's statistics are kept, and messages between passes leave none of that in the caches."""
+BYTES_IN_STEPS, MESSAGES_IN_STEPS = 1.6, 1.2
 """Times the processor seconds that a byte and a message cost in a probe. In a step bytes come out of no cache, some of
-them are added to what is there, threads wake up among others that work, and account is kept of each message."""
+them are added to what is there, and account is kept of each message."""
 
 
 def expected_passes_s(
@@ -122,18 +125,21 @@ def longest_pass_s(cluster: Cluster, nodes: Sequence[str], passes_s: Sequence[fl
     return max(pass_s * speeds[profiler] / speed for pass_s, speed in zip(passes_s, speeds, strict=False))
 
 
-def with_paces(cluster: Cluster, nodes: Sequence[str], passes_s: Sequence[float], paces: Mapping[int, Pace]) -> Cluster:
+def with_paces(
+    cluster: Cluster, nodes: Sequence[str], passes_s: Sequence[float], paces: Mapping[int, Pace], *, num_tensors: int
+) -> Cluster:
     """Return the cluster with each node's speed, unsteadiness and cost of a step, from one chunk while all computed.
 
     Nodes on which nobody computed, those of servers, are as much faster or slower than they were thought to be as the
     others typically are: the profile was taken while all but one rested, which tells on all of them. Their steps
-    cost what they typically do.
+    cost what they typically do without a backward.
 
     Args:
         cluster: as known so far.
         nodes: of each rank.
         passes_s: expected of each worker; see `expected_passes_s`.
         paces: measured, by rank.
+        num_tensors: that are trained.
     """
     typical_s = median(pace.bookkeeping_s for pace in paces.values())
     bits: dict[str, list[float]] = {}
@@ -152,11 +158,15 @@ def with_paces(cluster: Cluster, nodes: Sequence[str], passes_s: Sequence[float]
                 node,
                 speed=round(fmean(speeds.get(node.name, [typical * _thought(node)])), 4),
                 unsteadiness=round(fmean(swings[node.name]), 4) if node.name in swings else node.unsteadiness,
-                step_cpu_s=BITS_OF_STEP * fmean(bits.get(node.name, [typical_s])),
+                step_cpu_s=_bits(num_tensors, computes=node.name in bits) * fmean(bits.get(node.name, [typical_s])),
             )
             for node in cluster.nodes
         ),
     )
+
+
+def _bits(num_tensors: int, *, computes: bool) -> int:
+    return BITS_OF_STEP + BITS_OF_TENSOR * num_tensors * computes
 
 
 def _thought(node: Node) -> float:

@@ -96,7 +96,7 @@ class Preparation:
         self.foresee(graph, profiles, cluster, ready)
         self._asking.say(ev.Prepared("profiling"))
         yield from self.wire()
-        cluster = yield from self.meet(profiles, cluster, ready)
+        cluster = yield from self.meet(graph, profiles, cluster, ready)
         return ev.Known(graph=graph, profiles=profiles, cluster=cluster)
 
     def profile(
@@ -116,6 +116,7 @@ class Preparation:
 
     def meet(
         self,
+        graph: ModelGraph,
         profiles: dict[int, Profile],
         cluster: Cluster,
         ready: Ready,
@@ -126,7 +127,7 @@ class Preparation:
         if probed:
             self._asking.say(ev.Prepared("probing links"))
         if self._settings.workers > 1 or self._settings.cluster:
-            cluster = yield from self._pace(cluster, profiles, ready)
+            cluster = yield from self._pace(cluster, profiles, ready, len(graph.trained))
         return cluster
 
     def foresee(self, graph: ModelGraph, profiles: dict[int, Profile], declared: Cluster, ready: Ready) -> None:
@@ -255,7 +256,7 @@ class Preparation:
         return found
 
     def _pace(
-        self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready
+        self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready, num_tensors: int
     ) -> Generator[list[ev.Command], ev.Event, Cluster]:
         """Let all workers compute at once: what they slow each other down, and how unlike the nodes are."""
         workers = tuple(range(self._settings.workers))
@@ -273,7 +274,7 @@ class Preparation:
         ]
         replies = yield from self._asking.collect(workers, orders, "paced")
         paces = {rank: codec.decode(Pace, reply["pace"]) for rank, reply in replies.items()}
-        return with_paces(cluster, nodes, passes_s, paces)
+        return with_paces(cluster, nodes, passes_s, paces, num_tensors=num_tensors)
 
     def _paced_size(self, cluster: Cluster, profile: Profile, ready: Ready) -> int:
         """A worker's share of the batch, or as much of it as every node has room for beside weights and gradients.

@@ -106,7 +106,7 @@ class _Trials:
             self._asking.say(ev.SetLinks(trial.link_bytes_per_s))
         key = (trial.workers, trial.servers, self._link_bytes_per_s)
         if key not in self._met:
-            self._met[key] = yield from preparation.meet(self._profiles, self._declared, self._ready)
+            self._met[key] = yield from preparation.meet(self._graph, self._profiles, self._declared, self._ready)
         return self._met[key]
 
 

@@ -129,11 +129,11 @@ class _World:
         for index in self.workers:
             rank, lines = self.ranks[index], self.lines[index]
             for forward_s in rank.forwards_s:
-                own = _seconds(rank, rank.uplink, others * self.statistics_bytes, others, others)
+                own = _seconds(rank.uplink, others * self.statistics_bytes, others)
                 lines.up_s = max(lines.up_s, forward_s) + own
             first_s = rank.forwards_s[0]
             incoming = (rows - len(rank.forwards_s)) * self.statistics_bytes
-            lines.down_s = first_s + _seconds(rank, rank.downlink, incoming, others, others)
+            lines.down_s = first_s + _seconds(rank.downlink, incoming, others)
         last_s = max(self.lines[index].up_s for index in self.workers)
         for index in self.workers:
             lines = self.lines[index]
@@ -164,7 +164,7 @@ class _World:
 
     def _hop_s(self, index: int, payload_bytes: float) -> float:
         rank = self.ranks[index]
-        return max(_seconds(rank, channel, payload_bytes, 1, 1) for channel in (rank.uplink, rank.downlink))
+        return max(_seconds(channel, payload_bytes, 1) for channel in (rank.uplink, rank.downlink))
 
     # Servers
 
@@ -193,11 +193,11 @@ class _World:
         members, own = each.members, each.served.get(index, 0)
         others = len(members) - (index in members)
         payload, messages = (own * others, others) if pulls else (each.total - own, len(each.served) - (own > 0))
-        return _seconds(self.ranks[index], self.ranks[index].uplink, payload, messages, messages)
+        return _seconds(self.ranks[index].uplink, payload, messages)
 
     def _down_s(self, index: int, each: _Round, payload_bytes: int, messages: int) -> float:
         lines, rank = self.lines[index], self.ranks[index]
-        taken_s = _seconds(rank, rank.downlink, payload_bytes, messages, messages)
+        taken_s = _seconds(rank.downlink, payload_bytes, messages)
         lines.down_s = max(lines.down_s, each.first_s) + taken_s
         return max(lines.down_s, each.last_s) + (self._latency_s(index) if messages else 0.0)
 
@@ -241,8 +241,6 @@ def _rounds(bucket: CoarseBucket) -> Iterator[_Round]:
         yield _Round(bucket, members, served, sum(served.values()), len(members))
 
 
-def _seconds(rank: CoarseRank, channel: Channel, payload_bytes: float, messages: int, peers: int) -> float:
-    """The longer of the wire's time and the processor's: half of a message's work is done at each end."""
-    work_s = channel.end_s(payload_bytes, messages, follows=peers == 1)
-    width = max(1.0, min(rank.cores, peers))
-    return max(payload_bytes / channel.bandwidth_bytes_per_s, work_s / width)
+def _seconds(channel: Channel, payload_bytes: float, messages: int) -> float:
+    """The longer of the wire's time and the processor's: half of a message's work is done at each end, by a thread."""
+    return max(payload_bytes / channel.bandwidth_bytes_per_s, channel.end_s(payload_bytes, messages))

@@ -1,11 +1,10 @@
 """Messages between ranks: one after another per peer, over a node's own channel or over the wires between nodes.
 
-    same node     bytes at the local channel's rate, for each pair of ranks; the two ends' processor work is a job
-                  on the node's cores. The message is through when both are done.
-    other nodes   bytes at a max-min fair share of the sender's uplink and the receiver's downlink; half of either
-                  channel's processor work is a job on that channel's node.
+    same node     bytes at the local channel's rate, for each pair of ranks
+    other nodes   bytes at a max-min fair share of the sender's uplink and the receiver's downlink
 
-A message that follows another with the same peer costs an end less than one for which another peer's thread wakes up.
+Half of a channel's processor work is done at either end, by the one thread of a rank that moves its messages: one after
+another, on its node's cores. A message is through when its bytes are and both have done their work.
 
 Latency delays the arrival and not the sender, so messages behind each other pay it once. An idle cluster therefore
 moves one message in max(latency + bytes / bandwidth, processor work).
@@ -21,9 +20,6 @@ from nfold.errors import ClusterError
 from nfold.simulation.cores import Cores
 from nfold.simulation.links import Link, Network
 from nfold.simulation.timeline import Action, Timeline, both, join
-
-_ENDS = 2
-"""A message within a node is worked on by its sender and its receiver: at most two cores."""
 
 
 class Message(NamedTuple):
@@ -60,8 +56,8 @@ class Courier:
         self._network = Network(timeline)
         self._queues: defaultdict[tuple[int, int], deque[Message]] = defaultdict(deque)
         self._routes: dict[tuple[int, int], _Route] = {}
-        self._last: dict[tuple[int, bool], int] = {}
-        """The peer of the last message that a rank sent (True) or received."""
+        self._jobs: defaultdict[int, deque[tuple[float, Action]]] = defaultdict(deque)
+        """Of each rank's thread: processor seconds, and what is played when they are done."""
         self._up: dict[str, Link] = {}
         self._down: dict[str, Link] = {}
 
@@ -92,19 +88,20 @@ class Courier:
     def _start_local(self, message: Message) -> None:
         node = self._node_of[message.sender]
         wire_s = message.payload_bytes / node.local.bandwidth_bytes_per_s
-        sent, received = self._ends(message, num_jobs=1)
-        work_s = sum(self._work_at_ends(message, node.local, node.local))
-        width = min(_ENDS, max(1.0, work_s / wire_s)) if wire_s > 0 else 1.0
-        self._work(node.name, work_s / width, width, both(sent, received))
+        sent, received = self._ends(message)
+        work_s = node.local.end_s(message.payload_bytes)
+        self._work(message.sender, work_s, both(sent, received))
+        self._work(message.receiver, work_s, received)
         now = self._timeline.now
         self._timeline.at(now + wire_s, sent)
         self._timeline.at(now + node.local.latency_s + wire_s, received)
 
     def _start_remote(self, message: Message) -> None:
         route = self._route(message.sender, message.receiver)
-        send_s, receive_s = self._work_at_ends(message, route.uplink, route.downlink)
+        send_s = route.uplink.end_s(message.payload_bytes)
+        receive_s = route.downlink.end_s(message.payload_bytes)
         if send_s or receive_s:
-            sent, received = self._ends(message, num_jobs=2)
+            sent, received = self._ends(message)
         else:
             sent, received = partial(self._gone, message), message.arrived
 
@@ -114,16 +111,8 @@ class Courier:
 
         self._network.start(message.payload_bytes, route.links, left)
         if send_s or receive_s:
-            self._work(route.source.name, send_s, 1.0, both(sent, received))
-            self._work(route.target.name, receive_s, 1.0, received)
-
-    def _work_at_ends(self, message: Message, uplink: Channel, downlink: Channel) -> tuple[float, float]:
-        """Return the processor seconds of the sender and of the receiver."""
-        sender, receiver, num_bytes = message.sender, message.receiver, message.payload_bytes
-        sent_s = uplink.end_s(num_bytes, follows=self._last.get((sender, True)) == receiver)
-        received_s = downlink.end_s(num_bytes, follows=self._last.get((receiver, False)) == sender)
-        self._last[sender, True], self._last[receiver, False] = receiver, sender
-        return sent_s, received_s
+            self._work(message.sender, send_s, both(sent, received))
+            self._work(message.receiver, receive_s, received)
 
     def _route(self, sender: int, receiver: int) -> _Route:
         known = self._routes.get((sender, receiver))
@@ -136,17 +125,32 @@ class Courier:
             known = self._routes[sender, receiver] = _Route(source, target, uplink, downlink, (up, down), latency_s)
         return known
 
-    def _work(self, node: str, work_s: float, width: float, done: Action) -> None:
-        if work_s > 0:
-            # Processor seconds, on a node that may have less than one core to give.
-            alone_s = work_s * max(1.0, width / self._share[node])
-            self._cores[node].start(alone_s, width, done)
-        else:
+    def _work(self, rank: int, work_s: float, done: Action) -> None:
+        """Let a rank's thread do something after what it has to do."""
+        if work_s <= 0:
             done()
+            return
+        jobs = self._jobs[rank]
+        jobs.append((work_s, done))
+        if len(jobs) == 1:
+            self._begin_work(rank)
 
-    def _ends(self, message: Message, num_jobs: int) -> tuple[Action, Action]:
-        """The sender waits for the wire and its own job, the receiver for the last byte and every job."""
-        return join(2, partial(self._gone, message)), join(1 + num_jobs, message.arrived)
+    def _begin_work(self, rank: int) -> None:
+        node, (work_s, _) = self._node_of[rank].name, self._jobs[rank][0]
+        # Processor seconds, on a node that may have less than one core to give.
+        alone_s = work_s * max(1.0, 1.0 / self._share[node])
+        self._cores[node].start(alone_s, 1.0, partial(self._worked, rank))
+
+    def _worked(self, rank: int) -> None:
+        jobs = self._jobs[rank]
+        _, done = jobs.popleft()
+        if jobs:
+            self._begin_work(rank)
+        done()
+
+    def _ends(self, message: Message) -> tuple[Action, Action]:
+        """The sender waits for the wire and its own job, the receiver for the last byte and both jobs."""
+        return join(2, partial(self._gone, message)), join(3, message.arrived)
 
     def _channel(self, rank: int, side: str) -> Channel:
         node = self._node_of[rank]
