@@ -14,7 +14,7 @@ from nfold.core.profile import Pace, Profile
 from nfold.transport.probe import BUDGET_S, ProbedPair, lasts_s
 
 PROBING_S = 3.0
-"""All probes at the start take less, on links of 1 Mbit/s and more and with less than 12 ms one way."""
+"""All probes at the start take less, on links of 1 Mbit/s and more and with less than 11 ms one way."""
 LEAST_ROUNDS = 2
 """In the first one a node may rest, and another may meet none but a slow peer."""
 MOST_ROUNDS = int(PROBING_S / 1.2 / BUDGET_S)

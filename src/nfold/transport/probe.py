@@ -6,6 +6,8 @@
     measure  <-- answers .. --- rate -------------------  echo
     measure  --- give -------------------------------->   echo        the other way: rate back, on our clock
     measure  <== block, block, block .. ================  echo
+    measure  --- weigh ------------------------------->   echo        a block and back: processor seconds a byte
+    measure  === block ===> echo === block ===> measure
 
 No clocks are compared: a rate is taken where bytes arrive. `stream` says how much is sent.
 """
@@ -32,8 +34,13 @@ from nfold.transport.stream import (
 
 BUDGET_S = 0.35
 """For a pair. A link of less than about 5 Mbit/s takes longer, one of 1 Mbit/s about a second."""
-STREAM_SHARE = 0.35
+STREAM_SHARE = 0.3
 """Of the budget, for each direction."""
+WEIGHING_SHARE = 0.14
+MIN_WEIGHED_BYTES = 16 << 10
+MOST_WEIGHINGS = 4
+SMALLER = 4
+"""Times as large the large block that is weighed is than the small one."""
 PING_SHARE = 0.2
 NUM_PINGS = 60
 FEWEST_PINGS = 3
@@ -52,8 +59,8 @@ half of what has arrived."""
 Clock = Callable[[], float]
 Role = Literal["measure", "echo"]
 _CONTROL = struct.Struct("<Bd")
-"""What to do, and for how many seconds."""
-_PING, _TAKE, _GIVE, _STOP = range(4)
+"""What to do, and for how many seconds, or with how many bytes."""
+_PING, _TAKE, _GIVE, _WEIGH, _STOP = range(5)
 _NUMBER = struct.Struct("<d")
 _MORE, _ENOUGH = b"\x01", b"\x00"
 
@@ -84,7 +91,9 @@ def lasts_s(latency_s: float, bytes_per_s: float) -> float:
         least_s = FEWEST_BLOCKS * MIN_BLOCK_BYTES / bytes_per_s
         stream_s = max(min(PATIENCE * stream_s, FEW_BYTES / bytes_per_s), least_s)
         answers = LAST_ANSWERS_OF_FEW_BYTES
-    return PING_SHARE * BUDGET_S + answers * 2 * stream_s
+    num_bytes, rounds = _weighed(bytes_per_s, BUDGET_S)
+    weighing_s = 2 * rounds * ((1 + 1 / SMALLER) * num_bytes / bytes_per_s + 4 * latency_s)
+    return PING_SHARE * BUDGET_S + answers * 2 * stream_s + weighing_s
 
 
 @dataclass(slots=True)
@@ -98,6 +107,8 @@ class _Line:
     num_sent: int = 0
     num_posted: int = 0
     num_unsent: int = 0
+    block: memoryview = field(default_factory=lambda: memoryview(bytearray(b"\0") * MAX_BLOCK_BYTES))
+    """Of memory that has been touched: the first touch costs more than moving it."""
     sent: "queue.SimpleQueue[TransportError | float]" = field(default_factory=queue.SimpleQueue)
     arrived: "queue.SimpleQueue[TransportError | float]" = field(default_factory=queue.SimpleQueue)
 
@@ -208,6 +219,8 @@ def _echo(line: _Line) -> None:
             line.send(_NUMBER.pack(_take(line, seconds).bytes_per_s()))
         elif what == _GIVE:
             _give(line)
+        elif what == _WEIGH:
+            _return(line, int(seconds))
         line.flush()
         what, seconds = _CONTROL.unpack(line.read(_CONTROL.size))
 
@@ -220,23 +233,58 @@ def _measure(line: _Line, budget_s: float) -> ProbedPair:
     cpu_between_s = _cpu_s(line)
     stream_s = max(STREAM_SHARE * budget_s, ROUND_TRIPS * median(pings))
     _ask(line, _TAKE, stream_s)
-    given = _give(line)
+    _give(line)
     (there_bytes_per_s,) = _NUMBER.unpack(line.read(_NUMBER.size))
     _ask(line, _GIVE)
     taken = _take(line, stream_s)
-    cpu_after_s = _cpu_s(line)
+    cpu_s_per_message = max(0.0, (cpu_between_s - cpu_before_s) / (2 * (len(pings) + 1)))
+    back_bytes_per_s = taken.bytes_per_s()
+    cpu_s_per_byte = _weigh(line, *_weighed(min(there_bytes_per_s, back_bytes_per_s), budget_s))
     line.send(_CONTROL.pack(_STOP, 0.0))
     line.flush()
-    cpu_s_per_message = max(0.0, (cpu_between_s - cpu_before_s) / (2 * (len(pings) + 1)))
-    num_messages = 2 * (len(given.sizes) + len(taken.at_s)) + 7  # blocks and answers; three requests, one rate
-    num_bytes = given.sent_bytes + taken.total_bytes[-1]
     return ProbedPair(
         latency_s=median(pings) / 2,
         there_bytes_per_s=there_bytes_per_s,
-        back_bytes_per_s=taken.bytes_per_s(),
-        cpu_s_per_byte=max(0.0, cpu_after_s - cpu_between_s - num_messages * cpu_s_per_message) / num_bytes,
+        back_bytes_per_s=back_bytes_per_s,
+        cpu_s_per_byte=cpu_s_per_byte,
         cpu_s_per_message=cpu_s_per_message,
     )
+
+
+def _weighed(bytes_per_s: float, budget_s: float) -> tuple[int, int]:
+    """Return how many bytes are weighed at most and how often, on a link of a rate."""
+    affordable = WEIGHING_SHARE * budget_s * bytes_per_s / (2 * (1 + 1 / SMALLER))
+    num_bytes = int(min(MAX_BLOCK_BYTES, max(MIN_WEIGHED_BYTES, affordable)))
+    return num_bytes, max(1, min(MOST_WEIGHINGS, int(affordable / num_bytes)))
+
+
+def _weigh(line: _Line, num_bytes: int, rounds: int) -> float:
+    """Return the processor seconds of both ends for a byte: what a large block costs more than a smaller one.
+
+    Both come after a wait, when nothing of a message's code is in the caches; on a slow link that costs many times as
+    much as moving the few bytes that it carries in the meantime.
+    """
+    sizes = (num_bytes // SMALLER, num_bytes)
+    few_s, many_s = (_exchanged_s(line, size, rounds) for size in sizes)
+    return max(0.0, many_s - few_s) / (2 * rounds * (sizes[1] - sizes[0]))
+
+
+def _exchanged_s(line: _Line, num_bytes: int, rounds: int) -> float:
+    """Return the processor seconds of both ends for sending a block there and back some times."""
+    before_s = _cpu_s(line)
+    for _ in range(rounds):
+        _ask(line, _WEIGH, num_bytes)
+        line.send(line.block[:num_bytes])
+        line.post(line.block[:num_bytes])
+        line.wait_for_block(num_bytes)
+        line.flush()
+    return _cpu_s(line) - before_s
+
+
+def _return(line: _Line, num_bytes: int) -> None:
+    line.post(line.block[:num_bytes])
+    line.wait_for_block(num_bytes)
+    line.send(line.block[:num_bytes])
 
 
 def _pings(line: _Line, budget_s: float) -> list[float]:
@@ -262,26 +310,25 @@ def _cpu_s(line: _Line) -> float:
     return _ask(line, _PING) + time.process_time()
 
 
-def _give(line: _Line) -> Flow:
+def _give(line: _Line) -> None:
     """Send blocks until the other side has enough."""
-    flow, blocks, answer = Flow(), memoryview(bytearray(MAX_BLOCK_BYTES)), _MORE
+    flow, answer = Flow(), _MORE
     while answer == _MORE:
         for size in flow.permit():
-            line.send(blocks[:size])
+            line.send(line.block[:size])
         answer = line.read(1)
         flow.arrive()
     line.flush()
-    return flow
 
 
 def _take(line: _Line, budget_s: float) -> Meter:
     """Take blocks until there are enough, then those that are still on their way: they tell as much as the others."""
-    flow, meter, blocks = Flow(), Meter(budget_s), memoryview(bytearray(MAX_BLOCK_BYTES))
+    flow, meter = Flow(), Meter(budget_s)
     answer = _MORE
     while answer == _MORE or flow.num_on_way:
         if answer == _MORE:
             for size in flow.permit():
-                line.post(blocks[:size])
+                line.post(line.block[:size])
         at_s = line.wait_for_block(flow.sizes[flow.num_arrived])
         flow.arrive()
         meter.arrived(at_s, flow.arrived_bytes)
