@@ -172,13 +172,21 @@ def test_a_node_where_nobody_computes_is_thought_to_be_as_unlike_the_profile_as_
 
 
 def test_steps_cost_what_bookkeeping_takes_on_their_node_and_those_of_servers_what_is_typical_without_tensors() -> None:
-    bits_s = {0: 1e-6, 1: 3e-6, 2: 5e-6}
-    paces = {rank: steady(1.0, seconds) for rank, seconds in bits_s.items()}
+    paces = {0: steady(1.0, 1e-6), 1: steady(1.0, 3e-6), 2: steady(2.0, 5e-6)}
     paced = with_paces(cluster(1.0, 1.0, 1.0), ("n0", "n0", "n1", "n2"), [1.0] * 3, paces, num_tensors=10)
     of_worker = BITS_OF_STEP + 10 * BITS_OF_TENSOR
     assert [node.step_cpu_s for node in paced.nodes] == pytest.approx(
-        [of_worker * 2e-6, of_worker * 5e-6, BITS_OF_STEP * 3e-6]
-    )
+        [of_worker * 2e-6, of_worker * 4.5e-6, BITS_OF_STEP * 3e-6]
+    ), "of the slower node 5, and its passes are 1.5 times as slow as is typical, where 3 is"
+
+
+def test_a_node_that_was_held_up_while_it_kept_books_is_no_slower_than_its_passes_say() -> None:
+    paces = {0: steady(1.0, 1e-6), 1: steady(1.2, 2e-6), 2: steady(1.0, 1.1e-6)}
+    paced = with_paces(cluster(1.0, 1.0, 1.0), ("n0", "n1", "n2"), [1.0] * 3, paces, num_tensors=0)
+    bits = [node.step_cpu_s / BITS_OF_STEP for node in paced.nodes]
+    assert bits == pytest.approx([1e-6, 1.2 * 1.1e-6, 1.1e-6], rel=1e-6)
+    two = with_paces(cluster(1.0, 1.0), ("n0", "n1"), [1.0] * 2, {0: paces[0], 1: paces[1]}, num_tensors=0)
+    assert two.nodes[1].step_cpu_s / BITS_OF_STEP == pytest.approx(1.1e-6), "its passes a tenth slower than is typical"
 
 
 def test_a_probed_link_still_knows_what_it_was_declared_to_carry() -> None:

@@ -7,7 +7,7 @@ a path is as fast as the slower of the two, and some peer's side is fast enough 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.profile import Pace, Profile
@@ -134,6 +134,9 @@ def with_paces(
     others typically are: the profile was taken while all but one rested, which tells on all of them. Their steps
     cost what they typically do without a backward.
 
+    Bookkeeping is measured in two short moments, passes for much longer. So no node's counts for more than is typical,
+    but by as much as its passes are slower than that.
+
     Args:
         cluster: as known so far.
         nodes: of each rank.
@@ -141,7 +144,6 @@ def with_paces(
         paces: measured, by rank.
         num_tensors: that are trained.
     """
-    typical_s = median(pace.bookkeeping_s for pace in paces.values())
     bits: dict[str, list[float]] = {}
     speeds: dict[str, list[float]] = {}
     swings: dict[str, list[float]] = {}
@@ -151,6 +153,14 @@ def with_paces(
         swings.setdefault(name, []).append(pace.deviation_s / pace.mean_s)
         bits.setdefault(name, []).append(pace.bookkeeping_s)
     typical = median(fmean(found) / _thought(cluster.node(name)) for name, found in speeds.items())
+    typical_s = median_low(pace.bookkeeping_s for pace in paces.values())
+
+    def bookkeeping_s(node: Node) -> float:
+        if node.name not in bits:
+            return typical_s
+        slower = typical * _thought(node) / fmean(speeds[node.name])
+        return min(fmean(bits[node.name]), typical_s * max(1.0, slower))
+
     return replace(
         cluster,
         nodes=tuple(
@@ -158,7 +168,7 @@ def with_paces(
                 node,
                 speed=round(fmean(speeds.get(node.name, [typical * _thought(node)])), 4),
                 unsteadiness=round(fmean(swings[node.name]), 4) if node.name in swings else node.unsteadiness,
-                step_cpu_s=_bits(num_tensors, computes=node.name in bits) * fmean(bits.get(node.name, [typical_s])),
+                step_cpu_s=_bits(num_tensors, computes=node.name in bits) * bookkeeping_s(node),
             )
             for node in cluster.nodes
         ),
