@@ -260,6 +260,23 @@ def test_ranks_that_hold_different_data_are_refused_and_the_item_is_named(nfold,
     assert result.message.startswith("nfold: ranks 0 and 1 hold different data: item 0 of train_data() has the checks")
 
 
+def test_ranks_that_compute_different_things_are_refused_and_the_module_is_named(nfold, tmp_path):
+    (tmp_path / "noisy.py").write_text(
+        "import os\nfrom dataclasses import replace\nimport torch\nimport steady\n\n"
+        "class Noise(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        own = torch.Generator().manual_seed(int.from_bytes(os.urandom(4)))\n"
+        "        return x + torch.rand(x.shape, generator=own)\n\n"
+        "def program():\n"
+        "    before = steady.program()\n"
+        "    return replace(before, model=lambda: torch.nn.Sequential(before.model(), Noise()))\n"
+    )
+    result = nfold("train", "noisy.py", "-n", "2", "--strategy", "ring", "--debug")
+    assert result.code == 2
+    assert "ranks 0 and 1 compute different things from equal weights, samples and seeds" in result.message
+    assert "the output of the 1 (Noise) differs first" in result.message
+
+
 def test_a_script_that_starts_a_job_when_it_is_imported(nfold, tmp_path):
     (tmp_path / "eager.py").write_text("import nfold\nfrom faulty import program\nnfold.train(program)\n")
 

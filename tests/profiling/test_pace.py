@@ -60,10 +60,10 @@ def test_one_pass_is_made_at_least_and_says_nothing_of_steadiness() -> None:
 
 
 def test_all_ranks_compute_until_the_slowest_is_expected_to_have_made_a_few_passes() -> None:
-    assert paced([1.0] * 7 + [5.0], budget_s=2.0, longest_pass_s=2.0).mean_s == 1.5, "eight seconds"
-    assert paced([1.0] * 5 + [5.0, 9.0], budget_s=2.0, longest_pass_s=5.0).mean_s == pytest.approx(10 / 6), (
-        "four budgets"
-    )
+    worked_s = [0.5] * 8
+    assert paced([1.0] * 7 + [5.0], 2.0, longest_pass_s=2.0, worked_s=worked_s).mean_s == 1.5, "eight seconds"
+    four_budgets = paced([1.0] * 5 + [5.0, 9.0], 2.0, longest_pass_s=5.0, worked_s=worked_s)
+    assert four_budgets.mean_s == pytest.approx(10 / 6)
 
 
 def test_two_passes_warm_up_and_do_not_count() -> None:
@@ -85,7 +85,7 @@ def test_two_passes_warm_up_and_do_not_count() -> None:
 
 
 def test_the_spread_is_that_of_the_quartiles() -> None:
-    pace = paced([1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0], budget_s=15.0)
+    pace = paced([1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0], budget_s=15.0, worked_s=[1.0] * 8)
     assert pace.mean_s == pytest.approx(15 / 8)
     assert pace.deviation_s == pytest.approx((2.75 - 1.0) / 1.349)
 
@@ -100,7 +100,17 @@ def test_with_a_part_of_a_core_the_processor_says_how_steady_passes_are() -> Non
 
 
 def test_one_interruption_is_no_unsteadiness() -> None:
-    assert paced([1.0] * 9 + [11.0], budget_s=20.0) == Pace(mean_s=2.0, deviation_s=0.0, bookkeeping_s=0.002)
+    waited = paced([1.0] * 9 + [11.0], budget_s=20.0, worked_s=[1.0] * 10)
+    assert waited == Pace(mean_s=2.0, deviation_s=0.0, bookkeeping_s=0.002)
+
+
+def test_passes_for_which_the_processor_worked_longer_than_is_typical_do_not_count_for_more() -> None:
+    """Neighbours of the machine slow it down for a moment."""
+    held_up = paced([1.0] * 7 + [2.0] * 3, budget_s=13.0)
+    assert held_up.mean_s == pytest.approx(1.0)
+    limited = paced([4.0] * 7 + [8.0] * 3, budget_s=52.0, worked_s=[1.0] * 7 + [2.0] * 3, cores=0.25)
+    assert limited.mean_s == pytest.approx(4.0)
+    assert paced([1.0] * 4, 4.0, worked_s=[0.0] * 4).mean_s == 1.0, "a device did it all"
 
 
 def test_bookkeeping_counts_as_it_was_when_nobody_slowed_it_down() -> None:

@@ -9,6 +9,7 @@ from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core import codec
 from nfold.core.cluster import Channel
+from nfold.core.outputs import ModuleOutput
 from nfold.core.profile import Pace
 from nfold.core.trace import RankUsage, StepParts
 from nfold.runtime import events as ev
@@ -31,6 +32,7 @@ READY = {
         "weights": {"a.bias": 1, "a.weight": 7},
     },
     "items": {"0": 3, "50": 5, "99": None},
+    "outputs": [codec.encode(ModuleOutput(module="a (Linear)", norm=2.0, projection=-1.0))],
     **{"autocast": None, "has_scheduler": False, "clip_norm": None, "most_threads": 4},
 }
 """Four steps an epoch, eight in all."""

@@ -13,6 +13,7 @@ from pretended import GRAPH, cluster, profile_of
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.graph import ModelGraph
+from nfold.core.outputs import ModuleOutput
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.trace import ReductionParts, Span, SystemSample
@@ -122,6 +123,38 @@ def test_a_plan_alone_ends_without_training():
     assert job.say(1, "finished", usage=None) == [ev.Finished()]
 
 
+def slow(times):
+    return {**PACE, "mean_s": PACE["mean_s"] * times}
+
+
+def test_all_compute_again_while_one_seems_to_be_held_up():
+    job = Job()
+    job.start()
+    job.all_say("ready", **READY)
+    job.profiled()
+    job.wire()
+    job.say(1, "probed", found=None)
+    assert orders(job.say(0, "probed", found=codec.encode(FOUND)))[-2:] == ["0 pace", "1 pace"]
+    job.say(0, "paced", pace=PACE)
+    assert orders(job.say(1, "paced", pace=slow(1.5))) == ["0 pace", "1 pace"]
+    job.say(0, "paced", pace=slow(1.01))
+    assert orders(job.say(1, "paced", pace=slow(1.02)))[0] == "Planned"
+    assert [node.speed for node in job.planned.known.cluster.nodes] == [pytest.approx(1 / 1.01, rel=0.02)]
+
+
+def test_a_node_that_is_slow_again_is_slow():
+    job = Job()
+    job.start()
+    job.all_say("ready", **READY)
+    job.profiled()
+    job.wire()
+    job.say(1, "probed", found=None)
+    job.say(0, "probed", found=codec.encode(FOUND))
+    for times, following in ((1.5, "0 pace"), (1.45, "Planned")):
+        job.say(0, "paced", pace=PACE)
+        assert orders(job.say(1, "paced", pace=slow(times)))[0] == following
+
+
 def test_ranks_that_the_plan_does_not_need_leave_before_the_others_build():
     job = Job(ev.JobSettings(workers=3, strategy="auto"), ready=READY | {"num_samples": 100})
     commands = job.until_planned()
@@ -152,6 +185,10 @@ def test_ranks_that_the_plan_does_not_need_leave_before_the_others_build():
         (
             {"items": {"0": 3, "50": 6, "99": 1}},
             "ranks 0 and 1 hold different data: item 50 of train_data() has the checksums 5 and 6. Give all ranks the",
+        ),
+        (
+            {"outputs": [codec.encode(ModuleOutput(module="a (Linear)", norm=2.0, projection=1.0))]},
+            "ranks 0 and 1 compute different things from equal weights, samples and seeds: the output of the a",
         ),
     ],
 )

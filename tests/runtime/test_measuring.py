@@ -19,8 +19,10 @@ from nfold.runtime.measuring import (
     PROBING_S,
     Probe,
     affordable,
+    best_of,
     expected_passes_s,
     longest_pass_s,
+    seems_held_up,
     tournament,
     with_links,
     with_paces,
@@ -187,6 +189,25 @@ def test_a_node_that_was_held_up_while_it_kept_books_is_no_slower_than_its_passe
     assert bits == pytest.approx([1e-6, 1.2 * 1.1e-6, 1.1e-6], rel=1e-6)
     two = with_paces(cluster(1.0, 1.0), ("n0", "n1"), [1.0] * 2, {0: paces[0], 1: paces[1]}, num_tensors=0)
     assert two.nodes[1].step_cpu_s / BITS_OF_STEP == pytest.approx(1.1e-6), "its passes a tenth slower than is typical"
+
+
+def test_who_is_slower_than_what_is_declared_of_its_node_seems_to_be_held_up() -> None:
+    nodes, passes_s = ("n0", "n1", "n2"), [1.0] * 3
+    alike = {rank: steady(seconds) for rank, seconds in enumerate((1.0, 1.1, 1.05))}
+    assert not seems_held_up(cluster(1.0, 1.0, 1.0), nodes, passes_s, alike)
+    slow = alike | {1: steady(1.3)}
+    assert seems_held_up(cluster(1.0, 1.0, 1.0), nodes, passes_s, slow)
+    declared = cluster(1.0, 1.0, 1.0)
+    declared = replace(declared, nodes=tuple(replace(n, speed=0.8 if n.name == "n1" else 1.0) for n in declared.nodes))
+    assert not seems_held_up(declared, nodes, passes_s, slow)
+
+
+def test_of_two_paces_the_faster_counts_and_it_is_said_whether_that_was_news() -> None:
+    before = {0: steady(1.0, 2e-6), 1: replace(steady(1.3, 1e-6), deviation_s=0.3)}
+    best, was_held_up = best_of(before, {0: steady(1.05, 1e-6), 1: steady(1.0, 3e-6)})
+    assert best == {0: steady(1.0, 1e-6), 1: steady(1.0, 1e-6)}
+    assert was_held_up
+    assert best_of(before, {0: steady(0.98), 1: steady(1.25)})[1] is False, "it is slow"
 
 
 def test_a_probed_link_still_knows_what_it_was_declared_to_carry() -> None:

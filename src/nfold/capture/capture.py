@@ -18,21 +18,23 @@ from nfold.capture.building import build_model
 from nfold.capture.captured import Captured
 from nfold.capture.cut import cut
 from nfold.capture.describe import describe
-from nfold.capture.example import Example
+from nfold.capture.example import GATE_SIZE, Example
 from nfold.capture.exporting import export
 from nfold.capture.facts import Facts, find_facts
 from nfold.capture.gate import pass_gate
 from nfold.capture.objections import why_unfit
 from nfold.capture.observe import observe
 from nfold.capture.optimizers import update_scope
+from nfold.capture.outputs import outputs_of
 from nfold.capture.program_graph import Loss, Traced
-from nfold.capture.random import LOCK, RandomState
+from nfold.capture.random import LOCK, RandomState, seed_all
 from nfold.capture.samples import sample_batches
 from nfold.capture.states import fresh_copies
 from nfold.capture.stepping import Stepping
 from nfold.capture.tracing import TraceRefused, is_leaf, trace
 from nfold.capture.trial import check_model
 from nfold.core.graph import ModelGraph
+from nfold.core.outputs import first_difference
 from nfold.errors import InternalError
 from nfold.program import Program
 
@@ -150,12 +152,22 @@ class _Attempt:
             if captured and not failure:
                 return captured
             if captured and traced.method == "opaque":  # the user's own module is one operator here
-                note = f"the model does not equal itself when it is called again with the same seed: {failure}"
-                return _with_note(captured, note)
+                where = self._unlike_itself() or failure
+                return _with_note(
+                    captured, f"the model does not equal itself when it is called again with the same seed: {where}"
+                )
             if captured:
                 self._notes.append(f"captured by {traced.method}, it would compute something else: {failure}")
             is_wrong = is_wrong or traced.method == "fx"
         raise InternalError("not even the whole model as one operator could be captured")
+
+    def _unlike_itself(self) -> str:
+        """Say which module puts out something else when the model is called again, if forward shows it."""
+        calls = []
+        for _ in range(2):
+            seed_all(0)
+            calls.append(outputs_of(self._fresh(), self._loss, self._example.batch(GATE_SIZE, 0)))
+        return first_difference(*calls)
 
     def _mostly_cut(self) -> Captured | None:
         """Return a capture that keeps whole no more of the user's modules than it takes to be right, if that is enough.

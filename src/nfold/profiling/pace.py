@@ -47,8 +47,9 @@ def measure_pace(
     It leaves no trace.
 
     A mean and not a median: where a node's share of the processor is limited, some passes run into the limit and the
-    others do not, and a step pays for all of them. For the same reason passes vary there by what the processor gave
-    them: limits are simulated, and must not count twice.
+    others do not, and a step pays for all of them. But of what the processor worked for them it is the median: a
+    machine's neighbours slow a processor down for a second, which is most of this and little of a run. Passes vary
+    there by what the processor gave them: limits are simulated, and must not count twice.
 
     Args:
         program: the user's.
@@ -80,7 +81,7 @@ def measure_pace(
             a_pass()
             times_s.append(meter.now())
             worked_s.append(processor_clock())
-    mean_s = (times_s[-1] - times_s[0]) / (len(times_s) - 1)
+    mean_s = (times_s[-1] - times_s[0]) / (len(times_s) - 1) * _typical(worked_s)
     is_limited = (available_cores().cores if cores is None else cores) < 1 and device.type == "cpu"
     return Pace(
         mean_s=mean_s,
@@ -105,6 +106,12 @@ def _bits_s(processor_clock: Clock) -> float:
                 last.pop()
             changed.notify_all()
     return processor_clock() - begin_s
+
+
+def _typical(ends_s: Sequence[float]) -> float:
+    """Median over mean of passes; 1 where nothing was counted."""
+    passes_s = [end_s - begin_s for begin_s, end_s in pairwise(ends_s)]
+    return median(passes_s) / fmean(passes_s) if sum(passes_s) > 0 else 1.0
 
 
 def _variation(ends_s: Sequence[float]) -> float:

@@ -7,8 +7,11 @@ from typing import Any, Literal
 import torch
 
 from nfold.capture.building import build_model
-from nfold.capture.random import LOCK, CellRandom
+from nfold.capture.outputs import outputs_of
+from nfold.capture.random import LOCK, CellRandom, RandomState
+from nfold.capture.samples import sample_batches
 from nfold.capture.tree import tensors_of
+from nfold.core import codec
 from nfold.errors import ProgramError
 from nfold.program import Program, describe
 from nfold.runtime.data import join, read_seeded
@@ -65,6 +68,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
         program: as it will be trained.
         datasets: `train`, and `test` if there is one.
     """
+    model = build_model(program, torch.device("cpu"))
     return {
         "num_samples": len(datasets["train"]),
         "has_test": "test" in datasets,
@@ -75,7 +79,8 @@ def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
         "has_scheduler": program.scheduler is not None,
         "clip_norm": program.clip_norm,
         "items": item_checksums(datasets["train"], program.seed),
-        "weights": weights_checksums(build_model(program, torch.device("cpu"))),
+        "weights": weights_checksums(model),
+        "outputs": first_outputs(program, model, datasets["train"]),
     }
 
 
@@ -105,6 +110,25 @@ def weights_checksums(model: torch.nn.Module) -> dict[str, int]:
     """Return the checksum of each weight and buffer by its name, so that ranks can be compared cheaply."""
     weights = model.state_dict().items()
     return {name: _checksum([tensor]) for name, tensor in weights if isinstance(tensor, torch.Tensor)}
+
+
+def first_outputs(program: Program, model: torch.nn.Module, dataset: Any) -> list[Any] | None:
+    """Return what a model's modules put out in a first pass over two samples, so that ranks can be compared cheaply.
+
+    What they draw is seeded as in the first step. None: it raised, which is told when the program is captured.
+    """
+    random = CellRandom(program.seed)
+    with LOCK, torch.enable_grad():
+        before = RandomState()
+        try:
+            batch = sample_batches(dataset).batch(2)
+            random.enter(0, 0)
+            random.seed_everything(0)
+            return [codec.encode(each) for each in outputs_of(model, program.loss, batch)]
+        except Exception:
+            return None
+        finally:
+            before.restore()
 
 
 def _checksum(tensors: Iterable[torch.Tensor]) -> int:

@@ -7,7 +7,7 @@ a path is as fast as the slower of the two, and some peer's side is fast enough 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median, median_low
+from statistics import fmean, median, median_high, median_low
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.profile import Pace, Profile
@@ -93,6 +93,13 @@ BYTES_IN_STEPS, MESSAGES_IN_STEPS = 1.6, 1.2
 them are added to what is there, and account is kept of each message."""
 
 
+HELD_UP = 0.12
+"""A rank whose passes are by this much slower than is typical, beyond what is declared of its node, computes again."""
+MOST_PACES = 3
+"""How often all may compute at once."""
+_FASTER = 0.1
+
+
 def expected_passes_s(
     cluster: Cluster,
     nodes: Sequence[str],
@@ -123,6 +130,31 @@ def longest_pass_s(cluster: Cluster, nodes: Sequence[str], passes_s: Sequence[fl
     """Return the seconds of the slowest worker's pass, by what is declared of its node and of the profiler's."""
     speeds = [_thought(cluster.node(name)) for name in nodes]
     return max(pass_s * speeds[profiler] / speed for pass_s, speed in zip(passes_s, speeds, strict=False))
+
+
+def seems_held_up(cluster: Cluster, nodes: Sequence[str], passes_s: Sequence[float], paces: Mapping[int, Pace]) -> bool:
+    """Return whether a rank was slow: its node is, or the machine's neighbours slowed it down for the moment.
+
+    Args:
+        cluster: as known so far.
+        nodes: of each rank.
+        passes_s: expected of each worker.
+        paces: measured, by rank.
+    """
+    speeds = [passes_s[rank] / pace.mean_s / _thought(cluster.node(nodes[rank])) for rank, pace in paces.items()]
+    return min(speeds) < (1 - HELD_UP) * median_high(speeds)
+
+
+def best_of(before: Mapping[int, Pace], again: Mapping[int, Pace]) -> tuple[dict[int, Pace], bool]:
+    """Return of each rank the faster pace, and whether one was much faster the second time: it had been held up."""
+    best = {
+        rank: replace(
+            min(pace, again[rank], key=lambda each: each.mean_s),
+            bookkeeping_s=min(pace.bookkeeping_s, again[rank].bookkeeping_s),
+        )
+        for rank, pace in before.items()
+    }
+    return best, any(best[rank].mean_s < (1 - _FASTER) * pace.mean_s for rank, pace in before.items())
 
 
 def with_paces(

@@ -20,13 +20,17 @@ from nfold.planning.search import plan
 from nfold.planning.splitting import split_graph, split_profile
 from nfold.planning.wishes import check, check_batch
 from nfold.runtime import events as ev
+from nfold.runtime.alike import check_alike
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.measuring import (
+    MOST_PACES,
     PROBING_S,
     Probe,
     affordable,
+    best_of,
     expected_passes_s,
     longest_pass_s,
+    seems_held_up,
     tournament,
     with_links,
     with_paces,
@@ -65,7 +69,7 @@ class Preparation:
         """Compare what the ranks found; all must see the same program.
 
         Raises:
-            ProgramError: they do not, or the batch is larger than the data.
+            ProgramError: they do not (see `check_alike`), or the batch is larger than the data.
         """
         first = {
             **ready[0],
@@ -73,10 +77,7 @@ class Preparation:
             "most_threads": min(each["most_threads"] for each in ready.values()),
         }
         for rank, other in ready.items():
-            if other["num_samples"] != first["num_samples"]:
-                raise _different(rank, f"samples of train_data() are {first['num_samples']} and {other['num_samples']}")
-            _compare_weights(first["weights"], rank, other["weights"])
-            _compare_items(first["items"], rank, other["items"])
+            check_alike(first, rank, other)
         if first["batch_size"] > first["num_samples"]:
             raise ProgramError(
                 f"batch_size is {first['batch_size']}, but train_data() has only {first['num_samples']} samples. "
@@ -258,7 +259,10 @@ class Preparation:
     def _pace(
         self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready, num_tensors: int
     ) -> Generator[list[ev.Command], ev.Event, Cluster]:
-        """Let all workers compute at once: what they slow each other down, and how unlike the nodes are."""
+        """Let all workers compute at once: what they slow each other down, and how unlike the nodes are.
+
+        Where one was slow they do so again: a slow node stays slow, one that was held up for a moment does not.
+        """
         workers = tuple(range(self._settings.workers))
         threads = self._planned_threads(cluster, profiles, ready)
         chunk_size = self._paced_size(cluster, profiles[threads[0]], ready)
@@ -272,9 +276,18 @@ class Preparation:
             )
             for rank in workers
         ]
-        replies = yield from self._asking.collect(workers, orders, "paced")
-        paces = {rank: codec.decode(Pace, reply["pace"]) for rank, reply in replies.items()}
+        paces = yield from self._paced(orders)
+        for _ in range(MOST_PACES - 1):
+            if not seems_held_up(cluster, nodes, passes_s, paces):
+                break
+            paces, was_held_up = best_of(paces, (yield from self._paced(orders)))
+            if not was_held_up:
+                break
         return with_paces(cluster, nodes, passes_s, paces, num_tensors=num_tensors)
+
+    def _paced(self, orders: list[ev.Order]) -> Generator[list[ev.Command], ev.Event, dict[int, Pace]]:
+        replies = yield from self._asking.collect(tuple(range(self._settings.workers)), orders, "paced")
+        return {rank: codec.decode(Pace, reply["pace"]) for rank, reply in replies.items()}
 
     def _paced_size(self, cluster: Cluster, profile: Profile, ready: Ready) -> int:
         """A worker's share of the batch, or as much of it as every node has room for beside weights and gradients.
@@ -302,44 +315,6 @@ class Preparation:
             staleness_aware=self._settings.staleness_aware,
             evaluates=bool(ready["has_test"]) and self._settings.evaluate,
         )
-
-
-def _compare_weights(mine: dict[str, int], rank: int, theirs: dict[str, int]) -> None:
-    """Refuse ranks whose models begin differently.
-
-    Raises:
-        ProgramError: it names the first weight that differs, and its module.
-    """
-    for name in dict.fromkeys((*mine, *theirs)):
-        if name not in mine or name not in theirs:
-            raise _different(rank, f"only the model of rank {0 if name in mine else rank} has {name}")
-        if mine[name] != theirs[name]:
-            module = name.rpartition(".")[0] or "the model itself"
-            raise _different(
-                rank, f"{name}, of module {module}, has first values of checksums {mine[name]} and {theirs[name]}"
-            )
-
-
-def _different(rank: int, what: str) -> ProgramError:
-    return ProgramError(
-        f"ranks 0 and {rank} built different programs: {what}. "
-        "Everything random in model() and train_data() must follow from the seed."
-    )
-
-
-def _compare_items(mine: dict[str, int | None], rank: int, theirs: dict[str, int | None]) -> None:
-    """Refuse ranks that read different data; an item that one of them cannot read is told when it is trained with.
-
-    Raises:
-        ProgramError: it names the first item that differs.
-    """
-    for index, checksum in mine.items():
-        if checksum is not None and theirs[index] is not None and checksum != theirs[index]:
-            raise ProgramError(
-                f"ranks 0 and {rank} hold different data: item {index} of train_data() has the checksums {checksum} "
-                f"and {theirs[index]}. Give all ranks the same files; what train_data() and its items draw must come "
-                "from torch's, numpy's or Python's own generator, which are seeded, or from one with a fixed seed."
-            )
 
 
 def _tell_sample(num_probed: int, num_peers: int) -> str:

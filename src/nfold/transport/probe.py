@@ -91,8 +91,8 @@ def lasts_s(latency_s: float, bytes_per_s: float) -> float:
         least_s = FEWEST_BLOCKS * MIN_BLOCK_BYTES / bytes_per_s
         stream_s = max(min(PATIENCE * stream_s, FEW_BYTES / bytes_per_s), least_s)
         answers = LAST_ANSWERS_OF_FEW_BYTES
-    num_bytes, rounds = _weighed(bytes_per_s, BUDGET_S)
-    weighing_s = 2 * rounds * ((1 + 1 / SMALLER) * num_bytes / bytes_per_s + 4 * latency_s)
+    num_bytes, rounds = _weighed(latency_s, bytes_per_s, BUDGET_S)
+    weighing_s = rounds * _weighing_s(latency_s, bytes_per_s, num_bytes)
     return PING_SHARE * BUDGET_S + answers * 2 * stream_s + weighing_s
 
 
@@ -238,12 +238,13 @@ def _measure(line: _Line, budget_s: float) -> ProbedPair:
     _ask(line, _GIVE)
     taken = _take(line, stream_s)
     cpu_s_per_message = max(0.0, (cpu_between_s - cpu_before_s) / (2 * (len(pings) + 1)))
-    back_bytes_per_s = taken.bytes_per_s()
-    cpu_s_per_byte = _weigh(line, *_weighed(min(there_bytes_per_s, back_bytes_per_s), budget_s))
+    latency_s, back_bytes_per_s = median(pings) / 2, taken.bytes_per_s()
+    weighed = _weighed(latency_s, min(there_bytes_per_s, back_bytes_per_s), budget_s)
+    cpu_s_per_byte = _weigh(line, *weighed)
     line.send(_CONTROL.pack(_STOP, 0.0))
     line.flush()
     return ProbedPair(
-        latency_s=median(pings) / 2,
+        latency_s=latency_s,
         there_bytes_per_s=there_bytes_per_s,
         back_bytes_per_s=back_bytes_per_s,
         cpu_s_per_byte=cpu_s_per_byte,
@@ -251,11 +252,17 @@ def _measure(line: _Line, budget_s: float) -> ProbedPair:
     )
 
 
-def _weighed(bytes_per_s: float, budget_s: float) -> tuple[int, int]:
-    """Return how many bytes are weighed at most and how often, on a link of a rate."""
-    affordable = WEIGHING_SHARE * budget_s * bytes_per_s / (2 * (1 + 1 / SMALLER))
-    num_bytes = int(min(MAX_BLOCK_BYTES, max(MIN_WEIGHED_BYTES, affordable)))
-    return num_bytes, max(1, min(MOST_WEIGHINGS, int(affordable / num_bytes)))
+def _weighed(latency_s: float, bytes_per_s: float, budget_s: float) -> tuple[int, int]:
+    """Return how many bytes are weighed at most and how often."""
+    num_bytes = int(WEIGHING_SHARE * budget_s * bytes_per_s / (2 * (1 + 1 / SMALLER)))
+    num_bytes = min(MAX_BLOCK_BYTES, max(MIN_WEIGHED_BYTES, num_bytes))
+    rounds = int(WEIGHING_SHARE * budget_s / _weighing_s(latency_s, bytes_per_s, num_bytes))
+    return num_bytes, max(1, min(MOST_WEIGHINGS, rounds))
+
+
+def _weighing_s(latency_s: float, bytes_per_s: float, num_bytes: int) -> float:
+    """Return about how long it takes once: a question and a block, there and back, for the small and the large one."""
+    return 2 * ((1 + 1 / SMALLER) * num_bytes / bytes_per_s + 4 * latency_s)
 
 
 def _weigh(line: _Line, num_bytes: int, rounds: int) -> float:

@@ -1,0 +1,75 @@
+"""Whether all ranks have loaded the same program: equal data and weights, and what it makes of them. Pure."""
+
+from typing import Any
+
+from nfold.core import codec
+from nfold.core.outputs import ModuleOutput, first_difference
+from nfold.errors import ProgramError
+
+
+def check_alike(mine: dict[str, Any], rank: int, theirs: dict[str, Any]) -> None:
+    """Compare what a rank told of the program with what rank 0 did.
+
+    Raises:
+        ProgramError: with what differs first, and what to do.
+    """
+    if theirs["num_samples"] != mine["num_samples"]:
+        raise _different(rank, f"samples of train_data() are {mine['num_samples']} and {theirs['num_samples']}")
+    _compare_weights(mine["weights"], rank, theirs["weights"])
+    _compare_items(mine["items"], rank, theirs["items"])
+    _compare_outputs(mine["outputs"], rank, theirs["outputs"])
+
+
+def _compare_weights(mine: dict[str, int], rank: int, theirs: dict[str, int]) -> None:
+    """Refuse ranks whose models begin differently.
+
+    Raises:
+        ProgramError: it names the first weight that differs, and its module.
+    """
+    for name in dict.fromkeys((*mine, *theirs)):
+        if name not in mine or name not in theirs:
+            raise _different(rank, f"only the model of rank {0 if name in mine else rank} has {name}")
+        if mine[name] != theirs[name]:
+            module = name.rpartition(".")[0] or "the model itself"
+            raise _different(
+                rank, f"{name}, of module {module}, has first values of checksums {mine[name]} and {theirs[name]}"
+            )
+
+
+def _different(rank: int, what: str) -> ProgramError:
+    return ProgramError(
+        f"ranks 0 and {rank} built different programs: {what}. "
+        "Everything random in model() and train_data() must follow from the seed."
+    )
+
+
+def _compare_items(mine: dict[str, int | None], rank: int, theirs: dict[str, int | None]) -> None:
+    """Refuse ranks that read different data; an item that one of them cannot read is told when it is trained with.
+
+    Raises:
+        ProgramError: it names the first item that differs.
+    """
+    for index, checksum in mine.items():
+        if checksum is not None and theirs[index] is not None and checksum != theirs[index]:
+            raise ProgramError(
+                f"ranks 0 and {rank} hold different data: item {index} of train_data() has the checksums {checksum} "
+                f"and {theirs[index]}. Give all ranks the same files; what train_data() and its items draw must come "
+                "from torch's, numpy's or Python's own generator, which are seeded, or from one with a fixed seed."
+            )
+
+
+def _compare_outputs(mine: list[Any] | None, rank: int, theirs: list[Any] | None) -> None:
+    """Refuse ranks whose models compute different things; a pass that raised is told when the program is captured.
+
+    Raises:
+        ProgramError: it names the first module whose output differs.
+    """
+    if mine is None or theirs is None:
+        return
+    one, other = ([codec.decode(ModuleOutput, each) for each in outputs] for outputs in (mine, theirs))
+    if difference := first_difference(one, other):
+        raise ProgramError(
+            f"ranks 0 and {rank} compute different things from equal weights, samples and seeds: {difference}. What "
+            "the model and the loss draw must come from torch's, numpy's or Python's own generator, which are seeded. "
+            "Nothing may depend on the clock, the process or the machine."
+        )
