@@ -197,11 +197,11 @@ def _measured(
     program: str, workers: int, links: tuple[int, ...], cores: float, asked: list[Trial]
 ) -> list[tuple[Trial, dict[str, Any]]]:
     rows: list[tuple[Trial, dict[str, Any]]] = []
-    begun_s = time.monotonic()
+    commit, begun_s = stamp()["commit"], time.monotonic()
 
     def tell(tried: Tried) -> None:
         nonlocal begun_s
-        found, now_s = {**row(program, tried), "cores": cores}, time.monotonic()
+        found, now_s = {**row(program, tried), "cores": cores, "commit": commit}, time.monotonic()
         if tried.trace:
             step_s = fmean(max(step.step_s) for step in tried.trace.steps)  # of those that were kept
             planned_s = now_s - step_s * tried.trace.num_steps
