@@ -38,3 +38,9 @@ def test_from_half_precision_on_outputs_may_differ_more() -> None:
 def test_calls_of_other_modules_differ() -> None:
     assert first_difference(CALLS, CALLS[1:]) == "one computes the a (Conv2d) where the other computes the b (Noise)"
     assert first_difference(CALLS[:2], CALLS) == "one computes nothing more where the other computes the loss"
+
+
+def test_what_is_left_where_much_cancels_out_may_be_all_rounding() -> None:
+    before = put_out("a (Linear)", 4.0, 1.0)
+    assert first_difference([before, put_out("loss", 0.0, 0.0)], [before, put_out("loss", 1e-4, 1e-4)]) == ""
+    assert first_difference([before, put_out("loss", 0.0, 0.0)], [before, put_out("loss", 0.1, 0.1)]) != ""

@@ -32,7 +32,10 @@ READY = {
         "weights": {"a.bias": 1, "a.weight": 7},
     },
     "items": {"0": 3, "50": 5, "99": None},
-    "outputs": [codec.encode(ModuleOutput(module="a (Linear)", norm=2.0, projection=-1.0))],
+    "first_pass": {
+        "samples": 4,
+        "outputs": [codec.encode(ModuleOutput(module="a (Linear)", norm=2.0, projection=-1.0))],
+    },
     **{"autocast": None, "has_scheduler": False, "clip_norm": None, "most_threads": 4},
 }
 """Four steps an epoch, eight in all."""

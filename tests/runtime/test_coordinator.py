@@ -170,6 +170,11 @@ def test_ranks_that_the_plan_does_not_need_leave_before_the_others_build():
 # What is refused
 
 
+def first_pass(samples, projection):
+    output = ModuleOutput(module="a (Linear)", norm=2.0, projection=projection)
+    return {"samples": samples, "outputs": [codec.encode(output)]}
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -187,8 +192,12 @@ def test_ranks_that_the_plan_does_not_need_leave_before_the_others_build():
             "ranks 0 and 1 hold different data: item 50 of train_data() has the checksums 5 and 6. Give all ranks the",
         ),
         (
-            {"outputs": [codec.encode(ModuleOutput(module="a (Linear)", norm=2.0, projection=1.0))]},
-            "ranks 0 and 1 compute different things from equal weights, samples and seeds: the output of the a",
+            {"first_pass": first_pass(samples=4, projection=1.0)},
+            "ranks 0 and 1 compute different things from equal weights, samples and seeds: the output of the a (Linear",
+        ),
+        (
+            {"first_pass": first_pass(samples=5, projection=1.0)},
+            "ranks 0 and 1 hold different data: a batch of two samples of train_data() has the checksums 4 and 5. Give",
         ),
     ],
 )

@@ -8,8 +8,9 @@ import torch
 from torch.utils.data import Dataset
 
 from nfold.errors import ProgramError
+from nfold.program import Program
 from nfold.runtime.data import join
-from nfold.runtime.loading import item_checksums, load_dataset, probed_items, weights_checksums
+from nfold.runtime.loading import first_pass, item_checksums, load_dataset, probed_items, weights_checksums
 
 SEED = 3
 
@@ -79,6 +80,36 @@ def test_each_weight_and_buffer_has_a_checksum_of_its_own():
         model[0].bias[1] += 1
     after = weights_checksums(model)
     assert {name for name in before if before[name] != after[name]} == {"0.bias"}
+
+
+def program(**changes):
+    given = {
+        "model": lambda: torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout(0.5)),
+        "loss": torch.nn.functional.cross_entropy,
+        "optimizer": lambda params: torch.optim.SGD(params, lr=0.1),
+        "train_data": lambda: Items(lambda index: torch.ones(2) * index, count=4),
+        "batch_size": 2,
+    }
+    return Program(**{**given, **changes})
+
+
+def passed(made, weights_seed=0):
+    torch.manual_seed(weights_seed)
+    return first_pass(made, made.model(), made.train_data())
+
+
+def test_a_first_pass_is_the_same_wherever_it_is_made_and_leaves_the_generators_alone():
+    torch.manual_seed(5)
+    model, expected = program().model(), torch.get_rng_state()
+    first_pass(program(), model, program().train_data())
+    assert torch.equal(torch.get_rng_state(), expected)
+    assert passed(program()) == passed(program())
+    assert passed(program())["outputs"] != passed(program(), weights_seed=1)["outputs"]
+    assert [each["is_coarse"] for each in passed(program(autocast="bfloat16"))["outputs"]] == [True] * 4
+
+
+def test_a_first_pass_that_raises_is_left_to_who_tries_the_program():
+    assert passed(program(loss=lambda outputs, _: outputs.no_such_thing)) is None
 
 
 def test_items_that_fit_into_no_batch_are_named():

@@ -13,7 +13,7 @@ from nfold.core.outputs import ModuleOutput
 
 MOST_ELEMENTS = 4096
 """Of a tensor that are looked at, from all over it."""
-_SIGNS = torch.randint(0, 2, (MOST_ELEMENTS,), generator=torch.Generator().manual_seed(0)) * 2.0 - 1.0
+_SIGNS = torch.randint(0, 2, (MOST_ELEMENTS,), generator=torch.Generator().manual_seed(0), device="cpu") * 2.0 - 1.0
 
 
 def outputs_of(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> list[ModuleOutput]:

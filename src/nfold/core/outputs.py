@@ -15,6 +15,9 @@ FINE, COARSE = 1e-3, 0.1
 """How far apart outputs are at least, by their norm, to be others: machines round and sum as they like. The second from
 the first output of a half-precision type on."""
 
+FLOOR = 0.1
+"""Of the largest norm before it: no output counts as smaller. Where much cancels out, rounding is all that is left."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModuleOutput:
@@ -32,14 +35,15 @@ class ModuleOutput:
 
 def first_difference(one: Sequence[ModuleOutput], other: Sequence[ModuleOutput]) -> str:
     """Say where two calls of a model first differ, and by how much; empty if by no more than rounding."""
-    tolerance = FINE
+    tolerance, largest = FINE, 0.0
     for mine, theirs in zip_longest(one, other):
         if mine is None or theirs is None or mine.module != theirs.module:
             names = [f"the {each.module}" if each else "nothing more" for each in (mine, theirs)]
             return f"one computes {names[0]} where the other computes {names[1]}"
         tolerance = COARSE if mine.is_coarse or theirs.is_coarse else tolerance
-        largest = max(mine.norm, theirs.norm)
+        norm = max(mine.norm, theirs.norm)
+        largest = max(norm, largest)
         apart = max(abs(mine.norm - theirs.norm), abs(mine.projection - theirs.projection))
-        if apart > tolerance * largest:
-            return f"the output of the {mine.module} differs first, by {100 * apart / largest:.2g} % of its norm"
+        if apart > tolerance * max(norm, FLOOR * largest):
+            return f"the output of the {mine.module} differs first, by {100 * apart / norm:.2g} % of its norm"
     return ""

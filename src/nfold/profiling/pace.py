@@ -109,9 +109,9 @@ def _bits_s(processor_clock: Clock) -> float:
 
 
 def _typical(ends_s: Sequence[float]) -> float:
-    """Median over mean of passes; 1 where nothing was counted."""
+    """Median over mean of passes, 1 at most; 1 where nothing was counted."""
     passes_s = [end_s - begin_s for begin_s, end_s in pairwise(ends_s)]
-    return median(passes_s) / fmean(passes_s) if sum(passes_s) > 0 else 1.0
+    return min(1.0, median(passes_s) / fmean(passes_s)) if sum(passes_s) > 0 else 1.0
 
 
 def _variation(ends_s: Sequence[float]) -> float:

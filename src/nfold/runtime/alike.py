@@ -17,7 +17,7 @@ def check_alike(mine: dict[str, Any], rank: int, theirs: dict[str, Any]) -> None
         raise _different(rank, f"samples of train_data() are {mine['num_samples']} and {theirs['num_samples']}")
     _compare_weights(mine["weights"], rank, theirs["weights"])
     _compare_items(mine["items"], rank, theirs["items"])
-    _compare_outputs(mine["outputs"], rank, theirs["outputs"])
+    _compare_first_passes(mine["first_pass"], rank, theirs["first_pass"])
 
 
 def _compare_weights(mine: dict[str, int], rank: int, theirs: dict[str, int]) -> None:
@@ -51,14 +51,18 @@ def _compare_items(mine: dict[str, int | None], rank: int, theirs: dict[str, int
     """
     for index, checksum in mine.items():
         if checksum is not None and theirs[index] is not None and checksum != theirs[index]:
-            raise ProgramError(
-                f"ranks 0 and {rank} hold different data: item {index} of train_data() has the checksums {checksum} "
-                f"and {theirs[index]}. Give all ranks the same files; what train_data() and its items draw must come "
-                "from torch's, numpy's or Python's own generator, which are seeded, or from one with a fixed seed."
-            )
+            raise _other_data(rank, f"item {index} of train_data()", checksum, theirs[index])
 
 
-def _compare_outputs(mine: list[Any] | None, rank: int, theirs: list[Any] | None) -> None:
+def _other_data(rank: int, what: str, mine: int, theirs: int | None) -> ProgramError:
+    return ProgramError(
+        f"ranks 0 and {rank} hold different data: {what} has the checksums {mine} and {theirs}. Give all ranks the "
+        "same files; what train_data() and its items draw must come from torch's, numpy's or Python's own generator, "
+        "which are seeded, or from one with a fixed seed."
+    )
+
+
+def _compare_first_passes(mine: dict[str, Any] | None, rank: int, theirs: dict[str, Any] | None) -> None:
     """Refuse ranks whose models compute different things; a pass that raised is told when the program is captured.
 
     Raises:
@@ -66,8 +70,11 @@ def _compare_outputs(mine: list[Any] | None, rank: int, theirs: list[Any] | None
     """
     if mine is None or theirs is None:
         return
-    one, other = ([codec.decode(ModuleOutput, each) for each in outputs] for outputs in (mine, theirs))
-    if difference := first_difference(one, other):
+    one, other = ([codec.decode(ModuleOutput, each) for each in told["outputs"]] for told in (mine, theirs))
+    difference = first_difference(one, other)
+    if difference and mine["samples"] != theirs["samples"]:
+        raise _other_data(rank, "a batch of two samples of train_data()", mine["samples"], theirs["samples"])
+    if difference:
         raise ProgramError(
             f"ranks 0 and {rank} compute different things from equal weights, samples and seeds: {difference}. What "
             "the model and the loss draw must come from torch's, numpy's or Python's own generator, which are seeded. "

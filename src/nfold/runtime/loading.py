@@ -1,7 +1,8 @@
-"""What a rank checks and tells of a program that it has just loaded: its device, its data, and its first weights."""
+"""What a rank checks and tells of a program that it has just loaded: device, data, first weights and first pass."""
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -61,12 +62,13 @@ def load_dataset(make: Callable[[], Any], what: Which, seed: int) -> Any:
     return dataset
 
 
-def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
+def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -> dict[str, Any]:
     """Return what the coordinator has to know of a program, for a message.
 
     Args:
         program: as it will be trained.
         datasets: `train`, and `test` if there is one.
+        is_alone: there is no other rank whose first pass this one's is compared with.
     """
     model = build_model(program, torch.device("cpu"))
     return {
@@ -80,7 +82,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
         "clip_norm": program.clip_norm,
         "items": item_checksums(datasets["train"], program.seed),
         "weights": weights_checksums(model),
-        "outputs": first_outputs(program, model, datasets["train"]),
+        "first_pass": None if is_alone else first_pass(program, model, datasets["train"]),
     }
 
 
@@ -112,7 +114,7 @@ def weights_checksums(model: torch.nn.Module) -> dict[str, int]:
     return {name: _checksum([tensor]) for name, tensor in weights if isinstance(tensor, torch.Tensor)}
 
 
-def first_outputs(program: Program, model: torch.nn.Module, dataset: Any) -> list[Any] | None:
+def first_pass(program: Program, model: torch.nn.Module, dataset: Any) -> dict[str, Any] | None:
     """Return what a model's modules put out in a first pass over two samples, so that ranks can be compared cheaply.
 
     What they draw is seeded as in the first step. None: it raised, which is told when the program is captured.
@@ -124,11 +126,14 @@ def first_outputs(program: Program, model: torch.nn.Module, dataset: Any) -> lis
             batch = sample_batches(dataset).batch(2)
             random.enter(0, 0)
             random.seed_everything(0)
-            return [codec.encode(each) for each in outputs_of(model, program.loss, batch)]
+            checksum = _checksum(tensors_of(batch))
+            found = outputs_of(model, program.loss, batch)
         except Exception:
             return None
         finally:
             before.restore()
+    coarse = {"is_coarse": True} if program.autocast else {}
+    return {"samples": checksum, "outputs": [codec.encode(replace(each, **coarse)) for each in found]}
 
 
 def _checksum(tensors: Iterable[torch.Tensor]) -> int:

@@ -14,7 +14,7 @@ from nfold.core.profile import Pace, Profile
 from nfold.transport.probe import BUDGET_S, ProbedPair, lasts_s
 
 PROBING_S = 3.0
-"""All probes at the start take less, on links of 1 Mbit/s and more and with less than 11 ms one way."""
+"""All probes at the start take less, on links of 1 Mbit/s and more and with less than 10 ms one way."""
 LEAST_ROUNDS = 2
 """In the first one a node may rest, and another may meet none but a slow peer."""
 MOST_ROUNDS = int(PROBING_S / 1.2 / BUDGET_S)
@@ -167,7 +167,7 @@ def with_paces(
     cost what they typically do without a backward.
 
     Bookkeeping is measured in two short moments, passes for much longer. So no node's counts for more than is typical,
-    but by as much as its passes are slower than that.
+    except by as much as its passes are slower than that.
 
     Args:
         cluster: as known so far.

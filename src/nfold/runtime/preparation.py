@@ -61,6 +61,7 @@ class Preparation:
             "local_rank": 0,
             "device": self._settings.device,
             "measure": self._settings.measure,
+            "is_alone": self._settings.world_size == 1,
             "evaluate": self._settings.evaluate and not (self._settings.plan_only or self._settings.trials),
             "overrides": {key: value for key, value in overrides.items() if value is not None},
         }

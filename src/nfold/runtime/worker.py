@@ -163,7 +163,7 @@ class Worker:
             self._datasets["test"] = load_dataset(program.test_data, "test_data", self._program.seed)
             if order["evaluate"] and self.rank == 0:
                 rehearse(self._program, self._datasets["train"], self._datasets["test"], self._device)
-        told = facts_of(self._program, self._datasets)
+        told = facts_of(self._program, self._datasets, is_alone=order["is_alone"])
         self._channel.send({"is": "ready", **told, "autocast": written.autocast, "most_threads": most_threads})
 
     def _do_profile(self, order: Message) -> None:

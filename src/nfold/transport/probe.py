@@ -33,12 +33,14 @@ from nfold.transport.stream import (
 )
 
 BUDGET_S = 0.35
-"""For a pair. A link of less than about 5 Mbit/s takes longer, one of 1 Mbit/s about a second."""
+"""For a pair. A link of less than about 5 Mbit/s takes longer, one of 1 Mbit/s 1.3 seconds."""
 STREAM_SHARE = 0.3
 """Of the budget, for each direction."""
 WEIGHING_SHARE = 0.14
 MIN_WEIGHED_BYTES = 16 << 10
 MOST_WEIGHINGS = 4
+LEAST_WEIGHED_BYTES_PER_S = MIN_WEIGHED_BYTES
+"""On a slower link it would take seconds, and nobody's processor is what its bytes wait for: they count as free."""
 SMALLER = 4
 """Times as large the large block that is weighed is than the small one."""
 PING_SHARE = 0.2
@@ -92,7 +94,7 @@ def lasts_s(latency_s: float, bytes_per_s: float) -> float:
         stream_s = max(min(PATIENCE * stream_s, FEW_BYTES / bytes_per_s), least_s)
         answers = LAST_ANSWERS_OF_FEW_BYTES
     num_bytes, rounds = _weighed(latency_s, bytes_per_s, BUDGET_S)
-    weighing_s = rounds * _weighing_s(latency_s, bytes_per_s, num_bytes)
+    weighing_s = rounds * _weighing_s(latency_s, bytes_per_s, num_bytes) + 6 * latency_s  # and three readings
     return PING_SHARE * BUDGET_S + answers * 2 * stream_s + weighing_s
 
 
@@ -257,7 +259,7 @@ def _weighed(latency_s: float, bytes_per_s: float, budget_s: float) -> tuple[int
     num_bytes = int(WEIGHING_SHARE * budget_s * bytes_per_s / (2 * (1 + 1 / SMALLER)))
     num_bytes = min(MAX_BLOCK_BYTES, max(MIN_WEIGHED_BYTES, num_bytes))
     rounds = int(WEIGHING_SHARE * budget_s / _weighing_s(latency_s, bytes_per_s, num_bytes))
-    return num_bytes, max(1, min(MOST_WEIGHINGS, rounds))
+    return num_bytes, max(1, min(MOST_WEIGHINGS, rounds)) if bytes_per_s >= LEAST_WEIGHED_BYTES_PER_S else 0
 
 
 def _weighing_s(latency_s: float, bytes_per_s: float, num_bytes: int) -> float:
@@ -271,26 +273,30 @@ def _weigh(line: _Line, num_bytes: int, rounds: int) -> float:
     Both come after a wait, when nothing of a message's code is in the caches; on a slow link that costs many times as
     much as moving the few bytes that it carries in the meantime.
     """
-    sizes = (num_bytes // SMALLER, num_bytes)
-    few_s, many_s = (_exchanged_s(line, size, rounds) for size in sizes)
-    return max(0.0, many_s - few_s) / (2 * rounds * (sizes[1] - sizes[0]))
+    if not rounds:
+        return 0.0
+    fewer_bytes = num_bytes // SMALLER
+    begin_s = _cpu_s(line)
+    _exchange(line, fewer_bytes, rounds)
+    between_s = _cpu_s(line)
+    _exchange(line, num_bytes, rounds)
+    more_s = (_cpu_s(line) - between_s) - (between_s - begin_s)
+    return max(0.0, more_s) / (2 * rounds * (num_bytes - fewer_bytes))
 
 
-def _exchanged_s(line: _Line, num_bytes: int, rounds: int) -> float:
-    """Return the processor seconds of both ends for sending a block there and back some times."""
-    before_s = _cpu_s(line)
+def _exchange(line: _Line, num_bytes: int, rounds: int) -> None:
+    """Send a block there and back some times."""
     for _ in range(rounds):
         _ask(line, _WEIGH, num_bytes)
         line.send(line.block[:num_bytes])
         line.post(line.block[:num_bytes])
-        line.wait_for_block(num_bytes)
+        line.wait()
         line.flush()
-    return _cpu_s(line) - before_s
 
 
 def _return(line: _Line, num_bytes: int) -> None:
     line.post(line.block[:num_bytes])
-    line.wait_for_block(num_bytes)
+    line.wait()
     line.send(line.block[:num_bytes])
 
 
