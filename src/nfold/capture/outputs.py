@@ -15,6 +15,8 @@ MOST_ELEMENTS = 4096
 """Of a tensor that are looked at, from all over it."""
 _SIGNS = torch.randint(0, 2, (MOST_ELEMENTS,), generator=torch.Generator().manual_seed(0), device="cpu") * 2.0 - 1.0
 
+_DEVICES = ("cpu", "cuda")
+
 
 def outputs_of(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> list[ModuleOutput]:
     """Return what each call of a module put out, in their order, and the loss. One forward pass.
@@ -50,7 +52,7 @@ def _seen(name: str, output: Any) -> ModuleOutput:
         module=name,
         norm=float(sum(part.square().sum() for part in parts)) ** 0.5,
         projection=float(sum((part * _SIGNS[: len(part)]).sum() for part in parts)),
-        is_coarse=any(each.element_size() < 4 for each in tensors),
+        is_coarse=any(each.element_size() < 4 for each in tensors) or any(map(torch.is_autocast_enabled, _DEVICES)),
     )
 
 

@@ -30,7 +30,7 @@ class ModuleOutput:
     projection: float
     """Of them on a vector of signs, the same wherever this is measured."""
     is_coarse: bool = False
-    """Whether its type is of half precision."""
+    """Whether its type is of half precision, or it was computed under autocast."""
 
 
 def first_difference(one: Sequence[ModuleOutput], other: Sequence[ModuleOutput]) -> str:

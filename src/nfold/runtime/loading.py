@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -132,8 +131,7 @@ def first_pass(program: Program, model: torch.nn.Module, dataset: Any) -> dict[s
             return None
         finally:
             before.restore()
-    coarse = {"is_coarse": True} if program.autocast else {}
-    return {"samples": checksum, "outputs": [codec.encode(replace(each, **coarse)) for each in found]}
+    return {"samples": checksum, "outputs": [codec.encode(each) for each in found]}
 
 
 def _checksum(tensors: Iterable[torch.Tensor]) -> int:
