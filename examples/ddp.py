@@ -3,7 +3,6 @@
 import time
 
 import torch
-import torch.distributed.nn  # noqa: F401  DDP imports it, too late: defaults keep what group there is, and its threads
 from digits import load_train, make_cnn
 from torch import distributed, nn
 from torch.utils.data import DataLoader, DistributedSampler
