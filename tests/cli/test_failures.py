@@ -88,9 +88,8 @@ def test_ranks_that_can_hear_nothing_while_they_import_end_with_the_command(shel
     )
     shell.environment["PYTHONPATH"] = str(shell.folder / "slow")
     job = shell.start("train", "steady.py", *RING)
-    ranks: list[int] = []
-    while len(ranks) < 2:
-        ranks += map(int, pipe.read_text().split())
+    with open(os.open(pipe, os.O_RDWR)) as importing:  # never closed in between: what came meanwhile would be lost
+        ranks = [int(importing.readline()) for _ in range(2)]
 
     job.kill()
 
