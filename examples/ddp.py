@@ -3,6 +3,7 @@
 import time
 
 import torch
+import torch.distributed.nn  # noqa: F401 - DDP would import it within the group, whose threads it then keeps
 from digits import load_train, make_cnn
 from torch import distributed, nn
 from torch.utils.data import DataLoader, DistributedSampler
@@ -29,6 +30,7 @@ def main() -> None:
         if steps == STEPS:
             break
     print(f"{(time.perf_counter() - began_s) / steps * 1e3:.1f} ms a step")
+    distributed.barrier()  # a group destroyed while another rank still uses it may hang in joining its threads
     distributed.destroy_process_group()
 
 
