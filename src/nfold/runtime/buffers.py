@@ -118,6 +118,8 @@ class Buffers:
 
     def outgoing(self, task: Task) -> memoryview:
         """Return the bytes that a SEND takes."""
+        if task.id in self._wires:
+            return self._wires[task.id]
         data = self.flat(task.buffer, task.start, task.stop)
         if data.is_cpu:
             return self._wire(task, data)
@@ -125,6 +127,8 @@ class Buffers:
 
     def incoming(self, task: Task) -> memoryview:
         """Return where a RECV may write before its own turn has come: in place only where nothing is added."""
+        if task.id in self._wires:
+            return self._wires[task.id]
         data = self.flat(task.buffer, task.start, task.stop)
         if task.combine == "copy" and data.is_cpu:
             return self._wire(task, data)
@@ -146,9 +150,8 @@ class Buffers:
 
     def _wire(self, task: Task, data: torch.Tensor) -> memoryview:
         """Views are made once: they stay valid for the life of the buffers."""
-        if task.id not in self._wires:
-            self._wires[task.id] = as_bytes(data)
-        return self._wires[task.id]
+        wire = self._wires[task.id] = as_bytes(data)
+        return wire
 
     def _allocate(self, rank: int, reduction: Reduction, parameters: Mapping[str, nn.Parameter]) -> None:
         member = rank in reduction.members

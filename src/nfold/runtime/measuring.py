@@ -83,14 +83,14 @@ def with_rate(cluster: Cluster, bytes_per_s: float) -> Cluster:
     return replace(cluster, nodes=tuple(nodes))
 
 
-BITS_OF_STEP = 2300
+BITS_OF_STEP = 1500
 """What a rank's processor spends on a step beside its tasks and messages, in bits of bookkeeping (see `Pace`)."""
-BITS_OF_TENSOR = 135
+BITS_OF_TENSOR = 88
 """What it spends on each trained tensor of a model, in the same bits: its gradient is noted and laid where its bucket
 is, its batch norm's statistics are kept, and messages between passes leave none of that in the caches."""
-BYTES_IN_STEPS, MESSAGES_IN_STEPS = 1.6, 1.2
-"""Times the processor seconds that a byte and a message cost in a probe. In a step bytes come out of no cache, some of
-them are added to what is there, and account is kept of each message."""
+BYTES_IN_STEPS = 1.3
+"""Times the processor seconds that a byte costs in a probe. In a step bytes come out of no cache, and some of them are
+added to what is there. A message costs as much as in a probe: account is kept of it, but several come at one waking."""
 
 
 HELD_UP = 0.12
@@ -241,7 +241,7 @@ def _channel(
         bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         origin="measured",
         cpu_s_per_byte=BYTES_IN_STEPS * median(pair.cpu_s_per_byte for pair in pairs),
-        cpu_s_per_message=MESSAGES_IN_STEPS * median(pair.cpu_s_per_message for pair in pairs),
+        cpu_s_per_message=median(pair.cpu_s_per_message for pair in pairs),
         declared_bytes_per_s=_declared_bytes_per_s(before) if before else None,
     )
 

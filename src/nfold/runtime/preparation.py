@@ -335,8 +335,13 @@ def build_order(known: ev.Known, chosen: Plan, total_steps: int) -> dict[str, An
         "graph": codec.encode(known.graph),
         "plan": codec.encode(chosen),
         "operator_seconds": {name: list(pair) for name, pair in seconds.items()} if complete else None,
+        "uplinks_bytes_per_s": [_uplink_bytes_per_s(known.cluster.node(name)) for name in chosen.nodes],
         "total_steps": total_steps,
     }
+
+
+def _uplink_bytes_per_s(node: Node) -> float | None:
+    return node.uplink and node.uplink.bandwidth_bytes_per_s
 
 
 def check_first_step(chosen: Plan, cluster: Cluster, limit_s: float) -> None:

@@ -211,6 +211,8 @@ class Worker:
         torch.set_num_threads(plan.threads[self.rank])
         if self._owns_process:
             settle()
+        if rate := order["uplinks_bytes_per_s"][self.rank]:
+            self._the_transport.expect_rate(rate)
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
             self._replica = self._build(order, plan, checkpoint)
         if self._owns_process:

@@ -49,6 +49,10 @@ class Transport(Protocol):
         """Set who is told that a peer is lost; told at once if one already is."""
         ...
 
+    def expect_rate(self, bytes_per_s: float) -> None:
+        """Hear how fast this rank's link sends: what waits outside of our hands goes in its own order, not in ours."""
+        ...
+
     def silent_s(self) -> dict[int, float]:
         """Return for how long each peer's machine has given no sign of life; 0 where that cannot be told.
 

@@ -42,6 +42,10 @@ class Carrier(Protocol):
         """Hear that frames are queued, or that the link ends. The link's lock is held: call nothing of it."""
         ...
 
+    def expect_rate(self, bytes_per_s: float) -> None:
+        """Hear how fast this rank sends, to all peers together."""
+        ...
+
     def silent_s(self) -> float:
         """Return for how long the peer's machine has given no sign of life; 0 where that cannot be told."""
         ...
@@ -102,6 +106,11 @@ class Link:
             self._inbox.post(tag, into, done)
         except TransportError as error:
             self._lose(str(error))
+
+    def expect_rate(self, bytes_per_s: float) -> None:
+        """Hear how fast this rank sends, to all peers together."""
+        with contextlib.suppress(OSError):  # lost just now: that is told on its own
+            self._carrier.expect_rate(bytes_per_s)
 
     def silent_s(self) -> float:
         """Return for how long the peer's machine has given no sign of life; 0 once the conversation is over."""

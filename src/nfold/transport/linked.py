@@ -64,6 +64,11 @@ class LinkedTransport:
         """Set who is told that a peer is lost; told at once if one already is."""
         self._losses.tell(callback)
 
+    def expect_rate(self, bytes_per_s: float) -> None:
+        """Hear how fast this rank's link sends."""
+        for link in self._links.values():
+            link.expect_rate(bytes_per_s)
+
     def silent_s(self) -> dict[int, float]:
         """Return for how long each peer's machine has given no sign of life."""
         return {peer: link.silent_s() for peer, link in self._links.items()}

@@ -77,6 +77,9 @@ class MemoryTransport:
         """Set who is told that a peer is lost; told at once if one already is."""
         self._losses.tell(callback)
 
+    def expect_rate(self, bytes_per_s: float) -> None:
+        """Take no notice: nothing waits outside of our hands."""
+
     def silent_s(self) -> dict[int, float]:
         """Return 0 for all: memory always carries."""
         return dict.fromkeys(self._inboxes, 0.0)

@@ -56,6 +56,9 @@ class PumpedCarrier:
             self._writer.start()
         self._woken.set()
 
+    def expect_rate(self, bytes_per_s: float) -> None:
+        """Take no notice: a pipe takes one message at a time."""
+
     def silent_s(self) -> float:
         """Return 0: a pipe does not show its connection."""
         return 0.0

@@ -14,8 +14,10 @@ from nfold.transport.loop import READ, WRITE, Loop
 if TYPE_CHECKING:
     from nfold.transport.framing import Frame
 
-MOST_UNSENT_BYTES = 256 << 10
+LEAST_UNSENT_BYTES, MOST_UNSENT_BYTES = 16 << 10, 256 << 10
 """That the kernel takes beyond what is on its way: what it has taken is sent in its own order, and not in ours."""
+UNSENT_S = 0.01
+"""What a link carries in that time keeps it busy until a thread is awake, or has been granted processor time again."""
 READ_AHEAD_BYTES = 16 << 10
 """Read at once when less is wanted, so that a small frame costs one system call instead of two."""
 MOST_AT_ONCE_BYTES = 64 << 10
@@ -60,6 +62,11 @@ class SocketCarrier:
         if not self._is_called:
             self._is_called = True
             self._loop.call(self._called)
+
+    def expect_rate(self, bytes_per_s: float) -> None:
+        """Let the kernel take no more than the link soon carries."""
+        num_bytes = min(MOST_UNSENT_BYTES, max(LEAST_UNSENT_BYTES, int(UNSENT_S * bytes_per_s)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, num_bytes)
 
     def silent_s(self) -> float:
         """Return for how long the peer's kernel has said nothing."""
