@@ -341,7 +341,7 @@ def build_order(known: ev.Known, chosen: Plan, total_steps: int) -> dict[str, An
 
 
 def _uplink_bytes_per_s(node: Node) -> float | None:
-    return node.uplink and node.uplink.bandwidth_bytes_per_s
+    return None if node.uplink is None else node.uplink.bandwidth_bytes_per_s
 
 
 def check_first_step(chosen: Plan, cluster: Cluster, limit_s: float) -> None:
