@@ -1,8 +1,8 @@
 """Step time of `auto` and every strategy against PyTorch data parallelism and pipelining, in the same emulated box.
 
 For each network, number of nodes and speed of links: DistributedDataParallel over Gloo, the same with its bf16 hook,
-torch.distributed.pipelining with the most even split of its blocks, and nfold under several strategies; all with the
-same batch. Cells are added to result.json one by one. Needs root, `ip` and `tc`.
+torch.distributed.pipelining with the most even split of its blocks and its best number of chunks, and nfold under
+several strategies; all with the same batch. Cells are added to result.json one by one. Needs root, `ip` and `tc`.
 """
 
 import argparse
@@ -41,6 +41,8 @@ TRIAL_S = 12.0
 FEWEST_STEPS, MOST_STEPS = 6, 25
 PEER_STEPS = 3
 PEER_LIMIT_S = 600
+PEER_CHUNKS = (4, 8, 16)
+"""Of torch.distributed.pipelining: the fastest counts. Its 1F1B wants one for each stage at least, all of one size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +129,24 @@ def measure(cell: Cell, strategies: list[str]) -> Row:
         peers = {
             "ddp": peer(cluster, str(HERE / "ddp.py"), cell.net, *steps),
             "ddp bf16": peer(cluster, str(HERE / "ddp.py"), cell.net, "--bf16", *steps),
-            "pipelining": peer(cluster, str(HERE / "pipelining.py"), cell.net, "--split", split, *steps),
         }
-        print("  ", cell.net, peers, "split", split, flush=True)
+        pipelining = pipelining_s(cluster, cell.net, split, *steps)
+        peers["pipelining"] = min(pipelining.values(), default=None)
+        print("  ", cell.net, peers, "split", split, "by chunks", pipelining, flush=True)
         ours = try_ours(cell, cluster, strategies, peers)
     ran = {**stamp(), "names": [*peers, *ours]}
-    return with_times({**cell.key, "peers_s": peers, "split": split, "ours": ours, "runs": [ran]})
+    row = {**cell.key, "peers_s": peers, "split": split, "pipelining_s": pipelining, "ours": ours, "runs": [ran]}
+    return with_times(row)
+
+
+def pipelining_s(cluster: Path, net: str, split: str, *arguments: str) -> dict[str, float]:
+    """Run torch.distributed.pipelining with every number of chunks; return the seconds of a step by it."""
+    found = {}
+    for chunks in PEER_CHUNKS:
+        if chunks >= split.count(",") + 2 and BATCH_SIZES[net] % chunks == 0:
+            script = (str(HERE / "pipelining.py"), net, "--split", split, "--chunks", str(chunks))
+            found[str(chunks)] = peer(cluster, *script, *arguments)
+    return {chunks: step_s for chunks, step_s in found.items() if step_s is not None}
 
 
 def try_ours(

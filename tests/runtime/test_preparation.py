@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from pretended import a_plan, cluster
+from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core.cluster import Channel, Cluster
 from nfold.errors import PlanError
-from nfold.runtime.preparation import check_first_step
+from nfold.runtime import events as ev
+from nfold.runtime.preparation import build_order, check_first_step
 
 
 def linked(mbit: float) -> Cluster:
@@ -36,3 +37,12 @@ def test_a_step_that_nobody_would_live_to_see_is_refused_with_the_link_that_is_t
 
 def test_a_step_within_the_limit_is_no_reason() -> None:
     check_first_step(a_plan(2), linked(0.25), 300.0)
+
+
+def test_ranks_are_told_how_fast_their_links_send() -> None:
+    def rates(found: Cluster) -> list[float | None]:
+        known = ev.Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=found)
+        return build_order(known, a_plan(2), 8)["uplinks_bytes_per_s"]
+
+    assert rates(linked(0.25)) == [0.25e6 / 8, 0.25e6 / 8]
+    assert rates(cluster()) == [None, None], "one node needs no link"

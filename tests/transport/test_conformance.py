@@ -29,6 +29,18 @@ def test_a_message_arrives_whole(connect: Connect, length: int) -> None:
     assert done.wait(10)
 
 
+def test_a_rank_may_say_at_any_time_how_fast_its_link_is(connect: Connect) -> None:
+    world = connect(2)
+    receipt = world.receive(0, 1, 7, BIG)
+    world.send(0, 1, 7, noise(BIG))
+    world.transports[0].expect_rate(1e6)
+    assert receipt.wait() == noise(BIG)
+    world.transports[1].abort()
+    world.send(0, 1, 8, b"lost")
+    assert isinstance(world.failure(0), PeerLost)
+    world.transports[0].expect_rate(1e9)
+
+
 @pytest.mark.parametrize("length", [0, 5, 300_000])
 def test_a_message_may_come_before_its_receive(connect: Connect, length: int) -> None:
     world = connect(2)
