@@ -105,13 +105,12 @@ def most_even_split(net: str, stages: int) -> str:
 def peer(cluster: Path, *command: str) -> float | None:
     """Run a script of torch.distributed on every node and return what rank 0 printed last; None if it failed."""
     nfold = Path(sys.executable).with_name("nfold")
-    done = subprocess.run(
-        [nfold, "emulate", str(cluster), "--", sys.executable, *command],
-        capture_output=True,
-        text=True,
-        timeout=PEER_LIMIT_S,
-        check=False,
-    )
+    whole = [nfold, "emulate", str(cluster), "--", sys.executable, *command]
+    try:
+        done = subprocess.run(whole, capture_output=True, text=True, timeout=PEER_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        print(f"{' '.join(command)} took longer than {PEER_LIMIT_S} s", file=sys.stderr)
+        return None
     last = [line.split()[-1] for line in done.stdout.splitlines() if line.split()]
     if done.returncode or not last:
         print(done.stderr[-600:], file=sys.stderr)

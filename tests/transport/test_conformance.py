@@ -4,6 +4,7 @@ import random
 import threading
 from array import array
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -33,12 +34,14 @@ def test_a_rank_may_say_at_any_time_how_fast_its_link_is(connect: Connect) -> No
     world = connect(2)
     receipt = world.receive(0, 1, 7, BIG)
     world.send(0, 1, 7, noise(BIG))
-    world.transports[0].expect_rate(1e6)
+    world.transports[0].expect_rate(1, 1e6)
     assert receipt.wait() == noise(BIG)
     world.transports[1].abort()
     world.send(0, 1, 8, b"lost")
     assert isinstance(world.failure(0), PeerLost)
-    world.transports[0].expect_rate(1e9)
+    world.transports[0].expect_rate(1, 1e9)
+    world.transports[0].close()
+    world.transports[0].expect_rate(1, inf)
 
 
 @pytest.mark.parametrize("length", [0, 5, 300_000])

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from math import inf
 
 import pytest
 
@@ -143,7 +144,7 @@ def test_the_kernel_takes_no_more_than_a_little_beyond_what_is_on_its_way(carry:
 
 @pytest.mark.parametrize(
     ("bytes_per_s", "unsent_bytes"),
-    [(1e3, LEAST_UNSENT_BYTES), (6.25e6, 6.25e6 * UNSENT_S), (125e6, MOST_UNSENT_BYTES)],
+    [(1e3, LEAST_UNSENT_BYTES), (6.25e6, 6.25e6 * UNSENT_S), (125e6, MOST_UNSENT_BYTES), (inf, MOST_UNSENT_BYTES)],
 )
 def test_the_kernel_takes_as_much_ahead_as_the_link_carries_in_a_moment(
     carry: Carry, bytes_per_s: float, unsent_bytes: float

@@ -45,6 +45,7 @@ from nfold.runtime.failing import failed
 from nfold.runtime.handing_over import collect_from, send_file, usage_of
 from nfold.runtime.loading import facts_of, find_device, load_dataset
 from nfold.runtime.orders import Orders
+from nfold.runtime.rates import expect_nothing, expect_rates
 from nfold.runtime.rehearsal import rehearse
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
@@ -211,8 +212,7 @@ class Worker:
         torch.set_num_threads(plan.threads[self.rank])
         if self._owns_process:
             settle()
-        if rate := order["uplinks_bytes_per_s"][self.rank]:
-            self._the_transport.expect_rate(rate)
+        expect_rates(self._the_transport, plan.nodes, order["uplinks_bytes_per_s"])
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
             self._replica = self._build(order, plan, checkpoint)
         if self._owns_process:
@@ -230,8 +230,7 @@ class Worker:
             "clock": self._clock,
         }
         if plan.asynchrony is None:
-            last_step = order["total_steps"]
-            return Replica(*place, self._the_transport, last_step=last_step, measures=self._measures, **shared)
+            return Replica(*place, self._the_transport, last_step=self._last_step, measures=self._measures, **shared)
         report, flush = self._reporter.step, self._reporter.flush
         traced, fail = self._kept, self._orders.fail
         return AsynchronousReplica(
@@ -317,6 +316,7 @@ class Worker:
         usage = codec.encode(self._usage(self._the_replica.plan))
         self._the_replica.close()
         self._replica = None
+        expect_nothing(self._the_transport)
         self._channel.send({"is": "dropped", "usage": usage})
 
     def _pause(self) -> None:

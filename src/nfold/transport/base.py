@@ -49,8 +49,8 @@ class Transport(Protocol):
         """Set who is told that a peer is lost; told at once if one already is."""
         ...
 
-    def expect_rate(self, bytes_per_s: float) -> None:
-        """Hear how fast this rank's link sends: what waits outside of our hands goes in its own order, not in ours."""
+    def expect_rate(self, peer: int, bytes_per_s: float) -> None:
+        """Hear how fast the way to a peer is: what waits outside of our hands goes in its own order, not in ours."""
         ...
 
     def silent_s(self) -> dict[int, float]:

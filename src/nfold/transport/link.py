@@ -43,7 +43,7 @@ class Carrier(Protocol):
         ...
 
     def expect_rate(self, bytes_per_s: float) -> None:
-        """Hear how fast this rank sends, to all peers together."""
+        """Hear how fast the way to the peer is."""
         ...
 
     def silent_s(self) -> float:
@@ -108,7 +108,7 @@ class Link:
             self._lose(str(error))
 
     def expect_rate(self, bytes_per_s: float) -> None:
-        """Hear how fast this rank sends, to all peers together."""
+        """Hear how fast the way to the peer is."""
         with contextlib.suppress(OSError):  # lost just now: that is told on its own
             self._carrier.expect_rate(bytes_per_s)
 

@@ -64,10 +64,9 @@ class LinkedTransport:
         """Set who is told that a peer is lost; told at once if one already is."""
         self._losses.tell(callback)
 
-    def expect_rate(self, bytes_per_s: float) -> None:
-        """Hear how fast this rank's link sends."""
-        for link in self._links.values():
-            link.expect_rate(bytes_per_s)
+    def expect_rate(self, peer: int, bytes_per_s: float) -> None:
+        """Hear how fast the way to a peer is."""
+        self._link(peer).expect_rate(bytes_per_s)
 
     def silent_s(self) -> dict[int, float]:
         """Return for how long each peer's machine has given no sign of life."""

@@ -65,7 +65,7 @@ class SocketCarrier:
 
     def expect_rate(self, bytes_per_s: float) -> None:
         """Let the kernel take no more than the link soon carries."""
-        num_bytes = min(MOST_UNSENT_BYTES, max(LEAST_UNSENT_BYTES, int(UNSENT_S * bytes_per_s)))
+        num_bytes = int(min(MOST_UNSENT_BYTES, max(LEAST_UNSENT_BYTES, UNSENT_S * bytes_per_s)))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, num_bytes)
 
     def silent_s(self) -> float:
