@@ -127,7 +127,7 @@ def slow(times):
     return {**PACE, "mean_s": PACE["mean_s"] * times}
 
 
-def test_all_compute_again_while_one_seems_to_be_held_up():
+def job_that_paces():
     job = Job()
     job.start()
     job.all_say("ready", **READY)
@@ -135,6 +135,11 @@ def test_all_compute_again_while_one_seems_to_be_held_up():
     job.wire()
     job.say(1, "probed", found=None)
     assert orders(job.say(0, "probed", found=codec.encode(FOUND)))[-2:] == ["0 pace", "1 pace"]
+    return job
+
+
+def test_all_compute_again_while_one_seems_to_be_held_up():
+    job = job_that_paces()
     job.say(0, "paced", pace=PACE)
     assert orders(job.say(1, "paced", pace=slow(1.5))) == ["0 pace", "1 pace"]
     job.say(0, "paced", pace=slow(1.01))
@@ -143,13 +148,7 @@ def test_all_compute_again_while_one_seems_to_be_held_up():
 
 
 def test_a_node_that_is_slow_again_is_slow():
-    job = Job()
-    job.start()
-    job.all_say("ready", **READY)
-    job.profiled()
-    job.wire()
-    job.say(1, "probed", found=None)
-    job.say(0, "probed", found=codec.encode(FOUND))
+    job = job_that_paces()
     for times, following in ((1.5, "0 pace"), (1.45, "Planned")):
         job.say(0, "paced", pace=PACE)
         assert orders(job.say(1, "paced", pace=slow(times)))[0] == following
