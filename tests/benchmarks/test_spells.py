@@ -9,7 +9,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import spells
-from spells import FEWEST_SAMPLES, SLOW, Sample, Watch, slow_share
+from spells import FEWEST_SAMPLES, SLOW, Sample, Stolen, Watch, slow_share, stolen_share
 
 
 def sampled(*took_s: float) -> list[Sample]:
@@ -30,12 +30,21 @@ def test_nothing_is_said_of_a_time_with_too_few_samples() -> None:
     assert slow_share([sampled(*[1.0] * 5, *[9.0] * (FEWEST_SAMPLES - 5))], 0, 100) > 0.5
 
 
+def test_what_others_were_given_is_a_part_of_all_processors_time() -> None:
+    counted = [Stolen(float(at_s), max(0.0, at_s - 10.0)) for at_s in range(21)]
+    assert stolen_share(counted, 2, 0, 10) == 0
+    assert stolen_share(counted, 2, 10, 20) == pytest.approx(0.5)
+    assert stolen_share(counted, 4, 0, 20) == pytest.approx(0.125)
+    assert stolen_share(counted, 2, 19.5, 20.5) == 0, "one count tells no difference"
+
+
 def test_a_watch_samples_every_processor_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spells, "EVERY_S", 0.0)
     monkeypatch.setattr(spells, "slow_share", lambda processors, *_: min(map(len, processors)))
+    monkeypatch.setattr(spells, "stolen_share", lambda counted, *_: len(counted))
     before = threading.active_count()
     with Watch() as watch:
-        while watch.slow_share(0.0, 1.0) < 3:
+        while min(watch.slow_share(0.0, 1.0), watch.stolen_share(0.0, 1.0)) < 3:
             pass
     num_samples = watch.slow_share(0.0, 1.0)
     assert threading.active_count() == before
