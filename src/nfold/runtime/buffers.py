@@ -77,6 +77,8 @@ class Buffers:
         self._regions: dict[str, list[_Region]] = {}
         self._scratch: dict[int, torch.Tensor] = {}
         self._wires: dict[int, memoryview] = {}
+        self._targets: dict[int, torch.Tensor] = {}
+        """Of RECVs whose bytes are taken from scratch memory. Cutting one out costs as much as adding to it."""
         self._sizes = {name: parameter.numel() for name, parameter in parameters.items()}
         self._views: list[tuple[nn.Parameter, torch.Tensor, int | None, str]] = []
         for reduction in reductions:
@@ -140,12 +142,14 @@ class Buffers:
         """Take in what a RECV brought."""
         if task.onto >= 0:
             self._scratch[task.id].add_(self._scratch[task.onto])
-        data = self.flat(task.buffer, task.start, task.stop)
-        if task.combine == "hold":
+        if task.combine == "hold" or task.id not in self._scratch:  # kept for later, or written in place
             return
+        data = self._targets.get(task.id)
+        if data is None:
+            data = self._targets[task.id] = self.flat(task.buffer, task.start, task.stop)
         if task.combine == "add":
             data.add_(self._scratch[task.id].to(data.device))
-        elif not data.is_cpu:
+        else:
             data.copy_(self._scratch[task.id])
 
     def _wire(self, task: Task, data: torch.Tensor) -> memoryview:
