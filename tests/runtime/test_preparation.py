@@ -39,10 +39,6 @@ def test_a_step_within_the_limit_is_no_reason() -> None:
     check_first_step(a_plan(2), linked(0.25), 300.0)
 
 
-def test_ranks_are_told_how_fast_their_links_send() -> None:
-    def rates(found: Cluster) -> list[float | None]:
-        known = ev.Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=found)
-        return build_order(known, a_plan(2), 8)["uplinks_bytes_per_s"]
-
-    assert rates(linked(0.25)) == [0.25e6 / 8, 0.25e6 / 8]
-    assert rates(cluster()) == [None, None], "one node needs no link"
+def test_ranks_are_told_how_much_may_wait_before_their_links() -> None:
+    known = ev.Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=linked(8.0))
+    assert build_order(known, a_plan(2), 8)["unsent_bytes"] == [10_000, 10_000]

@@ -71,7 +71,8 @@ def test_what_changed_is_told_and_nothing_is_probed_twice() -> None:
     assert changed.next_step == 77
     links = [(node.uplink.bandwidth_bytes_per_s, node.downlink.bandwidth_bytes_per_s) for node in changed.cluster.nodes]
     assert links == [(10e6, 10e6), (10e6, 10e6), (2.5e6, 10e6)]
-    assert traces == ev.Order((0, 1, 2), {"do": "trace"}), "what is judged from here on needs steps task by task"
+    order = {"do": "trace", "unsent_bytes": [100_000, 100_000, 25_000]}
+    assert traces == ev.Order((0, 1, 2), order), "what is judged from here on needs steps task by task"
     assert all(reprobing.look(step(number, 0.3)) == [] for number in range(3 * NUM_STEPS))
 
 

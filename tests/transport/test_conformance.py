@@ -4,7 +4,6 @@ import random
 import threading
 from array import array
 from collections.abc import Callable
-from math import inf
 from typing import Any
 
 import pytest
@@ -30,18 +29,18 @@ def test_a_message_arrives_whole(connect: Connect, length: int) -> None:
     assert done.wait(10)
 
 
-def test_a_rank_may_say_at_any_time_how_fast_its_link_is(connect: Connect) -> None:
+def test_what_may_wait_on_the_way_can_be_limited_at_any_time(connect: Connect) -> None:
     world = connect(2)
     receipt = world.receive(0, 1, 7, BIG)
     world.send(0, 1, 7, noise(BIG))
-    world.transports[0].expect_rate(1, 1e6)
+    world.transports[0].limit_unsent(1, 10_000)
     assert receipt.wait() == noise(BIG)
     world.transports[1].abort()
     world.send(0, 1, 8, b"lost")
     assert isinstance(world.failure(0), PeerLost)
-    world.transports[0].expect_rate(1, 1e9)
+    world.transports[0].limit_unsent(1, 1 << 30)
     world.transports[0].close()
-    world.transports[0].expect_rate(1, inf)
+    world.transports[0].limit_unsent(1, None)
 
 
 @pytest.mark.parametrize("length", [0, 5, 300_000])

@@ -6,14 +6,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from math import inf
 
 import pytest
 
 from nfold.transport.framing import Frame
 from nfold.transport.link import Link
 from nfold.transport.loop import Loop
-from nfold.transport.socket_carrier import LEAST_UNSENT_BYTES, MOST_UNSENT_BYTES, UNSENT_S, SocketCarrier
+from nfold.transport.socket_carrier import LEAST_UNSENT_BYTES, MOST_UNSENT_BYTES, SocketCarrier
 
 pytestmark = pytest.mark.timeout(30)
 SIZES = (1, 24, (16 << 10) - 1, 16 << 10, (16 << 10) + 1, 50_000, 70_000, 300_000)
@@ -143,12 +142,12 @@ def test_the_kernel_takes_no_more_than_a_little_beyond_what_is_on_its_way(carry:
 
 
 @pytest.mark.parametrize(
-    ("bytes_per_s", "unsent_bytes"),
-    [(1e3, LEAST_UNSENT_BYTES), (6.25e6, 6.25e6 * UNSENT_S), (125e6, MOST_UNSENT_BYTES), (inf, MOST_UNSENT_BYTES)],
+    ("asked", "limit"),
+    [(10, LEAST_UNSENT_BYTES), (62_500, 62_500), (1_250_000, MOST_UNSENT_BYTES), (None, MOST_UNSENT_BYTES)],
 )
-def test_the_kernel_takes_as_much_ahead_as_the_link_carries_in_a_moment(
-    carry: Carry, bytes_per_s: float, unsent_bytes: float
+def test_the_kernel_takes_as_much_ahead_as_it_is_allowed_within_bounds(
+    carry: Carry, asked: int | None, limit: int
 ) -> None:
     _, carrier, _ = carry([1])
-    carrier.expect_rate(bytes_per_s)
-    assert carrier._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == int(unsent_bytes)
+    carrier.limit_unsent(asked)
+    assert carrier._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == limit

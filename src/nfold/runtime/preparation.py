@@ -36,6 +36,7 @@ from nfold.runtime.measuring import (
     with_paces,
 )
 from nfold.runtime.slowness import expected_times_s, expected_waits_s
+from nfold.runtime.unsent import unsent_bytes
 from nfold.transport.probe import ProbedPair
 
 Ready = dict[str, Any]
@@ -335,13 +336,9 @@ def build_order(known: ev.Known, chosen: Plan, total_steps: int) -> dict[str, An
         "graph": codec.encode(known.graph),
         "plan": codec.encode(chosen),
         "operator_seconds": {name: list(pair) for name, pair in seconds.items()} if complete else None,
-        "uplinks_bytes_per_s": [_uplink_bytes_per_s(known.cluster.node(name)) for name in chosen.nodes],
+        "unsent_bytes": unsent_bytes(known.cluster, chosen.nodes),
         "total_steps": total_steps,
     }
-
-
-def _uplink_bytes_per_s(node: Node) -> float | None:
-    return None if node.uplink is None else node.uplink.bandwidth_bytes_per_s
 
 
 def check_first_step(chosen: Plan, cluster: Cluster, limit_s: float) -> None:

@@ -14,6 +14,7 @@ from nfold.core.cluster import Channel, Cluster, Node
 from nfold.runtime import events as ev
 from nfold.runtime.measuring import Probe, tournament, with_links
 from nfold.runtime.slowness import Slowness, Surprise, times_s
+from nfold.runtime.unsent import unsent_bytes
 from nfold.transport.probe import ProbedPair
 
 NOTABLE = 1.2
@@ -81,7 +82,8 @@ class Reprobing:
         if not changes:
             return [noted]
         everyone = tuple(range(len(self._nodes)))
-        return [noted, ev.LinksChanged(self._cluster, next_step), ev.Order(everyone, {"do": "trace"})]
+        known = {"unsent_bytes": unsent_bytes(self._cluster, self._nodes)}
+        return [noted, ev.LinksChanged(self._cluster, next_step), ev.Order(everyone, {"do": "trace", **known})]
 
 
 def _order(rank: int, probe: Probe) -> dict[str, object]:

@@ -45,7 +45,6 @@ from nfold.runtime.failing import failed
 from nfold.runtime.handing_over import collect_from, send_file, usage_of
 from nfold.runtime.loading import facts_of, find_device, load_dataset
 from nfold.runtime.orders import Orders
-from nfold.runtime.rates import expect_nothing, expect_rates
 from nfold.runtime.rehearsal import rehearse
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
@@ -54,6 +53,7 @@ from nfold.runtime.sampler import Kernel, Sampler
 from nfold.runtime.service.replica import AsynchronousReplica
 from nfold.runtime.state import Checkpoint
 from nfold.runtime.tools import Tools, Wiring
+from nfold.runtime.unsent import lift_limits, limit_unsent
 from nfold.transport.base import Transport
 
 KEPT_STEPS = 8
@@ -136,7 +136,7 @@ class Worker:
             case "until":
                 self._do_until(order)
             case "trace":
-                self._do_trace()
+                self._do_trace(order)
             case "evaluate":
                 self._do_evaluate(order)
             case "checkpoint":
@@ -212,7 +212,7 @@ class Worker:
         torch.set_num_threads(plan.threads[self.rank])
         if self._owns_process:
             settle()
-        expect_rates(self._the_transport, plan.nodes, order["uplinks_bytes_per_s"])
+        limit_unsent(self._the_transport, plan.nodes, order["unsent_bytes"])
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
             self._replica = self._build(order, plan, checkpoint)
         if self._owns_process:
@@ -267,7 +267,8 @@ class Worker:
             self._reporter.flush()
             replica.pause()
 
-    def _do_trace(self) -> None:
+    def _do_trace(self, order: Message) -> None:
+        limit_unsent(self._the_transport, self._the_replica.plan.nodes, order["unsent_bytes"])
         self._kept_from = self._next_step
         if isinstance(self._replica, AsynchronousReplica):
             self._replica.trace(self._kept)
@@ -307,8 +308,7 @@ class Worker:
         if self._replica is not None:
             usage = codec.encode(self._usage(self._replica.plan))
             has_file, _ = send_file(self._channel, "model", self._collect(order["tag"], with_optimizer=False))
-        told = {"usage": usage, "staleness": self._staleness, "has_file": has_file}
-        self._channel.send({"is": "finished", **told})
+        self._channel.send({"is": "finished", "usage": usage, "staleness": self._staleness, "has_file": has_file})
 
     def _do_drop(self) -> None:
         """Forget the plan and what was trained under it; another plan may follow."""
@@ -316,7 +316,7 @@ class Worker:
         usage = codec.encode(self._usage(self._the_replica.plan))
         self._the_replica.close()
         self._replica = None
-        expect_nothing(self._the_transport)
+        lift_limits(self._the_transport)
         self._channel.send({"is": "dropped", "usage": usage})
 
     def _pause(self) -> None:

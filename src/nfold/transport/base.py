@@ -49,8 +49,13 @@ class Transport(Protocol):
         """Set who is told that a peer is lost; told at once if one already is."""
         ...
 
-    def expect_rate(self, peer: int, bytes_per_s: float) -> None:
-        """Hear how fast the way to a peer is: what waits outside of our hands goes in its own order, not in ours."""
+    def limit_unsent(self, peer: int, num_bytes: int | None) -> None:
+        """Hear how much may wait outside of our hands on the way to a peer: it goes in its own order, not in ours.
+
+        Args:
+            peer: a connected rank.
+            num_bytes: about so much at most; None: as much as the way takes by itself.
+        """
         ...
 
     def silent_s(self) -> dict[int, float]:

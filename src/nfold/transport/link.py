@@ -42,8 +42,8 @@ class Carrier(Protocol):
         """Hear that frames are queued, or that the link ends. The link's lock is held: call nothing of it."""
         ...
 
-    def expect_rate(self, bytes_per_s: float) -> None:
-        """Hear how fast the way to the peer is."""
+    def limit_unsent(self, num_bytes: int | None) -> None:
+        """Hear how much may wait outside of our hands."""
         ...
 
     def silent_s(self) -> float:
@@ -107,10 +107,10 @@ class Link:
         except TransportError as error:
             self._lose(str(error))
 
-    def expect_rate(self, bytes_per_s: float) -> None:
-        """Hear how fast the way to the peer is."""
+    def limit_unsent(self, num_bytes: int | None) -> None:
+        """Hear how much may wait outside of our hands on the way to the peer."""
         with contextlib.suppress(OSError):  # lost just now: that is told on its own
-            self._carrier.expect_rate(bytes_per_s)
+            self._carrier.limit_unsent(num_bytes)
 
     def silent_s(self) -> float:
         """Return for how long the peer's machine has given no sign of life; 0 once the conversation is over."""

@@ -64,9 +64,9 @@ class LinkedTransport:
         """Set who is told that a peer is lost; told at once if one already is."""
         self._losses.tell(callback)
 
-    def expect_rate(self, peer: int, bytes_per_s: float) -> None:
-        """Hear how fast the way to a peer is."""
-        self._link(peer).expect_rate(bytes_per_s)
+    def limit_unsent(self, peer: int, num_bytes: int | None) -> None:
+        """Hear how much may wait outside of our hands on the way to a peer."""
+        self._link(peer).limit_unsent(num_bytes)
 
     def silent_s(self) -> dict[int, float]:
         """Return for how long each peer's machine has given no sign of life."""

@@ -77,7 +77,7 @@ class MemoryTransport:
         """Set who is told that a peer is lost; told at once if one already is."""
         self._losses.tell(callback)
 
-    def expect_rate(self, peer: int, bytes_per_s: float) -> None:
+    def limit_unsent(self, peer: int, num_bytes: int | None) -> None:
         """Take no notice: nothing waits outside of our hands."""
 
     def silent_s(self) -> dict[int, float]:

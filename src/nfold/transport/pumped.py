@@ -56,7 +56,7 @@ class PumpedCarrier:
             self._writer.start()
         self._woken.set()
 
-    def expect_rate(self, bytes_per_s: float) -> None:
+    def limit_unsent(self, num_bytes: int | None) -> None:
         """Take no notice: a pipe takes one message at a time."""
 
     def silent_s(self) -> float:

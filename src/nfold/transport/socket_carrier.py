@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 LEAST_UNSENT_BYTES, MOST_UNSENT_BYTES = 16 << 10, 256 << 10
 """That the kernel takes beyond what is on its way: what it has taken is sent in its own order, and not in ours."""
-UNSENT_S = 0.01
-"""What a link carries in that time keeps it busy until a thread is awake, or has been granted processor time again."""
 READ_AHEAD_BYTES = 16 << 10
 """Read at once when less is wanted, so that a small frame costs one system call instead of two."""
 MOST_AT_ONCE_BYTES = 64 << 10
@@ -63,10 +61,10 @@ class SocketCarrier:
             self._is_called = True
             self._loop.call(self._called)
 
-    def expect_rate(self, bytes_per_s: float) -> None:
-        """Let the kernel take no more than the link soon carries."""
-        num_bytes = int(min(MOST_UNSENT_BYTES, max(LEAST_UNSENT_BYTES, UNSENT_S * bytes_per_s)))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, num_bytes)
+    def limit_unsent(self, num_bytes: int | None) -> None:
+        """Let the kernel take no more ahead."""
+        limit = MOST_UNSENT_BYTES if num_bytes is None else min(MOST_UNSENT_BYTES, max(LEAST_UNSENT_BYTES, num_bytes))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limit)
 
     def silent_s(self) -> float:
         """Return for how long the peer's kernel has said nothing."""
