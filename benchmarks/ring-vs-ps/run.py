@@ -30,9 +30,8 @@ COMPUTE_S = {"small": 0.03, "resnet": 0.3, "heavy": 0.1}
 """Both to choose how many steps a trial can afford; everything else is measured."""
 NODES = (2, 4, 6, 8)
 LINKS_MBIT = (50, 200, 1000)
-ALL_CORES = 1.3
-"""Of a cluster together, shared evenly by twice as many nodes as there are workers. What carries the packets of 16 full
-links of 200 Mbit/s keeps 0.7 of the machine's two cores busy, of which no node's share knows."""
+ALL_CORES = 1.92
+"""Of a cluster together, about what the machine has: shared evenly by twice as many nodes as there are workers."""
 TRIAL_S = 12.0
 FEWEST_STEPS, MOST_STEPS = 10, 120
 GROWN_PROGRAMS, GROWN_WORKERS, GROWN_LINK_MBIT = ("heavy", "resnet"), (1, 2, 4, 8), 200
