@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+import torch.distributed.nn  # noqa: F401 - DDP would import it within the group, whose threads it then keeps
 from torch import distributed, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.utils.data import DataLoader, DistributedSampler
@@ -53,6 +54,7 @@ def main() -> None:
             break
     if distributed.get_rank() == 0:
         print(median(steps_s[WARM_UP:]))
+    distributed.barrier()  # a group destroyed while another rank still uses it may hang in joining its threads
     distributed.destroy_process_group()
 
 

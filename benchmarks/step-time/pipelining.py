@@ -56,6 +56,7 @@ def main() -> None:
             break
     if rank == 0:
         print(median(steps_s[WARM_UP:]))
+    distributed.barrier()  # a group destroyed while another rank still uses it may hang in joining its threads
     distributed.destroy_process_group()
 
 
