@@ -1,7 +1,7 @@
 """How long does planning take, without capture and profile, and how does it grow with nodes and operators?
 
-The graphs are those that `traffic/` captured, their seconds in proportion to their operations. They grow by nodes, and
-ResNet-50 on 8 nodes by blocks in its third stage.
+The graphs are those that `traffic/` captured, their seconds in proportion to their operations. They grow by nodes, equal
+ones and such of unlike speed, and ResNet-50 on 8 nodes by blocks in its third stage.
 """
 
 import argparse
@@ -31,8 +31,11 @@ COPIES = (0, 6, 17, 34, 51, 68)
 """17: ResNet-101; 34: as many operators as ResNet-152."""
 NODES_OF_COPIES = 8
 BATCH_PER_NODE = 16
+EVEN, UNEVEN = (1.0,), (2.0, 1.0, 0.5, 0.5)
+"""Speeds of nodes, again and again."""
 ROUNDS = 3
-AXES = ("nodes", "operators")
+AXES = {"nodes": "rows", "uneven nodes": "uneven_rows", "operators": "by_operators"}
+"""How each is called in result.json."""
 
 
 def load(net: str) -> ModelGraph:
@@ -40,9 +43,9 @@ def load(net: str) -> ModelGraph:
     return codec.load(ModelGraph, GRAPHS / f"{net}.json")
 
 
-def timed(net: str, graph: ModelGraph, nodes: int) -> dict[str, Any]:
+def timed(net: str, graph: ModelGraph, nodes: int, speeds: tuple[float, ...] = EVEN) -> dict[str, Any]:
     """Plan some times with `auto`, and return the medians."""
-    asked = question(graph, BATCH_PER_NODE * nodes, nodes, None)
+    asked = question(graph, BATCH_PER_NODE * nodes, nodes, None, speeds)
     seconds, processor_s = [], []
     for _ in range(ROUNDS):
         begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
@@ -60,11 +63,11 @@ def timed(net: str, graph: ModelGraph, nodes: int) -> dict[str, Any]:
     }
 
 
-def by_nodes(nets: list[str], nodes: list[int]) -> Iterator[dict[str, Any]]:
-    """Yield every net on every number of nodes."""
+def by_nodes(nets: list[str], nodes: list[int], speeds: tuple[float, ...]) -> Iterator[dict[str, Any]]:
+    """Yield every net on every number of nodes; on fewer than there are speeds they would be other clusters."""
     for net in nets:
         graph = load(net)
-        yield from (timed(net, graph, count) for count in nodes)
+        yield from (timed(net, graph, count, speeds) for count in nodes if count >= len(speeds))
 
 
 def by_operators(copies: list[int]) -> Iterator[dict[str, Any]]:
@@ -76,10 +79,9 @@ def by_operators(copies: list[int]) -> Iterator[dict[str, Any]]:
 
 
 def charts(result: dict[str, Any]) -> str:
-    """Return both ways in which the time grows, for README.md."""
-    rows, deeper = result["rows"], result.get("by_operators", [])
-    told = []
-    if rows:
+    """Return the ways in which the time grows, for README.md."""
+    deeper, told = result.get("by_operators", []), []
+    for rows in filter(None, (result.get("rows"), result.get("uneven_rows"))):
         nodes = sorted({row["nodes"] for row in rows})
         nets = dict.fromkeys(row["net"] for row in rows)
         lines = {net: [row["plan_s"] for row in rows if row["net"] == net] for net in nets}
@@ -93,27 +95,30 @@ def charts(result: dict[str, Any]) -> str:
 def main() -> None:
     """Plan along both axes, write result.json after each plan, and print the charts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--axes", nargs="*", default=AXES, choices=AXES, help="the other stays as it was")
+    parser.add_argument("--axes", nargs="*", default=AXES, choices=AXES, help="the others stay as they were")
     parser.add_argument("--nets", nargs="*", default=NETS)
     parser.add_argument("--nodes", nargs="*", type=int, default=NODES)
     parser.add_argument("--copies", nargs="*", type=int, default=COPIES, help="blocks more than ResNet-50 has")
     parser.add_argument("--plots", action="store_true", help="print the charts of result.json and measure nothing")
     asked = parser.parse_args()
-    result = {"rows": [], **known(__file__)}
-    plans = {"nodes": by_nodes(asked.nets, asked.nodes), "operators": by_operators(asked.copies)}
+    result = known(__file__)
+    plans = {
+        "nodes": by_nodes(asked.nets, asked.nodes, EVEN),
+        "uneven nodes": by_nodes(asked.nets, asked.nodes, UNEVEN),
+        "operators": by_operators(asked.copies),
+    }
     for axis in () if asked.plots else asked.axes:
-        rows: list[dict[str, Any]] = []
+        rows = result[AXES[axis]] = []
         for row in plans[axis]:
             rows.append(row)
             print(row, flush=True)
-        result["rows" if axis == "nodes" else "by_operators"] = rows
-        keep(result)
+            keep(result)
     print(charts(result))
 
 
 def keep(result: dict[str, Any]) -> None:
     """Write result.json."""
-    axes = {name: result[name] for name in ("rows", "by_operators") if name in result}
+    axes = {name: result[name] for name in AXES.values() if name in result}
     write({"batch_per_node": BATCH_PER_NODE, "rounds": ROUNDS, **axes}, __file__)
 
 

@@ -3,6 +3,7 @@
 So what is planned for them is the same on every machine.
 """
 
+from itertools import cycle, islice
 from pathlib import Path
 
 from nfold.core.cluster import Channel, Cluster, Node
@@ -14,12 +15,14 @@ GRAPHS = Path(__file__).parents[1] / "traffic" / "graphs"
 OPERATIONS_PER_S = 1e10
 
 
-def question(graph: ModelGraph, batch_size: int, workers: int, chunks: int | None) -> Facts:
-    """Return equal nodes with links of 100 Mbit/s, and work by operations."""
+def question(
+    graph: ModelGraph, batch_size: int, workers: int, chunks: int | None, speeds: tuple[float, ...] = (1.0,)
+) -> Facts:
+    """Return nodes with links of 100 Mbit/s, of these speeds again and again, and work by operations."""
     link = Channel(latency_s=1e-4, bandwidth_bytes_per_s=12.5e6, origin="declared")
     nodes = tuple(
-        Node(name=f"n{index}", cores=1.0, memory_bytes=1 << 40, local=link, uplink=link, downlink=link)
-        for index in range(workers)
+        Node(name=f"n{index}", cores=1.0, speed=speed, memory_bytes=1 << 40, local=link, uplink=link, downlink=link)
+        for index, speed in enumerate(islice(cycle(speeds), workers))
     )
     return Facts(
         graph=graph,
