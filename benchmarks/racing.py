@@ -105,7 +105,7 @@ def line(name: str, judged: str, other: str, row: dict[str, Any]) -> str:
     """Return a verdict for people."""
     (low, high), (low_noise, high_noise) = row["ratio_quartiles"], row["other_to_itself_quartiles"]
     return (
-        f"{name:12} {other} {row['other_step_s'] * 1e3:7.2f} ms  {judged} {row['judged_step_s'] * 1e3:7.2f} ms  "
+        f"{name:17} {other} {row['other_step_s'] * 1e3:7.2f} ms  {judged} {row['judged_step_s'] * 1e3:7.2f} ms  "
         f"ratio {row['ratio']:.3f} (quartiles {low:.3f} to {high:.3f} of {row['races']} races)  "
         f"{other} to itself {row['other_to_itself_ratio']:.3f} ({low_noise:.3f} to {high_noise:.3f})"
     )

@@ -9,13 +9,15 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from environment import write  # noqa: E402  a script's siblings are found only after this
+from environment import known, stamp, write  # noqa: E402  a script's siblings are found only after this
 from racing import Racer, line, nfold_racer, race, verdict  # noqa: E402
 
 DIGITS = HERE.parents[1] / "examples" / "digits.py"
 JOBS: dict[str, dict[str, Any]] = {
-    "one worker": {"workers": 1, "strategy": "single"},
-    "ring of two": {"workers": 2, "strategy": "ring"},
+    "one worker": {"workers": 1, "strategy": "single", "chunks": 2},
+    "ring of two": {"workers": 2, "strategy": "ring", "chunks": 2},
+    "ring of four": {"workers": 4, "strategy": "ring", "chunks": 4},
+    "asynchronous, two": {"workers": 2, "strategy": "ps-async", "chunks": 2},
 }
 NUM_STEPS, NUM_WARMUP = 270, 20
 
@@ -37,7 +39,7 @@ def compare(wishes: dict[str, Any], races: int) -> dict[str, Any]:
             here = Path(folder)
 
             def racer(name: str, measure: bool, here: Path = here) -> Racer:
-                common = {"chunks": 2, "steps": NUM_STEPS, "checkpoint_every": 0, "evaluate": False}
+                common = {"steps": NUM_STEPS, "checkpoint_every": 0, "evaluate": False}
                 return nfold_racer(DIGITS, here / name, measure=measure, **common, **wishes)
 
             race(racer("off", False), racer("on", True), racer("off again", False))
@@ -50,12 +52,13 @@ def main() -> None:
     """Measure, print and write result.json."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--races", type=int, default=9)
+    options.add_argument("--jobs", nargs="*", default=JOBS, choices=JOBS, help="the others stay as they were")
     chosen = options.parse_args()
-    result: dict[str, Any] = {}
-    for name, wishes in JOBS.items():
-        row = result[name] = compare(wishes, chosen.races)
+    result = known(__file__)
+    for name in chosen.jobs:
+        row = result[name] = {**compare(JOBS[name], chosen.races), **stamp()}
         print(line(name, "on", "off", row), flush=True)
-    write(result, __file__)
+        write(result, __file__)
 
 
 if __name__ == "__main__":
