@@ -1,7 +1,7 @@
 """How long does planning take, without capture and profile, and how does it grow with nodes and operators?
 
-The graphs are those that `traffic/` captured, their seconds in proportion to their operations. They grow by nodes, equal
-ones and such of unlike speed, and ResNet-50 on 8 nodes by blocks in its third stage.
+The graphs are those that `traffic/` captured, their seconds in proportion to their operations. They grow by nodes,
+equal ones and such of unlike speed, and ResNet-50 on 8 nodes by blocks in its third stage.
 """
 
 import argparse
