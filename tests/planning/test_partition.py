@@ -182,7 +182,7 @@ def test_no_pipeline_is_better_than_what_is_found(count):
         seconds[start, stop] = loads_s(cells, inside, 2)[1]
         crossing[start, stop] = traffic(cells, [int(row >= start) for row in range(rows) for _ in range(4)])
     limit_s = some.seconds(sum(cells.seconds))[0] * (1 + SLACK)
-    stages = divide(lambda *_: seconds, lambda *_: crossing, limit_s, rows, count, 1)
+    stages = divide(lambda *_: seconds, lambda *_: crossing, limit_s, rows, count, (1,))
     blocks = [each.first for each in stages for _ in range(each.start * 4, each.stop * 4)]
     oracle, best = measure(cells, some, blocks), partitions(cells, some)[0]
     assert (oracle.excess, best.excess) == (0, 0)

@@ -10,7 +10,9 @@ from nfold.core.cluster import Cluster, Node
 from nfold.errors import PlanError
 from nfold.planning.machines import machines_of, orders, teams
 from nfold.planning.search import plan
-from nfold.planning.structured import Hybrid, Pipeline
+from nfold.planning.stage_costs import Grid, StageCosts
+from nfold.planning.stages import groups
+from nfold.planning.structured import Hybrid, Pipeline, runs_of, stage_sizes
 
 GRAPH = chain(1000, 300, 7, 50)
 UNCUT = chain(10, indivisible="the loss is no mean over samples")
@@ -210,6 +212,26 @@ def test_all_orders_of_two_kinds_are_looked_at_and_few_of_many():
     assert len(many) == 10
     assert all(sorted(each.rank for each in order) == list(range(8)) for order in many)
     assert [each.rank for each in many[0]] == list(range(8))[::-1]
+
+
+def test_a_stage_may_have_any_number_of_equal_or_few_machines_and_some_numbers_of_many_unlike_ones():
+    unlike = machines_of(uneven(GRAPH, *map(float, range(1, 25))))
+    assert stage_sizes(machines_of(facts(GRAPH, 24)), 24) == tuple(range(1, 25))
+    assert stage_sizes(unlike[:16], 15) == tuple(range(1, 16))
+    assert stage_sizes(unlike, 23) == (1, 2, 3, 4, 6, 8, 12, 16, 23)
+    assert stage_sizes(unlike, 1) == (1,)
+
+
+def test_orders_of_one_team_share_what_stages_cost():
+    question = uneven(GRAPH, 4.0, 1.0, 1.0, 1.0, 1.0)
+    grid, machines = Grid(question, runs_of(question), 10), machines_of(question)
+    worked_out = []
+    for order in (machines, machines[::-1]):
+        costs = StageCosts(grid, order, limited=False)
+        for first, last in groups(5, (1, 2)):
+            costs.seconds(first, last)
+        worked_out.append(len(grid.known))
+    assert worked_out == [4, 5], "fast, slow, fast and slow, slow and slow; then slow and fast"
 
 
 def test_ranks_of_one_node_share_its_cores_links_and_memory():

@@ -27,6 +27,9 @@ class Grid:
         self._facts = facts
         self._computing_s: dict[int, Array] = {}
         self._seconds: dict[tuple[int, float, Crowd], Array] = {}
+        self._kinds: dict[object, int] = {}
+        self.known: dict[object, Array] = {}
+        """Costs of stages, by what makes them alike: the orders of one team have most of them in common."""
         profile = facts.profiles[min(facts.profiles)]
         trained = max(1, facts.graph.parameter_bytes)
         self.base_bytes = profile.base_bytes
@@ -43,6 +46,10 @@ class Grid:
             computing = self._of_threads(machine.threads) * machine.pace
             self._seconds[key] = busy_s(self.spans.reads * read_s, computing, machine.crowd)
         return self._seconds[key]
+
+    def kind(self, machine: Machine) -> int:
+        """Return a number that equal machines share."""
+        return self._kinds.setdefault(machine.kind, len(self._kinds))
 
     def _of_threads(self, threads: int) -> Array:
         """Return how long a chunk computes with so many threads, as profiled."""
@@ -75,7 +82,7 @@ class StageCosts:
     def __init__(self, grid: Grid, machines: tuple[Machine, ...], *, limited: bool) -> None:
         self.grid, self.machines = grid, machines
         self._limited = limited
-        self._known: dict[object, Array] = {}
+        self._kinds = tuple(map(grid.kind, machines))
         self._of_machines: dict[tuple[int, int], Array] = {}
 
     def seconds(self, first: int, last: int) -> Array:
@@ -90,17 +97,17 @@ class StageCosts:
         shares = self.grid.shares(members)
         window = lean_window(1 + len(self.machines) - last)
         in_flight = tuple(min(share, window) if self._limited else 0 for share in shares)
-        key = (tuple(machine.kind for machine in members), in_flight)
-        if key not in self._known:
-            self._known[key] = self._stage_s(members, shares, in_flight)
-        return self._known[key]
+        key = self._kinds[first:last], in_flight, self._limited
+        if key not in self.grid.known:
+            self.grid.known[key] = self._stage_s(members, shares, in_flight)
+        return self.grid.known[key]
 
     def bytes(self, first: int, last: int) -> Array:
         """Return what each span on machines [first, last) adds to the bytes of a step."""
         key = last - first
-        if key not in self._known:
-            self._known[key] = self.grid.spans.traffic_bytes(last - first)
-        return self._known[key]
+        if key not in self.grid.known:
+            self.grid.known[key] = self.grid.spans.traffic_bytes(last - first)
+        return self.grid.known[key]
 
     def _stage_s(self, members: tuple[Machine, ...], shares: tuple[int, ...], in_flight: tuple[int, ...]) -> Array:
         spans = self.grid.spans

@@ -10,12 +10,17 @@ from nfold.planning.machines import Machine, machines_of, orders, teams
 from nfold.planning.placed import placed
 from nfold.planning.runs import Runs, join_runs
 from nfold.planning.stage_costs import Grid, StageCosts
-from nfold.planning.stages import divide, least_bottleneck_s
+from nfold.planning.stages import divide, groups, least_bottleneck_s
 
 MOST_RUNS = 96
 """Runs between which a stage may end: a plan's time grows with their square."""
 MOST_ORDERS, BEST_ORDERS = 24, 2
 """Orders of unequal machines along a pipeline: how many are looked at, and how many of those are proposed."""
+MANY_UNLIKE = 16
+"""Unequal machines beyond which stages have only some numbers of them, since all those that lie beside each other
+differ: 1, 2, 3, 4, 6, 8, 12, .."""
+MOST_STAGES = 3000
+"""That are looked at in all orders together; fewer orders of more machines."""
 SLACKS = (1.0, 1.05, 1.25, 2.0)
 """How much longer than the least bottleneck a stage may take to save bytes; what is worth it the simulator decides."""
 
@@ -154,10 +159,12 @@ def _proposals(facts: Facts, runs: Runs, team: tuple[Machine, ...], most_replica
 
 
 def _tables(grid: Grid, machines: tuple[Machine, ...], most_replicas: int) -> Iterator[dict[str, tuple[int, ...]]]:
-    size = (grid.num_runs, len(machines), most_replicas)
+    sizes = stage_sizes(machines, most_replicas)
+    size = (grid.num_runs, len(machines), sizes)
+    most_orders = MOST_STAGES // sum(1 for _ in groups(len(machines), sizes))
     for limited in (True, False):
         found: list[tuple[float, int, StageCosts]] = []
-        for order in orders(machines, MOST_ORDERS):
+        for order in orders(machines, min(MOST_ORDERS, max(BEST_ORDERS, most_orders))):
             costs = StageCosts(grid, order, limited=limited)
             found.append((least_bottleneck_s(costs.seconds, *size), len(found), costs))
         possible = [each for each in sorted(found, key=lambda each: each[:2]) if np.isfinite(each[0])]
@@ -171,3 +178,16 @@ def _tables(grid: Grid, machines: tuple[Machine, ...], most_replicas: int) -> It
                     yield grid.owners(costs.machines, stages)
         if possible:
             return
+
+
+def stage_sizes(machines: tuple[Machine, ...], most: int) -> tuple[int, ...]:
+    """Return how many of these machines a stage may have, ascending: any number where they are equal or few.
+
+    Args:
+        machines: that the stages share.
+        most: of one stage.
+    """
+    if len(machines) <= MANY_UNLIKE or len({machine.kind for machine in machines}) == 1:
+        return tuple(range(1, most + 1))
+    powers = [1 << power for power in range(most.bit_length())]
+    return tuple(sorted({size for power in powers for size in (power, 3 * power // 2) if size <= most} | {most}))
