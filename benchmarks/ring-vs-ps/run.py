@@ -197,10 +197,13 @@ def measure(program: str, workers: int, links: tuple[int, ...], cores: float, ro
 
 
 def _disturbance(found: dict[str, Any]) -> float:
-    """How much the machine changed or was taken away, 1 being what is allowed; infinite where nothing is known."""
+    """How much the machine changed or was taken away, 1 being what is allowed; infinite where nothing is known.
+
+    Of rows that are older than the look at what was taken away, that is not known and left out.
+    """
     if "changed" not in found:
         return inf
-    return max(found["changed"] / CHANGED, max(found["stolen_shares"]) / STOLEN)
+    return max(found["changed"] / CHANGED, max(found.get("stolen_shares", (0.0,))) / STOLEN)
 
 
 def _measured(
