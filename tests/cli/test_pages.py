@@ -175,6 +175,25 @@ def test_a_comparison_says_who_wins_and_leaves_a_page(nfold, tmp_path):
     assert document["predicted"] == [], "one machine: nothing is known of a network"
 
 
+def test_a_run_that_is_refused_is_left_out_of_a_comparison_and_the_others_stay(nfold, tmp_path):
+    sweep = ("compare", "steady.py:elaborate", "-n", "2", "--steps", "4", "--debug")
+    result = nfold(*sweep, "--strategies", "ps-async,ring", "--out", "some")
+
+    assert result.code == 0, result.err
+    document = json.loads((tmp_path / "some" / "compare.json").read_text())
+    assert [run["name"] for run in document["runs"]] == ["single", "ring x2"]
+    (left,) = document["left_out"]
+    assert left["name"] == "ps-async x2"
+    assert "clip" in left["why"]
+    assert f"Without ps-async x2: {left['why'][:20]}" in result.out
+    assert "Without ps-async x2: " in (tmp_path / "some" / "compare.html").read_text()
+    assert not (tmp_path / "some" / "ps-async-2").exists()
+
+    alone = nfold(*sweep, "--strategies", "ps-async", "--out", "none")
+    assert alone.code == 2, "there is nothing to compare"
+    assert "clip" in alone.err
+
+
 def test_more_nodes_are_predicted_where_links_are_known(run):
     known = RunFolder.open(run).known()
     nodes = tuple(replace(node, uplink=LINK, downlink=LINK) for node in known.cluster.nodes)

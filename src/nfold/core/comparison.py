@@ -31,6 +31,15 @@ class Compared:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """A run of a comparison that was refused, or failed."""
+
+    name: str
+    """As those that ended have it: strategy, ranks, links where they vary."""
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
     """A strategy with its dedicated servers: what competes at each size."""
 
@@ -41,6 +50,12 @@ class Architecture:
     def name(self) -> str:
         """`ring`, `ps +1`."""
         return self.strategy + (f" +{self.servers}" if self.servers else "")
+
+    def sized(self, workers: int) -> str:
+        """Return `ring x4`, `ps x3 +1`, or `single` where there is one rank."""
+        if workers + self.servers == 1:
+            return self.strategy
+        return f"{self.strategy} x{workers}" + (f" +{self.servers}" if self.servers else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,10 +111,12 @@ class Comparison:
     target_loss: float | None = None
     """What `Compared.time_to_loss_s` is about; None where the runs have no loss in common."""
     predicted: tuple[Throughput, ...] = ()
-    """Of sizes beyond the measured ones."""
+    """Of sizes beyond the measured ones, by as much faster or slower as the largest measured one was than predicted."""
     winners: tuple[Winner, ...] = ()
     """By links and workers. Asynchronous runs do not compete: their steps are worth less, so that only the time to a
     loss tells them from others."""
     takeovers: tuple[Takeover, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    """What could not be run, or did not end well."""
     page: str = ""
     """Where it can be looked at; empty where no page was written."""

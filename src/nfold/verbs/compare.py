@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from nfold.analysis.units import link_rate
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.cluster_file import read_cluster
-from nfold.core.comparison import Architecture, Comparison
+from nfold.core.comparison import Architecture, Comparison, LeftOut
 from nfold.core.whole import whole
-from nfold.errors import PlanError
+from nfold.errors import ClusterError, PlanError, RunError
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous import ASYNCHRONOUS, StaleSynchronous
 from nfold.planning.strategies import SERVING, STRATEGY_NAMES
@@ -100,8 +101,14 @@ class Cell:
     link_bytes_per_s: float | None
 
     @property
+    def name(self) -> str:
+        """As a comparison has it."""
+        link = f", {link_rate(self.link_bytes_per_s)}" if self.link_bytes_per_s else ""
+        return self.architecture.sized(self.workers) + link
+
+    @property
     def folder(self) -> str:
-        """Its name among the others."""
+        """Its folder among the others."""
         strategy, servers = self.architecture.strategy, self.architecture.servers
         link = f"-{self.link_bytes_per_s * 8 / 1e6:g}Mbit" if self.link_bytes_per_s else ""
         return f"{strategy}-{self.workers}" + (f"+{servers}" if servers else "") + link
@@ -138,7 +145,8 @@ def compare(
         The comparison; compare.json and compare.html lie beside the runs.
 
     Raises:
-        NfoldError: as `train` does.
+        NfoldError: as `train` does, by the plain run or where no other one came to an end. Other runs that are refused
+            or fail are left out, and the comparison says why.
     """
     check_faults(wishes.get("fault", ()))
     servers = server_counts if server_counts is not None else (wishes.get("servers", 0),)
@@ -146,20 +154,28 @@ def compare(
     cluster = _cluster(wishes, sweep)
     check_shares(wishes, sweep, cluster)
     source = find_source(program)
-    entries: list[Entry] = []
+    tell, entries = observer or Silent(), list[Entry]()
     with _parent(wishes.get("out"), name_of(source)) as parent:
         for why in (*sweep.left_out(), *_faults_left_out(wishes, sweep, cluster)):
-            (observer or Silent()).noted(why)
+            tell.noted(why)
         runs = [(cell, options_of(cell, wishes, sweep, cluster, parent)) for cell in sweep.cells()]
         check_room(source, max((options for _, options in runs), key=lambda each: each.workers + each.servers))
+        left_out: list[LeftOut] = []
         for cell, options in runs:
-            if observer is not None:
-                observer.noted(f"{cell.folder} ..")
+            tell.noted(f"{cell.folder} ..")
             alone = entries[0].folder.report().samples_per_s if entries else None
             folder = RunFolder.create(options.out, cell.folder)
-            play_to_end(Job(source, options, observer or Silent(), folder=folder, alone_samples_per_s=alone))
-            entries.append(Entry(folder=folder, link_bytes_per_s=cell.link_bytes_per_s))
-        return write_comparison(parent, concluded(entries, target_loss))
+            job = Job(source, options, tell, folder=folder, alone_samples_per_s=alone)
+            try:
+                play_to_end(job)
+            except (PlanError, ClusterError, RunError) as error:
+                if not entries or (cell is runs[-1][0] and len(entries) == 1):
+                    raise  # nothing is left to compare
+                left_out.append(LeftOut(name=cell.name, why=str(error)))
+                tell.noted(f"{cell.folder} is left out: {error}")
+            else:
+                entries.append(Entry(folder=folder, link_bytes_per_s=cell.link_bytes_per_s))
+        return write_comparison(parent, replace(concluded(entries, target_loss), left_out=tuple(left_out)))
 
 
 def compare_runs(

@@ -16,6 +16,7 @@ from nfold.runtime.events import Known
 from nfold.verbs.folder import RunFolder
 from nfold.verbs.prospects import predicted_point, predicted_points
 from nfold.view.html.charts import thinned
+from nfold.view.tables import run_name
 
 _HOUR_S = 3600
 _MOST_DRAWN = 100
@@ -105,7 +106,7 @@ def _compared(run: _Run, target: float | None, reach: int) -> Compared:
         epoch_s = run.steps_per_epoch * run.report.batch_size / run.report.samples_per_s
     steps = None if target is None else steps_to_loss(run.losses, target, reach)
     return Compared(
-        name=_name(run.report) + (f", {link_rate(link)}" if link else ""),
+        name=run_name(run.report) + (f", {link_rate(link)}" if link else ""),
         folder=str(run.entry.folder.path),
         report=run.report,
         link_bytes_per_s=link,
@@ -122,12 +123,6 @@ def _loss_over_time(run: _Run, reach: int) -> tuple[tuple[float, float], ...]:
     at_s = run.at_s[reach - 1 :]
     every = [(second, mean) for second, mean in zip(at_s, means, strict=True) if second is not None and isfinite(mean)]
     return tuple((round(every[k][0], 4), float(f"{every[k][1]:.5g}")) for k in thinned(len(every), _MOST_DRAWN))
-
-
-def _name(report: Report) -> str:
-    if report.workers == 1 and not report.servers:
-        return report.strategy
-    return f"{report.strategy} x{report.workers}" + (f" +{report.servers}" if report.servers else "")
 
 
 def _cost(plan: Plan, cluster: Cluster, epoch_s: float | None) -> float | None:
@@ -157,17 +152,27 @@ def _largest(runs: Sequence[_Run]) -> _Largest:
 
 def _beyond(run: _Run) -> list[Throughput]:
     """Predict the same architecture, cutting the same batch, with more workers than were measured."""
+    points = predicted_points(run.known, run.plan, least=run.report.workers + 1)
+    factor = _over_prediction(run) if points else 1.0
     return [
         Throughput(
             architecture=_architecture(run.report).name,
             workers=point.workers,
             link_bytes_per_s=run.entry.link_bytes_per_s,
-            samples_per_s=point.samples_per_s,
+            samples_per_s=factor * point.samples_per_s,
             origin="predicted",
             servers=run.report.servers,
         )
-        for point in predicted_points(run.known, run.plan, least=run.report.workers + 1)
+        for point in points
     ]
+
+
+def _over_prediction(run: _Run) -> float:
+    """Return how much faster a run was than is predicted for its size: what is predicted of larger ones is as far off.
+
+    Else a curve would jump where measuring ends, and who takes over there might be who was predicted too well.
+    """
+    return run.report.samples_per_s / predicted_point(run.known, run.plan, run.report.workers).samples_per_s
 
 
 def _narrowed(takeover: Takeover, largest: _Largest) -> Takeover:
@@ -175,11 +180,13 @@ def _narrowed(takeover: Takeover, largest: _Largest) -> Takeover:
     if takeover.origin == "measured":
         return takeover
     winner, loser = (largest[name, takeover.link_bytes_per_s] for name in (takeover.winner, takeover.loser))
-    return narrowed(takeover, lambda workers: _predicted_speed(winner, workers) > _predicted_speed(loser, workers))
+    lead = _over_prediction(winner) / _over_prediction(loser)
 
+    def wins(workers: int) -> bool:
+        speeds = (predicted_point(run.known, run.plan, workers).samples_per_s for run in (winner, loser))
+        return lead * next(speeds) > next(speeds)
 
-def _predicted_speed(run: _Run, workers: int) -> float:
-    return predicted_point(run.known, run.plan, workers).samples_per_s
+    return narrowed(takeover, wins)
 
 
 def _architecture(report: Report) -> Architecture:

@@ -12,7 +12,7 @@ from nfold.view.tables import run_name
 
 def conclusion_text(comparison: Comparison, *, look: Look = PLAIN) -> str:
     """Return what each run costs until it has learnt, and who wins where."""
-    sentences = [*winner_sentences(comparison), *takeover_sentences(comparison)]
+    sentences = [*winner_sentences(comparison), *takeover_sentences(comparison), *left_out_sentences(comparison)]
     return "\n".join([_race_table(comparison, look), *(fill(sentence, look.width) for sentence in sentences)]) + "\n"
 
 
@@ -81,6 +81,11 @@ def takeover_sentences(comparison: Comparison) -> list[str]:
     return [*taken, *_unpredicted(comparison)]
 
 
+def left_out_sentences(comparison: Comparison) -> list[str]:
+    """Say of each run that is missing why it is."""
+    return [f"Without {each.name}: {each.why}" for each in comparison.left_out]
+
+
 def _never(comparison: Comparison) -> list[str]:
     """Say that one always wins, up to the largest size where all that were ranked anywhere were ranked."""
     by_link: dict[float | None, list[Winner]] = {}
@@ -115,11 +120,13 @@ def _unpredicted(comparison: Comparison) -> list[str]:
 
 
 def _win(winner: Winner) -> str:
+    servers = f" and {winner.servers} more for servers" if winner.servers else ""
+    workers = f"{winner.workers} workers{servers}"
     if not winner.second:
-        return f"{winner.architecture} with {winner.workers} workers (no other synchronous run)"
+        return f"{winner.architecture} with {workers} (no other synchronous run)"
     if winner.lead < TIE:
-        return f"{winner.architecture} and {winner.second} are even with {winner.workers} workers"
-    return f"{winner.architecture} with {winner.workers} workers ({winner.lead:.2f}x {winner.second})"
+        return f"{winner.architecture} and {winner.second} are even with {workers}"
+    return f"{winner.architecture} with {workers} ({winner.lead:.2f}x {winner.second})"
 
 
 def _takeover(takeover: Takeover) -> str:

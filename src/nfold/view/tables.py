@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from nfold.analysis.units import count, figure, percent, rate, seconds, signed_percent, size
+from nfold.core.comparison import Architecture
 from nfold.core.plan import Plan, Prediction, Rejected, Unpredicted
 from nfold.core.report import Report
 from nfold.view.grid import grid_picture
@@ -42,9 +43,7 @@ def compare_table(reports: Sequence[Report], *, names: Sequence[str] | None = No
 
 def run_name(report: Report) -> str:
     """Return `ring x4`, `ps x3 +1` (one dedicated server) or `single`."""
-    if report.world_size == 1:
-        return report.strategy
-    return f"{report.strategy} x{report.workers}" + (f" +{report.servers}" if report.servers else "")
+    return Architecture(strategy=report.strategy, servers=report.servers).sized(report.workers)
 
 
 def threads_of(plan: Plan) -> str:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from nfold.analysis.units import link_rate, signed_percent
 from nfold.core.comparison import Architecture, Compared, Comparison
-from nfold.view.comparison import takeover_sentences, winner_sentences
+from nfold.view.comparison import left_out_sentences, takeover_sentences, winner_sentences
 from nfold.view.html.charts import (
     BLUE,
     GREEN,
@@ -53,6 +53,7 @@ def compare_page(comparison: Comparison) -> str:
         num_undrawn=max(0, len(comparison.runs) - _MOST_RUNS),
         winners=winner_sentences(comparison),
         takeovers=takeover_sentences(comparison),
+        missing=left_out_sentences(comparison),
         links=links,
         sizes=sizes,
         won={(winner.link_bytes_per_s, winner.workers): winner for winner in comparison.winners},
