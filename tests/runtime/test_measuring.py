@@ -24,6 +24,7 @@ from nfold.runtime.measuring import (
     longest_pass_s,
     seems_held_up,
     tournament,
+    with_fast_links,
     with_links,
     with_paces,
 )
@@ -232,9 +233,19 @@ def test_probes_of_distant_and_badly_linked_nodes_end_in_time_too(
     latency_s: float, megabits: float, rounds: int
 ) -> None:
     rate = megabits * 1e6 / 8
-    assert affordable(MOST_ROUNDS, latency_s, rate) == rounds
+    assert affordable(MOST_ROUNDS, {Probe(measures=0, echoes=1): found(rate, 2 * rate, latency_s)}) == rounds
     assert rounds * lasts_s(latency_s, rate) < PROBING_S
 
 
 def test_every_node_meets_somebody_however_far_they_are() -> None:
-    assert [affordable(rounds, 1.0, 1e6) for rounds in (1, 2, 7)] == [1, 2, 2]
+    first = {Probe(measures=0, echoes=1): found(1e6, 1e6, 1.0), Probe(measures=2, echoes=3): found(1e9, 1e9)}
+    assert [affordable(rounds, first) for rounds in (1, 2, 7)] == [1, 2, 2]
+
+
+def test_links_that_nobody_declared_are_taken_for_fast_ones_until_they_are_probed() -> None:
+    slow = Channel(latency_s=1e-3, bandwidth_bytes_per_s=1e5, origin="declared")
+    known = cluster(1.0, 1.0)
+    declared = replace(known, nodes=(replace(known.nodes[0], uplink=slow), known.nodes[1]))
+    filled = with_fast_links(declared).nodes
+    assert filled[0].uplink == slow
+    assert all(way is not None for node in filled for way in (node.uplink, node.downlink))

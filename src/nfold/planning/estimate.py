@@ -362,7 +362,7 @@ def _shared(node: Node, side: Literal["uplink", "downlink"], num_ranks: int) -> 
     if channel is None:
         raise ClusterError(
             f"node {node.name} has no {side}, so its ranks cannot talk to other nodes: measure or declare it in "
-            "cluster.json, or keep all ranks on one node"
+            "the cluster file, or keep all ranks on one node"
         )
     return replace(channel, bandwidth_bytes_per_s=channel.bandwidth_bytes_per_s / num_ranks)
 

@@ -46,15 +46,16 @@ def tournament(nodes: Sequence[str]) -> list[list[Probe]]:
     return rounds
 
 
-def affordable(num_rounds: int, latency_s: float, bytes_per_s: float) -> int:
-    """Return how many rounds of probes to make.
+def affordable(num_rounds: int, first: Mapping[Probe, ProbedPair]) -> int:
+    """Return how many rounds of probes to make: fewer where pairs are distant or badly linked.
 
     Args:
         num_rounds: in which all pairs meet.
-        latency_s: of the most distant pair, one way.
-        bytes_per_s: of the slowest pair.
+        first: what the first round found.
     """
-    return min(num_rounds, max(LEAST_ROUNDS, int(PROBING_S / lasts_s(latency_s, bytes_per_s))))
+    farthest_s = max(pair.latency_s for pair in first.values())
+    slowest = min(min(pair.there_bytes_per_s, pair.back_bytes_per_s) for pair in first.values())
+    return min(num_rounds, max(LEAST_ROUNDS, int(PROBING_S / lasts_s(farthest_s, slowest))))
 
 
 def with_links(cluster: Cluster, nodes: Sequence[str], probed: Mapping[Probe, ProbedPair]) -> Cluster:
@@ -81,6 +82,21 @@ def with_rate(cluster: Cluster, bytes_per_s: float) -> Cluster:
 
     nodes = (replace(node, uplink=turned(node.uplink), downlink=turned(node.downlink)) for node in cluster.nodes)
     return replace(cluster, nodes=tuple(nodes))
+
+
+UNDECLARED_BYTES_PER_S = 1.25e9
+"""What a link is taken to carry before it is probed that nobody has declared, and that no emulation limits."""
+
+
+def with_fast_links(cluster: Cluster) -> Cluster:
+    """Return the cluster with fast links where none are declared, to be planned with before anything is probed."""
+    fast = Channel(latency_s=0.0, bandwidth_bytes_per_s=UNDECLARED_BYTES_PER_S, origin="declared")
+    return replace(
+        cluster,
+        nodes=tuple(
+            replace(node, uplink=node.uplink or fast, downlink=node.downlink or fast) for node in cluster.nodes
+        ),
+    )
 
 
 BITS_OF_STEP = 1500

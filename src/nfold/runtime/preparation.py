@@ -32,6 +32,7 @@ from nfold.runtime.measuring import (
     longest_pass_s,
     seems_held_up,
     tournament,
+    with_fast_links,
     with_links,
     with_paces,
 )
@@ -146,7 +147,7 @@ class Preparation:
         slowest = min((channel.bandwidth_bytes_per_s for channel in channels), default=inf)
         least_s = self._settings.first_step_limit_s / 2
         if slowest < max(SLOW_BYTES_PER_S, graph.parameter_bytes / least_s):
-            self.plan(ev.Known(graph=graph, profiles=profiles, cluster=declared), ready)
+            self.plan(ev.Known(graph=graph, profiles=profiles, cluster=with_fast_links(declared)), ready)
 
     def wire(self) -> Flow:
         """Connect every rank to every other."""
@@ -243,13 +244,11 @@ class Preparation:
         rounds, num_peers = tournament(self._nodes(cluster)), len(set(self._nodes(cluster))) - 1
         for done, pairs in enumerate(rounds):
             if done == 1:
-                farthest_s = max(pair.latency_s for pair in found.values())
-                slowest = min(min(pair.there_bytes_per_s, pair.back_bytes_per_s) for pair in found.values())
-                del rounds[affordable(len(rounds), farthest_s, slowest) :]
+                del rounds[affordable(len(rounds), found) :]
                 if num_peers > len(rounds):
                     self._asking.say(ev.Noted(_tell_sample(len(rounds), num_peers)))
             orders = [
-                ev.Order((rank,), {"do": "probe", "peer": peer, "measures": rank == pair.measures})
+                ev.Order((rank,), {"do": "probe", "peer": peer, "measures": rank == pair.measures, "patience_s": None})
                 for pair in pairs
                 for rank, peer in ((pair.measures, pair.echoes), (pair.echoes, pair.measures))
             ]

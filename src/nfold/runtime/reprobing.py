@@ -1,6 +1,6 @@
 """Has the links probed again in the middle of a run, when what a step exchanges is slower than predicted. Pure.
 
-    step done ──slow?──> no further steps are granted ──> probes, a tournament as at the start ──> a note, steps go on
+    step done ──slow?──> no further steps are granted ──> probes, round by round as at the start ──> a note, steps go on
 
 Where links have changed, what is said of the run from then on rests on the new ones, so some steps are traced again.
 
@@ -12,13 +12,16 @@ from collections.abc import Mapping
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.runtime import events as ev
-from nfold.runtime.measuring import Probe, tournament, with_links
+from nfold.runtime.measuring import Probe, affordable, tournament, with_links
 from nfold.runtime.slowness import Slowness, Surprise, times_s
 from nfold.runtime.unsent import unsent_bytes
 from nfold.transport.probe import ProbedPair
 
 NOTABLE = 1.2
 """A link that is slower or faster by less than this is called unchanged."""
+PATIENCE_S = 120.0
+"""A probe waits so long for a message: links may be cut for a minute while it probes, too. Who is not heard for longer
+is given up by others (see `vigil`)."""
 
 
 class Reprobing:
@@ -35,6 +38,9 @@ class Reprobing:
         self._nodes, self._cluster = nodes, cluster
         self._slowness = Slowness(expected_s)
         self._surprise: Surprise | None = None
+        self._rounds: list[list[Probe]] = []
+        """Those to come."""
+        self._is_first = True
         self._awaited: list[tuple[int, Probe]] = []
         """Who has not said yet what a probe found. The replies of a rank come in the order of its orders."""
         self._found: dict[Probe, ProbedPair] = {}
@@ -50,7 +56,11 @@ class Reprobing:
         if surprise is None or self.is_open:
             return []
         self._surprise, self._found = surprise, {}
-        probes = [probe for pairs in tournament(self._nodes) for probe in pairs]
+        self._rounds, self._is_first = tournament(self._nodes), True
+        return self._begin_round() if self._rounds else []
+
+    def _begin_round(self) -> list[ev.Command]:
+        probes = self._rounds.pop(0)
         self._awaited = [(rank, probe) for probe in probes for rank in (probe.measures, probe.echoes)]
         return [ev.Order((rank,), _order(rank, probe)) for rank, probe in self._awaited]
 
@@ -67,7 +77,12 @@ class Reprobing:
         self._awaited.remove(own)
         if event.rank == own[1].measures:
             self._found[own[1]] = codec.decode(ProbedPair, event.message["found"])
-        return [] if self.is_open else self._close(next_step)
+        if self.is_open:
+            return []
+        if self._is_first:
+            del self._rounds[affordable(1 + len(self._rounds), self._found) - 1 :]
+            self._is_first = False
+        return self._begin_round() if self._rounds else self._close(next_step)
 
     def _close(self, next_step: int) -> list[ev.Command]:
         before, self._cluster = self._cluster, with_links(self._cluster, self._nodes, self._found)
@@ -79,16 +94,17 @@ class Reprobing:
             f"{self._surprise.what} takes {measured_ms:.1f} ms instead of {expected_ms:.1f} ms; "
             f"probed again: {', '.join(changes) or 'the links are as they were'}"
         )
-        if not changes:
-            return [noted]
         everyone = tuple(range(len(self._nodes)))
-        known = {"unsent_bytes": unsent_bytes(self._cluster, self._nodes)}
-        return [noted, ev.LinksChanged(self._cluster, next_step), ev.Order(everyone, {"do": "trace", **known})]
+        limits = ev.Order(everyone, {"do": "limit", "unsent_bytes": unsent_bytes(self._cluster, self._nodes)})
+        if not changes:
+            return [noted, limits]
+        return [noted, limits, ev.LinksChanged(self._cluster, next_step), ev.Order(everyone, {"do": "trace"})]
 
 
 def _order(rank: int, probe: Probe) -> dict[str, object]:
     measures = rank == probe.measures
-    return {"do": "probe", "peer": probe.echoes if measures else probe.measures, "measures": measures}
+    peer = probe.echoes if measures else probe.measures
+    return {"do": "probe", "peer": peer, "measures": measures, "patience_s": PATIENCE_S}
 
 
 def _changes(before: Node, after: Node) -> list[str]:
@@ -98,8 +114,8 @@ def _changes(before: Node, after: Node) -> list[str]:
         ("loopback", before.local, after.local),
     )
     return [
-        f"{before.name}'s {name} moves {new.bandwidth_bytes_per_s / 1e6:.3g} MB/s instead of "
-        f"{old.bandwidth_bytes_per_s / 1e6:.3g}"
+        f"{before.name}'s {name} carries {new.bandwidth_bytes_per_s * 8 / 1e6:.3g} Mbit/s of payload instead of "
+        f"{old.bandwidth_bytes_per_s * 8 / 1e6:.3g}"
         for name, old, new in ways
         if old is not None and new is not None and _differ(old.bandwidth_bytes_per_s, new.bandwidth_bytes_per_s)
     ]

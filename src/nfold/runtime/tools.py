@@ -40,6 +40,6 @@ class Tools(Protocol):
         """Time a chunk's forward and backward while other ranks compute too."""
         ...
 
-    def probe(self, transport: Transport, peer: int, *, measures: bool) -> ProbedPair | None:
+    def probe(self, transport: Transport, peer: int, *, measures: bool, patience_s: float | None) -> ProbedPair | None:
         """Measure the way to a peer; one side measures, the other answers."""
         ...

@@ -4,7 +4,7 @@
     load            -->    ready        imports the script, builds the data, checks the model's first weights
     profile         -->    profiled     rank 0 only
     listen, connect -->    connected    the mesh of connections between ranks
-    probe           -->    probed       how fast bytes move
+    probe           -->    probed       how fast bytes move, whatever may wait on the way; `limit` says that again
     pace            -->    paced        how fast all compute at once
     build           -->    built        model, buffers and engine for the plan
     until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
@@ -136,7 +136,9 @@ class Worker:
             case "until":
                 self._do_until(order)
             case "trace":
-                self._do_trace(order)
+                self._do_trace()
+            case "limit":
+                limit_unsent(self._the_transport, self._the_replica.plan.nodes, order["unsent_bytes"])
             case "evaluate":
                 self._do_evaluate(order)
             case "checkpoint":
@@ -190,7 +192,9 @@ class Worker:
 
     def _do_probe(self, order: Message) -> None:
         self._pause()
-        found = self._tools.probe(self._the_transport, order["peer"], measures=order["measures"])
+        lift_limits(self._the_transport)  # until the next order to limit: what is found shall not hang on the plan
+        wishes = {"measures": order["measures"], "patience_s": order["patience_s"]}
+        found = self._tools.probe(self._the_transport, order["peer"], **wishes)
         self._channel.send({"is": "probed", "found": codec.encode(found) if found else None})
 
     def _do_pace(self, order: Message) -> None:
@@ -267,8 +271,7 @@ class Worker:
             self._reporter.flush()
             replica.pause()
 
-    def _do_trace(self, order: Message) -> None:
-        limit_unsent(self._the_transport, self._the_replica.plan.nodes, order["unsent_bytes"])
+    def _do_trace(self) -> None:
         self._kept_from = self._next_step
         if isinstance(self._replica, AsynchronousReplica):
             self._replica.trace(self._kept)

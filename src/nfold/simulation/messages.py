@@ -158,6 +158,6 @@ class Courier:
         if channel is None:
             raise ClusterError(
                 f"node {node.name} has no {side}, so rank {rank} cannot talk to ranks on other nodes: measure or "
-                f"declare the {side} of {node.name} in cluster.json, or keep all ranks on one node"
+                f"declare the {side} of {node.name} in the cluster file, or keep all ranks on one node"
             )
         return channel

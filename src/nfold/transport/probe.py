@@ -106,6 +106,8 @@ class _Line:
     peer: int
     base_tag: int
     clock: Clock
+    patience_s: float | None = None
+    """How long to wait for any message; None: `ANSWER_TIMEOUT_S`, and `BLOCK_TIMEOUT_S` for a block of a stream."""
     num_sent: int = 0
     num_posted: int = 0
     num_unsent: int = 0
@@ -129,11 +131,11 @@ class _Line:
 
     def wait(self) -> float:
         """Wait for the oldest message that was asked for, and return when it came."""
-        return self._next(self.arrived, ANSWER_TIMEOUT_S, self._no_answer)
+        return self._next(self.arrived, self._answer_s, self._no_answer)
 
     def wait_for_block(self, num_bytes: int) -> float:
         """Do the same in a stream, which a link may be too slow for."""
-        return self._next(self.arrived, BLOCK_TIMEOUT_S, lambda: self._too_slow(num_bytes))
+        return self._next(self.arrived, self._block_s, lambda: self._too_slow(num_bytes))
 
     def read(self, num_bytes: int) -> bytes:
         """Ask for a message and wait for it."""
@@ -145,7 +147,7 @@ class _Line:
     def flush(self) -> None:
         """Wait until all that was sent has gone."""
         while self.num_unsent:
-            self._next(self.sent, ANSWER_TIMEOUT_S, self._no_answer)
+            self._next(self.sent, self._answer_s, self._no_answer)
             self.num_unsent -= 1
 
     def hear_failure(self, error: TransportError) -> None:
@@ -153,6 +155,14 @@ class _Line:
         if getattr(error, "peer", self.peer) == self.peer:
             self.sent.put(error)
             self.arrived.put(error)
+
+    @property
+    def _answer_s(self) -> float:
+        return ANSWER_TIMEOUT_S if self.patience_s is None else self.patience_s
+
+    @property
+    def _block_s(self) -> float:
+        return BLOCK_TIMEOUT_S if self.patience_s is None else self.patience_s
 
     def _next(
         self, events: "queue.SimpleQueue[TransportError | float]", limit_s: float, late: Callable[[], NfoldError]
@@ -167,14 +177,14 @@ class _Line:
 
     def _no_answer(self) -> NfoldError:
         return TransportError(
-            f"rank {self.transport.rank} waited {ANSWER_TIMEOUT_S:g} s for rank {self.peer} to answer a probe. "
+            f"rank {self.transport.rank} waited {self._answer_s:g} s for rank {self.peer} to answer a probe. "
             f"Check that the other rank probes this pair too."
         )
 
     def _too_slow(self, num_bytes: int) -> NfoldError:
-        kbit = num_bytes * 8 / BLOCK_TIMEOUT_S / 1e3
+        kbit = num_bytes * 8 / self._block_s / 1e3
         return ClusterError(
-            f"{num_bytes} bytes from rank {self.peer} took longer than {BLOCK_TIMEOUT_S:g} s: the link from there "
+            f"{num_bytes} bytes from rank {self.peer} took longer than {self._block_s:g} s: the link from there "
             f"carries less than {kbit:.1f} kbit/s, too little to train over. "
             f"Leave that node out, or give it a faster link."
         )
@@ -187,6 +197,7 @@ def probe_pair(
     *,
     base_tag: int,
     budget_s: float = BUDGET_S,
+    patience_s: float | None = None,
     clock: Clock = time.perf_counter,
 ) -> ProbedPair | None:
     """Measure the way to a peer, which calls this at the same time with the other role.
@@ -199,13 +210,15 @@ def probe_pair(
         role: `measure` returns what was found; `echo` helps and returns None.
         base_tag: this and the next few thousand tags of the pair are used, in both directions.
         budget_s: about how long it may take; the echo goes by that of the rank that measures.
+        patience_s: how long to wait for a message before it is given up; None: as long as suits a link that nobody
+            has trained over yet.
         clock: seconds from any origin.
 
     Raises:
         TransportError: the peer is lost or does not answer.
         ClusterError: a link is too slow to be measured.
     """
-    line = _Line(transport, peer, base_tag, clock)
+    line = _Line(transport, peer, base_tag, clock, patience_s)
     transport.on_failure(line.hear_failure)
     if role == "echo":
         _echo(line)

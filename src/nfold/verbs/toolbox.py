@@ -15,7 +15,7 @@ from nfold.runtime.tools import Wiring
 from nfold.transport.base import Transport
 from nfold.transport.memory import MemoryNetwork
 from nfold.transport.mesh import Listener
-from nfold.transport.probe import ProbedPair, probe_pair
+from nfold.transport.probe import ProbedPair, Role, probe_pair
 from nfold.transport.tcp import connect_mesh
 
 CONNECT_TIMEOUT_S = 60.0
@@ -60,9 +60,10 @@ class Toolbox:
             longest_pass_s=longest_pass_s,
         )
 
-    def probe(self, transport: Transport, peer: int, *, measures: bool) -> ProbedPair | None:
+    def probe(self, transport: Transport, peer: int, *, measures: bool, patience_s: float | None) -> ProbedPair | None:
         """Measure the way to a peer, or answer one that measures."""
-        return probe_pair(transport, peer, "measure" if measures else "echo", base_tag=PROBE_TAG)
+        role: Role = "measure" if measures else "echo"
+        return probe_pair(transport, peer, role, base_tag=PROBE_TAG, patience_s=patience_s)
 
 
 class TcpWiring:
