@@ -3,6 +3,7 @@
 import contextlib
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,6 +88,33 @@ class OneStep:
             yield ev.StepDone(step=0, epoch=0, loss=0.0, parts=(), trace=None)
             if self.is_interrupted:
                 return
+
+
+def test_a_job_that_is_stopped_while_its_cluster_is_removed_says_so(tmp_path, monkeypatch):
+    """So that a comparison does not go on with the next run."""
+    (tmp_path / "script.py").touch()
+    job = Job(ProgramSource.parse(str(tmp_path / "script.py")), Options(), Silent(), folder=None)
+    ways = []
+
+    @contextlib.contextmanager
+    def box(*_):
+        yield None
+        ways[0]()
+
+    @contextlib.contextmanager
+    def hearing(stop):
+        ways.append(stop)
+        yield
+
+    monkeypatch.setattr(Options, "emulated", property(lambda _: object()))
+    monkeypatch.setattr("nfold.verbs.job.hearing", hearing)
+    monkeypatch.setattr("nfold.verbs.job.boxed_ranks", box)
+    monkeypatch.setattr("nfold.verbs.job.check_room", lambda *_: None)
+    monkeypatch.setattr("nfold.verbs.job.own_threads", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(job, "_session", lambda _: contextlib.nullcontext(SimpleNamespace(run=lambda: iter(()))))
+    monkeypatch.setattr(job, "_complete", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        list(job.play())
 
 
 def test_a_loop_that_is_left_early_is_summed_up_when_all_is_removed(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.verbs.summary import alone_samples_per_s
+from nfold.verbs.summary import Outcome, alone_samples_per_s, judged_change
 
 LOCAL = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e9, origin="declared")
 
@@ -28,6 +28,26 @@ def samples_per_s(nodes: list[str], measured: float | None = None, **speeds: tup
     known: Any = SimpleNamespace(profiles={1: profile(1.0), 2: profile(0.5)}, cluster=Cluster(nodes=tuple(found)))
     plan: Any = SimpleNamespace(nodes=tuple(nodes), batch_size=100)
     return alone_samples_per_s(known, plan, measured)
+
+
+def changed(*first_steps: int) -> list[Any]:
+    return [(SimpleNamespace(next_step=step), float(step)) for step in first_steps]
+
+
+@pytest.mark.parametrize(
+    ("changes", "judged"),
+    [
+        ([], None),
+        (changed(100), 100),
+        (changed(100, 400), 400),
+        (changed(100, 995), 100),
+        (changed(100, 103, 995), 103),
+        (changed(995), None),
+    ],
+)
+def test_a_run_is_judged_from_the_last_change_that_lasted(changes: list[Any], judged: int | None) -> None:
+    change, at_s = judged_change(Outcome(last_step=1000, changes=changes))
+    assert (change and change.next_step, at_s) == (judged, float(judged or 0))
 
 
 def test_each_node_in_use_counts_once_with_its_cores_and_its_speed() -> None:

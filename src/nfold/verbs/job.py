@@ -126,7 +126,8 @@ class Job:
                     self._hear(happening)
                     phases.happened(happening)
         self._complete(phases)  # all is removed by now, so that the time of it is in the ledger
-        if self.outcome.interrupted and not is_left:
+        was_told = self.outcome.interrupted or not stops.empty()  # the session, or who built and removed around it
+        if was_told and not is_left:
             raise KeyboardInterrupt
 
     # Starting
@@ -181,7 +182,7 @@ class Job:
         elif isinstance(happening, ev.Sampled):
             self.outcome.samples.keep(happening.samples)
         elif isinstance(happening, ev.LinksChanged):
-            self.outcome.change, self.outcome.changed_s = happening, self._chronicle.session_s
+            self.outcome.changes.append((happening, self._chronicle.session_s))
         elif isinstance(happening, ev.Evaluated):
             self._take_evaluation(happening)
         elif isinstance(happening, ev.Noted):

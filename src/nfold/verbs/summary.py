@@ -20,7 +20,7 @@ MOST_REDUCTIONS = 20_000
 """Rows of all ranks together: about 3 MB of trace.json."""
 MOST_SAMPLES = 4000
 LEAST_JUDGED_STEPS = 10
-"""Fewer steps over changed links say too little; then the whole run is judged, by the links that it began with."""
+"""Fewer steps between two changes of the links say too little to judge a run by."""
 
 
 @dataclass(slots=True)
@@ -42,10 +42,8 @@ class Outcome:
     report: Report | None = None
     model: Arrived | None = None
     interrupted: bool = False
-    change: LinksChanged | None = None
-    """The last one."""
-    changed_s: float = 0.0
-    """When, since training began or went on."""
+    changes: list[tuple[LinksChanged, float]] = field(default_factory=list)
+    """Of the links, each with when it was noticed, in seconds since training began or went on."""
     staleness: dict[str, int] = field(default_factory=dict)
 
     def keep_time(self, phases: Phases, phase: str) -> None:
@@ -69,7 +67,7 @@ def summarise(
         script: for the next command.
         alone: samples per second of a plain single-device run; None: as profiled.
     """
-    plan, known, change = outcome.plan, outcome.known, judged_change(outcome)
+    plan, known, (change, changed_s) = outcome.plan, outcome.known, judged_change(outcome)
     if plan is None or known is None:
         raise InternalError("a run without a plan cannot be summed up")
     if change is not None:
@@ -85,7 +83,7 @@ def summarise(
         is_asynchronous=plan.asynchrony is not None,
         num_steps=outcome.parts.num_steps,
         since_step=change.next_step if change else 0,
-        since_s=outcome.changed_s if change else 0.0,
+        since_s=changed_s,
     )
     recent = outcome.losses[-outcome.steps_per_epoch :]
     made = report(
@@ -104,10 +102,18 @@ def summarise(
     return trace, made
 
 
-def judged_change(outcome: Outcome) -> LinksChanged | None:
-    """Return the last change of the links if there was enough time after it to judge the run by it."""
-    change = outcome.change
-    return change if change is not None and outcome.last_step - change.next_step >= LEAST_JUDGED_STEPS else None
+def judged_change(outcome: Outcome) -> tuple[LinksChanged | None, float]:
+    """Return the change of the links from which on a run is judged, and when it was noticed.
+
+    It is the last one with enough steps before the next; the few that come after that one are judged with them. None
+    where there was no such change, and the whole run counts.
+    """
+    end = outcome.last_step
+    for change, at_s in reversed(outcome.changes):
+        if end - change.next_step >= LEAST_JUDGED_STEPS:
+            return change, at_s
+        end = change.next_step
+    return None, 0.0
 
 
 def alone_samples_per_s(known: Known, plan: Plan, measured: float | None) -> float:
