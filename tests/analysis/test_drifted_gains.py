@@ -114,7 +114,7 @@ def test_a_slow_node_that_is_waited_for_costs_what_all_wait():
     free = found["`--strategy ps-async`"]
     assert free.speedup == pytest.approx(wins(slow, strategy="ps-async", bound=None), rel=0.05)
     assert "(gradients 2.0 instead of 1.1 updates old" in free.change, "it is paid for with older gradients"
-    assert free.command == "nfold train my.py -n 3 --strategy ps-async --chunks 3"
+    assert free.command == "nfold compare my.py -n 3 --strategies ssp,ps-async", "the time to a loss has to say"
 
 
 @pytest.mark.exhaustive

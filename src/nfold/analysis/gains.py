@@ -36,7 +36,7 @@ from nfold.core.plan import Plan
 from nfold.core.report import Gain
 from nfold.planning.answers import Answers
 from nfold.planning.facts import Facts as Question
-from nfold.planning.strategies import named
+from nfold.planning.strategies import PLACING, named
 
 WORTH_SAYING = 1.02
 """Less than 2 % is within what two equal runs differ by."""
@@ -279,12 +279,14 @@ def _strategies(case: Case, main: Finding) -> Iterator[Tried]:
 
 
 def _without_bound(case: Case, main: Finding) -> Iterator[Tried]:
-    """Let nobody wait for the slowest: what that saves is paid for with older gradients."""
+    """Let nobody wait for the slowest: what that saves is paid for with older gradients, so both are to be raced."""
     plan = case.plan
     if plan.asynchrony is None or plan.asynchrony.bound is None:
         return
     free = replace(plan, strategy="ps-async", asynchrony=replace(plan.asynchrony, bound=None))
-    yield _tried(case, "bound", "`--strategy ps-async`", replayed(case, case.question, free), _command(free))
+    servers = f" --servers {plan.servers}" if plan.servers else ""
+    raced = f"nfold compare {{file}} -n {plan.workers} --strategies {plan.strategy},{free.strategy}{servers}"
+    yield _tried(case, "bound", f"`--strategy {free.strategy}`", replayed(case, case.question, free), raced)
 
 
 def _servers(case: Case, main: Finding) -> Iterator[Tried]:
@@ -353,4 +355,6 @@ _OF_ITS_SIZE: Mapping[ChangeKind, _Rule] = {
 def _tried(case: Case, kind: ChangeKind, what: str, changed: Changed, command: str = "") -> Tried:
     speedup = case.step_s / changed.step_s if changed.step_s > 0 else 1.0
     change = f"{what}{altered(case.ages, changed.ages)}"
-    return Tried(kind=kind, gain=Gain(change=change, speedup=speedup, command=command), changed=changed)
+    is_rough = kind == "strategy" and changed.plan.strategy in PLACING
+    gain = Gain(change=change, speedup=speedup, command=command, is_rough=is_rough)
+    return Tried(kind=kind, gain=gain, changed=changed)

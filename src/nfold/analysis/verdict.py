@@ -135,7 +135,7 @@ def _sentence(gains: Sequence[Gain], useful: int | None, strategy: str, ages: Ma
     The limit is that of the run's own strategy, which is named where another one is advised. Where gradients were old,
     so is what the steps are worth: `In steps a second, A would be ..`.
     """
-    parts = [f"{gain.change} {'' if index else 'would be '}{_times(gain.speedup)}" for index, gain in enumerate(gains)]
+    parts = [f"{gain.change} {'' if index else 'would be '}{_times(gain)}" for index, gain in enumerate(gains)]
     first = ", ".join(part + (" faster" if not index else "") for index, part in enumerate(parts))
     limit = f"{own_limit(gains, useful, strategy)} will not help" if useful else ""
     sentence = "; ".join(piece for piece in (first, limit) if piece)
@@ -144,5 +144,7 @@ def _sentence(gains: Sequence[Gain], useful: int | None, strategy: str, ages: Ma
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
 
-def _times(speedup: float) -> str:
-    return f"{speedup:.0f}x" if speedup >= 10 else f"{speedup:.1f}x" if speedup >= 1.1 else f"{speedup:.2f}x"
+def _times(gain: Gain) -> str:
+    about = "about " if gain.is_rough else ""
+    digits = 0 if gain.speedup >= 10 else 1 if gain.speedup >= 1.1 else 2
+    return f"{about}{gain.speedup:.{digits}f}x"

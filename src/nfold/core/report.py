@@ -44,6 +44,8 @@ class Gain:
     """Step time as it is over step time with the change."""
     command: str = ""
     """What to type, where the change is a matter of flags."""
+    is_rough: bool = False
+    """Of cells on other ranks: what they take there follows from a run that never played it, often a quarter off."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -97,7 +97,12 @@ def _gains_text(report: Report, width: int) -> str:
     if not verdict.gains:
         return ""
     lines = [
-        fill(f"{gain.change}", width, initial_indent=f"  {gain.speedup:>5.2f}x  ", subsequent_indent=" " * 10)
+        fill(
+            gain.change,
+            width,
+            initial_indent=f" {'~' if gain.is_rough else ' '}{gain.speedup:>5.2f}x  ",
+            subsequent_indent=" " * 10,
+        )
         for gain in verdict.gains
     ]
     if verdict.useful_workers:
