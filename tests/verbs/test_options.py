@@ -3,6 +3,7 @@
 import numpy
 import pytest
 
+from nfold.core.cluster import Channel, Cluster, Node
 from nfold.errors import PlanError
 from nfold.verbs.options import Options
 from nfold.verbs.train import plan
@@ -36,6 +37,15 @@ def test_what_makes_no_sense_is_refused_with_its_value(wrong, said):
     with pytest.raises(PlanError) as refused:
         Options(**wrong)
     assert str(refused.value).startswith(said)
+
+
+def test_there_is_a_worker_on_each_node_unless_the_strategy_is_for_one():
+    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e9, origin="declared")
+    nodes = (Node(name=name, cores=1.0, memory_bytes=1 << 30, local=link, uplink=link, downlink=link) for name in "abc")
+    cluster = Cluster(nodes=tuple(nodes))
+    assert Options(emulate=cluster, strategy="ring").workers == 3
+    assert Options(emulate=cluster, strategy="ps", servers=1).workers == 2
+    assert Options(emulate=cluster, strategy="single").workers == 1
 
 
 def test_whole_numbers_of_other_types_become_pythons_own():

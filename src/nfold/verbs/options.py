@@ -14,6 +14,7 @@ from nfold.errors import PlanError
 from nfold.launch.emulation.cgroups import as_emulated, at_own_speed
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous import check_staleness
+from nfold.planning.strategies import Single
 from nfold.planning.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
 from nfold.runtime.events import JobSettings
@@ -121,7 +122,7 @@ class Options:
         self._take_numbers()
         self._read_cluster()
         if self.workers is None:
-            nodes = len(self.emulated.nodes) if self.emulated else 1
+            nodes = len(self.emulated.nodes) if self.emulated and self.strategy != Single.name else 1
             object.__setattr__(self, "workers", max(1, nodes - self.servers))
         self._check_emulation()
         if self.port > LAST_PORT:
