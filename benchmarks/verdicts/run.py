@@ -13,7 +13,7 @@ from nfold.core.report import Report
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 from cases import CASES, Case  # noqa: E402  a script's siblings are found only after this
-from environment import known, write  # noqa: E402
+from environment import known, stamp, write  # noqa: E402
 from playing import play  # noqa: E402
 
 WITHIN = 0.1
@@ -45,6 +45,7 @@ def judge(case: Case, report: Report) -> dict[str, Any]:
         "step_s": report.step_s.p50,
         "predicted_step_s": report.predicted.step_s,
         "gains": [{"change": gain.change, "speedup": gain.speedup} for gain in verdict.gains],
+        **stamp(),
     }
 
 
@@ -73,15 +74,14 @@ def main() -> None:
     options.add_argument("--keep", action="store_true", help="only the cases that result.json does not have yet")
     chosen = options.parse_args()
     rows: list[dict[str, Any]] = known(__file__).get("rows", []) if chosen.keep else []
-    judged = {row["case"] for row in rows}
+    judged, is_sample = {row["case"] for row in rows}, bool(chosen.only) or chosen.every > 1
     for case in CASES[:: chosen.every]:
         if chosen.only in case.name and case.name not in judged:
             rows.append(judge(case, play(case)))
             print(_line(rows[-1]), flush=True)
-            result = {**shares(rows), "rows": rows}
-            if chosen.keep or not chosen.only:
-                write(result, __file__)
-    print({key: value for key, value in result.items() if key != "rows"})
+            if chosen.keep or not is_sample:
+                write({**shares(rows), "rows": rows}, __file__)
+    print(shares(rows) if rows else "no case has that in its name")
 
 
 def _line(row: dict[str, Any]) -> str:
