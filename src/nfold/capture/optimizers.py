@@ -42,7 +42,7 @@ def update_scope(stepping: Stepping, model: nn.Module) -> Scope:
         # It works on the model's own weights only, so nothing is known about its pieces.
         return "model"
     # Noise must be drawn for all weights at once, or it would depend on where each of them is updated.
-    return "model" if before.torch_moved() or before.others_moved() else scope
+    return "model" if before.moved() else scope
 
 
 def _wider(one: Scope, other: Scope) -> Scope:

@@ -1,13 +1,15 @@
 """Random numbers that depend on what is computed, never on where: one seed for each draw of each cell."""
 
 import random as python_random
-import threading
 
 import numpy as np
 import torch
 
-LOCK = threading.RLock()
-"""Ranks that are threads of one process share torch's generator: seeding and drawing happen under this lock."""
+from nfold.capture.turns import TurnLock
+
+LOCK = TurnLock()
+"""Computing and reading samples share torch's generator, and so do ranks that are threads of one process: seeding and
+drawing happen under this lock."""
 
 _MASK = (1 << 64) - 1
 
@@ -55,15 +57,19 @@ class RandomState:
         python_random.setstate(self._python)
         np.random.set_state(self._numpy)
 
+    def moved(self) -> bool:
+        """Tell whether anything has drawn since. About 40 us."""
+        return self.torch_moved() or self.others_moved()
+
     def torch_moved(self) -> bool:
         """Tell whether torch has drawn since."""
         return not torch.equal(self._torch, torch.get_rng_state())
 
     def others_moved(self) -> bool:
         """Tell whether Python's or numpy's generator has drawn since."""
-        now = np.random.get_state()
-        same = all(np.array_equal(a, b) for a, b in zip(self._numpy, now, strict=True))
-        return not same or python_random.getstate() != self._python
+        _, key, *rest = self._numpy
+        _, key_now, *rest_now = np.random.get_state()
+        return rest_now != rest or not np.array_equal(key_now, key) or python_random.getstate() != self._python
 
 
 def seed_all(seed: int) -> None:

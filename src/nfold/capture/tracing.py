@@ -54,7 +54,7 @@ def trace(model: nn.Module, loss: Loss, inputs: Any, *, opaque: tuple[str, ...] 
         raise
     except Exception as error:
         raise TraceRefused(f"{type(error).__name__}: {error}", tracer.innermost) from error
-    if before.torch_moved() or before.others_moved():
+    if before.moved():
         before.restore()
         raise TraceRefused("it draws random numbers outside of the graph")
     constants = {name: value for name, value in vars(root).items() if isinstance(value, torch.Tensor)}

@@ -1,5 +1,7 @@
 """Which samples a chunk holds, and how they get there while the previous step is computed."""
 
+import itertools
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -58,7 +60,7 @@ class ChunkLoader:
         self._dataset, self._sampler, self._chunks, self._last_step = dataset, sampler, chunks, last_step
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nfold-load")
         self._futures: dict[tuple[int, int], Future[Batch]] = {}
-        self._random = CellRandom(seed) if draws(dataset) else None
+        self._random, self._draws = CellRandom(seed), False
 
     def begin(self, step: int) -> None:
         """Start loading this step, if it is not loaded yet, and the next one."""
@@ -88,10 +90,10 @@ class ChunkLoader:
         return indices, self._pool.submit(self._load, indices, step).result()
 
     def _load(self, indices: list[int], step: int) -> Batch:
-        if self._random is None:
-            return collate(self._dataset, indices, "train_data")
-        # A data set that draws (augmentation) is seeded by epoch and sample, and kept apart from the model's draws.
-        with LOCK:
+        """Read samples. From the first that draws on, each is seeded by epoch and sample, which changes no other."""
+        samples = None if self._draws else read_undrawn(self._dataset, indices)
+        if samples is None:
+            self._draws = True
             epoch = step // self._sampler.steps_per_epoch
             samples = [read_seeded(self._random, self._dataset, epoch, index) for index in indices]
         return join(samples, indices, "train_data")
@@ -102,14 +104,48 @@ class ChunkLoader:
 
 
 def read_seeded(random: CellRandom, dataset: Any, epoch: int, index: int) -> Any:
-    """Read a sample that draws as every rank does in an epoch; the caller holds LOCK.
+    """Read a sample that draws as every rank does in an epoch.
 
     Raises:
         ProgramError: it raised.
     """
-    random.enter(-1 - epoch, index)
-    random.seed_everything(0)
-    return _read(dataset, index, "train_data")
+    with LOCK:
+        random.enter(-1 - epoch, index)
+        random.seed_everything(0)
+        return _read(dataset, index, "train_data")
+
+
+def read_undrawn(dataset: Any, indices: list[int]) -> list[Any] | None:
+    """Read samples that draw no random numbers; None if one does, and then the generators are as they were.
+
+    What draws is known only once it has drawn, and that must not be between a seed of the model's and what the model
+    draws from it. So reading holds LOCK, and lets those have it between two parts who wait for it.
+
+    Raises:
+        ProgramError: a sample raised.
+    """
+    parts, samples, is_done = _read_parts(dataset, indices, "train_data"), list[Any](), False
+    while not is_done:
+        with LOCK:
+            before = RandomState()
+            try:
+                is_done = _read_on(parts, samples)
+            except ProgramError:
+                if not before.moved():
+                    raise
+            if before.moved():
+                before.restore()
+                return None
+    return samples
+
+
+def _read_on(parts: Iterator[list[Any]], samples: list[Any]) -> bool:
+    """Add parts to what was read until somebody waits for LOCK; say whether all are read."""
+    for part in parts:
+        samples += part
+        if LOCK.is_wanted:
+            return False
+    return True
 
 
 def collate(dataset: Any, indices: list[int], what: str) -> Batch:
@@ -118,9 +154,7 @@ def collate(dataset: Any, indices: list[int], what: str) -> Batch:
     Raises:
         ProgramError: a sample raised (its index is named), or the samples do not fit together.
     """
-    together = hasattr(dataset, "__getitems__")
-    samples = _fetch(dataset, indices, what) if together else [_read(dataset, index, what) for index in indices]
-    return join(samples, indices, what)
+    return join(list(itertools.chain(*_read_parts(dataset, indices, what))), indices, what)
 
 
 def join(samples: list[Any], indices: list[int], what: str) -> Batch:
@@ -145,16 +179,13 @@ def join(samples: list[Any], indices: list[int], what: str) -> Batch:
     return joined[0], joined[1]
 
 
-def draws(dataset: Any) -> bool:
-    """Whether reading a sample draws random numbers: tried on the first two."""
-    with LOCK:
-        before = RandomState()
-        try:
-            for index in range(min(2, len(dataset))):
-                _read(dataset, index, "train_data")
-            return before.torch_moved() or before.others_moved()
-        finally:
-            before.restore()
+def _read_parts(dataset: Any, indices: list[int], what: str) -> Iterator[list[Any]]:
+    """Read samples one by one, or all at once, if the dataset offers that."""
+    if hasattr(dataset, "__getitems__"):
+        yield _fetch(dataset, indices, what)
+        return
+    for index in indices:
+        yield [_read(dataset, index, what)]
 
 
 def _fetch(dataset: Any, indices: list[int], what: str) -> list[Any]:

@@ -1,0 +1,44 @@
+"""A lock that is handed on."""
+
+import threading
+
+from nfold.capture.turns import TurnLock
+
+
+def test_who_waits_comes_before_who_had_it_last() -> None:
+    lock, order = TurnLock(), list[str]()
+
+    def take() -> None:
+        with lock:
+            order.append("waiting")
+
+    waiting = threading.Thread(target=take)
+    with lock:
+        assert not lock.is_wanted
+        waiting.start()
+        while not lock.is_wanted:
+            pass
+    with lock:
+        order.append("again")
+    waiting.join()
+    assert order == ["waiting", "again"]
+    assert not lock.is_wanted
+
+
+def test_its_holder_takes_it_again_also_while_another_waits() -> None:
+    lock, order = TurnLock(), list[str]()
+
+    def take() -> None:
+        with lock:
+            order.append("waiting")
+
+    waiting = threading.Thread(target=take)
+    with lock:
+        waiting.start()
+        while not lock.is_wanted:
+            pass
+        with lock:
+            order.append("twice")
+        order.append("once")
+    waiting.join()
+    assert order == ["twice", "once", "waiting"]
