@@ -1,6 +1,7 @@
 """A program that asks for autocast: module and loss carry it wherever they are called."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from nfold.capture.autocast import under_autocast
+from nfold.capture.autocast import under_autocast, without_autocast
 from nfold.capture.building import build_model
 from nfold.capture.capture import capture_program
 from nfold.errors import ProgramError
@@ -56,6 +57,16 @@ def test_autocast_ends_when_the_model_raises():
     with pytest.raises(RuntimeError):
         model(torch.ones(2, 7))
     assert not torch.is_autocast_enabled("cpu")
+
+
+def test_a_module_can_be_called_without_it_and_has_it_again():
+    model = build_model(under_autocast(program()), CPU)
+    with without_autocast(model):
+        assert model(torch.ones(2, 6)).dtype == torch.float32
+    assert model(torch.ones(2, 6)).dtype == torch.bfloat16
+    plain = net()
+    with without_autocast(plain):
+        assert type(plain) is nn.Sequential
 
 
 def test_the_loss_computes_under_it_by_the_name_of_the_users():
@@ -117,3 +128,76 @@ def test_autocast_that_keeps_casts_is_one_operator_and_autocast_that_keeps_none_
 def test_other_types_are_refused(wish):
     with pytest.raises(ProgramError, match="must be 'bfloat16'"):
         program(autocast=wish)
+
+
+VOCABULARY = 40
+
+
+def sentences():
+    """5 to 60 words each; the places behind them are to be ignored."""
+    generator = torch.Generator().manual_seed(5)
+    words, following = torch.randint(0, VOCABULARY, (2, 64, 60), generator=generator)
+    lengths = torch.randint(5, 61, (64, 1), generator=generator)
+    return TensorDataset(words, following.where(torch.arange(60) < lengths, -100))
+
+
+class Words(nn.Module):
+    """Computes with weights of one type on activations of another, if asked; only autocast makes them equal."""
+
+    def __init__(self, activations: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(VOCABULARY, 16), nn.Linear(16, VOCABULARY)
+        self.activations = activations
+
+    def forward(self, words):
+        return self.head(self.embed(words).to(self.activations))
+
+
+def each_word(outputs, targets):
+    """A mean over words, not over sentences."""
+    return F.cross_entropy(outputs.transpose(1, 2), targets, ignore_index=-100)
+
+
+def slightly_weighted(outputs, targets):
+    weight = 1.0 + 0.5 * (torch.arange(VOCABULARY) % 2)
+    return F.cross_entropy(outputs[:, 0], targets[:, 0], weight=weight.to(outputs.dtype))
+
+
+def each_place(outputs, targets):
+    """Places behind the end count as well."""
+    return F.cross_entropy(outputs.transpose(1, 2), targets.clamp(min=0))
+
+
+KINDS = {
+    "autocast": (Words, "bfloat16"),
+    "autocast that it needs": (lambda: Words(torch.bfloat16), "bfloat16"),
+    "weights of half precision": (lambda: Words(torch.bfloat16).bfloat16(), None),
+}
+
+
+def why_not_cut(kind, loss) -> str:
+    model, autocast = KINDS[kind]
+    mine = under_autocast(replace(program(model, loss, autocast), train_data=sentences))
+    return capture_program(build_model(mine, CPU), mine, sentences()).graph.indivisible
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("loss", [each_word, slightly_weighted])
+def test_coarse_types_hide_no_loss_that_is_nearly_a_mean(kind, loss):
+    assert why_not_cut(kind, loss).startswith("the loss is not a mean over samples: for 12 samples it is 3.")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mean_that_is_computed_coarsely_is_one(kind):
+    assert why_not_cut(kind, each_place) == ""
+
+
+def test_autocast_hides_no_output_that_depends_slightly_on_other_samples():
+    class Mixing(Words):
+        def forward(self, words):
+            found = super().forward(words)
+            return found + 0.02 * found.mean(0)
+
+    mine = under_autocast(replace(program(Mixing, each_place), train_data=sentences))
+    reason = capture_program(build_model(mine, CPU), mine, sentences()).graph.indivisible
+    assert reason.startswith("an output of the model depends on the other samples of its batch")

@@ -7,6 +7,7 @@ import torch
 from nets import program
 from torch.nn import functional as F
 
+from nfold.capture.autocast import AutocastLoss
 from nfold.errors import ProgramError
 from nfold.runtime.checked_loss import CheckedLoss, with_checked_loss
 
@@ -192,6 +193,39 @@ def test_rounding_is_no_alarm(dtype, size):
 
     for loss in (F.cross_entropy, of_both_signs, lambda made, wanted: F.mse_loss(made[:, 0], made[:, 1] + wanted)):
         assert refused_at(loss, *[(made, wanted)] * 4) == -1
+
+
+def each_word(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(made.transpose(1, 2), wanted, ignore_index=-100)
+
+
+def slightly_weighted(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    weight = 1.0 + 0.5 * (torch.arange(CLASSES) % 2)
+    return F.cross_entropy(made[:, 0], wanted[:, 0], weight=weight.to(made.dtype))
+
+
+def each_place_alike(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(made.transpose(1, 2), wanted.clamp(min=0))
+
+
+@pytest.mark.parametrize("is_autocast", [True, False])
+@pytest.mark.parametrize(("loss", "chunk"), [(each_word, 0), (slightly_weighted, 0), (each_place_alike, -1)])
+def test_coarse_outputs_hide_no_loss_that_is_nearly_a_mean(is_autocast, loss, chunk):
+    """As at the beginning, when all words cost about the same."""
+    generator = torch.Generator().manual_seed(2)
+    made = 0.3 * torch.randn(SIZE, 60, CLASSES, generator=generator)
+    wanted = torch.randint(0, CLASSES, (SIZE, 60), generator=generator)
+    wanted[torch.arange(60) >= torch.randint(5, 61, (SIZE, 1), generator=generator)] = -100
+    checked = AutocastLoss(loss, torch.bfloat16) if is_autocast else loss
+    assert refused_at(checked, (made.bfloat16(), wanted)) == chunk
+
+
+@pytest.mark.parametrize(("reduction", "chunk"), [("mean", -1), ("sum", 0)])
+def test_a_loss_that_computes_in_coarse_types_only_is_checked_in_them(reduction, chunk):
+    def half(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(made @ torch.eye(CLASSES).bfloat16(), wanted, reduction=reduction)
+
+    assert refused_at(half, (outputs().bfloat16(), labels(0, 1, 2))) == chunk
 
 
 @pytest.mark.parametrize(("reduction", "chunk"), [("mean", -1), ("sum", 0)])

@@ -4,7 +4,8 @@ A cast of a weight is not kept for its next use (`cache_enabled=False`): otherwi
 its gradient added up in the coarse type, or not, depending on where the program is cut.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,9 @@ from nfold.capture.program_graph import Loss
 from nfold.capture.tree import tensors_of
 from nfold.errors import ProgramError
 from nfold.program import Program
+
+_PLAIN = "nfold_plain_class"
+"""Attribute of the classes made here: the user's own class."""
 
 
 def under_autocast(program: Program) -> Program:
@@ -51,6 +55,22 @@ class AutocastLoss:
             return self.loss(outputs, targets)
 
 
+def plain_loss(loss: Loss) -> Loss:
+    """Return the user's own loss, without the autocast of `under_autocast` if it has any."""
+    return loss.loss if isinstance(loss, AutocastLoss) else loss
+
+
+@contextlib.contextmanager
+def without_autocast(model: nn.Module) -> Iterator[None]:
+    """Let a module be called without the autocast of `under_autocast`, if it has any."""
+    kind = type(model)
+    model.__class__ = getattr(kind, _PLAIN, kind)
+    try:
+        yield
+    finally:
+        model.__class__ = kind
+
+
 def _called_under(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Give a module a class of its own, so that copies of it and all of its names stay what they are."""
     kind: Any = type(model)
@@ -60,7 +80,8 @@ def _called_under(model: nn.Module, dtype: torch.dtype) -> nn.Module:
         with torch.autocast(device, dtype=dtype, cache_enabled=False):
             return kind.__call__(self, *args, **kwargs)
 
-    own = {"__call__": call, "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    own = {"__call__": call, _PLAIN: kind}
+    own |= {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     try:
         model.__class__ = type(kind.__name__, (kind,), own)
     except TypeError as error:

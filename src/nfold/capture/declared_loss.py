@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nfold.capture.autocast import AutocastLoss
+from nfold.capture.autocast import plain_loss
 from nfold.capture.program_graph import Loss
 from nfold.capture.tree import tensors_of
 
@@ -23,9 +23,7 @@ def why_no_mean(loss: Loss, targets: Any) -> str:
         loss: a module of torch.nn, or functools.partial of a function of torch.nn.functional.
         targets: of any batch: class probabilities are weighted otherwise than labels.
     """
-    if isinstance(loss, AutocastLoss):
-        loss = loss.loss
-    settings, kind = _settings(loss)
+    settings, kind = _settings(plain_loss(loss))
     name = getattr(kind, "__name__", "")
     if settings.get("reduction", "mean") == "sum":
         return f"{name}(reduction='sum') grows with their number. Use reduction='mean'"

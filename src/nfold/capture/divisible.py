@@ -1,31 +1,36 @@
 """Finds out whether a batch may be cut into chunks: what each sample adds to outputs, loss and gradients is its own.
 
-Batch norm is excused: its statistics are per chunk under every plan.
+Batch norm is excused: its statistics are per chunk under every plan. A program that asks for autocast is compared
+without it, if it can compute so: whether a batch can be cut does not depend on types, and coarse ones hide much.
 """
 
+import contextlib
 import functools
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from nfold.capture.autocast import AutocastLoss, without_autocast
 from nfold.capture.compare import Outcome, close, difference, outcome
 from nfold.capture.declared_loss import why_no_mean
 from nfold.capture.example import Example
 from nfold.capture.observe import BatchNorm
-from nfold.capture.precision import PrecisionWatch
+from nfold.capture.precision import SINGLE, PrecisionWatch
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import RandomState
+from nfold.capture.sample_mean import NO_MEAN, not_a_mean, why_unlike_parts
 from nfold.capture.steady import SteadyDraws
 from nfold.capture.tree import map_tensors, paths_of, tensors_of
-from nfold.capture.trial import try_forward
+from nfold.capture.trial import try_forward, try_step
+from nfold.errors import ProgramError
 from nfold.program import describe
 
 _PARTS = (5, 4, 3)
 """Uneven, so that a sum or an unweighted mean shows."""
 _SIZE = sum(_PARTS)
-_NO_MEAN = "the loss is not a mean over samples"
 _ROUNDINGS = 8
 """By how many last bits of their type the gradients of chunks may differ that are added in another order."""
 
@@ -43,8 +48,27 @@ def why_indivisible(model: nn.Module, loss: Loss, example: Example) -> str:
     """
     declared = why_no_mean(loss, example.batch(1)[1])
     if declared:
-        return f"{_NO_MEAN}: {declared}"
+        return f"{NO_MEAN}: {declared}"
     _quiet(model)
+    if isinstance(loss, AutocastLoss):
+        with without_autocast(model):
+            if _computes(model, loss.loss, example):
+                return _compare_twice(model, loss.loss, example)
+    return _compare_twice(model, loss, example)
+
+
+def _computes(model: nn.Module, loss: Loss, example: Example) -> bool:
+    """Tell whether a program that asks for autocast computes without it: some hold tensors of both types."""
+    try:
+        try_step(model, loss, example.batch(_SIZE, 2))
+    except ProgramError:
+        return False
+    finally:
+        model.zero_grad(set_to_none=True)
+    return True
+
+
+def _compare_twice(model: nn.Module, loss: Loss, example: Example) -> str:
     # Other samples may show what the first ones did not.
     return _compare(model, loss, example.batch(_SIZE, 2)) or _compare(model, loss, example.batch(_SIZE, 3))
 
@@ -67,7 +91,23 @@ def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
     rounding = _coarsest([whole.loss, *tensors_of(full), *model.parameters()])
     if not close(whole.loss, parts.loss, rounding):
         return not_a_mean(whole.loss, parts.loss, _SIZE)
+    if rounding > SINGLE and (text := _compare_rows(loss, full, pieces, batch[1])):
+        return text
     return _explained(whole, parts, max(_ROUNDINGS * rounding, watch.coarsest))
+
+
+def _compare_rows(loss: Loss, outputs: Any, pieces: list[Any], targets: Any) -> str:
+    """Compare the loss of coarse outputs with that of their own rows: equal ones, so single precision tells more."""
+    if not all(_has_rows(tensor, found) for tensor, found in _paired(outputs, pieces) if tensor.ndim):
+        return ""  # only while it trains are outputs taken apart along other dimensions
+
+    def take(samples: list[int]) -> tuple[Any, Any]:
+        rows = functools.partial(_rows, size=_SIZE, start=samples[0], stop=samples[-1] + 1)
+        return map_tensors(rows, outputs), map_tensors(rows, targets)
+
+    with contextlib.suppress(Exception):  # it needs the gradients of outputs, and was compared with those
+        return why_unlike_parts(loss, take, [part.tolist() for part in split(torch.arange(_SIZE), _PARTS)])
+    return ""
 
 
 def _coarsest(tensors: list[torch.Tensor]) -> float:
@@ -82,19 +122,6 @@ def _explained(whole: Outcome, parts: Outcome, precision: float) -> str:
     return (
         f"added up over chunks, {text}: a hook or a backward function of the program looks at the gradient of a whole "
         "batch, or at how many times it is called"
-    )
-
-
-def not_a_mean(whole: torch.Tensor, mean: torch.Tensor, size: int) -> str:
-    """Say that a loss is no mean over samples."""
-    texts = next(
-        (one, other)
-        for digits in (6, 9, 17)
-        if (one := f"{whole.item():.{digits}g}") != (other := f"{mean.item():.{digits}g}") or digits == 17
-    )
-    return (
-        f"{_NO_MEAN}: for {size} samples it is {texts[0]}, but the mean over their chunks is {texts[1]} (a sum, class "
-        "weights, ignored targets or contrasts between samples do that)"
     )
 
 
@@ -128,15 +155,25 @@ def _backward(model: nn.Module, loss: Loss, outputs: list[Any], targets: list[An
 
 def _same_outputs(full: Any, pieces: list[Any]) -> bool:
     """Compare the parts of the outputs that have one row per sample."""
-    parts = [dict(paths_of(piece)) for piece in pieces]
-    for path, tensor in paths_of(full):
-        found = [part[path].detach() for part in parts if path in part]
-        rows = [piece.shape[0] if piece.ndim else -1 for piece in found]
-        if tensor.ndim and tensor.shape[0] == _SIZE and rows == list(_PARTS):
+    for tensor, found in _paired(full, pieces):
+        if _has_rows(tensor, found):
             alike = all(piece.shape[1:] == tensor.shape[1:] for piece in found)
-            if not alike or not close(tensor.detach(), torch.cat(found)):
+            if not alike or not close(tensor, torch.cat(found)):
                 return False
     return True
+
+
+def _paired(full: Any, pieces: list[Any]) -> Iterator[tuple[torch.Tensor, list[torch.Tensor]]]:
+    """Yield each tensor of the outputs with those in its place of the pieces' outputs."""
+    parts = [dict(paths_of(piece)) for piece in pieces]
+    for path, tensor in paths_of(full):
+        yield tensor.detach(), [part[path].detach() for part in parts if path in part]
+
+
+def _has_rows(tensor: torch.Tensor, pieces: list[torch.Tensor]) -> bool:
+    """Tell whether a tensor has one row per sample."""
+    rows = [piece.shape[0] if piece.ndim else -1 for piece in pieces]
+    return bool(tensor.ndim) and tensor.shape[0] == _SIZE and rows == list(_PARTS)
 
 
 def split(value: Any, sizes: tuple[int, ...]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Finds the coarsest type in which a program computes, autocast inside its modules included."""
+"""Finds the coarsest type in which a program computes, autocast inside its modules included, and avoids it."""
 
 from typing import Any
 
@@ -6,6 +6,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nfold.capture.tree import tensors_of
+
+SINGLE = torch.finfo(torch.float32).eps
+"""Relative rounding of single precision."""
+
+
+def finer(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of half precision in single precision; any other as it is."""
+    is_coarse = tensor.is_floating_point() and torch.finfo(tensor.dtype).eps > SINGLE
+    return tensor.float() if is_coarse else tensor
 
 
 class PrecisionWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nfold.capture.autocast import AutocastLoss
+from nfold.capture.autocast import plain_loss
 from nfold.capture.observe import BatchNorm
 from nfold.errors import ProgramError
 
@@ -89,8 +89,7 @@ def snapshot(model: nn.Module) -> State:
 
 def loss_snapshot(loss: Callable[..., Any]) -> State:
     """Write down what a loss could keep from one call to the next: in its object or in its closure."""
-    if isinstance(loss, AutocastLoss):
-        loss = loss.loss
+    loss = plain_loss(loss)
     owner = loss.__self__ if inspect.ismethod(loss) else loss
     if isinstance(owner, nn.Module):
         state = snapshot(owner)

@@ -7,16 +7,13 @@ targets that it has not seen. Of the latter only the new samples and as many oth
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
-from nfold.capture.compare import close
-from nfold.capture.divisible import not_a_mean
-from nfold.capture.precision import PrecisionWatch
 from nfold.capture.program_graph import Loss
-from nfold.capture.random import LOCK, RandomState
-from nfold.capture.steady import SteadyDraws
+from nfold.capture.sample_mean import why_unlike_parts
 from nfold.capture.tree import map_tensors
 from nfold.errors import ProgramError
 from nfold.program import Program
@@ -88,34 +85,14 @@ class CheckedLoss:
         parts = uneven_parts(targets, samples)
         for meaning in readings(outputs, size) if len(parts) > 1 else ():
             try:
-                found = self._disagreement(outputs, targets, meaning, parts, size)
+                found = why_unlike_parts(self._loss, partial(_take, outputs, targets, meaning, size), parts)
             except Exception:
                 continue  # the outputs are not to be read so, or it needs their gradients: capture tried it with those
             if not found:
                 break
         return found
 
-    def _disagreement(
-        self, outputs: Any, targets: Any, meaning: tuple[Reading, ...], parts: list[list[int]], size: int
-    ) -> str:
-        def loss(samples: list[int]) -> torch.Tensor:
-            # The first sample's output goes with the target that was added as well.
-            own = [sample % size for sample in samples]
-            return self._loss(take_outputs(outputs, meaning, own), take_targets(targets, samples))
 
-        # Ranks may be threads: what this draws must not be missing elsewhere.
-        with LOCK, torch.no_grad(), PrecisionWatch() as watch, SteadyDraws():
-            before = RandomState()
-            try:
-                whole = loss(list(itertools.chain(*parts)))
-                # A sample beside itself: losses that squeeze stumble over one alone.
-                losses = [loss(part * 2 if len(part) == 1 else part) for part in parts]
-            finally:
-                drew = before.others_moved()
-                before.restore()
-        count = sum(map(len, parts))
-        mean = sum((each * (len(part) / count) for part, each in zip(parts, losses, strict=True)), whole * 0)
-        # Losses of both signs are rounded by what they are, not by what remains of them.
-        scale = max((abs(float(each)) for each in losses if each.isfinite()), default=0.0)
-        agrees = drew or not whole.isfinite() or close(whole, mean, watch.coarsest, floor=scale)
-        return "" if agrees else not_a_mean(whole, mean, count)
+def _take(outputs: Any, targets: Any, meaning: tuple[Reading, ...], size: int, samples: list[int]) -> tuple[Any, Any]:
+    """Copy some samples; the first one's output goes with the target that was added as well."""
+    return take_outputs(outputs, meaning, [each % size for each in samples]), take_targets(targets, samples)
