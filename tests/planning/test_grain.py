@@ -7,7 +7,7 @@ import pytest
 from towers import towers
 
 from nfold.core import codec
-from nfold.core.cluster import Cluster
+from nfold.core.cluster import Cluster, Node
 from nfold.core.graph import Channels
 from nfold.core.plan import Plan
 from nfold.core.profile import ChunkTiming, OperatorProfile, Timing
@@ -17,6 +17,8 @@ from nfold.planning.grain import propose_splits
 from nfold.planning.hypergraph_strategy import ByHypergraph
 from nfold.planning.placed import placed
 from nfold.planning.splitting import split_facts, split_graph
+
+MIB = 1 << 20
 
 
 def timing(seconds: float) -> Timing:
@@ -85,6 +87,55 @@ def test_memory_asks_for_as_many_parts_as_it_takes():
     found = propose_splits(question)
     assert found == {"F": 40}
     assert ByHypergraph().accepts(question) is None
+
+
+def layers(*memory: int, names: str = "ABCD") -> Facts:
+    """Layers of 64 features with weights of 256 kB each, twice that with their gradients, on nodes with this memory."""
+    inputs = {name: (before,) for name, before in zip(names, ("input", *names.lower()), strict=False)}
+    graph = grids.model(
+        {**inputs, "Loss": (names[-1].lower(), "target")},
+        tuple(grids.parameter(f"{name.lower()}.weight", 64 * 1000, name) for name in names),
+    )
+    wide = tuple(
+        replace(each, channels=Channels(axis=-1, count=64) if each.name in names else None) for each in graph.operators
+    )
+    link = grids.channel()
+    nodes = tuple(
+        Node(name=f"n{index}", cores=1.0, memory_bytes=room, local=link, uplink=link, downlink=link)
+        for index, room in enumerate(memory)
+    )
+    graph = replace(graph, operators=wide)
+    profiles = {1: grids.profile(graph, base_bytes=MIB)}
+    places = tuple(node.name for node in nodes)
+    return grids.facts(graph, len(nodes), cluster=Cluster(nodes=nodes), nodes=places, profiles=profiles, chunks=16)
+
+
+@pytest.mark.parametrize("left", [-1000, 0, 1000])
+def test_a_node_with_hardly_any_room_does_not_say_how_many_parts_others_compute(left):
+    question = layers(8 * MIB, MIB + left, 8 * MIB)
+    assert propose_splits(question) == {}
+    assert ByHypergraph().accepts(question) is None
+    assert list(ByHypergraph().propose(question))
+
+
+def test_parts_fit_the_least_room_of_those_that_are_needed():
+    """Of 2 MB of state two ranks with 1 MiB each hold 1.9, so that the smallest must help them."""
+    assert propose_splits(layers(2 * MIB, 2 * MIB, MIB + 400_000)) == dict.fromkeys("ABCD", 3)
+    assert propose_splits(layers(2 * MIB, 2 * MIB + 200_000, MIB + 400_000)) == {}
+
+
+def test_parts_are_a_few_for_each_rank_at_most():
+    assert propose_splits(layers(*[MIB + 20_000] * 32)) == dict.fromkeys("ABCD", 52)
+    assert propose_splits(layers(*[MIB + 130_000] * 2)) == dict.fromkeys("ABCD", 8)
+    assert propose_splits(layers(*[MIB + 40_000] * 2, names="A")) == {"A": 16}
+    assert propose_splits(layers(*[MIB + 10_000] * 2)) == {}, "all of it is more than they can have"
+
+
+def test_what_has_room_nowhere_is_cut_for_its_work_alone():
+    question = layers(MIB, MIB - 1000)
+    assert propose_splits(question) == {}
+    assert "the ranks have room for (GiB): n0 0.00, n1 0.00" in (ByHypergraph().accepts(question) or "")
+    assert propose_splits(replace(layers(MIB, MIB, MIB, MIB, MIB, MIB), chunks=1)) == dict.fromkeys("ABCD", 3)
 
 
 @pytest.mark.parametrize("scope", ["parameter", "model"])

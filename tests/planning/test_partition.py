@@ -2,6 +2,7 @@
 questions."""
 
 import itertools
+import math
 import random
 from collections.abc import Sequence
 
@@ -251,6 +252,16 @@ def test_what_fits_nowhere_is_not_said_to_fit():
     best = partitions(cells, limits(1, 1, memory=(0.1 * states,) * 2))[0]
     assert best.excess > 0
     assert max(best.memory_bytes) > 0.1 * states
+
+
+@pytest.mark.parametrize("room", [0.0, -1000.0])
+def test_no_room_is_infinitely_exceeded_by_whatever_is_kept_there(room):
+    cells = hypergraph(chain(1000, 1000), 8, 2)
+    some = limits(1, 1, epsilon=1.0, memory=(PLENTY, room))
+    assert measure(cells, some, [0] * cells.num_vertices).excess == 0
+    assert measure(cells, some, [vertex % 2 for vertex in range(cells.num_vertices)]).excess == math.inf
+    best = partitions(cells, some)[0]
+    assert (best.excess, set(best.blocks)) == (0, {0})
 
 
 def test_samples_stay_where_they_live():

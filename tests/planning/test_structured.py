@@ -18,19 +18,21 @@ GRAPH = chain(1000, 300, 7, 50)
 UNCUT = chain(10, indivisible="the loss is no mean over samples")
 
 
-def uneven(graph, *speeds, **fields):
+def uneven(graph, *speeds, memory=(), link=None, **fields):
     """A node for each speed, with links of 100 MB/s."""
+    link = link or channel()
+    rooms = memory or (1 << 40,) * len(speeds)
     nodes = tuple(
         Node(
             name=f"n{index}",
             cores=1.0,
-            memory_bytes=1 << 40,
+            memory_bytes=memory_bytes,
             speed=speed,
-            local=channel(),
-            uplink=channel(),
-            downlink=channel(),
+            local=link,
+            uplink=link,
+            downlink=link,
         )
-        for index, speed in enumerate(speeds)
+        for index, (speed, memory_bytes) in enumerate(zip(speeds, rooms, strict=True))
     )
     return facts(graph, len(speeds), cluster=Cluster(nodes=nodes), nodes=tuple(node.name for node in nodes), **fields)
 
@@ -94,11 +96,86 @@ def used(proposal):
         ((0.5, 0.5, 1.0, 2.0), [{0, 1, 2, 3}, {2, 3}, {3}]),
         ((0.5, 0.7, 1.0, 1.4), [{0, 1, 2, 3}, {2, 3}, {3}]),
         ((0.1, 1.0), [{0, 1}, {1}]),
+        ((1.0, 1.4), [{0, 1}, {1}]),
+        ((1.4, 1.0), [{0, 1}]),
+        ((1.0, 1.05), [{0, 1}]),
     ],
 )
 def test_teams_leave_out_who_is_much_slower(speeds, teams_):
     machines = machines_of(uneven(GRAPH, *speeds))
     assert [{machine.rank for machine in team} for team in teams(machines)] == teams_
+
+
+def ranks_of(question):
+    return [{machine.rank for machine in team} for team in teams(machines_of(question))]
+
+
+@pytest.mark.parametrize(
+    ("speeds", "memory", "teams_"),
+    [
+        ((1.0, 1.0), (1 << 30, 1 << 31), [{0, 1}, {1}]),
+        ((1.0, 1.0), (1 << 31, 1 << 30), [{0, 1}]),
+        ((1.0, 1.0), (100 << 20, 105 << 20), [{0, 1}]),
+        ((1.0, 1.2, 1.4, 1.0), (9 << 30, 6 << 30, 1 << 30, 8 << 30), [{0, 1, 2, 3}, {2}, {1}]),
+    ],
+)
+def test_the_fastest_of_those_that_have_more_memory_are_teams_alone(speeds, memory, teams_):
+    assert ranks_of(uneven(GRAPH, *speeds, memory=memory)) == teams_
+
+
+def test_who_has_more_threads_is_faster():
+    profiles = {count: profile(GRAPH, 1e-3 / count, num_threads=count) for count in (1, 4)}
+    question = uneven(GRAPH, 1.0, 1.0, profiles=profiles)
+    few, many = question.cluster.nodes
+    question = replace(question, cluster=Cluster(nodes=(few, replace(many, cores=4.0))))
+    assert ranks_of(question) == [{0, 1}, {1}]
+
+
+@pytest.mark.parametrize("graph", [GRAPH, UNCUT])
+def test_one_node_alone_may_be_another_than_the_first(graph):
+    slow = channel(1e3, latency_s=1.0)
+    question = uneven(graph, 1.0, 1.4, link=slow)
+    found, first = plan(question), plan(replace(question, workers=1, nodes=("n0",)))
+    assert used(found) == {1}
+    assert found.predicted.step_s == pytest.approx(first.predicted.step_s / 1.4, rel=0.02)
+
+
+SAVING = chain(1000, 1000, 1000, 1000)
+"""16 kB of weights, and each of its five operators keeps 1 kB of each sample for its backward."""
+
+
+def short_of_room(*memory):
+    """Nodes where the process takes 10 kB, and chunks are of two or more of 32 samples."""
+    keeping = profile(SAVING, base_bytes=10_000, optimizer_bytes=32_000, activation_bytes_per_sample=5e3)
+    return uneven(SAVING, *(1.0,) * len(memory), memory=memory, profiles={1: keeping})
+
+
+@pytest.mark.parametrize(
+    ("memory", "teams_"),
+    [
+        ((1 << 20, 1 << 20, 1 << 20), [{0, 1, 2}]),
+        ((1 << 20, 1 << 21, 1 << 22), [{0, 1, 2}, {2}]),
+        ((1 << 20, 1 << 20, 30_000), [{0, 1, 2}, {0, 1}]),
+        ((1 << 20, 10_001, 1 << 20), [{0, 1, 2}, {0, 2}]),
+        ((1 << 20, 5_000, 1 << 20), [{0, 1, 2}, {0, 2}]),
+        ((13_000, 13_000, 12_100), [{0, 1, 2}, {0, 1}]),
+        ((5_000, 5_000, 5_000), [{0, 1, 2}]),
+    ],
+)
+def test_teams_leave_out_who_has_no_room_for_what_the_others_have(memory, teams_):
+    assert ranks_of(short_of_room(*memory)) == teams_
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "hybrid", "hypergraph", "auto"])
+def test_a_node_that_can_only_build_the_model_is_left_idle(strategy):
+    """It has room for the process and the weights, and for no operator of the smallest chunk."""
+    found = plan(short_of_room(1 << 20, 1 << 20, 28_000), strategy)
+    assert used(found) == {0, 1}
+
+
+def test_a_node_that_cannot_hold_the_process_is_told_with_what_that_needs():
+    with pytest.raises(PlanError, match=r"pipeline: 1 rank needs 26000 bytes on n2, which has 5000 bytes \(to build"):
+        plan(short_of_room(1 << 20, 1 << 20, 5_000), "pipeline")
 
 
 def test_teams_leave_out_who_is_much_worse_linked():

@@ -1,5 +1,6 @@
 """How many chunks each rank may have begun, and that memory makes it fewer before it makes a plan impossible."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -69,20 +70,20 @@ def test_fewer_chunks_than_keep_a_rank_busy_are_told():
 GRAPH = chain(10, 10, 10, 10)
 
 
-def roomy(memory_bytes: int) -> Facts:
-    """Four nodes, and a model that keeps 100 kB of each sample on each of four."""
+def roomy(memory_bytes: int, kept_bytes: float = 5e5) -> Facts:
+    """Four nodes, and a model that keeps 100 kB of each sample for each of five operators."""
     link = channel(1e6, latency_s=5e-3)
     nodes = tuple(
         Node(name=name, cores=1.0, memory_bytes=memory_bytes, local=link, uplink=link, downlink=link) for name in "abcd"
     )
-    profiles = {1: profile(GRAPH, activation_bytes_per_sample=5e5)}
+    profiles = {1: profile(GRAPH, activation_bytes_per_sample=kept_bytes)}
     return facts(
         GRAPH, 4, cluster=Cluster(nodes=nodes), nodes=tuple("abcd"), batch_size=64, chunks=16, profiles=profiles
     )
 
 
-def pipeline(memory_bytes: int) -> Plan:
-    return plan(roomy(memory_bytes), "pipeline", among=(named("pipeline"),))
+def pipeline(memory_bytes: int, kept_bytes: float = 5e5) -> Plan:
+    return plan(roomy(memory_bytes, kept_bytes), "pipeline", among=(named("pipeline"),))
 
 
 def test_a_plan_begins_fewer_chunks_where_its_memory_is_short():
@@ -96,6 +97,16 @@ def test_a_plan_begins_fewer_chunks_where_its_memory_is_short():
     assert any("unfinished chunk" in note for note in short.notes)
     with pytest.raises(PlanError, match="1 rank needs"):
         pipeline(needed // 16)
+
+
+def test_a_refusal_names_what_one_chunk_at_a_time_needs():
+    """So much is enough, and less is not."""
+    with pytest.raises(PlanError) as caught:
+        pipeline(100 << 20, kept_bytes=5e8)
+    needed = max(int(number) for number in re.findall(r"needs (\d+) MiB", str(caught.value)))
+    assert max(pipeline((needed + 1) << 20, kept_bytes=5e8).windows) <= 2
+    with pytest.raises(PlanError, match=f"needs {needed} MiB"):
+        pipeline((needed - 1) << 20, kept_bytes=5e8)
 
 
 def test_the_plan_alone_says_how_many_chunks_are_begun():

@@ -1,19 +1,22 @@
 """Proposes which operators to cut into parts: those too heavy, or too large, to be one cell of a balanced grid."""
 
-from collections.abc import Iterator
-from math import ceil
+import itertools
+from math import ceil, inf
 
-from nfold.core.graph import ModelGraph, Operator
 from nfold.planning.chunking import chunk_counts
 from nfold.planning.facts import Facts
+from nfold.planning.needs import ROOM, rooms, state_bytes
 from nfold.planning.parts import why_whole
 
 HEAVY = 0.5
 """Share of an equal rank's work in a step above which a cell is too heavy: its operator is cut."""
 LARGE = 0.5
-"""The same of the least memory of a rank, for parameters with their gradients and optimizer state."""
+"""The same of a rank's room, for parameters with their gradients and optimizer state."""
 MOST_PARTS = 16
-"""Of an operator that is too heavy: each part costs messages. One that is too large gets as many as it needs."""
+"""Of an operator that is too heavy: each part costs messages."""
+MOST_EACH = 4
+"""Parts for each rank of an operator that is too large, if that is more: those of two such operators in a row send to
+each other, every one to every one."""
 
 
 def propose_splits(facts: Facts) -> dict[str, int]:
@@ -21,17 +24,18 @@ def propose_splits(facts: Facts) -> dict[str, int]:
 
     It is no more than a proposal: what is in parts costs messages, so the same question is also planned without them.
     """
-    works, states = _works(facts), _states(facts)
+    works, states = _works(facts), state_bytes(facts)
     work = sum(works.values()) * chunk_counts(facts)[-1] / facts.workers * HEAVY
-    memory = min(_memory_bytes(facts)) * LARGE
-    if min(work, memory) <= 0:
+    if work <= 0:
         return {}
+    most = max(MOST_PARTS, MOST_EACH * facts.workers)
+    memory = LARGE * _least_room(rooms(facts), sum(states.values()), most)
     found: dict[str, int] = {}
     for operator in facts.graph.operators:
         if operator.channels is None or why_whole(facts.graph, operator):
             continue
         light = min(ceil(works[operator.name] / work), MOST_PARTS)
-        parts = min(max(light, ceil(states[operator.name] / memory)), operator.channels.units)
+        parts = min(max(light, ceil(states[operator.name] / memory)), most, operator.channels.units)
         if parts > 1:
             found[operator.name] = parts
     return found
@@ -44,18 +48,17 @@ def _works(facts: Facts) -> dict[str, float]:
     return {operator.name: sum(seconds.get(operator.name, (0.0, 0.0))) for operator in facts.graph.operators}
 
 
-def _states(facts: Facts) -> dict[str, float]:
-    """Bytes that an operator's owner keeps for its parameters, their gradients and the optimizer."""
-    profile = facts.profiles[facts.threads(facts.workers)[0]]
-    factor = 2 + profile.optimizer_bytes / max(1, facts.graph.parameter_bytes)
-    return {operator.name: factor * sum(_bytes(facts.graph, operator)) for operator in facts.graph.operators}
+def _least_room(having: list[float], needed: float, most_parts: int) -> float:
+    """Return the least room among the roomiest ranks that hold the whole model together; infinite where nobody has any.
 
+    Who could not keep one part of the finest cut of all of it counts for nothing: no operator is cut for him.
 
-def _bytes(graph: ModelGraph, operator: Operator) -> Iterator[int]:
-    return (each.num_bytes for each in graph.trained if each.name in operator.parameters)
-
-
-def _memory_bytes(facts: Facts) -> list[float]:
-    """What each worker's node has for it, beside the process itself."""
-    nodes, base_bytes = facts.nodes[: facts.workers], facts.profiles[facts.threads(facts.workers)[0]].base_bytes
-    return [facts.cluster.node(name).memory_bytes / nodes.count(name) - base_bytes for name in nodes]
+    Args:
+        having: the room of each rank.
+        needed: bytes of the whole model.
+        most_parts: of an operator.
+    """
+    useful = sorted((room for room in having if room > 0 and room * most_parts >= needed), reverse=True)
+    together = itertools.accumulate(ROOM * room for room in useful)
+    enough = (room for room, held in zip(useful, together, strict=True) if held >= needed)
+    return next(enough, useful[-1] if useful else inf)

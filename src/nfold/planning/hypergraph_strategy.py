@@ -14,6 +14,7 @@ from nfold.planning.grain import propose_splits
 from nfold.planning.hypergraph import Costs, Hypergraph, blocks_of, build, owners_of
 from nfold.planning.limits import Limits
 from nfold.planning.machines import Machine, machines_of
+from nfold.planning.needs import ROOM, rooms
 from nfold.planning.partition import Effort, Partition, improved, measure, partitions
 from nfold.planning.placed import placed
 from nfold.planning.splitting import split_facts
@@ -30,8 +31,6 @@ ROOMS = (1.0, 1.1)
 pipeline is out of balance by far more than EPSILONS, and everything within them sends many times as much."""
 MOST_CELLS = 4096
 """Vertices of a hypergraph: more operators ride together where there are many chunks."""
-ROOM = 0.9
-"""Share of a rank's memory that states and activations may take; the rest is for messages."""
 WITHOUT = (
     "mtkahypar is not installed, so the partitions of strategy hypergraph come from nfold's own, simpler search. "
     "Run: pip install mtkahypar"
@@ -89,14 +88,11 @@ def hypergraph_of(facts: Facts, num_chunks: int) -> Hypergraph:
 
 def limits_of(facts: Facts, machines: tuple[Machine, ...], epsilon: float) -> Limits:
     """Return what each rank may hold: work by its speed, bytes by its share of its node's memory."""
-    chunk_size = facts.batch_size / chunk_counts(facts)[-1]
-    seconds = {each.threads: sum(facts.profiles[each.threads].whole_s(chunk_size)) or 1.0 for each in machines}
-    rates = [1 / (seconds[each.threads] * each.pace) for each in machines]
-    profile = facts.profiles[machines[0].threads]
+    rates = [1 / each.chunk_s for each in machines]
     return Limits(
         shares=tuple(rate / sum(rates) for rate in rates),
         epsilon=epsilon,
-        memory_bytes=tuple(ROOM * (each.memory_bytes - profile.base_bytes) for each in machines),
+        memory_bytes=tuple(ROOM * room for room in rooms(facts)),
     )
 
 
@@ -121,11 +117,12 @@ def _balanced(facts: Facts, hypergraph: Hypergraph, machines: tuple[Machine, ...
 
 
 def _contained(facts: Facts, most: int) -> list[Placement]:
-    """Return the placements of contained strategies that are the fastest by estimate."""
+    """Return the placements of contained strategies that are the fastest by estimate, and divide something."""
     if not most:
         return []
     found = [each for strategy in CONTAINED if strategy.accepts(facts) is None for each in strategy.propose(facts)]
-    different = {tuple(each.placement.owners.values()): each for each in found}.values()
+    divided = [each for each in found if len(each.placement.working) > 1]
+    different = {tuple(each.placement.owners.values()): each for each in divided}.values()
     fastest = sorted(different, key=lambda each: estimate(facts, each).step_s)
     return [each.placement for each in fastest[:most]]
 
@@ -136,7 +133,7 @@ def _as_uneven(
     """Yield partitions of fewer bytes than a placement whose heaviest rank has about as much to do.
 
     No byte is sent where one rank does everything, and a placement far out of balance has room for that; but it divides
-    nothing, and is what strategy `single` is for.
+    nothing, and is what strategies `single` and `hybrid` are for.
     """
     profile = facts.profiles[machines[0].threads]
     blocks = blocks_of(hypergraph, placement, profile.operators_s(facts.batch_size / placement.num_chunks))
@@ -179,17 +176,16 @@ def _too_few_cells(facts: Facts) -> str | None:
 
 def _too_large(facts: Facts) -> str | None:
     """Say so if no division fits: each parameter must be somewhere, with its gradient and optimizer's state."""
-    hypergraph, machines = hypergraph_of(facts, 1), machines_of(facts)
-    rooms = [limit / ROOM for limit in limits_of(facts, machines, 0.0).memory_bytes]
+    hypergraph, having = hypergraph_of(facts, 1), [max(0.0, room) for room in rooms(facts)]
     needed = sum(state.num_bytes for state in hypergraph.states)
-    each = ", ".join(f"{facts.nodes[rank]} {max(0.0, room) / 2**30:.2f}" for rank, room in enumerate(rooms))
-    if needed > sum(max(0.0, room) for room in rooms):
+    each = ", ".join(f"{facts.nodes[rank]} {room / 2**30:.2f}" for rank, room in enumerate(having))
+    if needed > sum(having):
         return (
             f"parameters, gradients and optimizer state need {needed / 2**30:.2f} GiB, and the ranks have room for "
             f"(GiB): {each}. Add nodes, or use an optimizer that keeps less."
         )
     largest = max(hypergraph.states, key=lambda state: state.num_bytes, default=None)
-    if largest and largest.num_bytes > max(rooms):
+    if largest and largest.num_bytes > max(having):
         name = hypergraph.groups[largest.groups[0]][0]
         return (
             f"{name} needs {largest.num_bytes / 2**30:.2f} GiB for its parameters, gradients and optimizer state, and "

@@ -1,17 +1,21 @@
 """What a rank can do: how fast it computes, how fast bytes come and go, and what it can keep."""
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nfold.core.cluster import Node
+from nfold.planning.chunking import chunk_counts
 from nfold.planning.facts import ABOUT_AS_FAST, Facts
+from nfold.planning.needs import least_bytes, rooms, whole_bytes
 from nfold.planning.reading import Crowd, crowds_of
 from nfold.planning.weights import link_rates
 
 MUCH_WORSE = 1.5
-"""So many times as slow, or as badly linked, as the next better one, or the best: a step may be shorter without it."""
+"""So many times as slow, badly linked or short of room as the next better one, or the best: a step may be shorter
+without it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,9 +26,14 @@ class Machine:
     threads: int
     pace: float
     """Seconds that it takes for a second's work of the node that was profiled."""
+    chunk_s: float
+    """That the smallest chunk of the batch takes it, with its threads."""
     bandwidth_bytes_per_s: float
     latency_s: float
     memory_bytes: float
+    tightness: float
+    """1 where it has room for the whole model; by how many times that is too large where not, `MUCH_WORSE` times; and
+    infinite where there is no room for any part of it."""
     crowd: Crowd
     """While all ranks of its node compute, and read if reading takes any time."""
 
@@ -45,8 +54,11 @@ def machines_of(facts: Facts) -> tuple[Machine, ...]:
     rates = link_rates(facts.cluster, nodes)
     at = [facts.cluster.node(name) for name in nodes]
     slower = slowness_of(at, threads)
-    reads = [profile.reading_cores for profile in facts.profiles_of(threads)]
-    crowds = crowds_of(facts, at, threads, reads)
+    profiles = facts.profiles_of(threads)
+    crowds = crowds_of(facts, at, threads, [profile.reading_cores for profile in profiles])
+    chunk_size = facts.batch_size / chunk_counts(facts)[-1]
+    whole_s = [sum(profile.whole_s(chunk_size)) or 1.0 for profile in profiles]
+    tight = _tightness(facts)
     machines = []
     for rank, (name, node) in enumerate(zip(nodes, at, strict=True)):
         channel = node.local if len(set(nodes)) == 1 or node.uplink is None else node.uplink
@@ -55,13 +67,27 @@ def machines_of(facts: Facts) -> tuple[Machine, ...]:
                 rank=rank,
                 threads=threads[rank],
                 pace=slower[rank],
+                chunk_s=whole_s[rank] * slower[rank],
                 bandwidth_bytes_per_s=rates[rank],
                 latency_s=channel.latency_s,
                 memory_bytes=node.memory_bytes / nodes.count(name),
+                tightness=tight[rank],
                 crowd=crowds[rank],
             )
         )
     return tuple(machines)
+
+
+def _tightness(facts: Facts) -> list[float]:
+    having, needed = rooms(facts), whole_bytes(facts)
+    if min(having) >= needed:
+        return [1.0] * len(having)
+    least = max(least_bytes(facts), 1.0)
+    return [_times_too_large(needed, room) if room >= least else math.inf for room in having]
+
+
+def _times_too_large(needed: float, room: float) -> float:
+    return 1.0 if room >= needed else MUCH_WORSE * needed / room
 
 
 def slowness_of(nodes: Sequence[Node], threads: Sequence[int]) -> list[float]:
@@ -100,22 +126,44 @@ def paces_of(facts: Facts, threads: tuple[int, ...], chunks: int) -> tuple[float
 
 
 def teams(machines: tuple[Machine, ...]) -> Iterator[tuple[Machine, ...]]:
-    """Yield all machines, then who is left without those that are much slower than the others, much worse linked, or
-    one of both.
+    """Yield all machines, then who is left without those that are much slower than the others, much worse linked, much
+    shorter of room for the model, or several of that; then single ones.
 
-    A machine is much worse where there is a gap: it takes `MUCH_WORSE` times as long as the next better one. Where all
-    gaps are small, it takes that much longer than the best. The fastest of such unlike machines may be a team alone.
+    A machine is much worse where there is a gap: `MUCH_WORSE` times between it and the next better one. Where all gaps
+    are small, it is that much worse than the best.
     """
-    quick, near = _without_worst(machines, _slowness), _without_worst(machines, _narrowness)
-    if quick:
-        quick.append({min(machines, key=lambda machine: (machine.pace, machine.rank)).rank})
+    everyone = {machine.rank for machine in machines}
+    worst_last = [[everyone, *_without_worst(machines, badness)] for badness in (_tightness_of, _narrowness, _slowness)]
     known = {(), machines[:1]}  # the first alone is what strategy `single` is for
-    both = (fast & linked for fast in quick for linked in near)
-    for chosen in ({machine.rank for machine in machines}, *quick, *near, *both):
+    for chosen in (*itertools.starmap(set.intersection, itertools.product(*worst_last)), *_alone(machines)):
         team = tuple(machine for machine in machines if machine.rank in chosen)
         if team not in known:
             known.add(team)
             yield team
+
+
+def _alone(machines: tuple[Machine, ...]) -> Iterator[set[int]]:
+    """Yield the fastest, then the fastest of those that have more memory, up to the roomiest.
+
+    Nothing sends less, and with slow links nothing may be faster; and where others lack the memory, nothing else fits.
+    """
+    seconds = _told_apart([machine.chunk_s for machine in machines])
+    memory = _told_apart([machine.memory_bytes for machine in machines])
+    most = -math.inf
+    for _, room, machine in sorted(zip(seconds, memory, machines, strict=True), key=_fast_then_roomy):
+        if room > ABOUT_AS_FAST * most:
+            most = room
+            yield {machine.rank}
+
+
+def _told_apart(figures: list[float]) -> list[float]:
+    """Return the figures; where none differs from another by more than noise, all the same."""
+    return figures if max(figures) > ABOUT_AS_FAST * min(figures) else [0.0] * len(figures)
+
+
+def _fast_then_roomy(each: tuple[float, float, Machine]) -> tuple[float, float, int]:
+    seconds, room, machine = each
+    return seconds, -room, machine.rank
 
 
 def _without_worst(machines: tuple[Machine, ...], badness: Callable[[Machine], float]) -> list[set[int]]:
@@ -131,11 +179,15 @@ def _without_worst(machines: tuple[Machine, ...], badness: Callable[[Machine], f
 
 
 def _slowness(machine: Machine) -> float:
-    return machine.pace
+    return machine.chunk_s
 
 
 def _narrowness(machine: Machine) -> float:
     return 1 / machine.bandwidth_bytes_per_s
+
+
+def _tightness_of(machine: Machine) -> float:
+    return machine.tightness
 
 
 def orders(machines: tuple[Machine, ...], most: int) -> Iterator[tuple[Machine, ...]]:

@@ -11,6 +11,7 @@ size, not of the clock: equal questions get equal answers.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from nfold.planning import kahypar
 from nfold.planning.chunking import share_chunks
@@ -75,7 +76,8 @@ class Partition:
     """Of each block, on a reference node."""
     memory_bytes: tuple[int, ...]
     excess: float
-    """By how much the limits are broken, as shares of them added up; 0 when all are kept."""
+    """By how much the limits are broken, as shares of them added up; 0 when all are kept, infinite where something is
+    kept in no room."""
 
 
 def partitions(
@@ -148,7 +150,7 @@ def measure(hypergraph: Hypergraph, limits: Limits, blocks: Sequence[int]) -> Pa
     memory = Memory(hypergraph, limits, blocks)
     used = [memory.used(block) for block in range(limits.num_blocks)]
     over_s = [load / most - 1 for load, most in zip(loads, limits.seconds(sum(loads)), strict=True) if most > 0]
-    over = [size / room - 1 for size, room in zip(used, limits.memory_bytes, strict=True)]
+    over = [_too_much(size, room) for size, room in zip(used, limits.memory_bytes, strict=True)]
     return Partition(
         blocks=tuple(blocks),
         traffic_bytes=traffic(hypergraph, blocks),
@@ -156,6 +158,13 @@ def measure(hypergraph: Hypergraph, limits: Limits, blocks: Sequence[int]) -> Pa
         memory_bytes=tuple(used),
         excess=sum(share for share in (*over_s, *over) if share > 2 * SLACK),
     )
+
+
+def _too_much(used: int, room: float) -> float:
+    """By what share of its room a block is too large; infinitely where it keeps anything and has no room."""
+    if room <= 0:
+        return inf if used else 0.0
+    return used / room - 1
 
 
 def _promise(hypergraph: Hypergraph, limits: Limits, layout: Sequence[int]) -> float:

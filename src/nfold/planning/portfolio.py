@@ -17,7 +17,7 @@ from nfold.errors import PlanError
 from nfold.planning.answers import Answers
 from nfold.planning.candidates import Candidate
 from nfold.planning.facts import Proposal
-from nfold.planning.room import memory_objection
+from nfold.planning.room import lacking_bytes, memory_objection
 from nfold.planning.splitting import split_facts
 from nfold.planning.strategies import CONTAINED, Strategy
 from nfold.planning.verdicts import TIE, comparison, undominated
@@ -94,9 +94,14 @@ class Portfolio:
     def _estimate(self, index: int, proposal: Proposal, strategy: str) -> _Estimated:
         wide = self._looked_at(index, proposal, strategy)
         others = [] if wide.objection is None else self._narrower(proposal)
-        if not others or self._looked_at(index, others[-1], strategy).objection is not None:
-            return wide
-        tried = (self._looked_at(index, each, strategy) for each in others)
+        return self._widest_that_fits(index, others, strategy) if others else wide
+
+    def _widest_that_fits(self, index: int, proposals: list[Proposal], strategy: str) -> _Estimated:
+        """Return the first of ever narrower proposals that fits; the last, which needs the least, where none does."""
+        narrowest = self._looked_at(index, proposals[-1], strategy)
+        if narrowest.objection is not None:
+            return narrowest
+        tried = (self._looked_at(index, each, strategy) for each in proposals)
         return next(each for each in tried if each.objection is None)
 
     def _looked_at(self, index: int, proposal: Proposal, strategy: str) -> _Estimated:
@@ -127,7 +132,7 @@ class Portfolio:
             objection = self._memory_objection(candidate)
             others = self._narrower(candidate.proposal) if objection and not line.waiting[0].objection else []
             if others:  # it seemed to fit, and the simulator's order keeps a little more
-                line.waiting[0] = self._looked_at(line.waiting[0].index, others[0], line.strategy)
+                line.waiting[0] = self._widest_that_fits(line.waiting[0].index, others, line.strategy)
                 continue
             if objection:
                 line.too_large.append((candidate, objection))
@@ -159,7 +164,7 @@ class Portfolio:
         return self._answers.simulated(candidate)
 
     def _note(self) -> None:
-        """Sort out what fits; of what does not, say of the fastest what it lacks."""
+        """Sort out what fits; of what does not, say of one what it lacks."""
         for name in dict.fromkeys(line.strategy for line in self._lines):
             lines = [line for line in self._lines if line.strategy == name]
             self._fitting += [line.fitting[index] for line in lines for index in sorted(line.fitting)]
@@ -168,12 +173,24 @@ class Portfolio:
                 self._best.append(min(best, key=lambda candidate: candidate.predicted.step_s))
             too_large = [each for line in lines for each in line.too_large]
             if too_large:
-                candidate, why = min(too_large, key=lambda each: each[0].predicted.step_s)
+                candidate, why = self._nearest(too_large, is_any_fitting=bool(best))
                 self.rejected.append(_rejected(candidate, why))
             elif not best:
                 self.rejected.append(Rejected(strategy=name, predicted=Unpredicted(), why=NOTHING_PROPOSED))
         order = [strategy.name for strategy in self._among]
         self.rejected.sort(key=lambda loser: order.index(loser.strategy))
+
+    def _nearest(self, too_large: list[tuple[Candidate, str]], *, is_any_fitting: bool) -> tuple[Candidate, str]:
+        """Return the fastest of those that do not fit; where nothing does, the one that lacks the least."""
+
+        def badness(each: tuple[Candidate, str]) -> tuple[int, float]:
+            return 0 if is_any_fitting else self._lacking_bytes(each[0]), each[0].predicted.step_s
+
+        return min(too_large, key=badness)
+
+    def _lacking_bytes(self, candidate: Candidate) -> int:
+        facts = split_facts(self._facts, candidate.proposal.splits)
+        return lacking_bytes(facts, candidate.proposal, candidate.predicted)
 
     def winner(self, chosen: Strategy | None) -> Candidate:
         """Return the best of the strategy that was asked for, or of all."""

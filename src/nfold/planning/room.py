@@ -28,32 +28,50 @@ def memory_objection(facts: Facts, proposal: Proposal, prediction: Prediction) -
         proposal: what is asked about.
         prediction: of it.
     """
-    trains = prediction.peak_memory_bytes
-    profile = facts.profiles[facts.threads(len(trains))[0]]
-    names = facts.nodes[: len(trains)]
-    whole = 2 * _weights(facts)
-    rooms = {node.name: node.memory_bytes for node in facts.cluster.nodes}
-    if all(_on(trains, names, node) + names.count(node) * whole <= rooms[node] for node in set(names)):
-        return None  # between steps a rank never holds more than that beside what it trains with
-    between = _between_steps(facts, proposal, profile, trains)
+    profile, names = _profile(facts, prediction), facts.nodes[: len(prediction.peak_memory_bytes)]
     alike: dict[tuple[str, str], list[str]] = {}
     advice: dict[str, None] = {}
-    for node in dict.fromkeys(names):
-        needs = {why: _on(bytes_of, names, node) for why, bytes_of in between.items() if node in _concerned(why, names)}
-        needs[""] = _on(trains, names, node)
-        why = max(needs, key=lambda each: needs[each])
-        if needs[why] > rooms[node]:
-            ranks = [rank for rank, name in enumerate(names) if name == node]
-            held = sum(held_bytes(facts.graph, proposal, profile, rank) for rank in ranks)
-            needed, there = _apart(needs[why], rooms[node])
-            who = "1 rank needs" if len(ranks) == 1 else f"{len(ranks)} ranks need"
-            advice |= dict.fromkeys(_advice(why, len(ranks)))
-            alike.setdefault((f"{who} {needed} on", f"{there} ({why or _of_it(held)})"), []).append(node)
+    for node, (why, needed_bytes) in _lacking(facts, proposal, prediction).items():
+        ranks = [rank for rank, name in enumerate(names) if name == node]
+        held = sum(held_bytes(facts.graph, proposal, profile, rank) for rank in ranks)
+        needed, there = _apart(needed_bytes, facts.cluster.node(node).memory_bytes)
+        who = "1 rank needs" if len(ranks) == 1 else f"{len(ranks)} ranks need"
+        advice |= dict.fromkeys(_advice(why, len(ranks)))
+        alike.setdefault((f"{who} {needed} on", f"{there} ({why or _of_it(held)})"), []).append(node)
     if not alike:
         return None
     told = [f"{who} {_listed(nodes)} {there}" for (who, there), nodes in alike.items()]
     more = f"; and so on for {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
     return f"{'; '.join(told[:_MOST_NAMED])}{more}. {_listed_advice(tuple(advice))}."
+
+
+def lacking_bytes(facts: Facts, proposal: Proposal, prediction: Prediction) -> int:
+    """Return how many bytes a proposal needs that nodes do not have; takes the same as `memory_objection`."""
+    lacking = _lacking(facts, proposal, prediction)
+    return sum(needed - facts.cluster.node(node).memory_bytes for node, (_, needed) in lacking.items())
+
+
+def _lacking(facts: Facts, proposal: Proposal, prediction: Prediction) -> dict[str, tuple[str, int]]:
+    """Return the nodes that have too little, with what needs the most there, and how much that is."""
+    trains = prediction.peak_memory_bytes
+    names = facts.nodes[: len(trains)]
+    whole = 2 * _weights(facts)
+    rooms = {node.name: node.memory_bytes for node in facts.cluster.nodes}
+    if all(_on(trains, names, node) + names.count(node) * whole <= rooms[node] for node in set(names)):
+        return {}  # between steps a rank never holds more than that beside what it trains with
+    between = _between_steps(facts, proposal, _profile(facts, prediction), trains)
+    found = {}
+    for node in dict.fromkeys(names):
+        needs = {why: _on(bytes_of, names, node) for why, bytes_of in between.items() if node in _concerned(why, names)}
+        needs[""] = _on(trains, names, node)
+        why = max(needs, key=lambda each: needs[each])
+        if needs[why] > rooms[node]:
+            found[node] = why, needs[why]
+    return found
+
+
+def _profile(facts: Facts, prediction: Prediction) -> Profile:
+    return facts.profiles[facts.threads(len(prediction.peak_memory_bytes))[0]]
 
 
 def _concerned(why: str, names: Sequence[str]) -> Sequence[str]:

@@ -43,17 +43,18 @@ class Hybrid:
     """Stages of consecutive operators with one or several workers each, which share the chunks by speed.
 
     With one stage it is data parallelism in which a node that is twice as fast gets twice the chunks, and one that is
-    much slower or worse linked than the others may get none.
+    much slower, worse linked or smaller than the others may get none. One machine may do everything, if it is not the
+    first, of which strategy `single` makes that.
     """
 
     name = "hybrid"
 
     def accepts(self, facts: Facts) -> str | None:
-        if facts.graph.indivisible:
-            return unshared(facts) or f"the batch cannot be cut into chunks: {facts.graph.indivisible}"
         if reason := unshared(facts):
             return reason
         objection, sizes = uncut(facts), _team_sizes(facts)
+        if facts.graph.indivisible and 1 not in sizes:
+            return f"the batch cannot be cut into chunks: {facts.graph.indivisible}"
         if all(_most_chunks(facts, size) < size for size in sizes):
             return objection or _too_few_shared(facts, sizes)
         if objection and _is_even(facts) and len(sizes) == 1:
