@@ -153,7 +153,8 @@ class Cells:
             with contextlib.suppress(Exception):  # what the program raised is told, also if its data cannot be read now
                 error.add_note(tell_chunk(task.chunk, *self._loader.read_again(self._step.index, task.chunk)))
             raise
-        self._step.live[task.segment, task.chunk] = live
+        if segment.backward:
+            self._step.live[task.segment, task.chunk] = live
         for name, value in live.outputs.items():
             if self._step.uses[name, task.chunk]:
                 self._step.values[name, task.chunk] = value.detach()
