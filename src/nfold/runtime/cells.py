@@ -24,6 +24,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.core.schedule import RankSchedule, Segment, StatisticsGroup, Task
 from nfold.errors import NfoldError, NonFiniteLoss
+from nfold.planning.acknowledging import TAKEN
 from nfold.planning.segments import INPUTS
 from nfold.program import Program
 from nfold.runtime.bad_loss import tell_chunk, tell_loss
@@ -90,6 +91,7 @@ class Cells:
     ) -> None:
         self._program, self._model, self._captured, self._graph = program, model, captured, graph
         self._schedule, self._buffers, self._updaters, self._clipping = schedule, buffers, updaters, clipping
+        buffers.allocate(TAKEN, 0)
         self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
         self._random = CellRandom(program.seed)
