@@ -150,6 +150,45 @@ def test_ranks_that_are_processes_do_the_same(shell, script, alone):
         torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
 
 
+FROZEN_FRONT = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import nfold
+
+
+def data():
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(
+        torch.randn(6400, 64, generator=generator), torch.randint(0, 4, (6400,), generator=generator)
+    )
+
+
+def program():
+    return nfold.Program(
+        model=lambda: nn.Sequential(nn.Linear(64, 4096).requires_grad_(False), nn.Linear(4096, 4)),
+        loss=nn.functional.cross_entropy,
+        optimizer=lambda params: torch.optim.SGD(params, lr=0.01),
+        train_data=data,
+        batch_size=16,
+        chunks=4,
+    )
+"""
+
+
+@pytest.mark.processes
+def test_a_frozen_front_may_be_much_faster_than_what_it_sends_to(shell):
+    (shell.folder / "frozen.py").write_text(FROZEN_FRONT)
+    options = ("--strategy", "pipeline", "--steps", "400", "--json", "--out", "frozen")
+    result = shell.run("train", "frozen.py", "-n", "2", *options)
+    assert result.code == 0, result.err
+    plan = json.loads((shell.folder / "frozen" / "plan.json").read_text())
+    assert plan["placement"]["owners"] == {"0": [0] * 4, "1": [1] * 4, "loss": [1] * 4}
+    document = result.document()
+    assert document["sent_bytes_per_step"] == document["predicted"]["sent_bytes_per_step"] > 0
+
+
 def test_more_workers_than_operators_are_refused_with_the_numbers(nfold):
     result = nfold("train", "steady.py", "-n", "10", "--chunks", "10", "--strategy", "pipeline", "--debug")
     assert result.code == 2

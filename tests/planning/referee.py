@@ -199,7 +199,17 @@ class Referee:
         if kind == "factor":
             assert rank in self.knows_factor
             return None
+        if kind == "taken":
+            self._check_taken(rank, task.peer)
+            return None
         return list((self.values if kind == "value" else self.gradients)[rank][name][task.start : task.stop])
+
+    def _check_taken(self, rank: int, peer: int) -> None:
+        """All that a peer sends has come and been used when it is told so."""
+        own = [task for task in self._schedule.ranks[rank].tasks if task.kind in ("RECV", "F", "B")]
+        came = {task.id for task in own if (task.kind, task.peer) == ("RECV", peer)}
+        assert came <= self._happened[rank]
+        assert all(task.id in self._happened[rank] for task in own if came & set(task.after))
 
     def _play_RECV(self, rank: int, task: Task) -> None:
         del self._left[rank][task.id]
@@ -216,7 +226,7 @@ class Referee:
             self.counted[rank] += data
         elif kind == "factor":
             self.knows_factor.add(rank)
-        else:
+        elif kind != "taken":
             assert isinstance(data, list)
             if task.onto >= 0:
                 data = [old + new for old, new in zip(self._held.pop((rank, task.onto)), data, strict=True)]

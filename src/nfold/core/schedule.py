@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 TaskKind = Literal["LOAD", "F", "B", "SEND", "RECV", "UPDATE"]
-Purpose = Literal["", "activation", "gradient", "reduce", "gather", "push", "pull", "statistics", "norm"]
+Purpose = Literal[
+    "", "activation", "gradient", "reduce", "gather", "push", "pull", "statistics", "norm", "acknowledgement"
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +49,8 @@ class Task:
     purpose: Purpose = ""
     buffer: str = ""
     """Where the bytes lie: `gradient/BUCKET`, `value/BUCKET`, `statistics/K`, `activation/TENSOR`,
-    `activation-gradient/TENSOR`; of a norm `squares`, one for each rank, and `factor`."""
+    `activation-gradient/TENSOR`; of a norm `squares`, one for each rank, and `factor`; of an acknowledgement `taken`,
+    which has no elements."""
     start: int = 0
     stop: int = 0
     """Elements of the buffer, of an UPDATE those of its bucket; both 0 for an activation, whose size follows from its

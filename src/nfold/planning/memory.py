@@ -9,7 +9,7 @@ messages          every activation and gradient that it receives in a step: room
 data              the batches of this step and the next
 
 Between steps rank 0 fetches the whole model to evaluate it, where no worker holds it, or only with batch statistics of
-its own: then it has no activations.
+its own: then it has no activations, but those that others have begun to send for the next step, which are not counted.
 """
 
 from collections import Counter
@@ -97,8 +97,13 @@ def most_kept(
     saved: Mapping[str, float],
     sizes: Sequence[int],
 ) -> float:
-    """Return the most bytes that are kept at once over passes: (whether backward, index of the segment, chunk)."""
-    each = [sum(saved.get(name, 0.0) for name in segment.operators) for segment in segments]
+    """Return the most bytes that are kept at once over passes: (whether backward, index of the segment, chunk).
+
+    A segment without a backward keeps nothing when its forward has ended.
+    """
+    each = [
+        sum(saved.get(name, 0.0) for name in segment.operators) if segment.backward else 0.0 for segment in segments
+    ]
     now = most = 0.0
     for is_backward, segment, chunk in passes:
         now += (-1 if is_backward else 1) * each[segment] * sizes[chunk]

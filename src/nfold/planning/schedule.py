@@ -22,6 +22,7 @@ from nfold.core.schedule import (
     Task,
 )
 from nfold.planning import reductions as messages
+from nfold.planning.acknowledging import acknowledge
 from nfold.planning.buckets import completion, users_of
 from nfold.planning.clipping import Sum, agree_on_norm
 from nfold.planning.collecting import without_collecting
@@ -90,7 +91,7 @@ class _Compiler:
         self._ready: dict[str, dict[int, tuple[int, ...]]] = {}
 
     def compile(self) -> Schedule:
-        """Expand cells, then reductions, then statistics."""
+        """Expand cells, then reductions, then statistics, then what keeps ranks together."""
         after = self._waiting.after()
         order = order_cells(after, {cell: self._cell_seconds(cell) for cell in after}, self._windows)
         self._reserve(order)
@@ -100,6 +101,7 @@ class _Compiler:
             self._add_cells(rank, cells, received)
         self._add_updates()
         groups = self._add_statistics()
+        acknowledge(self._tasks, self._network)
         ranks = tuple(
             RankSchedule(
                 rank=rank,

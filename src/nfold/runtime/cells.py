@@ -24,6 +24,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.core.schedule import RankSchedule, Segment, StatisticsGroup, Task
 from nfold.errors import NfoldError, NonFiniteLoss
+from nfold.planning.acknowledging import TAKEN
 from nfold.planning.segments import INPUTS
 from nfold.program import Program
 from nfold.runtime.bad_loss import tell_chunk, tell_loss
@@ -90,6 +91,7 @@ class Cells:
     ) -> None:
         self._program, self._model, self._captured, self._graph = program, model, captured, graph
         self._schedule, self._buffers, self._updaters, self._clipping = schedule, buffers, updaters, clipping
+        buffers.allocate(TAKEN, 0)
         self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
         self._random = CellRandom(program.seed)
@@ -153,7 +155,8 @@ class Cells:
             with contextlib.suppress(Exception):  # what the program raised is told, also if its data cannot be read now
                 error.add_note(tell_chunk(task.chunk, *self._loader.read_again(self._step.index, task.chunk)))
             raise
-        self._step.live[task.segment, task.chunk] = live
+        if segment.backward:
+            self._step.live[task.segment, task.chunk] = live
         for name, value in live.outputs.items():
             if self._step.uses[name, task.chunk]:
                 self._step.values[name, task.chunk] = value.detach()

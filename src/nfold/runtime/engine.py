@@ -24,7 +24,9 @@ from nfold.transport.base import Transport
 Emit = Callable[[int], None]
 
 TAG_WINDOW = 64
-"""Steps before a tag is used again; neighbouring ranks are never more than two steps apart."""
+"""Steps before a tag is used again. Two ranks are at most one step apart when a message passes between them: neither
+ends a step before the other has begun it (`planning/acknowledging.py`). In between, a batch too short for their chunks
+may take them one further."""
 
 
 class Performer(Protocol):
