@@ -8,6 +8,7 @@ from cutting import assert_equal, play
 from probes import (
     AddedBuffer,
     AutocastRegion,
+    BackwardHooks,
     BooleanMask,
     BranchOnSize,
     BranchOnValue,
@@ -49,6 +50,7 @@ EXACT = {
     CustomFunction: "fx",
     WeightNorm: "fx",
     BooleanMask: "fx",
+    BackwardHooks: "fx",
     BranchOnSize: "export",
     GradientInForward: "export",
     InstanceCheck: "export",

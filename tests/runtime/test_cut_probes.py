@@ -27,7 +27,7 @@ STATEFUL = (
 CHUNKED = (probes.BranchOnValue, probes.HalvesOfBatch, probes.PairsOfSamples, probes.OddBatches)
 ALWAYS = (
     *(probes.NoGradRegion, probes.CustomFunction, probes.MovingAverage, probes.Spectral, probes.BranchOnValue),
-    *(probes.PythonRandom, probes.Checkpointed, probes.ChangesInput, probes.GradientHook),
+    *(probes.PythonRandom, probes.Checkpointed, probes.ChangesInput, probes.GradientHook, probes.BackwardHooks),
 )
 STEPS, CHUNKS, RANKS = 3, 4, 3
 

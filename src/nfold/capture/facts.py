@@ -12,9 +12,11 @@ from torch import nn
 from nfold.capture.compare import close
 from nfold.capture.divisible import why_indivisible
 from nfold.capture.example import SIZES, Example
+from nfold.capture.hooks import hooked_modules
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.states import changes, loss_snapshot, snapshot
+from nfold.capture.tracing import is_leaf
 from nfold.capture.trial import try_step
 from nfold.errors import ProgramError
 
@@ -29,6 +31,8 @@ class Facts:
     static_gradients: bool
     stateful: tuple[str, ...]
     """Modules that carry state, other than batch-norm statistics, from one forward to the next."""
+    hooked: tuple[str, ...]
+    """Modules with hooks of the user's."""
     notes: tuple[str, ...]
 
 
@@ -54,6 +58,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     """
     loss_state = loss_snapshot(loss)
     model = fresh()
+    hooked = hooked_modules(model)  # some libraries hang hooks of their own on a model when it is called
     calls = _call(model, loss, example)
     reason = _carried_state(calls)
     if divisible is None:
@@ -67,11 +72,16 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
             f"forward changes {', '.join(forgotten)}, which no checkpoint holds: a run that goes on begins with what "
             "model() builds. Make it a buffer, or give the module get_extra_state and set_extra_state"
         )
+    hooked = tuple(dict.fromkeys((*hooked, *hooked_modules(model, backward=True))))
+    if whole := [path for path in hooked if not is_leaf(model.get_submodule(path))]:
+        names = ", ".join(path or "the model itself" for path in whole)
+        notes.append(f"kept whole, since no tracer runs their hooks as a call does: {names}")
     return Facts(
         indivisible=reason,
         gradients=frozenset.union(*calls.gradients),
         static_gradients=len(set(calls.gradients)) == 1,
         stateful=tuple(dict.fromkeys(path for path, _ in calls.changed)),
+        hooked=hooked,
         notes=tuple(notes),
     )
 
