@@ -239,6 +239,23 @@ class Hooked(nn.Module):
         return y * 2 + y.tanh()
 
 
+def halved(module: nn.Module, inputs: Any, outputs: Any) -> Any:
+    return tuple(each * 0.5 for each in inputs)
+
+
+class BackwardHooks(Base):
+    """On a module that a tracer goes into, and on one that it does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(12, 12), nn.Tanh())
+        self.block.register_full_backward_hook(halved)
+        self.last.register_full_backward_hook(halved)
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.block(torch.tanh(x)))
+
+
 class Smooth(nn.Module):
     """Goes into any trace."""
 

@@ -1,13 +1,16 @@
 """Programs on which tracers are silently wrong: captured exactly, or kept whole and said so."""
 
 import copy
+import re
 
 import pytest
 import torch
 from cutting import assert_equal, play
+from hidden import HELD, SHARED, Harmless
 from probes import (
     AddedBuffer,
     AutocastRegion,
+    BackwardHooks,
     BooleanMask,
     BranchOnSize,
     BranchOnValue,
@@ -42,6 +45,7 @@ from zoo import Net, rows
 
 from nfold.capture.capture import capture, recapture
 from nfold.capture.captured import Captured
+from nfold.errors import ProgramError
 
 EXACT = {
     NoGradRegion: "fx",
@@ -49,6 +53,7 @@ EXACT = {
     CustomFunction: "fx",
     WeightNorm: "fx",
     BooleanMask: "fx",
+    BackwardHooks: "fx",
     BranchOnSize: "export",
     GradientInForward: "export",
     InstanceCheck: "export",
@@ -64,13 +69,14 @@ STATEFUL = {
     LateCounter: "number",
     LateSchedule: "schedule",
     LateWindow: "window",
+    **HELD,
 }
 DRAWING = {NoiseOfBatchSize: "fx", TorchRandomBranch: "opaque", PythonRandom: "opaque"}
 
 
 def captured(probe: type[nn.Module]) -> Captured:
     net = Net(probe, rows)
-    return capture(net.model(), net.loss, net.example())
+    return capture(net.model(), net.loss, net.example(), rebuild=net.model)
 
 
 def assert_equals_module(found: Captured) -> None:
@@ -143,6 +149,31 @@ def test_who_changes_the_input_is_named() -> None:
 @pytest.mark.parametrize("probe", STATEFUL, ids=lambda probe: probe.__name__)
 def test_state_forbids_chunks(probe: type[nn.Module]) -> None:
     assert STATEFUL[probe] in captured(probe).graph.indivisible
+
+
+@pytest.mark.parametrize("probe", SHARED, ids=lambda probe: probe.__name__)
+def test_state_that_copies_share_is_refused(probe: type[nn.Module]) -> None:
+    with pytest.raises(ProgramError, match=rf"forward changes {re.escape(SHARED[probe])} whenever it is called"):
+        captured(probe)
+
+
+def test_what_two_modules_count_together_keeps_the_model_whole() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = LateSchedule(), nn.Sequential(nn.Linear(5, 12), LateSchedule())
+            self.two[1].schedule = self.one.schedule
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(self.one(x))
+
+    assert [operator.name for operator in captured(Two).graph.operators] == ["model"]
+
+
+def test_code_that_only_names_what_copies_share_is_captured_as_before() -> None:
+    found = captured(Harmless)
+    assert (found.graph.capture, found.graph.indivisible) == ("fx", "")
+    assert_equals_module(found)
 
 
 @pytest.mark.parametrize("probe", DRAWING, ids=lambda probe: probe.__name__)

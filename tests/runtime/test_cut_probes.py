@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 sys.path.append(str(Path(__file__).parents[1] / "capture"))
 
 import probes
+from hidden import HELD
 
 from nfold.core.placement import Placement
 from nfold.errors import PlanError
@@ -20,14 +21,16 @@ from nfold.planning.buckets import buckets_of
 from nfold.program import Program
 
 PROBES = [each for each in vars(probes).values() if isinstance(each, type) and issubclass(each, probes.Base)][1:]
+PROBES += HELD
 STATEFUL = (
     *(probes.MovingAverage, probes.AddedBuffer, probes.Counter, probes.Spectral),
     *(probes.LateCounter, probes.LateSchedule, probes.LateWindow),
+    *HELD,
 )
 CHUNKED = (probes.BranchOnValue, probes.HalvesOfBatch, probes.PairsOfSamples, probes.OddBatches)
 ALWAYS = (
     *(probes.NoGradRegion, probes.CustomFunction, probes.MovingAverage, probes.Spectral, probes.BranchOnValue),
-    *(probes.PythonRandom, probes.Checkpointed, probes.ChangesInput, probes.GradientHook),
+    *(probes.PythonRandom, probes.Checkpointed, probes.ChangesInput, probes.GradientHook, probes.BackwardHooks),
 )
 STEPS, CHUNKS, RANKS = 3, 4, 3
 

@@ -137,7 +137,9 @@ class _Attempt:
         self, model: nn.Module, fresh: Callable[[], nn.Module], loss: Loss, example: Example, facts: Facts
     ) -> None:
         self._model, self._fresh, self._loss, self._example, self._facts = model, fresh, loss, example, facts
-        self._kept = list(facts.stateful)
+        self._whole = tuple(dict.fromkeys((*facts.stateful, *facts.hooked)))
+        """Modules that no trace would run as they are."""
+        self._kept = list(self._whole)
         self._notes: list[str] = []
 
     def first_good(self) -> Captured:
@@ -247,9 +249,9 @@ class _Attempt:
     def traces(self) -> Iterator[Traced]:
         """Yield the program as each method sees it, the whole model as one operator last."""
         inputs, _ = self._example.batch(1)
-        self._kept = kept = list(self._facts.stateful)
+        self._kept = kept = list(self._whole)
         exportable = not kept
-        while "" not in kept and len(kept) <= len(self._facts.stateful) + _MOST_OPAQUE:
+        while "" not in kept and len(kept) <= len(self._whole) + _MOST_OPAQUE:
             try:
                 yield trace(self._fresh(), self._loss, inputs, opaque=tuple(kept))
                 # It did not pass the gate.

@@ -17,6 +17,7 @@ from nfold.capture.autocast import AutocastLoss, without_autocast
 from nfold.capture.compare import Outcome, close, difference, outcome
 from nfold.capture.declared_loss import why_no_mean
 from nfold.capture.example import Example
+from nfold.capture.hooks import hooked_modules
 from nfold.capture.observe import BatchNorm
 from nfold.capture.precision import SINGLE, PrecisionWatch
 from nfold.capture.program_graph import Loss
@@ -31,6 +32,8 @@ from nfold.program import describe
 _PARTS = (5, 4, 3)
 """Uneven, so that a sum or an unweighted mean shows."""
 _SIZE = sum(_PARTS)
+_SCALES = (1e-3, 1e6)
+"""Of the loss: a hook on a module that clips gradients shows at one of them, whatever its limit is."""
 _ROUNDINGS = 8
 """By how many last bits of their type the gradients of chunks may differ that are added in another order."""
 
@@ -70,7 +73,14 @@ def _computes(model: nn.Module, loss: Loss, example: Example) -> bool:
 
 def _compare_twice(model: nn.Module, loss: Loss, example: Example) -> str:
     # Other samples may show what the first ones did not.
-    return _compare(model, loss, example.batch(_SIZE, 2)) or _compare(model, loss, example.batch(_SIZE, 3))
+    reason = _compare(model, loss, example.batch(_SIZE, 2)) or _compare(model, loss, example.batch(_SIZE, 3))
+    for scale in _SCALES if hooked_modules(model, backward=True) else ():
+        reason = reason or _compare(model, functools.partial(_scaled, loss, scale), example.batch(_SIZE, 2))
+    return reason
+
+
+def _scaled(loss: Loss, scale: float, outputs: Any, targets: Any) -> torch.Tensor:
+    return loss(outputs, targets) * scale
 
 
 def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:

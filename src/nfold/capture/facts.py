@@ -1,20 +1,24 @@
 """What is true of a program whatever captures it: may its batch be cut, who gets a gradient, what does it keep."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from nfold.capture.autocast import plain_loss
 from nfold.capture.compare import close
 from nfold.capture.divisible import why_indivisible
 from nfold.capture.example import SIZES, Example
+from nfold.capture.hooks import hooked_modules
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import RandomState, seed_all
-from nfold.capture.states import changes, loss_snapshot, snapshot
+from nfold.capture.shared import Watch, places_of_loss, places_of_model
+from nfold.capture.states import changes, held_by_several, loss_snapshot, snapshot
+from nfold.capture.tracing import is_leaf
 from nfold.capture.trial import try_step
 from nfold.errors import ProgramError
 
@@ -29,6 +33,8 @@ class Facts:
     static_gradients: bool
     stateful: tuple[str, ...]
     """Modules that carry state, other than batch-norm statistics, from one forward to the next."""
+    hooked: tuple[str, ...]
+    """Modules with hooks of the user's."""
     notes: tuple[str, ...]
 
 
@@ -52,12 +58,16 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     Raises:
         ProgramError: the program fails by itself.
     """
-    loss_state = loss_snapshot(loss)
+    bare = plain_loss(loss)
+    loss_state = loss_snapshot(bare)
     model = fresh()
-    calls = _call(model, loss, example)
+    around, around_loss = Watch(partial(places_of_model, model)), Watch(partial(places_of_loss, bare))
+    hooked = hooked_modules(model)  # some libraries hang hooks of their own on a model when it is called
+    calls = _call(model, loss, example, (around, around_loss))
     reason = _carried_state(calls)
     if divisible is None:
-        _refuse_changes(changes(loss_state, loss_snapshot(loss)))
+        _refuse_shared(around.moved)
+        _refuse_changes([*changes(loss_state, loss_snapshot(bare)), *(("", name) for name in around_loss.moved)])
         reason = reason or why_indivisible(fresh(), loss, example)
     notes = []
     if calls.foreign_random:
@@ -67,16 +77,22 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
             f"forward changes {', '.join(forgotten)}, which no checkpoint holds: a run that goes on begins with what "
             "model() builds. Make it a buffer, or give the module get_extra_state and set_extra_state"
         )
+    hooked = tuple(dict.fromkeys((*hooked, *hooked_modules(model, backward=True))))
+    if whole := [path for path in hooked if not is_leaf(model.get_submodule(path))]:
+        names = ", ".join(path or "the model itself" for path in whole)
+        notes.append(f"kept whole, since no tracer runs their hooks as a call does: {names}")
+    stateful = tuple(dict.fromkeys(path for path, _ in calls.changed))
     return Facts(
         indivisible=reason,
         gradients=frozenset.union(*calls.gradients),
         static_gradients=len(set(calls.gradients)) == 1,
-        stateful=tuple(dict.fromkeys(path for path, _ in calls.changed)),
+        stateful=("",) if held_by_several(model, calls.changed) else stateful,
+        hooked=hooked,
         notes=tuple(notes),
     )
 
 
-def _call(model: nn.Module, loss: Loss, example: Example) -> _Calls:
+def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...]) -> _Calls:
     """Train nothing, but compute: the same batch twice, then one of another size."""
     large, small = SIZES
     calls = _Calls([], [], [], False)
@@ -89,11 +105,22 @@ def _call(model: nn.Module, loss: Loss, example: Example) -> _Calls:
             calls.losses.append(try_step(model, loss, example.batch(size, which)).detach())
         foreign = foreign or before.others_moved()
         calls.gradients.append(frozenset(found))
+        for watch in watches:
+            watch.look()
         now = snapshot(model)
         if state:
             calls.changed.extend(key for key in changes(state, now) if key not in calls.changed)
         state = now
     return _Calls(calls.losses, calls.gradients, calls.changed, foreign)
+
+
+def _refuse_shared(names: list[str]) -> None:
+    """Refuse a model that keeps something where every copy of it does: they are tried before it is trained."""
+    if names:
+        raise ProgramError(
+            f"forward changes {', '.join(names[:3])} whenever it is called, which is no part of the model, and nfold "
+            "calls copies of the model to check and to time it. Make it an attribute or a buffer of the module."
+        )
 
 
 def _refuse_changes(changed: list[tuple[str, str]]) -> None:
@@ -117,7 +144,7 @@ def _noting_gradients(model: nn.Module) -> Iterator[set[str]]:
 
     trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
     handles = [
-        each.register_post_accumulate_grad_hook(functools.partial(note, name))  # type: ignore[no-untyped-call]
+        each.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
         for name, each in trained
     ]
     try:

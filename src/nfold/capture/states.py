@@ -1,9 +1,8 @@
 """Fresh copies of the user's model, and what a forward pass leaves changed in one."""
 
 import copy
+import functools
 import inspect
-import sys
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +10,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from nfold.capture.autocast import plain_loss
+from nfold.capture.freezing import attributes, freeze, same
+from nfold.capture.hooks import hooks_of
 from nfold.capture.observe import BatchNorm
 from nfold.errors import ProgramError
 
 _OWN = frozenset(vars(nn.Module())) - {"_buffers"}
 _RUNNING = {"running_mean", "running_var", "num_batches_tracked"}
-
-_DEEPEST, _LONGEST = 3, 10_000
-"""Nested values, and items of one, that are looked at."""
 
 State = dict[tuple[str, str], Any]
 """(module path, attribute) -> value."""
@@ -76,75 +73,41 @@ def snapshot(model: nn.Module) -> State:
     """Write down everything but batch-norm statistics that a forward pass could change. O(buffers)."""
     state: State = {}
     for path, module in model.named_modules():
-        for name, value in vars(module).items():
-            if name not in _OWN and name != "_buffers":
-                state[path, name] = _freeze(value)
-        for name, buffer in module.named_buffers(recurse=False):
-            if not (isinstance(module, BatchNorm) and name in _RUNNING):
-                state[path, name] = _freeze(buffer)
+        state |= {(path, name): freeze(value) for name, value in _held(module).items()}
         for name, parameter in module.named_parameters(recurse=False):
             state[path, name] = (id(parameter), parameter._version)
     return state
 
 
+def _held(module: nn.Module) -> dict[str, Any]:
+    """Return what a module holds besides weights and other modules; a method, as a hook, stands for its object."""
+    statistics = _RUNNING if isinstance(module, BatchNorm) else set()
+    found = {name: value for name, value in vars(module).items() if name not in _OWN and name != "_buffers"}
+    found |= {name: buffer for name, buffer in module.named_buffers(recurse=False) if name not in statistics}
+    found |= {f"hook {index}": hook for index, hook in enumerate(hooks_of(module))}
+    return {name: value.__self__ if inspect.ismethod(value) else value for name, value in found.items()}
+
+
 def loss_snapshot(loss: Callable[..., Any]) -> State:
-    """Write down what a loss could keep from one call to the next: in its object or in its closure."""
-    loss = plain_loss(loss)
+    """Write down what the object of a loss could keep from one call to the next."""
     owner = loss.__self__ if inspect.ismethod(loss) else loss
     if isinstance(owner, nn.Module):
-        state = snapshot(owner)
-    else:
-        state = {("", name): _freeze(value) for name, value in getattr(owner, "__dict__", {}).items()}
-    names = getattr(getattr(loss, "__code__", None), "co_freevars", ())
-    for name, cell in zip(names, getattr(loss, "__closure__", None) or (), strict=True):
-        state["", name] = _freeze(cell.cell_contents)
-    return state
+        return snapshot(owner)
+    held = {"its arguments": owner} if isinstance(owner, functools.partial) else attributes(owner)
+    return {("", name): freeze(value) for name, value in held.items()}
 
 
 def changes(before: State, after: State) -> list[tuple[str, str]]:
     """Return what differs between two snapshots, in the order of the model."""
-    return [key for key in after if key not in before or not _same(before[key], after[key])]
+    return [key for key in after if key not in before or not same(before[key], after[key])]
 
 
-def _freeze(value: Any, depth: int = 0) -> Any:
-    """Copy what can change inside a value; what is too deep, too large or not Python's own counts as never changing."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if value is None or isinstance(value, (bool, int, float, str, np.generic)):
-        return value
-    if depth == _DEEPEST:
-        return type(value)
-    if isinstance(value, (list, tuple, deque)) and len(value) <= _LONGEST:
-        return [_freeze(item, depth + 1) for item in value]
-    if isinstance(value, (set, frozenset)) and len(value) <= _LONGEST:
-        return sorted(map(repr, value))
-    if isinstance(value, dict) and len(value) <= _LONGEST:
-        return {str(key): _freeze(item, depth + 1) for key, item in value.items()}
-    if _is_helper(value):
-        return {name: _freeze(item, depth + 1) for name, item in vars(value).items()}
-    return type(value)
-
-
-def _is_helper(value: Any) -> bool:
-    """Tell whether an object may keep something of its own for a module: a counter, a schedule."""
-    owner = type(value).__module__.partition(".")[0]
-    plain = hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module))
-    return plain and not callable(value) and owner != "torch" and owner not in sys.stdlib_module_names - {"__main__"}
-
-
-def _same(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, np.ndarray):
-        if one.dtype != other.dtype or one.shape != other.shape:
-            return False
-        return bool(one.tolist() == other.tolist() if one.dtype.hasobject else one.tobytes() == other.tobytes())
-    if isinstance(one, torch.Tensor):
-        return one.shape == other.shape and one.dtype == other.dtype and bool(torch.equal(one, other))
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return bool(one == other)
+def held_by_several(model: nn.Module, changed: list[tuple[str, str]]) -> bool:
+    """Tell whether modules keep together what changes: on ranks of their own, each would change another copy of it."""
+    held = {path: _held(module) for path, module in model.named_modules()}
+    values = [held[path].get(name) for path, name in changed]
+    return any(
+        sum(any(each is value for each in own.values()) for own in held.values()) > 1
+        for value in values
+        if not isinstance(value, (bool, int, float, str, tuple, np.generic, type(None)))
+    )
