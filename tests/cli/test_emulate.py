@@ -296,7 +296,7 @@ def test_a_link_that_becomes_slow_is_the_verdict_of_an_asynchronous_run_too(shel
     result = shell.run("train", "wide.py", *ssp, "--checkpoint-every", "0", "--fault", "uplink n-1 10Mbit@100ms")
     assert result.code == 0, result.err
     assert "for messages takes " in result.err
-    assert "probed again: n-1's uplink moves " in result.err
+    assert "probed again: n-1's uplink carries " in result.err
     report = json.loads((shell.folder / "runs/wide-1/report.json").read_text())
     assert (report["verdict"]["class"], report["verdict"]["place"]) == ("link", "n-1 uplink")
     assert report["verdict"]["value"] == pytest.approx(10e6 / 8, rel=0.15)
@@ -309,7 +309,7 @@ def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emul
     ring = ("wide.py", "--emulate", cluster(3), "--strategy", "ring", "--steps", "60", "--checkpoint-every", "0")
     result = shell.run("train", *ring, "--fault", "uplink n-1 10Mbit@300ms")
     assert result.code == 0, result.err
-    assert "probed again: n-1's uplink moves " in result.err
+    assert "probed again: n-1's uplink carries " in result.err
     folder = shell.folder / "runs/wide-1"
     report, known = (json.loads((folder / name).read_text()) for name in ("report.json", "cluster.json"))
     assert (report["verdict"]["class"], report["verdict"]["place"]) == ("link", "n-1 uplink")

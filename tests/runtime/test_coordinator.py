@@ -397,7 +397,7 @@ def test_slow_reductions_have_the_links_probed_before_any_further_step():
     for late in range(step + 1, granted):
         assert not any(" until " in text for text in play(late))
     assert job.say(1, "probed", found=None) == []
-    assert orders(job.say(0, "probed", found=codec.encode(FOUND))) == ["Noted", f"01 until {granted + 2}"]
+    assert orders(job.say(0, "probed", found=codec.encode(FOUND))) == ["Noted", "01 limit", f"01 until {granted + 2}"]
 
 
 @pytest.mark.parametrize(("kbit", "is_refused"), [(1, True), (10_000, False)])
