@@ -233,7 +233,10 @@ def few() -> Iterator[Case]:
 
 
 def memory() -> Iterator[Case]:
-    """One node whose memory its rank nearly fills: about 390 MiB, predicted to be 415, most of it the interpreter with torch in it."""
+    """One node whose memory its rank nearly fills: about 390 MiB, most of it the interpreter with torch in it.
+
+    Less than 415 is refused: so much is predicted.
+    """
     for strategy, count, node in (("ring", 3, 1), ("ring", 4, 3), ("ps", 2, 0)):
         yield Case(
             name=f"n{node} with 425 MiB, {strategy} x{count}",
