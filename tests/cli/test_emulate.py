@@ -306,7 +306,7 @@ def test_a_link_that_becomes_slow_is_the_verdict_of_an_asynchronous_run_too(shel
 @pytest.mark.exhaustive
 @pytest.mark.quiet
 def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emulation):
-    ring = ("wide.py", "--emulate", cluster(3), "--strategy", "ring", "--steps", "60", "--checkpoint-every", "0")
+    ring = ("wide.py", "--emulate", cluster(3), "--strategy", "ring", "--steps", "80", "--checkpoint-every", "0")
     result = shell.run("train", *ring, "--fault", "uplink n-1 10Mbit@300ms")
     assert result.code == 0, result.err
     assert "probed again: n-1's uplink carries " in result.err
