@@ -46,6 +46,9 @@ GOALS = {
 EPSILON = 0.05
 """How far the heaviest rank may be above the mean where nothing else is said; the strategy has its own tolerances."""
 CHUNKS = 16
+"""Of every way but the hypergraph's."""
+SEARCHED_CHUNKS = (16, 32)
+"""Finer chunks leave more room under the heaviest load, and a larger hypergraph to search."""
 LONG = Effort(num_starts=12, num_seeds=24, num_cycles=8)
 LONG_CHUNKS = (16, 24, 32)
 NODE_PARTS = 16
@@ -93,14 +96,21 @@ def ways(graph: ModelGraph, batch_size: int, workers: int, *, search_long: bool)
     yield pipelined(replace(facts, chunks=1))
     yield from hybrid(facts)
     yield node_wise(replace(facts, chunks=1))
-    yield divided("hypergraph", facts, EPSILON)
-    yield divided("hypergraph, load <= 1.25", facts, 0.25)
+    yield searched("hypergraph", facts, EPSILON, SEARCHED_CHUNKS)
+    yield searched("hypergraph, load <= 1.25", facts, 0.25, SEARCHED_CHUNKS)
     yield from shipped(facts)
     if search_long:
-        found = [
-            divided("hypergraph, long search", replace(facts, chunks=chunks), EPSILON, LONG) for chunks in LONG_CHUNKS
-        ]
-        yield min(found, key=lambda each: each.sent_bytes)
+        yield searched("hypergraph, long search", facts, EPSILON, LONG_CHUNKS, LONG)
+
+
+def searched(
+    way: str, facts: Facts, epsilon: float, chunk_counts: tuple[int, ...], effort: Effort | None = None
+) -> Result:
+    """Return the division with the least traffic among several numbers of chunks, planned in the time of all."""
+    found = [divided(way, replace(facts, chunks=chunks), epsilon, effort) for chunks in chunk_counts]
+    return replace(
+        min(found, key=lambda each: each.sent_bytes), plan_s=sum(each.plan_s for each in found if each.plan_s)
+    )
 
 
 def divided(way: str, facts: Facts, epsilon: float, effort: Effort | None = None) -> Result:
