@@ -70,6 +70,8 @@ class Subject:
     reference: State
     loss: float | None
     against: str
+    reordered: float | None = None
+    """How far plain PyTorch itself is from the reference when it adds the gradients of chunks from the last on."""
 
 
 def subject_of(style: Style, num_steps: int) -> Subject:
@@ -82,7 +84,9 @@ def subject_of(style: Style, num_steps: int) -> Subject:
     graph = graph_of(program)
     chunks = 1 if graph.indivisible else (program.chunks or 1)
     if not style.draws:
-        return Subject(program, graph, chunks, plain_loop(program, num_steps, chunks).state_dict(), None, "plain loop")
+        reference = plain_loop(program, num_steps, chunks).state_dict()
+        reordered = difference(plain_loop(program, num_steps, chunks, last_first=True).state_dict(), reference)
+        return Subject(program, graph, chunks, reference, None, "plain loop", reordered)
     alone = play(program, graph, make_plan(program, graph, "single", 1, 0, chunks), num_steps)
     return Subject(program, graph, chunks, alone.state, alone.losses[-1], "one rank")
 
@@ -135,6 +139,7 @@ def measure(style: Style, sweep: Sweep) -> dict[str, Any]:
         "parameters": sum(parameter.num_elements for parameter in graph.parameters),
         "notes": [*graph.notes, *([graph.indivisible] if graph.indivisible else [])],
         "against": subject.against,
+        "reordered": subject.reordered,
         "worst": max((row["relative_error"] for row in rows if "relative_error" in row), default=None),
         "ok": all(row.get("ok", True) for row in rows),
         "runs": rows,

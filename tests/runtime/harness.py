@@ -178,10 +178,9 @@ def play(
     return played
 
 
-def plain_loop(
-    program: Program, steps: int, chunks: int, *, batch_chunks: Callable[[int], Any] | None = None
-) -> nn.Module:
-    """The reference: one device, plain PyTorch, gradients accumulated over the same chunks."""
+def plain_loop(program: Program, steps: int, chunks: int, *, last_first: bool = False) -> nn.Module:
+    """The reference: one device, plain PyTorch, gradients accumulated over the same chunks; or added from the last on,
+    which is as right and shows what rounding alone comes to."""
     from nfold.core.placement import chunk_sizes
 
     dataset = program.train_data()
@@ -195,13 +194,20 @@ def plain_loop(
         order = sample_order(len(dataset), epoch, program.seed)
         batch = order[position * program.batch_size :][: program.batch_size]
         optimizer.zero_grad(set_to_none=True)
-        begin = 0
+        begin, gradients = 0, []
         for size in chunk_sizes(len(batch), chunks):
             if not size:
                 continue
             inputs, targets = default_collate([dataset[index] for index in batch[begin : begin + size]])
             begin += size
             (program.loss(model(inputs), targets) * (size / len(batch))).backward()
+            if last_first:
+                gradients.append([each.grad for each in model.parameters()])
+                model.zero_grad(set_to_none=True)
+        for chunk in reversed(gradients):
+            for parameter, gradient in zip(model.parameters(), chunk, strict=True):
+                if gradient is not None:
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
         if program.clip_norm is not None:
             nn.utils.clip_grad_norm_(model.parameters(), program.clip_norm)
         optimizer.step()
