@@ -7,6 +7,7 @@ from grids import facts, grids, model, parameter, place, profile
 from hypothesis import given, settings
 from towers import towers
 
+from nfold.core.cluster import Cluster
 from nfold.core.graph import Statistic
 from nfold.core.placement import chunk_sizes
 from nfold.planning.memory import foreign_parameters, held_bytes, kept_bytes, peak_memory_bytes, working_bytes
@@ -88,6 +89,17 @@ def test_a_stage_needs_its_weights_its_chunks_its_messages_and_its_data():
     passing = (8 * 8 + tied, 8 * (8 + 8) + 4 * 4000)
     assert first == 10**6 + unused + own + 3 * own + tied // 2 + 3 * 8 * 100 + 32 * 8 + 2 * 32 * 8 + passing[0]
     assert second == 10**6 + unused + 4 * (4 * 6000) + tied // 2 + 8 * 300 + 32 * 8 + 2 * 32 * 8 + passing[1]
+
+
+def test_a_rank_s_process_is_as_large_as_its_node_knows_and_else_as_the_one_that_profiled():
+    costly = profile(GRAPH, base_bytes=10**6, optimizer_bytes=0)
+    asked = facts(GRAPH, 2, batch_size=32, profiles={1: costly})
+    (box,) = asked.cluster.nodes
+    small = replace(box, name="small", base_bytes=4000)
+    known = replace(asked, cluster=Cluster(nodes=(box, small)), nodes=("box", "small"))
+    proposal = placed(asked, stages(4, world_size=2))
+    before, after = (peak_memory_bytes(each, proposal, costly, (0, 0)) for each in (asked, known))
+    assert after == (before[0], before[1] - 10**6 + 4000)
 
 
 def test_an_empty_chunk_keeps_nothing():

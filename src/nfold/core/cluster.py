@@ -80,6 +80,9 @@ class Node:
     step_cpu_s: float = 0.0
     """Processor seconds that a rank spends on every step beside its tasks and messages: posting receives, waking
     threads, keeping records."""
+    base_bytes: int = 0
+    """What a rank's process holds there without any model, when it has computed; 0: as much as the one that profiled,
+    which has imported what captures, and is in more pieces."""
 
     def __post_init__(self) -> None:
         if not self.speed > 0:

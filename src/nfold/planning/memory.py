@@ -1,6 +1,7 @@
 """Bytes of each rank at its peak.
 
-whole process     the interpreter, torch, its kernels' buffers, the data set          measured when it has computed
+whole process     the interpreter, torch, its kernels' buffers, the data set          measured when it has computed, on
+                                                                                      each node where all did at once
 weights           of the operators that it owns, and of those without users        the rest is let go after building
 gradients, state  of the buckets that it reduces or serves, with what it receives to add
 activations       kept from forward to backward by the chunks that it has begun, most when most are
@@ -44,8 +45,9 @@ def peak_memory_bytes(
     foreign = nothing if proposal.asynchrony else foreign_parameters(facts.graph, placement)
     sizes = chunk_sizes(facts.batch_size, placement.num_chunks)
     passing = _passing_bytes(facts.graph, placement, sizes)
+    bases = base_bytes(facts, profile, placement.world_size)
     first, *others = (
-        profile.base_bytes
+        bases[rank]
         + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
         + _batch_bytes(facts.graph, placement, sizes, rank)
         + passing[rank]
@@ -60,7 +62,13 @@ def evaluation_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> int:
     if not facts.evaluates or not _is_fetched(facts.graph, proposal):
         return 0
     weights = sum(each.num_bytes for each in facts.graph.parameters)
-    return profile.base_bytes + held_bytes(facts.graph, proposal, profile, 0) + weights
+    return base_bytes(facts, profile, 1)[0] + held_bytes(facts.graph, proposal, profile, 0) + weights
+
+
+def base_bytes(facts: Facts, profile: Profile, world_size: int) -> tuple[int, ...]:
+    """Return what the process of each of the first ranks holds without any model."""
+    known = {node.name: node.base_bytes or profile.base_bytes for node in facts.cluster.nodes}
+    return tuple(known[name] for name in facts.nodes[:world_size])
 
 
 def _is_fetched(graph: ModelGraph, proposal: Proposal) -> bool:
