@@ -15,6 +15,7 @@ from torch import fx, nn
 from nfold.capture.program_graph import Loss, LossCall, Traced, module_path
 from nfold.capture.random import RandomState
 from nfold.capture.regions import Region
+from nfold.capture.tree import with_items
 
 _FACTORIES = ("arange", "zeros", "ones", "full", "empty", "eye", "linspace", "rand", "randn", "randint", "randperm")
 
@@ -76,7 +77,22 @@ class _TraceRoot(nn.Module):
 
     def forward(self, input: Any, target: Any) -> Any:
         outputs = self.model(_spread(input, self.__dict__["template"]))
-        return target.tracer.create_proxy("call_function", self.__dict__["loss"], (outputs, target), {})
+        loss = self.__dict__["loss"]
+        if isinstance(outputs, dict) and type(outputs) is not dict:
+            loss = _LossOfKind(loss, outputs)
+        return target.tracer.create_proxy("call_function", loss, (outputs, target), {})
+
+
+class _LossOfKind(LossCall):
+    """The user's loss, given outputs of the class that the model returns: a graph knows plain dicts."""
+
+    def __init__(self, loss: LossCall, outputs: dict[Any, Any]) -> None:
+        super().__init__(loss)
+        self.__name__ = loss.__name__
+        self._like = with_items(outputs, dict.fromkeys(outputs))
+
+    def __call__(self, outputs: Any, target: Any) -> torch.Tensor:
+        return super().__call__(with_items(self._like, outputs), target)
 
 
 class _Tracer(fx.Tracer):
