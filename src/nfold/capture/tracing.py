@@ -16,6 +16,7 @@ from nfold.capture.program_graph import Loss, LossCall, Traced, module_path
 from nfold.capture.random import RandomState
 from nfold.capture.regions import Region
 from nfold.capture.tree import with_items
+from nfold.capture.writes import WeightWrites
 
 _FACTORIES = ("arange", "zeros", "ones", "full", "empty", "eye", "linspace", "rand", "randn", "randint", "randperm")
 
@@ -49,7 +50,7 @@ def trace(model: nn.Module, loss: Loss, inputs: Any, *, opaque: tuple[str, ...] 
     root, tracer = _TraceRoot(model, loss, inputs), _Tracer(frozenset(opaque))
     before = RandomState()
     try:
-        with _patched(tracer):
+        with _patched(tracer), (writes := WeightWrites(model)):
             graph = tracer.trace(root)
     except TraceRefused:
         raise
@@ -58,6 +59,9 @@ def trace(model: nn.Module, loss: Loss, inputs: Any, *, opaque: tuple[str, ...] 
     if before.moved():
         before.restore()
         raise TraceRefused("it draws random numbers outside of the graph")
+    if written := writes.weights():
+        names = ".".join(part for part in written[0] if part)
+        raise TraceRefused(f"it writes to {names} outside of the graph", exportable=False)
     constants = {name: value for name, value in vars(root).items() if isinstance(value, torch.Tensor)}
     return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept))
 
@@ -140,7 +144,14 @@ class _Tracer(fx.Tracer):
 
 
 class _Standin(fx.Proxy):
-    """A stand-in that accepts item assignment."""
+    """A stand-in that accepts item assignment, and refuses what would set an attribute of the stand-in alone."""
+
+    tracer: _Tracer
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(torch.Tensor, name):
+            raise TraceRefused(f"it replaces the {name} of a tensor", self.tracer.innermost, exportable=False)
+        super().__setattr__(name, value)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
