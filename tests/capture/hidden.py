@@ -178,7 +178,28 @@ class SharedClosure(Base):
         return x * self.turn()
 
 
+class Drifting(nn.Module):
+    """Adds something of what it was given before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.zeros(1, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.average.mul_(0.9).add_(x.detach().mean(), alpha=0.1)
+        return x + self.average
+
+
+DRIFTING = Drifting()
+
+
+class SharedModule(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return DRIFTING(x)
+
+
 SHARED = {
+    SharedModule: "DRIFTING",
     SharedGlobal: "CALLS",
     SharedList: "LIST",
     SharedIterator: "COUNTER",
@@ -203,3 +224,15 @@ class Harmless(Base):
         CACHE[len(CACHE)] = self.scale
         with warnings.catch_warnings():
             return torch.tanh(x) * self.pick(len(self.names)) * CACHE[0]
+
+
+class KeepsActivations(Base):
+    """A hook writes down for later what a layer puts out, in the module that it was made for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, torch.Tensor] = {}
+        self.first.register_forward_hook(lambda _module, _inputs, output: self.kept.update(first=output.detach()))
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x)

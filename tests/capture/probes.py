@@ -329,3 +329,32 @@ class GRULoop(Base):
         for part in x.view(-1, 3, 4).unbind(1):
             hidden = self.cell(part, hidden)
         return hidden
+
+
+class ListedWeights(Base):
+    """Weights whose names are numbers, or words of Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed = nn.ParameterList([torch.eye(12), torch.ones(12)])
+        self.named = nn.ParameterDict({"in": torch.ones(12)})
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x @ self.listed[0]) * self.listed[1] + self.named["in"]
+
+
+class Mapped(Base):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(lambda row: torch.tanh(self.first(row)))(x)
+
+
+class NormedByFunction(Base):
+    """Running statistics in buffers of its own, which a function of torch writes to without counting a version."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(12))
+        self.register_buffer("variance", torch.ones(12))
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return F.batch_norm(x, self.mean, self.variance, training=self.training)

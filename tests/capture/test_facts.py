@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from hidden import Drifting
 from torch import nn
 from torch.nn import functional as F
 from zoo import CLASSES, ZOO, Net, rows, words
@@ -199,7 +200,7 @@ class Drawing(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.inner(x)
-        y = y + torch.randn_like(y) * 0.1 + F.dropout(y, 0.5, training=True)
+        y = F.rrelu(y, training=True) + torch.randn_like(y) * 0.1 + F.dropout(y, 0.5, training=True)
         if self.mixes == "neighbours":
             y = y + y.mean(0)
         if self.mixes == "others":
@@ -347,6 +348,27 @@ def counting_closure() -> Callable[[Any, Any], torch.Tensor]:
     return loss
 
 
+class Centered:
+    """A loss with a module that keeps something."""
+
+    def __init__(self) -> None:
+        self.center = Drifting()
+
+    def __call__(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.center(outputs), target)
+
+
+def centering_closure() -> Callable[[Any, Any], torch.Tensor]:
+    center = Drifting()
+    return lambda outputs, target: F.cross_entropy(center(outputs), target)
+
+
+@pytest.mark.parametrize("loss", [Centered(), centering_closure()], ids=["object", "closure"])
+def test_a_loss_with_a_module_that_keeps_something_is_refused(loss: Callable[[Any, Any], torch.Tensor]) -> None:
+    with pytest.raises(ProgramError, match="the loss changes center whenever it is called"):
+        graph_of(Net(linear, rows, loss=loss))
+
+
 @pytest.mark.parametrize(
     "loss", [Counting(), Counting().compute, counting_closure()], ids=["object", "method", "closure"]
 )
@@ -487,6 +509,12 @@ def test_optimizers_that_cannot_work(factory: Any, words: str) -> None:
         update_scope(Stepping(factory), linear())
 
 
+def with_sparse_buffer() -> nn.Module:
+    model = linear()
+    model.register_buffer("adjacency", torch.eye(12).to_sparse())
+    return model
+
+
 class TwoArguments(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -510,9 +538,10 @@ def pairs(size: int) -> tuple[torch.Tensor, torch.Tensor]:
         (Net(lambda: nn.Flatten(), rows), "no trainable parameter"),
         (Net(lambda: nn.LazyLinear(3), rows), "no size yet"),
         (Net(lambda: nn.Linear(12, 5, dtype=torch.complex128), rows), "weight of Linear is complex128"),
+        (Net(with_sparse_buffer, rows), r"adjacency of .* is sparse.*persistent=False"),
         (Net(TwoArguments, pairs), r"missing 1 required positional argument: 'y'.*def forward\(self, inputs\)"),
     ],
-    ids=["shape", "loss", "scalar", "detached", "nothing", "lazy", "complex", "two arguments"],
+    ids=["shape", "loss", "scalar", "detached", "nothing", "lazy", "complex", "sparse", "two arguments"],
 )
 def test_programs_that_cannot_work(net: Net, words: str) -> None:
     with pytest.raises(ProgramError, match=words):

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 from cutting import assert_equal, play
-from hidden import HELD, SHARED, Harmless
+from hidden import HELD, SHARED, Harmless, KeepsActivations
 from probes import (
     AddedBuffer,
     AutocastRegion,
@@ -26,10 +26,13 @@ from probes import (
     LateCounter,
     LateSchedule,
     LateWindow,
+    ListedWeights,
     LoopOverBatch,
+    Mapped,
     MovingAverage,
     NoGradRegion,
     NoiseOfBatchSize,
+    NormedByFunction,
     OddBatches,
     PairsOfSamples,
     PythonRandom,
@@ -54,13 +57,14 @@ EXACT = {
     WeightNorm: "fx",
     BooleanMask: "fx",
     BackwardHooks: "fx",
+    ListedWeights: "fx",
     BranchOnSize: "export",
     GradientInForward: "export",
     InstanceCheck: "export",
     GRULoop: "export",
 }
 MIXING = [HalvesOfBatch, PairsOfSamples, OddBatches]
-WHOLE = [BranchOnValue, LoopOverBatch, Checkpointed, ChangesInput, GradientHook]
+WHOLE = [BranchOnValue, LoopOverBatch, Checkpointed, ChangesInput, GradientHook, Mapped]
 STATEFUL = {
     MovingAverage: "average",
     AddedBuffer: "total",
@@ -69,6 +73,7 @@ STATEFUL = {
     LateCounter: "number",
     LateSchedule: "schedule",
     LateWindow: "window",
+    NormedByFunction: "mean",
     **HELD,
 }
 DRAWING = {NoiseOfBatchSize: "fx", TorchRandomBranch: "opaque", PythonRandom: "opaque"}
@@ -168,6 +173,12 @@ def test_what_two_modules_count_together_keeps_the_model_whole() -> None:
             return self.two(self.one(x))
 
     assert [operator.name for operator in captured(Two).graph.operators] == ["model"]
+
+
+def test_a_hook_may_write_down_what_a_layer_puts_out() -> None:
+    graph = captured(KeepsActivations).graph
+    assert {"first", "last"} <= {operator.name for operator in graph.operators}
+    assert not graph.indivisible
 
 
 def test_code_that_only_names_what_copies_share_is_captured_as_before() -> None:

@@ -1,5 +1,6 @@
 """A loss that is no mean over samples is found while it trains, even where no example showed it."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -57,6 +58,27 @@ def test_a_target_that_is_left_out_is_noticed_when_it_comes():
         checked(outputs(), labels(0, 1, 2, 3))
     with pytest.raises(ProgramError, match=r"not a mean over samples: for 3 samples .* Use -n 1, --chunks 1"):
         checked(outputs(), labels(1, 2, 3, 1, -100))
+
+
+@dataclass
+class Made:
+    """A model's outputs in a class of its own."""
+
+    logits: torch.Tensor
+
+
+class MadeDict(dict[str, torch.Tensor]):
+    @property
+    def logits(self) -> torch.Tensor:
+        return self["logits"]
+
+
+@pytest.mark.parametrize("kind", [Made, lambda logits: MadeDict(logits=logits)], ids=["dataclass", "dict"])
+def test_it_is_noticed_in_outputs_of_a_class_of_their_own(kind: Any) -> None:
+    checked = CheckedLoss(lambda made, wanted: F.cross_entropy(made.logits, wanted))
+    checked(kind(outputs()), labels(0, 1, 2, 3))
+    with pytest.raises(ProgramError, match="not a mean over samples"):
+        checked(kind(outputs()), labels(1, 2, 3, 1, -100))
 
 
 def test_a_missing_number_that_is_left_out_is_noticed_when_it_comes():

@@ -24,13 +24,14 @@ PROBES = [each for each in vars(probes).values() if isinstance(each, type) and i
 PROBES += HELD
 STATEFUL = (
     *(probes.MovingAverage, probes.AddedBuffer, probes.Counter, probes.Spectral),
-    *(probes.LateCounter, probes.LateSchedule, probes.LateWindow),
+    *(probes.LateCounter, probes.LateSchedule, probes.LateWindow, probes.NormedByFunction),
     *HELD,
 )
 CHUNKED = (probes.BranchOnValue, probes.HalvesOfBatch, probes.PairsOfSamples, probes.OddBatches)
 ALWAYS = (
     *(probes.NoGradRegion, probes.CustomFunction, probes.MovingAverage, probes.Spectral, probes.BranchOnValue),
     *(probes.PythonRandom, probes.Checkpointed, probes.ChangesInput, probes.GradientHook, probes.BackwardHooks),
+    *(probes.ListedWeights, probes.NormedByFunction),
 )
 STEPS, CHUNKS, RANKS = 3, 4, 3
 

@@ -51,6 +51,41 @@ def test_optimizers_that_replace_gradients_and_data(kind):
     check_every_way(program("plain", optimizer=lambda parameters: kind(parameters, lr=0.01)), 6)
 
 
+class Slowed(torch.optim.SGD):
+    """Keeps slow weights that fast ones come back to, and writes to all that it was given."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, lr=lr)
+        self.slow = [each.detach().clone() for group in self.param_groups for each in group["params"]]
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step(closure)
+        every = (each for group in self.param_groups for each in group["params"])
+        for slow, fast in zip(self.slow, every, strict=True):
+            slow.lerp_(fast, 0.5)
+            fast.copy_(slow)
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "hypergraph"])
+def test_an_optimizer_that_writes_to_every_weight_is_given_none_that_others_compute_with(strategy):
+    mine = program("plain", optimizer=lambda parameters: Slowed(parameters, lr=0.05))
+    graph, expected = graph_of(mine), plain_loop(mine, 4, 2).state_dict()
+    played = play(mine, graph, make_plan(mine, graph, strategy, 2, 0, chunks=2), 4)
+    assert difference(played.state, expected) <= 1e-9
+
+
+class Synchronised(nn.Sequential):
+    """Batch norm that would synchronise, if torch.distributed were there."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(2, 4, 3), nn.SyncBatchNorm(4), nn.Flatten(), nn.Linear(144, CLASSES))
+
+
+def test_a_batch_norm_that_insists_on_counting_its_batches():
+    check_every_way(of(Synchronised), 4)
+
+
 class Recomputing(nn.Module):
     def __init__(self) -> None:
         super().__init__()

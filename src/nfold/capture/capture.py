@@ -244,7 +244,17 @@ class _Attempt:
         except Exception as error:
             self._notes.append(f"captured by {traced.method}, it cannot be cut: {error}")
             return None
-        return describe(replace(traced, notes=tuple(self._notes)), pieces, plays, self._facts, self._model)
+        found = describe(replace(traced, notes=tuple(self._notes)), pieces, plays, self._facts, self._model)
+        if shared := self._written_by_some(found.graph):
+            self._notes.append(
+                f"captured by {traced.method}, it cannot be cut: forward writes to {shared}, which others use"
+            )
+            return None
+        return found
+
+    def _written_by_some(self, graph: ModelGraph) -> str:
+        """Return a weight that forward writes to and several operators use: each rank would have another one."""
+        return next((each.name for each in graph.parameters if each.written and len(each.users) > 1), "")
 
     def traces(self) -> Iterator[Traced]:
         """Yield the program as each method sees it, the whole model as one operator last."""

@@ -69,7 +69,7 @@ def close(expected: torch.Tensor, found: torch.Tensor | None, precision: float =
         return False
     if not (expected.is_floating_point() or expected.is_complex()):
         return torch.equal(expected, found)
-    if expected.is_sparse:
+    if expected.layout is not torch.strided:
         expected, found = expected.to_dense(), found.to_dense()
     tolerance = max(torch.finfo(expected.dtype).eps, precision) ** 0.6
     scale = _largest(expected) + floor

@@ -163,6 +163,7 @@ def _parameters(model: nn.Module, operators: list[Operator], facts: Facts) -> tu
             trainable=parameter.requires_grad,
             users=tuple(operator.name for operator in operators if name in operator.parameters),
             has_gradient=name in facts.gradients,
+            written=name in facts.written,
         )
         for name, parameter in model.named_parameters()
     )

@@ -138,7 +138,20 @@ def _export(model: nn.Module, inputs: Any) -> fx.GraphModule:
         warnings.simplefilter("ignore")
         shapes = pytree.tree_map(dynamic, inputs)
         exported = torch.export.export(model, (inputs,), dynamic_shapes=(shapes,), strict=False)
-        return exported.module(check_guards=False)
+        found: fx.GraphModule = exported.module(check_guards=False)
+    _refuse_transforms(found.graph)
+    return found
+
+
+def _refuse_transforms(graph: fx.Graph) -> None:
+    """Refuse a graph that enters and leaves vmap or grad as nodes: cut in between, it would never leave them.
+
+    Raises:
+        TraceRefused: it does.
+    """
+    for node in graph.nodes:
+        if "functorch" in str(getattr(node.target, "__module__", "")):
+            raise TraceRefused(f"it computes under a transform of torch.func ({node.name})", exportable=False)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from nfold.capture.shared import Watch, places_of_loss, places_of_model
 from nfold.capture.states import changes, held_by_several, loss_snapshot, snapshot
 from nfold.capture.tracing import is_leaf
 from nfold.capture.trial import try_step
+from nfold.capture.writes import WeightWrites
 from nfold.errors import ProgramError
 
 
@@ -33,6 +34,8 @@ class Facts:
     static_gradients: bool
     stateful: tuple[str, ...]
     """Modules that carry state, other than batch-norm statistics, from one forward to the next."""
+    written: frozenset[str]
+    """Weights that forward itself writes to: only an operator that has them for itself may."""
     hooked: tuple[str, ...]
     """Modules with hooks of the user's."""
     notes: tuple[str, ...]
@@ -43,6 +46,7 @@ class _Calls:
     losses: list[torch.Tensor]
     gradients: list[frozenset[str]]
     changed: list[tuple[str, str]]
+    """(module path, attribute), weights included."""
     foreign_random: bool
 
 
@@ -87,6 +91,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         gradients=frozenset.union(*calls.gradients),
         static_gradients=len(set(calls.gradients)) == 1,
         stateful=("",) if held_by_several(model, calls.changed) else stateful,
+        written=_names_of(calls.changed) & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,
         notes=tuple(notes),
     )
@@ -101,15 +106,16 @@ def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, 
     for size, which in ((large, 0), (large, 0), (small, 1)):
         seed_all(0)
         before = RandomState()
-        with _noting_gradients(model) as found:
+        with _noting_gradients(model) as found, (writes := WeightWrites(model)):
             calls.losses.append(try_step(model, loss, example.batch(size, which)).detach())
         foreign = foreign or before.others_moved()
         calls.gradients.append(frozenset(found))
         for watch in watches:
             watch.look()
         now = snapshot(model)
-        if state:
-            calls.changed.extend(key for key in changes(state, now) if key not in calls.changed)
+        # A first call may build what later ones use, but not from a batch: of that each rank would see another part.
+        found_now = (*(changes(state, now) if state else ()), *writes.weights())
+        calls.changed.extend(dict.fromkeys(key for key in found_now if key not in calls.changed))
         state = now
     return _Calls(calls.losses, calls.gradients, calls.changed, foreign)
 
@@ -152,6 +158,10 @@ def _noting_gradients(model: nn.Module) -> Iterator[set[str]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _names_of(changed: list[tuple[str, str]]) -> frozenset[str]:
+    return frozenset(".".join(part for part in key if part) for key in changed)
 
 
 def _forgotten(model: nn.Module, changed: list[tuple[str, str]]) -> list[str]:

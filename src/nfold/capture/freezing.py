@@ -63,13 +63,39 @@ def same(one: Any, other: Any, *, grows: bool = False) -> bool:
             return False
         return bool(one.tolist() == other.tolist() if one.dtype.hasobject else one.tobytes() == other.tobytes())
     if isinstance(one, torch.Tensor):
-        return one.shape == other.shape and one.dtype == other.dtype and bool(torch.equal(one, other))
+        return _same_tensors(one, other)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(same(a, b, grows=grows) for a, b in zip(one, other, strict=True))
     if isinstance(one, dict):
         kept = one.keys() <= other.keys() if grows else one.keys() == other.keys()
         return kept and all(same(one[key], other[key], grows=grows) for key in one)
-    return bool(one == other)
+    return bool(one == other) or _are_nan(one, other)
+
+
+def _same_tensors(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors are equal; what is no number equals itself."""
+    if one.shape != other.shape or one.dtype != other.dtype or one.layout != other.layout:
+        return False
+    if one.layout is not torch.strided:
+        return all(map(_same_tensors, _strided_parts(one), _strided_parts(other)))
+    if torch.equal(one, other):
+        return True
+    has_nan = one.is_floating_point() or one.is_complex()
+    return has_nan and bool(torch.isclose(one, other, rtol=0.0, atol=0.0, equal_nan=True).all())
+
+
+def _strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return what a sparse tensor consists of."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+
+
+def _are_nan(one: Any, other: Any) -> bool:
+    numbers = (float, complex, np.inexact)
+    return isinstance(one, numbers) and isinstance(other, numbers) and one != one and other != other
 
 
 def attributes(value: Any) -> dict[str, Any]:

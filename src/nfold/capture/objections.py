@@ -20,7 +20,8 @@ def why_unfit(model: nn.Module) -> str:
 def _shared_memory(model: nn.Module) -> str:
     """Find weights that lie in each other's memory: a rank that moves one of them would tear them apart."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
-    places = sorted((*_extent(tensor), name) for name, tensor in tensors if tensor.numel())
+    dense = ((name, tensor) for name, tensor in tensors if tensor.numel() and tensor.layout is torch.strided)
+    places = sorted((*_extent(tensor), name) for name, tensor in dense)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     for (storage, _, stop, name), (other_storage, start, _, other) in itertools.pairwise(places):
         if storage == other_storage and start < stop and trained & {name, other}:

@@ -152,4 +152,5 @@ def _backward(traced: Traced, play: Play) -> None:
 
 def _storages(value: Any) -> frozenset[int]:
     """Identify storages; valid while the values are alive."""
-    return frozenset(tensor.untyped_storage()._cdata for tensor in tensors_of(value))
+    dense = (tensor for tensor in tensors_of(value) if tensor.layout is torch.strided)
+    return frozenset(tensor.untyped_storage()._cdata for tensor in dense)

@@ -11,6 +11,7 @@ def segment(input, conv1):
 
 import contextlib
 import itertools
+import keyword
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -146,7 +147,7 @@ class _Writer:
             self._add(f"{self.name(node)} = {self._number(self.cut.sizes[node])}")
         elif node.op == "get_attr":
             owner, attribute = self.scope.owner(str(node.target))
-            self._add(f"{self.name(node)} = {self.constant(owner)}.{attribute}")
+            self._add(f"{self.name(node)} = {self._attribute(self.constant(owner), attribute)}")
         else:
             for used in node.all_input_nodes:
                 self.write_free(used)
@@ -183,14 +184,21 @@ class _Writer:
         seed = self.draws.seed_everything if self.random.foreign else self.draws.seed
         return ["with lock:", f"    {self.constant(seed)}({self.random.draws[node]})", f"    {line}"]
 
+    def _attribute(self, owner: str, name: str) -> str:
+        """Write where a tensor lies: those of a ParameterList are called 0, 1 .."""
+        return f"{owner}.{name}" if _is_name(name) else f"getattr({owner}, {name!r})"
+
     def _call(self, node: fx.Node) -> str:
         args = [self._value(arg) for arg in node.args]
-        args_and_kwargs = [*args, *(f"{key}={self._value(value)}" for key, value in node.kwargs.items())]
+        args_and_kwargs = [*args, *(self._keyword(key, value) for key, value in node.kwargs.items())]
         if node.op == "call_module":
             return f"{self.constant(self.scope.module(str(node.target)))}({', '.join(args_and_kwargs)})"
         if node.op == "call_method":
             return f"{args[0]}.{node.target}({', '.join(args_and_kwargs[1:])})"
         return f"{self.constant(node.target)}({', '.join(args_and_kwargs)})"
+
+    def _keyword(self, key: str, value: Any) -> str:
+        return f"{key}={self._value(value)}" if _is_name(key) else f"**{{{key!r}: {self._value(value)}}}"
 
     def _value(self, value: Any) -> str:
         if isinstance(value, fx.Node):
@@ -210,6 +218,10 @@ class _Writer:
         if isinstance(rule, tuple):
             return f"Size(({' '.join(f'{self._number(part)},' for part in rule)}))"
         return self.constant(rule)
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def _with_history(value: Any) -> Any:

@@ -14,8 +14,9 @@ from typing import Any
 
 from torch import nn
 
-from nfold.capture.freezing import freeze, same
+from nfold.capture.freezing import same
 from nfold.capture.hooks import hooks_of
+from nfold.capture.states import freeze_shared
 
 _FARTHEST = 3
 """Calls from forward to the code that is still looked into."""
@@ -27,7 +28,7 @@ Places = list[tuple[str, Callable[[], Any]]]
 
 def places_of_model(model: nn.Module) -> Places:
     """Return what the forward functions, hooks and callables of a model can reach. O(names in their code)."""
-    reach = _Reach()
+    reach = _Reach(own=frozenset(type(each) for each in model.modules() if _is_users(type(each).__module__)))
     for module in model.modules():
         reach.look_at(getattr(type(module), "forward", None), type(module))
         for value in (*vars(module).values(), *hooks_of(module)):
@@ -60,7 +61,7 @@ class Watch:
     def look(self) -> None:
         """Look, first when all is there that a first call makes."""
         self._places = self._places or self._find()
-        now = [freeze(read()) for _, read in self._places]
+        now = [freeze_shared(read()) for _, read in self._places]
         self._seen = self._seen or now
         pairs = zip(self._places, self._seen, now, strict=True)
         changed = (name for (name, _), one, other in pairs if not same(one, other, grows=True))
@@ -71,6 +72,8 @@ class Watch:
 class _Reach:
     """Functions that have been looked into, and the places that they name."""
 
+    own: frozenset[type] = frozenset()
+    """Classes of the model's modules: a hook that names one means the module that this model is a copy of."""
     known: set[tuple[int, type]] = field(default_factory=set)
     """Functions, each with the class whose methods it calls."""
     kept: list[Any] = field(default_factory=list)
@@ -147,7 +150,11 @@ class _Reach:
 
     def _add(self, holder: Any, name: str, label: str, read: Callable[[], Any]) -> None:
         self.kept.append(holder)
-        self.found.setdefault((id(holder), name), (label, read))
+        self.found.setdefault((id(holder), name), (label, functools.partial(self._foreign, read)))
+
+    def _foreign(self, read: Callable[[], Any]) -> Any:
+        value = read()
+        return None if type(value) in self.own else value
 
 
 def _kept_by(function: FunctionType) -> list[Any]:

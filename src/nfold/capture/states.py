@@ -94,7 +94,12 @@ def loss_snapshot(loss: Callable[..., Any]) -> State:
     if isinstance(owner, nn.Module):
         return snapshot(owner)
     held = {"its arguments": owner} if isinstance(owner, functools.partial) else attributes(owner)
-    return {("", name): freeze(value) for name, value in held.items()}
+    return {("", name): freeze_shared(value) for name, value in held.items()}
+
+
+def freeze_shared(value: Any) -> Any:
+    """Copy what can change inside a value that is no part of the model; such a module keeps what a model would."""
+    return snapshot(value) if isinstance(value, nn.Module) else freeze(value)
 
 
 def changes(before: State, after: State) -> list[tuple[str, str]]:

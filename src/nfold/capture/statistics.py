@@ -60,7 +60,9 @@ class StatisticsRecorder:
             self._held[name] = _True(dict(module._buffers), module.momentum)
             module._buffers["running_mean"] = torch.zeros_like(module.running_mean)
             module._buffers["running_var"] = torch.zeros_like(module.running_var)
-            module._buffers["num_batches_tracked"] = None
+            # One that synchronises insists on counting.
+            counts = isinstance(module, nn.SyncBatchNorm) and module.num_batches_tracked is not None
+            module._buffers["num_batches_tracked"] = torch.zeros_like(module.num_batches_tracked) if counts else None
             module.momentum = 1.0
 
         return hook

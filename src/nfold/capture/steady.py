@@ -60,6 +60,9 @@ class SteadyDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.overloadpacket.__name__
         if name == "native_dropout":
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+        if name == "rrelu_with_noise" and args[4]:  # which draws by itself
+            noise = args[1].copy_(torch.where(args[0] > 0, 1.0, (args[2] + args[3]) / 2))
+            return args[0] * noise
         found = func(*args, **(kwargs or {}))
         if name in _DRAWS:
             for tensor in tensors_of(found):

@@ -15,6 +15,8 @@ from torch import fx, nn
 from nfold.capture.program_graph import Loss, LossCall, Traced, module_path
 from nfold.capture.random import RandomState
 from nfold.capture.regions import Region
+from nfold.capture.tree import with_items
+from nfold.capture.writes import WeightWrites
 
 _FACTORIES = ("arange", "zeros", "ones", "full", "empty", "eye", "linspace", "rand", "randn", "randint", "randperm")
 
@@ -48,7 +50,7 @@ def trace(model: nn.Module, loss: Loss, inputs: Any, *, opaque: tuple[str, ...] 
     root, tracer = _TraceRoot(model, loss, inputs), _Tracer(frozenset(opaque))
     before = RandomState()
     try:
-        with _patched(tracer):
+        with _patched(tracer), (writes := WeightWrites(model)):
             graph = tracer.trace(root)
     except TraceRefused:
         raise
@@ -57,6 +59,9 @@ def trace(model: nn.Module, loss: Loss, inputs: Any, *, opaque: tuple[str, ...] 
     if before.moved():
         before.restore()
         raise TraceRefused("it draws random numbers outside of the graph")
+    if written := writes.weights():
+        names = ".".join(part for part in written[0] if part)
+        raise TraceRefused(f"it writes to {names} outside of the graph", exportable=False)
     constants = {name: value for name, value in vars(root).items() if isinstance(value, torch.Tensor)}
     return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept))
 
@@ -76,7 +81,22 @@ class _TraceRoot(nn.Module):
 
     def forward(self, input: Any, target: Any) -> Any:
         outputs = self.model(_spread(input, self.__dict__["template"]))
-        return target.tracer.create_proxy("call_function", self.__dict__["loss"], (outputs, target), {})
+        loss = self.__dict__["loss"]
+        if isinstance(outputs, dict) and type(outputs) is not dict:
+            loss = _LossOfKind(loss, outputs)
+        return target.tracer.create_proxy("call_function", loss, (outputs, target), {})
+
+
+class _LossOfKind(LossCall):
+    """The user's loss, given outputs of the class that the model returns: a graph knows plain dicts."""
+
+    def __init__(self, loss: LossCall, outputs: dict[Any, Any]) -> None:
+        super().__init__(loss)
+        self.__name__ = loss.__name__
+        self._like = with_items(outputs, dict.fromkeys(outputs))
+
+    def __call__(self, outputs: Any, target: Any) -> torch.Tensor:
+        return super().__call__(with_items(self._like, outputs), target)
 
 
 class _Tracer(fx.Tracer):
@@ -124,7 +144,14 @@ class _Tracer(fx.Tracer):
 
 
 class _Standin(fx.Proxy):
-    """A stand-in that accepts item assignment."""
+    """A stand-in that accepts item assignment, and refuses what would set an attribute of the stand-in alone."""
+
+    tracer: _Tracer
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(torch.Tensor, name):
+            raise TraceRefused(f"it replaces the {name} of a tensor", self.tracer.innermost, exportable=False)
+        super().__setattr__(name, value)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})

@@ -1,6 +1,9 @@
-"""Nested tuples, lists and dicts of tensors: what datasets give, models return and operators pass around."""
+"""Nested tuples, lists, dicts and dataclasses of tensors: what datasets give, models return, operators pass around."""
 
-from collections.abc import Callable, Iterator
+import contextlib
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -10,11 +13,8 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     """Yield every tensor inside a value, in a fixed order."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_of(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
+    else:
+        for _, item in _items(value):
             yield from tensors_of(item)
 
 
@@ -22,12 +22,9 @@ def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
     """Yield every tensor with the keys that lead to it."""
     if isinstance(value, torch.Tensor):
         yield path, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
+    else:
+        for key, item in _items(value):
             yield from paths_of(item, (*path, key))
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from paths_of(item, (*path, index))
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
@@ -35,12 +32,42 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, dict):
-        return {key: map_tensors(function, item) for key, item in value.items()}
+        return with_items(value, {key: map_tensors(function, item) for key, item in value.items()})
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(map_tensors(function, item) for item in value))
     if isinstance(value, (list, tuple)):
         return type(value)(map_tensors(function, item) for item in value)
+    if _is_dataclass(value):
+        changed = copy.copy(value)
+        for key, item in _items(value):
+            object.__setattr__(changed, key, map_tensors(function, item))  # it may be frozen
+        return changed
     return value
+
+
+def with_items(like: dict[Any, Any], items: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a dict of the same class, such as a library has for its models' outputs, with other values."""
+    if type(like) is not dict:
+        with contextlib.suppress(Exception):  # it cannot be copied, or not be written to
+            changed = copy.copy(like)
+            for key, item in items.items():
+                changed[key] = item
+            return changed
+    return dict(items)
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield what a structure holds, with the key, index or name of each."""
+    if isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, (list, tuple)):
+        yield from enumerate(value)
+    elif _is_dataclass(value):
+        yield from ((each.name, getattr(value, each.name)) for each in dataclasses.fields(value))
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def shapes_text(value: Any) -> str:
@@ -51,6 +78,8 @@ def shapes_text(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {shapes_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "(" + ", ".join(shapes_text(item) for item in value) + ")"
+    if _is_dataclass(value):
+        return f"{type(value).__name__}({', '.join(f'{key}={shapes_text(item)}' for key, item in _items(value))})"
     return type(value).__name__
 
 

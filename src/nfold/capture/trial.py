@@ -41,6 +41,12 @@ def check_model(model: Any) -> nn.Module:
             f"{wide[0]} of {type(model).__name__} is complex128, which a file of weights (safetensors) cannot "
             "hold. Use complex64, or keep the real and the imaginary part (torch.view_as_real)."
         )
+    sparse = [name for name, tensor in _saved(model) if tensor.layout is not torch.strided]
+    if sparse:
+        raise ProgramError(
+            f"{sparse[0]} of {type(model).__name__} is sparse, which a file of weights (safetensors) cannot hold. A "
+            "buffer that does not change need not be in it: register_buffer(.., persistent=False)."
+        )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ProgramError(f"{type(model).__name__} has no trainable parameter, so there is nothing to train.")
     return model

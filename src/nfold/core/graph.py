@@ -51,6 +51,8 @@ class Parameter:
     """Whether a backward pass gives it one; an unused weight's gradient stays None."""
     rows: Rows | None = None
     """Which rows of which parameter of the module it is; None: a whole one."""
+    written: bool = False
+    """Whether forward itself writes to it, as an embedding with `max_norm` does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

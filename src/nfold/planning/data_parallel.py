@@ -21,6 +21,10 @@ def serving_objection(facts: Facts) -> str | None:
             "the optimizer must see all parameters at once, so its work cannot be shared among servers: "
             "use --strategy ring"
         )
+    if facts.servers and (written := [each.name for each in facts.graph.parameters if each.written]):
+        return (
+            f"forward itself writes to {written[0]}, and servers would not see it: leave out --servers {facts.servers}"
+        )
     return None
 
 

@@ -5,7 +5,7 @@ the shares that this rank serves. Planning has checked that this gives the same 
 (`ModelGraph.update_scope`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from nfold.errors import ProgramError
 from nfold.planning.schedule import ALL_REDUCTIONS
 from nfold.program import Program
 from nfold.runtime.buffers import Buffers, Piece, pieces
+from nfold.runtime.letting_go import is_let_go
 
 Scalar = bool | int | float | str | None
 Plain = Scalar | tuple[Scalar, ...]
@@ -202,12 +203,15 @@ def build_updaters(
         for reduction in reductions
         for start, stop in _updated_by(rank, reduction)
     }
+    elsewhere = {name for reduction in reductions for name in reduction.parameters}
+    elsewhere |= {name for name, parameter in parameters.items() if is_let_go(parameter)}
     if graph.update_scope == "model":
         everything = [each for pieces_held in held.values() for each in pieces_held]
-        return {(ALL_REDUCTIONS, 0): Updater(stepping, *_ordered(everything, parameters))} if everything else {}
+        ordered = _ordered(everything, parameters, elsewhere)
+        return {(ALL_REDUCTIONS, 0): Updater(stepping, *ordered)} if everything else {}
     whole = len(held) == 1 and next(iter(held))[0] in {r.name for r in reductions if r.route == "local"}
     return {
-        key: Updater(stepping, *(_ordered(each, parameters) if whole else (each, [])))
+        key: Updater(stepping, *(_ordered(each, parameters, elsewhere) if whole else (each, [])))
         for key, each in held.items()
         if each
     }
@@ -221,12 +225,12 @@ def _updated_by(rank: int, reduction: Reduction) -> list[tuple[int, int]]:
 
 
 def _ordered(
-    held: list[_Held], parameters: Mapping[str, nn.Parameter]
+    held: list[_Held], parameters: Mapping[str, nn.Parameter], elsewhere: Container[str]
 ) -> tuple[list[_Held], list[tuple[str, nn.Parameter]]]:
     """Put whole parameters in the module's own order, and add those that no reduction holds (frozen or unused)."""
     by_name = {each.piece.name: each for each in held}
     ordered = [by_name[name] for name in parameters if name in by_name]
-    return ordered, [(name, parameter) for name, parameter in parameters.items() if name not in by_name]
+    return ordered, [(name, parameter) for name, parameter in parameters.items() if name not in elsewhere]
 
 
 def _held(
