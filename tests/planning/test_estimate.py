@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfold.core.cluster import Cluster, Node
-from nfold.errors import ClusterError
+from nfold.errors import ClusterError, PlanError
+from nfold.planning.asynchronous import ASYNCHRONOUS
 from nfold.planning.candidates import estimate_proposal, simulate_proposal
 from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts
 from nfold.planning.placed import placed
 from nfold.planning.portfolio import MANY_RANKS
 from nfold.planning.search import plan
-from nfold.planning.strategies import named
+from nfold.planning.strategies import STRATEGIES, named
 from nfold.simulation import simulate
 
 pytestmark = pytest.mark.long
@@ -109,6 +110,21 @@ def test_what_cannot_win_is_not_simulated_and_the_choice_is_the_same(monkeypatch
     every = plan(asked)
     assert 0 < num_simulated < len(simulated) - num_simulated
     assert (chosen.predicted, chosen.placement) == (every.predicted, every.placement)
+
+
+def test_of_what_fits_nowhere_one_of_each_kind_is_simulated(monkeypatch):
+    asked, played = question(SHORT, 4, 1e8, speeds=(1.0, 0.9, 0.8, 0.7)), []
+    nodes = tuple(replace(node, memory_bytes=1 + place) for place, node in enumerate(asked.cluster.nodes))
+
+    def noting(*given, **others):
+        played.append(given)
+        return simulate(*given, **others)
+
+    monkeypatch.setattr("nfold.planning.candidates.simulate", noting)
+    with pytest.raises(PlanError, match="no strategy can run here"):
+        plan(replace(asked, cluster=replace(asked.cluster, nodes=nodes)))
+    lines = len(STRATEGIES) - len(ASYNCHRONOUS) + 2
+    assert len(played) <= 2 * lines, "hypergraph has three of them, and paces are tried as well"
 
 
 def test_a_slower_node_and_a_replicated_first_stage_are_seen():

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import nlargest
 
 from nfold.planning.hypergraph import Hypergraph
 from nfold.planning.windows import lean_window
@@ -43,6 +42,8 @@ class Memory:
         self._cells = [[0] * len(hypergraph.states) for _ in range(count)]
         self._saved = [[0] * chunks for _ in range(count)]
         self._resident = [0] * count
+        self._used: dict[int, int] = {}
+        """Of blocks that have not changed since they were asked for."""
         self._whole = [sum(hypergraph.saved_bytes[chunk : hypergraph.num_cells : chunks]) for chunk in range(chunks)]
         for vertex in range(hypergraph.num_cells):
             self.enter(vertex, blocks[vertex])
@@ -52,6 +53,7 @@ class Memory:
         """Note that a vertex came into a block."""
         group, chunk = divmod(vertex, self._hypergraph.num_chunks)
         self._saved[block][chunk] += self._hypergraph.saved_bytes[vertex]
+        self._used.pop(block, None)
         for index in self._states_of[group]:
             self._cells[block][index] += 1
             if self._cells[block][index] == 1:
@@ -61,6 +63,7 @@ class Memory:
         """Note that a vertex left a block."""
         group, chunk = divmod(vertex, self._hypergraph.num_chunks)
         self._saved[block][chunk] -= self._hypergraph.saved_bytes[vertex]
+        self._used.pop(block, None)
         for index in self._states_of[group]:
             self._cells[block][index] -= 1
             if self._cells[block][index] == 0:
@@ -68,7 +71,9 @@ class Memory:
 
     def used(self, block: int) -> int:
         """Return the bytes of a block. O(chunks)."""
-        return self._resident[block] + _in_flight(self._saved[block], self._whole, self._window)
+        if block not in self._used:
+            self._used[block] = self._resident[block] + _in_flight(self._saved[block], self._whole, self._window)
+        return self._used[block]
 
     def excess(self, block: int) -> float:
         """Return by how much a block is too large; 0 when it fits."""
@@ -98,5 +103,6 @@ def _in_flight(saved: list[int], whole: list[int], window: int) -> int:
 
     As many as if all ranks were behind it, which of one rank is true: who else a chunk goes to changes move by move.
     """
-    alone = max((size for size, all_of_it in zip(saved, whole, strict=True) if size == all_of_it), default=0)
-    return alone + sum(nlargest(window, (size for size, every in zip(saved, whole, strict=True) if size < every)))
+    alone = max((size for size, every in zip(saved, whole, strict=True) if size == every), default=0)
+    shared = sorted([size for size, every in zip(saved, whole, strict=True) if size < every], reverse=True)
+    return alone + sum(shared[:window])

@@ -40,13 +40,13 @@ class _Estimated:
     """In the order of its strategy, which proposes the simplest first."""
     candidate: Candidate
     least_step_s: float
-    objection: str | None
-    """Why it seems not to fit the memory."""
+    lacking_bytes: int
+    """How much memory it seems to lack; 0 where it seems to fit."""
 
     @property
-    def promise(self) -> tuple[bool, float, int]:
-        """Smaller is more promising."""
-        return self.objection is not None, self.candidate.predicted.step_s, self.index
+    def promise(self) -> tuple[int, float, int]:
+        """Smaller is more promising: the fastest that fits, then what lacks the least."""
+        return self.lacking_bytes, self.candidate.predicted.step_s, self.index
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class _Line:
     most: int
     waiting: list[_Estimated]
     fitting: dict[int, Candidate] = field(default_factory=dict)
-    too_large: list[tuple[Candidate, str]] = field(default_factory=list)
+    too_large: list[Candidate] = field(default_factory=list)
 
     @property
     def is_open(self) -> bool:
@@ -68,6 +68,11 @@ class _Line:
     def best(self) -> Candidate | None:
         """The fastest that fits, if there is one."""
         return _fastest([self.fitting[index] for index in sorted(self.fitting)]) if self.fitting else None
+
+    def give_up(self) -> None:
+        """Keep the estimates of all that wait: what seems to lack less memory does not fit either."""
+        self.too_large += [each.candidate for each in self.waiting]
+        self.waiting.clear()
 
 
 class Portfolio:
@@ -93,21 +98,21 @@ class Portfolio:
 
     def _estimate(self, index: int, proposal: Proposal, strategy: str) -> _Estimated:
         wide = self._looked_at(index, proposal, strategy)
-        others = [] if wide.objection is None else self._narrower(proposal)
+        others = self._narrower(proposal) if wide.lacking_bytes else []
         return self._widest_that_fits(index, others, strategy) if others else wide
 
     def _widest_that_fits(self, index: int, proposals: list[Proposal], strategy: str) -> _Estimated:
         """Return the first of ever narrower proposals that fits; the last, which needs the least, where none does."""
         narrowest = self._looked_at(index, proposals[-1], strategy)
-        if narrowest.objection is not None:
+        if narrowest.lacking_bytes:
             return narrowest
         tried = (self._looked_at(index, each, strategy) for each in proposals)
-        return next(each for each in tried if each.objection is None)
+        return next(each for each in tried if not each.lacking_bytes)
 
     def _looked_at(self, index: int, proposal: Proposal, strategy: str) -> _Estimated:
         candidate, least_step_s = self._answers.estimated(strategy, proposal)
-        objection = self._memory_objection(candidate)
-        return _Estimated(index=index, candidate=candidate, least_step_s=least_step_s, objection=objection)
+        lacking = self._lacking_bytes(candidate)
+        return _Estimated(index=index, candidate=candidate, least_step_s=least_step_s, lacking_bytes=lacking)
 
     def _narrower(self, proposal: Proposal) -> list[Proposal]:
         """Return a proposal with ever fewer chunks begun at once; nothing where that makes no difference."""
@@ -118,41 +123,47 @@ class Portfolio:
         most = tuple(min(busy[rank], placement.num_chunks) for rank in range(placement.world_size))
         return [replace(proposal, windows=windows) for windows in narrower(proposal.windows or most)]
 
-    def _memory_objection(self, candidate: Candidate) -> str | None:
+    def _lacking_bytes(self, candidate: Candidate) -> int:
         facts = split_facts(self._facts, candidate.proposal.splits)
-        return memory_objection(facts, candidate.proposal, candidate.predicted)
+        return lacking_bytes(facts, candidate.proposal, candidate.predicted)
 
     def settle(self, chosen: Strategy | None) -> None:
-        """Simulate what may win, the most promising of all strategies first; the others keep their estimates."""
+        """Simulate what may win, the most promising of all strategies first; the others keep their estimates.
+
+        Of what seems not to fit, the nearest is simulated: where nothing fits, that is enough to say so.
+        """
         best_s = math.inf
         while lines := [line for line in self._lines if line.is_open]:
             wanted = [line for line in lines if chosen is not None and line.strategy == chosen.name] or lines
             line = min(wanted, key=lambda each: each.waiting[0].promise)
-            candidate = self._settled(line.waiting[0], best_s)
-            objection = self._memory_objection(candidate)
-            others = self._narrower(candidate.proposal) if objection and not line.waiting[0].objection else []
+            first = line.waiting[0]
+            candidate = self._settled(first, best_s)
+            lacks = self._lacking_bytes(candidate) > 0
+            others = self._narrower(candidate.proposal) if lacks and not first.lacking_bytes else []
             if others:  # it seemed to fit, and the simulator's order keeps a little more
-                line.waiting[0] = self._widest_that_fits(line.waiting[0].index, others, line.strategy)
+                line.waiting[0] = self._widest_that_fits(first.index, others, line.strategy)
                 continue
-            if objection:
-                line.too_large.append((candidate, objection))
-            else:
-                line.fitting[line.waiting[0].index] = candidate
-                if chosen is None or line.strategy == chosen.name:
-                    best_s = min(best_s, candidate.predicted.step_s)
             del line.waiting[0]
+            if lacks:
+                line.too_large.append(candidate)
+                if first.lacking_bytes:
+                    line.give_up()
+                continue
+            line.fitting[first.index] = candidate
+            if chosen is None or line.strategy == chosen.name:
+                best_s = min(best_s, candidate.predicted.step_s)
         self._keep_undominated(best_s)
         self._note()
 
     def _keep_undominated(self, best_s: float) -> None:
         """Keep what was not looked at for being slow, and is beaten by nothing in time, bytes and memory at once."""
-        waiting = [(line, each) for line in self._lines for each in line.waiting if each.objection is None]
+        waiting = [(line, each) for line in self._lines for each in line.waiting if not each.lacking_bytes]
         known = [candidate.predicted for line in self._lines for candidate in line.fitting.values()]
         flags = undominated([*known, *(each.candidate.predicted for _, each in waiting)])
         for (line, each), is_undominated in zip(waiting, flags[len(known) :], strict=True):
             seems_best = each.candidate.predicted.step_s <= TIE * best_s
             candidate = self._settled(each, best_s) if is_undominated and seems_best else each.candidate
-            if is_undominated and self._memory_objection(candidate) is None:
+            if is_undominated and not self._lacking_bytes(candidate):
                 line.fitting[each.index] = candidate
 
     def _settled(self, estimated: _Estimated, best_s: float) -> Candidate:
@@ -173,24 +184,24 @@ class Portfolio:
                 self._best.append(min(best, key=lambda candidate: candidate.predicted.step_s))
             too_large = [each for line in lines for each in line.too_large]
             if too_large:
-                candidate, why = self._nearest(too_large, is_any_fitting=bool(best))
-                self.rejected.append(_rejected(candidate, why))
+                candidate = self._nearest(too_large, is_any_fitting=bool(best))
+                self.rejected.append(_rejected(candidate, self._memory_objection(candidate)))
             elif not best:
                 self.rejected.append(Rejected(strategy=name, predicted=Unpredicted(), why=NOTHING_PROPOSED))
         order = [strategy.name for strategy in self._among]
         self.rejected.sort(key=lambda loser: order.index(loser.strategy))
 
-    def _nearest(self, too_large: list[tuple[Candidate, str]], *, is_any_fitting: bool) -> tuple[Candidate, str]:
+    def _nearest(self, too_large: list[Candidate], *, is_any_fitting: bool) -> Candidate:
         """Return the fastest of those that do not fit; where nothing does, the one that lacks the least."""
 
-        def badness(each: tuple[Candidate, str]) -> tuple[int, float]:
-            return 0 if is_any_fitting else self._lacking_bytes(each[0]), each[0].predicted.step_s
+        def badness(each: Candidate) -> tuple[int, float]:
+            return 0 if is_any_fitting else self._lacking_bytes(each), each.predicted.step_s
 
         return min(too_large, key=badness)
 
-    def _lacking_bytes(self, candidate: Candidate) -> int:
+    def _memory_objection(self, candidate: Candidate) -> str:
         facts = split_facts(self._facts, candidate.proposal.splits)
-        return lacking_bytes(facts, candidate.proposal, candidate.predicted)
+        return memory_objection(facts, candidate.proposal, candidate.predicted) or ""
 
     def winner(self, chosen: Strategy | None) -> Candidate:
         """Return the best of the strategy that was asked for, or of all."""
