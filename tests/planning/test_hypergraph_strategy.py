@@ -12,6 +12,7 @@ from nfold.core.cluster import Cluster, Node
 from nfold.core.profile import Profile, Timing
 from nfold.planning import kahypar
 from nfold.planning.answers import Answers
+from nfold.planning.estimate import estimate
 from nfold.planning.facts import Facts, Proposal
 from nfold.planning.hypergraph import blocks_of, loads_s
 from nfold.planning.hypergraph_strategy import WITHOUT, ByHypergraph, hypergraph_of, limits_of
@@ -132,6 +133,21 @@ def test_it_is_never_predicted_slower_than_what_it_contains(speeds, factors, ban
     for contained in ("pipeline", "hybrid"):
         if named(contained).accepts(answers.facts) is None:
             assert mine <= predicted_s(answers, contained)
+
+
+def test_what_it_contains_is_worked_out_once(monkeypatch):
+    asked, estimated = question(2.0, 1.0, 0.5), []
+
+    def noting(facts, proposal):
+        estimated.append((proposal.placement, proposal.reductions))
+        return estimate(facts, proposal)
+
+    for module in ("candidates", "hypergraph_strategy"):
+        monkeypatch.setattr(f"nfold.planning.{module}.estimate", noting)
+    answers = Answers(asked)
+    plan(asked, "hypergraph", answers=answers)
+    assert len(estimated) == len({str(each) for each in estimated})
+    assert answers.proposals(named("hypergraph")) == proposals(asked)
 
 
 @pytest.mark.parametrize("bandwidth", [1e2, 1e4, 1e6])

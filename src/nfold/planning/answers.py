@@ -3,11 +3,13 @@
 Strategies contain each other, and whoever compares them plans each for the same question.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from nfold.planning.candidates import Candidate, estimate_proposal, simulate_proposal
 from nfold.planning.facts import Facts, Proposal
-from nfold.planning.strategies import Strategy
+from nfold.planning.hypergraph_strategy import ByHypergraph
+from nfold.planning.strategies import CONTAINED, Strategy
 
 
 class Answers:
@@ -24,8 +26,19 @@ class Answers:
     def proposals(self, strategy: Strategy) -> list[Proposal]:
         """Return what a strategy proposes."""
         if strategy.name not in self._proposals:
-            self._proposals[strategy.name] = list(strategy.propose(self.facts))
+            self._proposals[strategy.name] = list(self._propose(strategy))
         return self._proposals[strategy.name]
+
+    def _propose(self, strategy: Strategy) -> Iterator[Proposal]:
+        if isinstance(strategy, ByHypergraph):
+            return strategy.propose(self.facts, lambda: self._contained(strategy))
+        return strategy.propose(self.facts)
+
+    def _contained(self, strategy: Strategy) -> Iterator[tuple[Proposal, float]]:
+        """Yield what strategies propose that another one contains, with about how long a step takes."""
+        for each in CONTAINED[strategy.name]:
+            for proposal in self.proposals(each) if each.accepts(self.facts) is None else ():
+                yield proposal, self.estimated(each.name, proposal)[0].predicted.step_s
 
     def estimated(self, strategy: str, proposal: Proposal) -> tuple[Candidate, float]:
         """Return what a proposal would cost about, and what its step cannot be shorter than."""

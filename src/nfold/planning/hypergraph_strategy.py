@@ -1,6 +1,6 @@
 """Strategy `hypergraph`: any cell on any rank, so that little is sent and everybody has work by his speed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from nfold.core.placement import Placement, chunk_sizes
@@ -29,6 +29,8 @@ CONTAINED = (Pipeline(), Hybrid())
 ROOMS = (1.0, 1.1)
 """How heavy a rank may be, by the heaviest of such a placement, while its bytes are lowered. On slow links a good
 pipeline is out of balance by far more than EPSILONS, and everything within them sends many times as much."""
+Contained = Callable[[], Iterable[tuple[Proposal, float]]]
+"""Says what those propose for a question, each with about how long a step takes."""
 MOST_CELLS = 4096
 """Vertices of a hypergraph: more operators ride together where there are many chunks."""
 WITHOUT = (
@@ -46,19 +48,26 @@ class ByHypergraph:
         objection = unshared(facts) or uncut(facts) or _too_few_cells(facts)
         return objection or _too_large(split_facts(facts, propose_splits(facts)))
 
-    def propose(self, facts: Facts) -> Iterator[Proposal]:
+    def propose(self, facts: Facts, contained: Contained | None = None) -> Iterator[Proposal]:
+        """Yield placements with reductions.
+
+        Args:
+            facts: the question.
+            contained: what was worked out before; None: nothing.
+        """
         splits = propose_splits(facts)
         if not splits or not _too_large(facts):
-            yield from self._proposals(facts)
+            yield from self._proposals(facts, contained or (lambda: _worked_out(facts)))
         if splits:
-            for proposal in self._proposals(split_facts(facts, splits)):
+            parts = split_facts(facts, splits)
+            for proposal in self._proposals(parts, lambda: _worked_out(parts)):
                 yield replace(proposal, splits=splits)
 
-    def _proposals(self, facts: Facts) -> Iterator[Proposal]:
+    def _proposals(self, facts: Facts, contained: Contained) -> Iterator[Proposal]:
         machines = machines_of(facts)
         notes = () if kahypar.is_available() else (WITHOUT,)
         loosest = limits_of(facts, machines, max(EPSILONS))
-        found = list(_partitions(facts, machines))
+        found = list(_partitions(facts, machines, contained))
         is_possible = any(keeps(partition, loosest) for _, partition in found)
         seen = set[tuple[tuple[int, ...], ...]]()
         for hypergraph, partition in found:
@@ -96,11 +105,14 @@ def limits_of(facts: Facts, machines: tuple[Machine, ...], epsilon: float) -> Li
     )
 
 
-def _partitions(facts: Facts, machines: tuple[Machine, ...]) -> Iterator[tuple[Hypergraph, Partition]]:
+def _partitions(
+    facts: Facts, machines: tuple[Machine, ...], contained: Contained
+) -> Iterator[tuple[Hypergraph, Partition]]:
     """Yield what is found from nothing, then what is found from the placements of strategies that are contained."""
     finest = hypergraph_of(facts, chunk_counts(facts)[-1])
     yield from ((finest, each) for each in _balanced(facts, finest, machines))
-    for placement in _contained(facts, Effort.of(finest, len(machines)).num_layouts):
+    most = Effort.of(finest, len(machines)).num_layouts
+    for placement in _fastest(contained(), most) if most else ():
         hypergraph = hypergraph_of(facts, placement.num_chunks)
         yield from ((hypergraph, each) for each in _as_uneven(facts, hypergraph, machines, placement))
 
@@ -116,15 +128,20 @@ def _balanced(facts: Facts, hypergraph: Hypergraph, machines: tuple[Machine, ...
         yield from known[:NUM_KEPT]
 
 
-def _contained(facts: Facts, most: int) -> list[Placement]:
+def _worked_out(facts: Facts) -> Iterator[tuple[Proposal, float]]:
+    for strategy in CONTAINED:
+        if strategy.accepts(facts) is None:
+            yield from ((each, estimate(facts, each).step_s) for each in strategy.propose(facts))
+
+
+def _fastest(contained: Iterable[tuple[Proposal, float]], most: int) -> list[Placement]:
     """Return the placements of contained strategies that are the fastest by estimate, and divide something."""
-    if not most:
-        return []
-    found = [each for strategy in CONTAINED if strategy.accepts(facts) is None for each in strategy.propose(facts)]
-    divided = [each for each in found if len(each.placement.working) > 1]
-    different = {tuple(each.placement.owners.values()): each for each in divided}.values()
-    fastest = sorted(different, key=lambda each: estimate(facts, each).step_s)
-    return [each.placement for each in fastest[:most]]
+    steps_s = {
+        tuple(each.placement.owners.values()): (step_s, each.placement)
+        for each, step_s in contained
+        if len(each.placement.working) > 1
+    }
+    return [placement for _, placement in sorted(steps_s.values(), key=lambda each: each[0])[:most]]
 
 
 def _as_uneven(
