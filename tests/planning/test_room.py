@@ -63,11 +63,19 @@ def test_every_node_that_is_too_small_is_named():
     assert "n2" not in told
 
 
-def test_figures_that_look_alike_are_told_in_bytes():
-    asked = question(200, 5000, 5000)
-    told = memory_objection(asked, staged(asked, *ranks_of(GRAPH, 2)), predicted(200 + 1 / 2048, 1, 1))
-    assert told is not None
-    assert f"1 rank needs {200 * MIB + 512} bytes on n0, which has {200 * MIB} bytes (" in told
+@pytest.mark.parametrize(
+    ("needed", "there", "told"),
+    [
+        (200 + 1 / 2048, 200, "needs 201 MiB on n0, which has 200 MiB"),
+        (200.4, 199.9, "needs 201 MiB on n0, which has 199 MiB"),
+        (10.01 * 1024, 10.24 * 1000, "needs 10.1 GiB on n0, which has 10.0 GiB"),
+    ],
+)
+def test_a_node_with_what_is_told_to_be_needed_is_large_enough(needed, there, told):
+    asked = question(there, 50_000, 50_000)
+    why = memory_objection(asked, staged(asked, *ranks_of(GRAPH, 2)), predicted(needed, 1, 1))
+    assert why is not None
+    assert why.startswith(f"1 rank {told} (")
 
 
 def whole_model(asked, workers):

@@ -189,16 +189,16 @@ def test_too_little_memory_is_said_with_numbers():
         nodes=("tiny",) * 2,
         profiles={1: profile(GRAPH, base_bytes=768 << 20)},
     )
-    with pytest.raises(PlanError, match=r"--strategy ring: 2 ranks need 1536 MiB on tiny, which has 1024 MiB \("):
+    with pytest.raises(PlanError, match=r"--strategy ring: 2 ranks need 1537 MiB on tiny, which has 1024 MiB \("):
         plan(question, "ring")
     chosen = plan(question, "auto")
     assert chosen.strategy == "single", "one process fits where two do not"
     assert chosen.notes[0].startswith(
-        "only 1 of 2 workers train, since nothing can run on 2: ring: 2 ranks need 1536 MiB on tiny"
+        "only 1 of 2 workers train, since nothing can run on 2: ring: 2 ranks need 1537 MiB on tiny"
     )
     predicted = [loser for loser in chosen.rejected if isinstance(loser.predicted, Prediction)]
     assert {loser.strategy: loser.why[:25] for loser in predicted} == dict.fromkeys(
-        ("ring", "ps", "weighted", "pipeline", "hybrid"), "2 ranks need 1536 MiB on "
+        ("ring", "ps", "weighted", "pipeline", "hybrid"), "2 ranks need 1537 MiB on "
     )
 
 

@@ -174,7 +174,7 @@ def test_a_node_that_can_only_build_the_model_is_left_idle(strategy):
 
 
 def test_a_node_that_cannot_hold_the_process_is_told_with_what_that_needs():
-    with pytest.raises(PlanError, match=r"pipeline: 1 rank needs 26000 bytes on n2, which has 5000 bytes \(to build"):
+    with pytest.raises(PlanError, match=r"pipeline: 1 rank needs 1 MiB on n2, which has 0 MiB \(to build"):
         plan(short_of_room(1 << 20, 1 << 20, 5_000), "pipeline")
 
 

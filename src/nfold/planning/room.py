@@ -6,7 +6,8 @@ building      every rank builds the user's whole module, since only the user's c
 evaluating    where no worker holds the whole model, rank 0 fetches it for that
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from nfold.core.plan import Prediction
 from nfold.core.profile import Profile
@@ -34,7 +35,7 @@ def memory_objection(facts: Facts, proposal: Proposal, prediction: Prediction) -
     for node, (why, needed_bytes) in _lacking(facts, proposal, prediction).items():
         ranks = [rank for rank, name in enumerate(names) if name == node]
         held = sum(held_bytes(facts.graph, proposal, profile, rank) for rank in ranks)
-        needed, there = _apart(needed_bytes, facts.cluster.node(node).memory_bytes)
+        needed, there = _size(needed_bytes, math.ceil), _size(facts.cluster.node(node).memory_bytes, math.floor)
         who = "1 rank needs" if len(ranks) == 1 else f"{len(ranks)} ranks need"
         advice |= dict.fromkeys(_advice(why, len(ranks)))
         alike.setdefault((f"{who} {needed} on", f"{there} ({why or _of_it(held)})"), []).append(node)
@@ -129,15 +130,12 @@ def _largest_gradient(facts: Facts) -> int:
 
 
 def _of_it(held: int) -> str:
-    return f"{_size(held)} of it for weights, gradients and optimizer state"
+    return f"{_size(held, round)} of it for weights, gradients and optimizer state"
 
 
-def _apart(needed: int, there: int) -> tuple[str, str]:
-    """Return two amounts in a unit in which they differ."""
-    if _size(needed) == _size(there):
-        return f"{needed} bytes", f"{there} bytes"
-    return _size(needed), _size(there)
-
-
-def _size(num_bytes: int) -> str:
-    return f"{num_bytes / 2**30:.1f} GiB" if num_bytes >= _WIDE else f"{num_bytes / 2**20:.0f} MiB"
+def _size(num_bytes: int, to_whole: Callable[[float], int]) -> str:
+    """Tell an amount in whole units: what is needed is rounded up, so that a node with as much is large enough, and
+    what is there down, so that the two differ."""
+    if num_bytes >= _WIDE:
+        return f"{to_whole(10 * num_bytes / 2**30) / 10:.1f} GiB"
+    return f"{to_whole(num_bytes / 2**20)} MiB"
