@@ -108,7 +108,7 @@ def test_what_does_not_fit_the_memory_is_not_promised():
 
 def test_a_strategy_is_promised_no_less_than_those_that_it_contains(monkeypatch):
     """Also where its own search finds nothing better than a ring."""
-    monkeypatch.setattr(ByHypergraph, "propose", lambda self, facts: named("ring").propose(facts))
+    monkeypatch.setattr(ByHypergraph, "propose", lambda self, facts, contained: named("ring").propose(facts))
     _, found = gains(Injected(workers=4, mbit=20))
     assert found["`--strategy hypergraph`"] >= 0.99 * found["`--strategy pipeline`"] > 10
 
