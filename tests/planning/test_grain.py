@@ -134,7 +134,7 @@ def test_parts_are_a_few_for_each_rank_at_most():
 def test_what_has_room_nowhere_is_cut_for_its_work_alone():
     question = layers(MIB, MIB - 1000)
     assert propose_splits(question) == {}
-    assert "the ranks have room for (GiB): n0 0.00, n1 0.00" in (ByHypergraph().accepts(question) or "")
+    assert "the ranks have room for (MiB): n0 0, n1 0" in (ByHypergraph().accepts(question) or "")
     assert propose_splits(replace(layers(MIB, MIB, MIB, MIB, MIB, MIB), chunks=1)) == dict.fromkeys("ABCD", 3)
 
 

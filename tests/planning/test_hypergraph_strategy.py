@@ -233,13 +233,13 @@ def test_without_the_package_it_proposes_and_says_so(monkeypatch):
         ),
         (
             question(1.0, 1.0, graph=chain(1 << 22, 1 << 22), memory=20 << 20),
-            r"parameters, gradients and optimizer state need 0.06 GiB, and the ranks have room for \(GiB\): n0 0.02, "
-            r"n1 0.02. Add nodes, or",
+            r"parameters, gradients and optimizer state need 64 MiB, and the ranks have room for \(MiB\): n0 20, "
+            r"n1 20. Add nodes, or",
         ),
         (
             question(1.0, 1.0, graph=chain(1 << 22, 10), memory=20 << 20),
-            r"A needs 0.03 GiB for its parameters, gradients and optimizer state, and the ranks have room for \(GiB\): "
-            r"n0 0.02, n1 0.02. Use a node with more memory.",
+            r"A needs 32 MiB for its parameters, gradients and optimizer state, and the ranks have room for \(MiB\): "
+            r"n0 20, n1 20. Use a node with more memory.",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from math import ceil
 
 from nfold.core.placement import Placement, chunk_sizes
 from nfold.planning import kahypar
@@ -195,18 +196,18 @@ def _too_large(facts: Facts) -> str | None:
     """Say so if no division fits: each parameter must be somewhere, with its gradient and optimizer's state."""
     hypergraph, having = hypergraph_of(facts, 1), [max(0.0, room) for room in rooms(facts)]
     needed = sum(state.num_bytes for state in hypergraph.states)
-    each = ", ".join(f"{facts.nodes[rank]} {room / 2**30:.2f}" for rank, room in enumerate(having))
+    each = ", ".join(f"{facts.nodes[rank]} {int(room / 2**20)}" for rank, room in enumerate(having))
     if needed > sum(having):
         return (
-            f"parameters, gradients and optimizer state need {needed / 2**30:.2f} GiB, and the ranks have room for "
-            f"(GiB): {each}. Add nodes, or use an optimizer that keeps less."
+            f"parameters, gradients and optimizer state need {ceil(needed / 2**20)} MiB, and the ranks have "
+            f"room for (MiB): {each}. Add nodes, or use an optimizer that keeps less."
         )
     largest = max(hypergraph.states, key=lambda state: state.num_bytes, default=None)
     if largest and largest.num_bytes > max(having):
         name = hypergraph.groups[largest.groups[0]][0]
         return (
-            f"{name} needs {largest.num_bytes / 2**30:.2f} GiB for its parameters, gradients and optimizer state, and "
-            f"the ranks have room for (GiB): {each}. Use a node with more memory."
+            f"{name} needs {ceil(largest.num_bytes / 2**20)} MiB for its parameters, gradients and optimizer state, "
+            f"and the ranks have room for (MiB): {each}. Use a node with more memory."
         )
     return None
 
