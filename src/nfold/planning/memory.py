@@ -66,9 +66,10 @@ def evaluation_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> int:
 
 
 def base_bytes(facts: Facts, profile: Profile, world_size: int) -> tuple[int, ...]:
-    """Return what the process of each of the first ranks holds without any model."""
-    known = {node.name: node.base_bytes or profile.base_bytes for node in facts.cluster.nodes}
-    return tuple(known[name] for name in facts.nodes[:world_size])
+    """Return what the process of each of the first ranks holds without any model: what the one that profiled does,
+    unless it was measured."""
+    measured = {node.name: iter(node.base_bytes) for node in facts.cluster.nodes}
+    return tuple(next(measured[name], 0) or profile.base_bytes for name in facts.nodes[:world_size])
 
 
 def _is_fetched(graph: ModelGraph, proposal: Proposal) -> bool:

@@ -187,7 +187,7 @@ def with_paces(
     Bookkeeping is measured in two short moments, passes for much longer. So no node's counts for more than is typical,
     except by as much as its passes are slower than that.
 
-    A rank's process without a model is as large as the largest of its node, in steps that make nodes alike.
+    What a rank's process holds without a model is told in steps that make nodes alike.
 
     Args:
         cluster: as known so far.
@@ -199,13 +199,13 @@ def with_paces(
     bits: dict[str, list[float]] = {}
     speeds: dict[str, list[float]] = {}
     swings: dict[str, list[float]] = {}
-    bases: dict[str, int] = {}
-    for rank, pace in paces.items():
+    bases: dict[str, tuple[int, ...]] = {}
+    for rank, pace in sorted(paces.items()):
         name = nodes[rank]
         speeds.setdefault(name, []).append(passes_s[rank] / pace.mean_s)
         swings.setdefault(name, []).append(pace.deviation_s / pace.mean_s)
         bits.setdefault(name, []).append(pace.bookkeeping_s)
-        bases[name] = max(-(-pace.base_bytes // BASE_STEP_BYTES) * BASE_STEP_BYTES, bases.get(name, 0))
+        bases[name] = (*bases.get(name, ()), -(-pace.base_bytes // BASE_STEP_BYTES) * BASE_STEP_BYTES)
     typical = median(fmean(found) / _thought(cluster.node(name)) for name, found in speeds.items())
     typical_s = median_low(pace.bookkeeping_s for pace in paces.values())
 
