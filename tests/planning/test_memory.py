@@ -91,17 +91,26 @@ def test_a_stage_needs_its_weights_its_chunks_its_messages_and_its_data():
     assert second == 10**6 + unused + 4 * (4 * 6000) + tied // 2 + 8 * 300 + 32 * 8 + 2 * 32 * 8 + passing[1]
 
 
-def test_a_rank_s_process_is_as_large_as_was_measured_and_else_as_the_one_that_profiled():
+def test_a_rank_s_process_is_as_large_as_was_measured_and_where_it_traces_as_the_one_that_profiled():
     costly = profile(GRAPH, base_bytes=10**6, optimizer_bytes=0)
     asked = facts(GRAPH, 2, batch_size=32, profiles={1: costly})
     (box,) = asked.cluster.nodes
-    small = replace(box, name="small", base_bytes=(0, 4000))
-    proposal = placed(asked, stages(4, world_size=2))
-    before = peak_memory_bytes(asked, proposal, costly, (0, 0))
-    both = replace(asked, cluster=Cluster(nodes=(small,)), nodes=("small", "small"))
-    assert peak_memory_bytes(both, proposal, costly, (0, 0)) == (before[0], before[1] - 10**6 + 4000)
-    apart = replace(asked, cluster=Cluster(nodes=(replace(small, base_bytes=(5000,)), box)), nodes=("small", "box"))
-    assert peak_memory_bytes(apart, proposal, costly, (0, 0)) == (before[0] - 10**6 + 5000, before[1])
+    known = replace(asked, cluster=Cluster(nodes=(replace(box, base_bytes=(2 * 10**6, 4000)),)))
+    whole = placed(asked, {name: (0, 1) for name in "ABCD"})
+    before = peak_memory_bytes(asked, whole, costly, (0, 0))
+    assert peak_memory_bytes(known, whole, costly, (0, 0)) == (before[0] + 10**6, before[1] - 10**6 + 4000)
+    cut = placed(asked, stages(4, world_size=2))
+    before = peak_memory_bytes(asked, cut, costly, (0, 0))
+    assert peak_memory_bytes(known, cut, costly, (0, 0)) == (before[0] + 10**6, before[1])
+
+
+def test_the_process_of_a_rank_that_was_not_measured_is_taken_to_be_as_large_as_the_one_that_profiled():
+    costly = profile(GRAPH, base_bytes=10**6, optimizer_bytes=0)
+    asked = facts(GRAPH, 2, batch_size=32, profiles={1: costly})
+    (box,) = asked.cluster.nodes
+    whole = placed(asked, {name: (0, 1) for name in "ABCD"})
+    known = replace(asked, cluster=Cluster(nodes=(replace(box, base_bytes=(0,)),)))
+    assert peak_memory_bytes(known, whole, costly, (0, 0)) == peak_memory_bytes(asked, whole, costly, (0, 0))
 
 
 def test_an_empty_chunk_keeps_nothing():

@@ -45,7 +45,7 @@ def peak_memory_bytes(
     foreign = nothing if proposal.asynchrony else foreign_parameters(facts.graph, placement)
     sizes = chunk_sizes(facts.batch_size, placement.num_chunks)
     passing = _passing_bytes(facts.graph, placement, sizes)
-    bases = base_bytes(facts, profile, placement.world_size)
+    bases = base_bytes(facts, profile, proposal)
     first, *others = (
         bases[rank]
         + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
@@ -62,14 +62,19 @@ def evaluation_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> int:
     if not facts.evaluates or not _is_fetched(facts.graph, proposal):
         return 0
     weights = sum(each.num_bytes for each in facts.graph.parameters)
-    return base_bytes(facts, profile, 1)[0] + held_bytes(facts.graph, proposal, profile, 0) + weights
+    return base_bytes(facts, profile, proposal)[0] + held_bytes(facts.graph, proposal, profile, 0) + weights
 
 
-def base_bytes(facts: Facts, profile: Profile, world_size: int) -> tuple[int, ...]:
-    """Return what the process of each of the first ranks holds without any model: what the one that profiled does,
-    unless it was measured."""
+def base_bytes(facts: Facts, profile: Profile, proposal: Proposal) -> tuple[int, ...]:
+    """Return what each rank's process holds without any model.
+
+    That was measured before it had traced anything. Where the model is cut a rank traces its part, and has then
+    imported as much, and its heap is in as many pieces, as the process that profiled.
+    """
     measured = {node.name: iter(node.base_bytes) for node in facts.cluster.nodes}
-    return tuple(next(measured[name], 0) or profile.base_bytes for name in facts.nodes[:world_size])
+    bases = [next(measured[name], 0) or profile.base_bytes for name in facts.nodes[: proposal.placement.world_size]]
+    is_cut = not proposal.asynchrony and _is_fetched(facts.graph, proposal)
+    return tuple(max(base, profile.base_bytes) if is_cut else base for base in bases)
 
 
 def _is_fetched(graph: ModelGraph, proposal: Proposal) -> bool:

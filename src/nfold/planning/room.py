@@ -116,7 +116,7 @@ def _between_steps(
         return needs
     weights = _weights(facts)
     gradient, working = _largest_gradient(facts), placement.working
-    bases = base_bytes(facts, profile, placement.world_size)
+    bases = base_bytes(facts, profile, proposal)
     builds = (base + weights + (gradient if rank in working else 0) for rank, base in enumerate(bases))
     return needs | {_BUILDING: tuple(builds)}
 
