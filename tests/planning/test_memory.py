@@ -7,7 +7,6 @@ from grids import facts, grids, model, parameter, place, profile
 from hypothesis import given, settings
 from towers import towers
 
-from nfold.core.cluster import Cluster
 from nfold.core.graph import Statistic
 from nfold.core.placement import chunk_sizes
 from nfold.planning.memory import foreign_parameters, held_bytes, kept_bytes, peak_memory_bytes, working_bytes
@@ -89,28 +88,6 @@ def test_a_stage_needs_its_weights_its_chunks_its_messages_and_its_data():
     passing = (8 * 8 + tied, 8 * (8 + 8) + 4 * 4000)
     assert first == 10**6 + unused + own + 3 * own + tied // 2 + 3 * 8 * 100 + 32 * 8 + 2 * 32 * 8 + passing[0]
     assert second == 10**6 + unused + 4 * (4 * 6000) + tied // 2 + 8 * 300 + 32 * 8 + 2 * 32 * 8 + passing[1]
-
-
-def test_a_rank_s_process_is_as_large_as_was_measured_and_where_it_traces_as_the_one_that_profiled():
-    costly = profile(GRAPH, base_bytes=10**6, optimizer_bytes=0)
-    asked = facts(GRAPH, 2, batch_size=32, profiles={1: costly})
-    (box,) = asked.cluster.nodes
-    known = replace(asked, cluster=Cluster(nodes=(replace(box, base_bytes=(2 * 10**6, 4000)),)))
-    whole = placed(asked, {name: (0, 1) for name in "ABCD"})
-    before = peak_memory_bytes(asked, whole, costly, (0, 0))
-    assert peak_memory_bytes(known, whole, costly, (0, 0)) == (before[0] + 10**6, before[1] - 10**6 + 4000)
-    cut = placed(asked, stages(4, world_size=2))
-    before = peak_memory_bytes(asked, cut, costly, (0, 0))
-    assert peak_memory_bytes(known, cut, costly, (0, 0)) == (before[0] + 10**6, before[1])
-
-
-def test_the_process_of_a_rank_that_was_not_measured_is_taken_to_be_as_large_as_the_one_that_profiled():
-    costly = profile(GRAPH, base_bytes=10**6, optimizer_bytes=0)
-    asked = facts(GRAPH, 2, batch_size=32, profiles={1: costly})
-    (box,) = asked.cluster.nodes
-    whole = placed(asked, {name: (0, 1) for name in "ABCD"})
-    known = replace(asked, cluster=Cluster(nodes=(replace(box, base_bytes=(0,)),)))
-    assert peak_memory_bytes(known, whole, costly, (0, 0)) == peak_memory_bytes(asked, whole, costly, (0, 0))
 
 
 def test_an_empty_chunk_keeps_nothing():

@@ -161,13 +161,6 @@ def test_how_unlike_a_node_s_passes_are_is_the_mean_over_its_ranks() -> None:
     assert [node.unsteadiness for node in paced.nodes] == [0.2, 0.0]
 
 
-def test_what_processes_hold_is_told_rank_by_rank_in_steps_that_make_nodes_alike() -> None:
-    sizes = {3: 0, 0: 300 << 20, 1: (280 << 20) + 5, 2: (303 << 20) + 7}
-    paces = {rank: replace(steady(1.0), base_bytes=size) for rank, size in sizes.items()}
-    paced = with_paces(cluster(1.0, 1.0, 1.0), ("n0", "n0", "n1", "n2"), [1.0] * 4, paces, num_tensors=1)
-    assert [node.base_bytes for node in paced.nodes] == [(300 << 20, 284 << 20), (304 << 20,), (0,)]
-
-
 def test_a_node_where_nobody_computes_is_thought_to_be_as_unlike_the_profile_as_the_others() -> None:
     """Also where its speed was declared; and where it has a share of a core, of that."""
     nodes, passes_s = ("n0", "n1", "n2", "n3"), [1.0] * 3

@@ -80,9 +80,6 @@ class Node:
     step_cpu_s: float = 0.0
     """Processor seconds that a rank spends on every step beside its tasks and messages: posting receives, waking
     threads, keeping records."""
-    base_bytes: tuple[int, ...] = ()
-    """What the process of each of its workers holds without any model, when it has computed: the one that profiles has
-    imported what captures, and is in more pieces. Of others it is not known."""
 
     def __post_init__(self) -> None:
         if not self.speed > 0:

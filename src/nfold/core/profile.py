@@ -33,8 +33,6 @@ class Pace:
     """Standard deviation of one pass."""
     bookkeeping_s: float
     """Processor seconds of a fixed bit of Python: a lock, a few entries."""
-    base_bytes: int = 0
-    """What the process holds without any model, when it has computed; 0: not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

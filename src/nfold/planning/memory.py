@@ -1,7 +1,6 @@
 """Bytes of each rank at its peak.
 
-whole process     the interpreter, torch, its kernels' buffers, the data set          measured when it has computed, on
-                                                                                      each node where all did at once
+whole process     the interpreter, torch, its kernels' buffers, the data set          measured when it has computed
 weights           of the operators that it owns, and of those without users        the rest is let go after building
 gradients, state  of the buckets that it reduces or serves, with what it receives to add
 activations       kept from forward to backward by the chunks that it has begun, most when most are
@@ -45,9 +44,8 @@ def peak_memory_bytes(
     foreign = nothing if proposal.asynchrony else foreign_parameters(facts.graph, placement)
     sizes = chunk_sizes(facts.batch_size, placement.num_chunks)
     passing = _passing_bytes(facts.graph, placement, sizes)
-    bases = base_bytes(facts, profile, proposal)
     first, *others = (
-        bases[rank]
+        profile.base_bytes
         + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
         + _batch_bytes(facts.graph, placement, sizes, rank)
         + passing[rank]
@@ -62,19 +60,7 @@ def evaluation_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> int:
     if not facts.evaluates or not _is_fetched(facts.graph, proposal):
         return 0
     weights = sum(each.num_bytes for each in facts.graph.parameters)
-    return base_bytes(facts, profile, proposal)[0] + held_bytes(facts.graph, proposal, profile, 0) + weights
-
-
-def base_bytes(facts: Facts, profile: Profile, proposal: Proposal) -> tuple[int, ...]:
-    """Return what each rank's process holds without any model.
-
-    That was measured before it had traced anything. Where the model is cut a rank traces its part, and has then
-    imported as much, and its heap is in as many pieces, as the process that profiled.
-    """
-    measured = {node.name: iter(node.base_bytes) for node in facts.cluster.nodes}
-    bases = [next(measured[name], 0) or profile.base_bytes for name in facts.nodes[: proposal.placement.world_size]]
-    is_cut = not proposal.asynchrony and _is_fetched(facts.graph, proposal)
-    return tuple(max(base, profile.base_bytes) if is_cut else base for base in bases)
+    return profile.base_bytes + held_bytes(facts.graph, proposal, profile, 0) + weights
 
 
 def _is_fetched(graph: ModelGraph, proposal: Proposal) -> bool:

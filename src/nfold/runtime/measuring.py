@@ -114,8 +114,6 @@ HELD_UP = 0.12
 MOST_PACES = 3
 """How often all may compute at once."""
 _FASTER = 0.1
-BASE_STEP_BYTES = 4 << 20
-"""Processes that do the same differ by less."""
 
 
 def expected_passes_s(
@@ -187,8 +185,6 @@ def with_paces(
     Bookkeeping is measured in two short moments, passes for much longer. So no node's counts for more than is typical,
     except by as much as its passes are slower than that.
 
-    What a rank's process holds without a model is told in steps that make nodes alike.
-
     Args:
         cluster: as known so far.
         nodes: of each rank.
@@ -199,13 +195,11 @@ def with_paces(
     bits: dict[str, list[float]] = {}
     speeds: dict[str, list[float]] = {}
     swings: dict[str, list[float]] = {}
-    bases: dict[str, tuple[int, ...]] = {}
-    for rank, pace in sorted(paces.items()):
+    for rank, pace in paces.items():
         name = nodes[rank]
         speeds.setdefault(name, []).append(passes_s[rank] / pace.mean_s)
         swings.setdefault(name, []).append(pace.deviation_s / pace.mean_s)
         bits.setdefault(name, []).append(pace.bookkeeping_s)
-        bases[name] = (*bases.get(name, ()), -(-pace.base_bytes // BASE_STEP_BYTES) * BASE_STEP_BYTES)
     typical = median(fmean(found) / _thought(cluster.node(name)) for name, found in speeds.items())
     typical_s = median_low(pace.bookkeeping_s for pace in paces.values())
 
@@ -223,7 +217,6 @@ def with_paces(
                 speed=round(fmean(speeds.get(node.name, [typical * _thought(node)])), 4),
                 unsteadiness=round(fmean(swings[node.name]), 4) if node.name in swings else node.unsteadiness,
                 step_cpu_s=_bits(num_tensors, computes=node.name in bits) * bookkeeping_s(node),
-                base_bytes=bases.get(node.name, node.base_bytes),
             )
             for node in cluster.nodes
         ),

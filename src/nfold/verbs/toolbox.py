@@ -8,8 +8,7 @@ from nfold.core.cluster import Channel, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Pace, Profile
 from nfold.errors import PlanError
-from nfold.launch.heap import give_back
-from nfold.profiling import bookkeeping_s, measure_pace, profile_program, resident_bytes, this_node
+from nfold.profiling import bookkeeping_s, measure_pace, profile_program, this_node
 from nfold.program import Program
 from nfold.runtime.measuring import BITS_OF_STEP
 from nfold.runtime.tools import Wiring
@@ -52,7 +51,7 @@ class Toolbox:
 
     def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int, *, longest_pass_s: float) -> Pace:
         """Time a chunk's forward and backward while other ranks compute too."""
-        pace = measure_pace(
+        return measure_pace(
             program,
             dataset,
             chunk_size=chunk_size,
@@ -60,8 +59,6 @@ class Toolbox:
             budget_s=self._pace_s,
             longest_pass_s=longest_pass_s,
         )
-        give_back()
-        return replace(pace, base_bytes=resident_bytes())
 
     def probe(self, transport: Transport, peer: int, *, measures: bool, patience_s: float | None) -> ProbedPair | None:
         """Measure the way to a peer, or answer one that measures."""
