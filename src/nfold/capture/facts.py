@@ -14,7 +14,7 @@ from nfold.capture.compare import close
 from nfold.capture.divisible import why_indivisible
 from nfold.capture.example import SIZES, Example
 from nfold.capture.hooks import hooked_modules
-from nfold.capture.program_graph import Loss
+from nfold.capture.program_graph import Loss, dotted
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.shared import Watch, places_of_loss, places_of_model
 from nfold.capture.states import changes, held_by_several, loss_snapshot, snapshot
@@ -91,7 +91,8 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         gradients=frozenset.union(*calls.gradients),
         static_gradients=len(set(calls.gradients)) == 1,
         stateful=("",) if held_by_several(model, calls.changed) else stateful,
-        written=_names_of(calls.changed) & {name for name, _ in model.named_parameters(remove_duplicate=False)},
+        written=frozenset(map(dotted, calls.changed))
+        & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,
         notes=tuple(notes),
     )
@@ -132,7 +133,7 @@ def _refuse_shared(names: list[str]) -> None:
 def _refuse_changes(changed: list[tuple[str, str]]) -> None:
     """Refuse a loss that keeps something: it is called to be checked and timed as well, on some ranks only."""
     if changed:
-        name = ".".join(part for part in changed[0] if part)
+        name = dotted(changed[0])
         raise ProgramError(
             f"the loss changes {name} whenever it is called, and nfold calls it more often than once a step: to check "
             "and to time it, and for each chunk. Make it a function of (outputs, targets) alone."
@@ -160,16 +161,12 @@ def _noting_gradients(model: nn.Module) -> Iterator[set[str]]:
             handle.remove()
 
 
-def _names_of(changed: list[tuple[str, str]]) -> frozenset[str]:
-    return frozenset(".".join(part for part in key if part) for key in changed)
-
-
 def _forgotten(model: nn.Module, changed: list[tuple[str, str]]) -> list[str]:
     """Return what changes and is in no state dict: plain attributes of modules that say nothing of it."""
     kept = model.state_dict()
     names = {path: {name.rpartition(".")[2] for name in kept if name.rpartition(".")[0] == path} for path, _ in changed}
     return [
-        ".".join(part for part in (path, name) if part)
+        dotted((path, name))
         for path, name in changed
         if name not in names[path] and not _says_more(model.get_submodule(path))
     ]
@@ -182,7 +179,7 @@ def _says_more(module: nn.Module) -> bool:
 def _carried_state(calls: _Calls) -> str:
     first, second, *_ = calls.losses
     if calls.changed:
-        names = ", ".join(".".join(part for part in key if part) for key in calls.changed[:3])
+        names = ", ".join(map(dotted, calls.changed[:3]))
         more = f" and {len(calls.changed) - 3} more" if len(calls.changed) > 3 else ""
         return (
             f"forward changes {names}{more}, so its result depends on the forward passes before it: "

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from nfold.capture.program_graph import INPUT, LOSS, MODEL, TARGET, LossCall, Scope, module_path
+from nfold.capture.program_graph import INPUT, LOSS, MODEL, TARGET, LossCall, Scope, dotted, module_path
 
 
 def operator_names(groups: Sequence[Sequence[fx.Node]]) -> list[str]:
@@ -51,4 +51,4 @@ def _base(group: Sequence[fx.Node]) -> str:
     if first.op == "call_module":
         return module_path(str(first.target)) or MODEL
     function = str(getattr(first.target, "__name__", first.target)).split(".")[0]
-    return ".".join(part for part in (first.meta["module"], function) if part)
+    return dotted((first.meta["module"], function))

@@ -1,6 +1,6 @@
 """What a capture method hands on: model and loss together, as a torch.fx graph over the user's own names."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -115,6 +115,11 @@ class _RowView:
         """The rows as they are now; gradients go to the whole parameter."""
         whole: torch.Tensor = getattr(self.owner, self.attribute)
         return whole[self.rows.start : self.rows.stop]
+
+
+def dotted(parts: Iterable[str]) -> str:
+    """Join what leads to something into its name; the model itself has none."""
+    return ".".join(part for part in parts if part)
 
 
 def module_path(target: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from nfold.capture.program_graph import Loss, LossCall, Traced, module_path
+from nfold.capture.program_graph import Loss, LossCall, Traced, dotted, module_path
 from nfold.capture.random import RandomState
 from nfold.capture.regions import Region
 from nfold.capture.tree import with_items
@@ -60,8 +60,7 @@ def trace(model: nn.Module, loss: Loss, inputs: Any, *, opaque: tuple[str, ...] 
         before.restore()
         raise TraceRefused("it draws random numbers outside of the graph")
     if written := writes.weights():
-        names = ".".join(part for part in written[0] if part)
-        raise TraceRefused(f"it writes to {names} outside of the graph", exportable=False)
+        raise TraceRefused(f"it writes to {dotted(written[0])} outside of the graph", exportable=False)
     constants = {name: value for name, value in vars(root).items() if isinstance(value, torch.Tensor)}
     return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept))
 
