@@ -31,6 +31,8 @@ def describe(traced: Traced, cut: Cut, plays: list[Play], facts: Facts, model: n
         statistics=_statistics(model, operators),
         capture=traced.method,
         indivisible=facts.indivisible or ("" if is_static else _unseen_gradients(parameters)),
+        conditions=facts.conditions,
+        unproved=facts.unproved,
         static_gradients=is_static,
         whole=traced.opaque,
         notes=(*facts.notes, *traced.notes),

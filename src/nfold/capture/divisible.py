@@ -7,22 +7,21 @@ without it, if it can compute so: whether a batch can be cut does not depend on 
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from nfold.capture.autocast import AutocastLoss, without_autocast
+from nfold.capture.autocast import AutocastLoss, plain_loss, without_autocast
 from nfold.capture.compare import Outcome, close, difference, outcome
-from nfold.capture.declared_loss import why_no_mean
 from nfold.capture.example import Example
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.observe import BatchNorm
 from nfold.capture.precision import SINGLE, PrecisionWatch
 from nfold.capture.program_graph import Loss
 from nfold.capture.random import RandomState
-from nfold.capture.sample_mean import NO_MEAN, not_a_mean, why_unlike_parts
+from nfold.capture.sample_mean import not_a_mean, why_unlike_parts
 from nfold.capture.steady import SteadyDraws
 from nfold.capture.tree import map_tensors, paths_of, tensors_of
 from nfold.capture.trial import try_forward, try_step
@@ -34,30 +33,42 @@ _PARTS = (5, 4, 3)
 _SIZE = sum(_PARTS)
 _SCALES = (1e-3, 1e6)
 """Of the loss: a hook on a module that clips gradients shows at one of them, whatever its limit is."""
+_SHIFT = 0.1
+"""Of weights, for the trial at others, as a part of what they are in the mean."""
 _ROUNDINGS = 8
 """By how many last bits of their type the gradients of chunks may differ that are added in another order."""
 
 
-def why_indivisible(model: nn.Module, loss: Loss, example: Example) -> str:
-    """Compare a batch with its chunks, twice.
+def why_indivisible(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:
+    """Compare a batch with its chunks: twice at the first weights, once at others, in float64 if it computes so.
 
     Args:
-        model: a throw-away copy in training mode.
+        fresh: makes copies of the model.
         loss: the user's.
         example: where batches come from.
 
     Returns:
         Why the batch cannot be cut, in the user's words; empty if it can.
     """
-    declared = why_no_mean(loss, example.batch(1)[1])
-    if declared:
-        return f"{NO_MEAN}: {declared}"
+    finest = fresh().double()
+    doubled = Example(make=lambda size, which: map_tensors(_doubled, example.make(size, which)))
+    _quiet(finest)
+    bare = plain_loss(loss)
+    with without_autocast(finest):
+        if _computes(finest, bare, doubled):
+            return _compare_often(finest, bare, doubled)
+    del finest
+    model = fresh()
     _quiet(model)
     if isinstance(loss, AutocastLoss):
         with without_autocast(model):
             if _computes(model, loss.loss, example):
-                return _compare_twice(model, loss.loss, example)
-    return _compare_twice(model, loss, example)
+                return _compare_often(model, loss.loss, example)
+    return _compare_often(model, loss, example)
+
+
+def _doubled(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def _computes(model: nn.Module, loss: Loss, example: Example) -> bool:
@@ -71,12 +82,23 @@ def _computes(model: nn.Module, loss: Loss, example: Example) -> bool:
     return True
 
 
-def _compare_twice(model: nn.Module, loss: Loss, example: Example) -> str:
-    # Other samples may show what the first ones did not.
+def _compare_often(model: nn.Module, loss: Loss, example: Example) -> str:
+    # Other samples may show what the first ones did not, and other weights: some gradients are only rounding at first.
     reason = _compare(model, loss, example.batch(_SIZE, 2)) or _compare(model, loss, example.batch(_SIZE, 3))
     for scale in _SCALES if hooked_modules(model, backward=True) else ():
         reason = reason or _compare(model, functools.partial(_scaled, loss, scale), example.batch(_SIZE, 2))
-    return reason
+    _shift(model)
+    return reason or _compare(model, loss, example.batch(_SIZE, 2))
+
+
+def _shift(model: nn.Module) -> None:
+    """Move all trained weights by a part of their size, the same way each time."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad and parameter.is_floating_point() and parameter.layout is torch.strided:
+                noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(parameter)
+                parameter.add_(_SHIFT * noise * (parameter.abs().mean() + _SHIFT))
 
 
 def _scaled(loss: Loss, scale: float, outputs: Any, targets: Any) -> torch.Tensor:

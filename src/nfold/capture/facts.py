@@ -11,16 +11,20 @@ from torch import nn
 
 from nfold.capture.autocast import plain_loss
 from nfold.capture.compare import close
+from nfold.capture.declared_loss import why_no_mean
 from nfold.capture.divisible import why_indivisible
 from nfold.capture.example import SIZES, Example
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.program_graph import Loss, dotted
+from nfold.capture.proof.prove import prove
 from nfold.capture.random import RandomState, seed_all
+from nfold.capture.sample_mean import NO_MEAN
 from nfold.capture.shared import Watch, places_of_loss, places_of_model
 from nfold.capture.states import changes, held_by_several, loss_snapshot, snapshot
 from nfold.capture.tracing import is_leaf
 from nfold.capture.trial import try_step
 from nfold.capture.writes import WeightWrites
+from nfold.core.condition import Condition
 from nfold.errors import ProgramError
 
 
@@ -29,6 +33,8 @@ class Facts:
     """See the fields of the same names in `ModelGraph`."""
 
     indivisible: str
+    conditions: tuple[Condition, ...]
+    unproved: str
     gradients: frozenset[str]
     """Parameters that got a gradient."""
     static_gradients: bool
@@ -68,12 +74,16 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     around, around_loss = Watch(partial(places_of_model, model)), Watch(partial(places_of_loss, bare))
     hooked = hooked_modules(model)  # some libraries hang hooks of their own on a model when it is called
     calls = _call(model, loss, example, (around, around_loss))
-    reason = _carried_state(calls)
+    reason, unproved = _carried_state(calls), ""
+    conditions: tuple[Condition, ...] = ()
+    notes = []
     if divisible is None:
         _refuse_shared(around.moved)
         _refuse_changes([*changes(loss_state, loss_snapshot(bare)), *(("", name) for name in around_loss.moved)])
-        reason = reason or why_indivisible(fresh(), loss, example)
-    notes = []
+        if not reason:
+            reason, conditions, unproved = _of_samples(fresh, loss, example)
+        if unproved and not reason:
+            notes.append(f"nobody can prove that samples do not see each other: {unproved}. It is tried instead")
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
     if forgotten := _forgotten(model, calls.changed):
@@ -88,6 +98,8 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     stateful = tuple(dict.fromkeys(path for path, _ in calls.changed))
     return Facts(
         indivisible=reason,
+        conditions=conditions,
+        unproved=unproved,
         gradients=frozenset.union(*calls.gradients),
         static_gradients=len(set(calls.gradients)) == 1,
         stateful=("",) if held_by_several(model, calls.changed) else stateful,
@@ -96,6 +108,16 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         hooked=hooked,
         notes=tuple(notes),
     )
+
+
+def _of_samples(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> tuple[str, tuple[Condition, ...], str]:
+    """Say why a batch cannot be cut, what data must meet for it, and why that had to be tried if it is not proved."""
+    if declared := why_no_mean(loss, example.batch(1)[1]):
+        return f"{NO_MEAN}: {declared}", (), ""
+    proof = prove(fresh(), loss, example)
+    if proof.verdict == "unknown":
+        return why_indivisible(fresh, loss, example), (), proof.reason
+    return (proof.reason if proof.verdict == "mixed" else ""), proof.conditions, ""
 
 
 def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...]) -> _Calls:

@@ -7,6 +7,8 @@ A tensor has one producer and any number of consumers; a parameter belongs to ev
 from dataclasses import dataclass
 from typing import Literal
 
+from nfold.core.condition import Condition
+
 Capture = Literal["fx", "export", "opaque"]
 
 
@@ -136,6 +138,11 @@ class ModelGraph:
     indivisible: str = ""
     """Why the batch cannot be cut into chunks (a loss that is no sample mean, state carried from one forward to the
     next); empty when it can."""
+    conditions: tuple[Condition, ...] = ()
+    """What all data must meet for the batch to be cut; a chunk that does not ends the run."""
+    unproved: str = ""
+    """Why nobody could prove that samples do not see each other; empty if it is proved. Then it is tried, now and while
+    the program trains."""
     update_scope: Literal["element", "parameter", "model"] = "element"
     """The smallest piece that the optimizer may update alone with the same result."""
     clips_gradients: bool = False

@@ -34,6 +34,7 @@ from nfold.runtime.clipping import Clipping
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Emit
 from nfold.runtime.signals import GradientSignals
+from nfold.runtime.uneven import refuse_uneven
 from nfold.runtime.updates import UpdateKey, Updater
 
 _NO_CHUNK = -1
@@ -127,6 +128,8 @@ class Cells:
         """Do a compute task."""
         if task.kind == "LOAD":
             batch = self._loader.get(self._step.index, task.chunk)
+            if len(self._step.sizes) > 1:
+                refuse_uneven(self._graph.conditions, batch, self._step.sizes[task.chunk])
             self._step.batches[task.chunk] = map_tensors(lambda tensor: tensor.to(self._device), batch)
         elif task.kind == "F":
             self._forward(task)

@@ -114,7 +114,7 @@ class Replica:
         clock: Clock = time.perf_counter,
     ) -> None:
         self.rank, self.plan, self.device = rank, plan, device
-        self.program = with_checked_loss(program, plan.chunks)
+        self.program = with_checked_loss(program, plan.chunks) if graph.unproved else program
         self._graph, self._transport, self._clock = split_graph(graph, plan.splits), transport, clock
         schedule = compile_schedule(
             self._graph,

@@ -84,7 +84,7 @@ class AsynchronousReplica:
             clock: seconds.
         """
         self.rank, self.plan, self.device = rank, plan, device
-        self.program = with_checked_loss(program, plan.chunks)
+        self.program = with_checked_loss(program, plan.chunks) if graph.unproved else program
         self._graph, self._transport, self._clock = graph, transport, clock
         self._report, self._flush, self._fail = report, flush, fail
         self._failing = threading.Lock()

@@ -1,0 +1,118 @@
+"""Writes down how a number is made of data alone, and computes it again for any batch.
+
+A program is a JSON list of operators in the order of their calls. An argument is a number, a text, a list, or
+
+    {"step": 3, "out": 0}       a result of an operator before
+    {"data": [1, "labels"]}     a tensor of inputs (0) or targets (1)
+    {"size": [4, 0]}            4 x the number of samples + 0
+    {"dtype": "int64"}          a type
+    {"constant": [..], "dtype": "float32"}
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from nfold.capture.proof.counting import Samples
+from nfold.capture.proof.tape import Path, Step, Tape
+from nfold.capture.tree import dtype_name
+from nfold.core.condition import Condition
+
+_ANYWHERE = (torch.device, torch.layout, torch.memory_format)
+_FITS = 1e-6
+
+
+class CannotWrite(Exception):
+    """A number is made in a way that cannot be written down."""
+
+
+def written_program(number: torch.Tensor, tape: Tape, samples: Samples) -> str:
+    """Return the operators that make a number, as JSON.
+
+    Raises:
+        CannotWrite: an argument is of a kind that JSON cannot hold.
+    """
+    steps: list[dict[str, Any]] = []
+    known: dict[int, int] = {}
+
+    def reference(tensor: torch.Tensor) -> Any:
+        origin = tape.origin(tensor)
+        if origin is None:
+            if not tape.is_constant(tensor):
+                raise CannotWrite("a tensor that may change")
+            return {"constant": tensor.tolist(), "dtype": dtype_name(tensor.dtype)}
+        if isinstance(origin[0], Step):
+            step, index = origin
+            if id(step) not in known:
+                entry = {"op": str(step.function), "args": encode(step.args), "kwargs": encode(step.kwargs)}
+                known[id(step)] = len(steps)
+                steps.append(entry)
+            return {"step": known[id(step)], "out": index}
+        return {"data": list(origin)}
+
+    def encode(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return reference(value)
+        if isinstance(value, (list, tuple)):
+            return [encode(each) for each in value]
+        if isinstance(value, dict):
+            return {name: encode(each) for name, each in value.items() if not isinstance(each, _ANYWHERE)}
+        if isinstance(value, torch.dtype):
+            return {"dtype": dtype_name(value)}
+        if isinstance(value, torch.SymInt) and (parts := samples.parts(value)):
+            return {"size": list(parts)}
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        raise CannotWrite(type(value).__name__)
+
+    reference(number)
+    return json.dumps(steps)
+
+
+def computed(program: str, inputs: Any, targets: Any, size: int) -> float:
+    """Compute the number for a batch of `size` samples."""
+    results: list[Any] = []
+
+    def decode(value: Any) -> Any:
+        if isinstance(value, list):
+            return [decode(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        if "step" in value:
+            result = results[value["step"]]
+            return result[value["out"]] if isinstance(result, (tuple, list)) else result
+        if "data" in value:
+            return _at((inputs, targets), value["data"])
+        if "size" in value:
+            return value["size"][0] * size + value["size"][1]
+        if "constant" in value:
+            return torch.tensor(value["constant"], dtype=getattr(torch, value["dtype"]))
+        return getattr(torch, value["dtype"])
+
+    with torch.no_grad():
+        for step in json.loads(program):
+            keywords = {name: decode(each) for name, each in step["kwargs"].items()}
+            results.append(_operator(step["op"])(*decode(step["args"]), **keywords))
+    return float(results[-1])
+
+
+def broken(conditions: Sequence[Condition], inputs: Any, targets: Any, size: int) -> str:
+    """Say which condition a batch does not meet; empty if it meets all."""
+    for condition in conditions:
+        found, wanted = computed(condition.program, inputs, targets, size), condition.per_sample * size
+        if not abs(found - wanted) <= _FITS * max(abs(wanted), 1.0):
+            return f"{condition.why}, which is {found:g} for {size} samples here and {wanted:g} elsewhere"
+    return ""
+
+
+def _at(value: Any, path: Path) -> Any:
+    for key in path:
+        value = value[key] if isinstance(value, (dict, list, tuple)) else getattr(value, key)
+    return value
+
+
+def _operator(name: str) -> Any:
+    namespace, packet, overload = name.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), packet), overload)

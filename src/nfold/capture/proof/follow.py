@@ -1,0 +1,262 @@
+"""Follows a program operator by operator, on tensors without memory and for any number of samples.
+
+torch's own fake tensors compute shapes, with a symbol for the number of samples; below autograd every operator comes
+by here and a rule says what its results know of the batch. Nothing of the user's model or data is written to.
+"""
+
+import builtins
+import contextlib
+import functools
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nfold.capture.proof import (
+    rules_indexing,
+    rules_layers,
+    rules_making,
+    rules_products,
+    rules_reductions,
+    rules_views,
+)
+from nfold.capture.proof.calls import Call, bind, tensors_in, written
+from nfold.capture.proof.counting import Samples, symbols_of
+from nfold.capture.proof.kinds import SHARED, Kind, Mixed, Rows, Unknown, plain, worst
+from nfold.capture.proof.rules import RULES
+from nfold.capture.proof.rules_pointwise import combined
+from nfold.capture.proof.tape import Path, Tape
+from nfold.capture.proof.where import is_code, users_line
+
+_LONGEST_S = 60.0
+"""After that what is left is not followed: a recurrent net over thousands of steps."""
+
+_ = (rules_indexing, rules_layers, rules_making, rules_products, rules_reductions, rules_views)
+
+
+class TooLong(Exception):
+    """A program has more operators than there is time to follow."""
+
+
+class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Knows the kind of every tensor of a program while it runs."""
+
+    def __init__(self, env: ShapeEnv, samples: Samples, weights: Sequence[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.samples, self.tape = samples, Tape(weights)
+        self.env = env
+        self._kinds: dict[int, tuple[torch.Tensor, Kind]] = {}
+        """By identity; a tensor stays alive, so that no other takes its place."""
+        self._in_storage: dict[int, list[torch.Tensor]] = {}
+        self._numbers: dict[Any, Kind] = {}
+        self._until = time.monotonic() + _LONGEST_S
+        self.num_operators = 0
+
+    def give(self, tensor: torch.Tensor, kind: Kind, path: Path | None = None) -> None:
+        """Say what a tensor knows of the batch, and where in the data it lies."""
+        self._kinds[id(tensor)] = (tensor, kind)
+        self._in_storage.setdefault(_storage(tensor), []).append(tensor)
+        if path is not None:
+            self.tape.add_data(tensor, path)
+
+    def kind(self, tensor: torch.Tensor) -> Kind:
+        """Return what a tensor knows of the batch."""
+        found = self._kinds.get(id(tensor))
+        if found is not None:
+            return found[1]
+        return (
+            Unknown(what="a tensor comes from where nothing was followed") if isinstance(tensor, FakeTensor) else SHARED
+        )
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute one operator and note the kinds of its results."""
+        given = kwargs or {}
+        if not isinstance(function, torch._ops.OpOverload) or function.namespace == "prim":
+            return function(*args, **given)
+        self.num_operators += 1
+        if time.monotonic() > self._until:
+            raise TooLong
+        arguments = bind(function, args, given)
+        result = function(*args, **given)
+        call = Call(
+            name=_name(function),
+            arguments=arguments,
+            result=result,
+            samples=self.samples,
+            known=self.kind,
+            numbers=self._numbers.get,
+            again=self._again,
+            proportional=self.tape.proportional,
+        )
+        targets = written(function, arguments)
+        self._note(call, self._kinds_of(call, function), targets)
+        if not targets:
+            self.tape.note(function, args, given, result)
+        return result
+
+    def _again(self, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+        with self:
+            return compute()
+
+    def _kinds_of(self, call: Call, function: torch._ops.OpOverload) -> list[Kind]:
+        outputs = call.outputs
+        kinds: Kind | Sequence[Kind]
+        if all(call.kind_of(each) == SHARED for each in _values(call)) and not _counted(call):
+            kinds = SHARED
+        elif call.name in RULES:
+            kinds = _checked(RULES[call.name], call)
+        elif torch.Tag.pointwise in function.tags:
+            kinds = _checked(combined, call)
+        else:
+            found = [call.kind_of(each) for each in _values(call)]
+            kinds = worst(found) or (SHARED if all(kind == SHARED for kind in found) else call.unknown())
+        listed = list(kinds) if isinstance(kinds, Sequence) else [kinds] * len(outputs)
+        return [_placed(kind) for kind in listed]
+
+    def _note(self, call: Call, kinds: list[Kind], targets: list[torch.Tensor]) -> None:
+        for output, kind in zip(call.outputs, kinds, strict=True):
+            if isinstance(output, torch.Tensor) and not any(output is each for each in targets):
+                self.give(output, kind)
+            elif isinstance(output, (list, tuple)):
+                for each in tensors_in(output):
+                    self.give(each, kind)
+            else:
+                self._numbers |= {symbol: kind for symbol in symbols_of(output) - {self.samples.symbol}}
+        for target in targets:
+            self._write(target, kinds[0] if kinds else Unknown(what=f"torch's {call.name} writes"))
+
+    def _write(self, target: torch.Tensor, kind: Kind) -> None:
+        """Note what was written to a tensor; whatever lies in the same memory knows as much of the batch now."""
+        self.give(target, kind)
+        for other in self._in_storage[_storage(target)]:
+            self.tape.forget(other)
+            if other is not target:
+                self._kinds[id(other)] = (other, _mingled(self.kind(other), kind))
+
+
+def _placed(kind: Kind) -> Kind:
+    """Add the user's line to what went wrong here."""
+    if isinstance(kind, (Mixed, Unknown)) and not kind.where:
+        return replace(kind, where=users_line())
+    return kind
+
+
+def _checked(rule: Callable[[Call], Any], call: Call) -> Kind | Sequence[Kind]:
+    """Ask a rule; what it does not foresee is unknown."""
+    try:
+        return rule(call)  # type: ignore[no-any-return]
+    except Exception:
+        return call.unknown()
+
+
+def _mingled(known: Kind, kind: Kind) -> Kind:
+    """Return the kind of memory of which something else was written to a part."""
+    if known == kind:
+        return kind
+    if bad := worst([known, kind]):
+        return bad
+    if isinstance(known, Rows):
+        return plain(known) if isinstance(kind, Rows) else known if kind == SHARED else _clash()
+    return _clash() if known != SHARED or kind != SHARED else SHARED
+
+
+def _clash() -> Unknown:
+    return Unknown(what="a value of each sample is written into a tensor that does not count them")
+
+
+def _values(call: Call) -> list[Any]:
+    """Return the arguments that are tensors or numbers, lists taken apart."""
+    found: list[Any] = []
+    for each in call.arguments.values():
+        found += list(each) if isinstance(each, (list, tuple)) else [each]
+    return found
+
+
+def _counted(call: Call) -> bool:
+    """Tell whether a result counts samples though no argument does, as what is made in a batch's size."""
+    return any(
+        isinstance(size, torch.SymInt)
+        for output in call.outputs
+        if isinstance(output, torch.Tensor)
+        for size in output.shape
+    )
+
+
+def _name(function: torch._ops.OpOverload) -> str:
+    name = function._schema.name.partition("::")[2]
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return id(tensor)
+
+
+@contextlib.contextmanager
+def following(batch: Sequence[tuple[Path, torch.Tensor]], size: int, weights: Sequence[torch.Tensor]) -> Iterator[
+    tuple[Follower, Callable[[torch.Tensor], torch.Tensor]]
+]:  # fmt: skip
+    """Follow what runs inside.
+
+    Args:
+        batch: every tensor of the data, and where it lies.
+        size: the number of samples that is made a symbol.
+        weights: the model's own tensors, which change while it trains.
+
+    Yields:
+        The follower, and a function from a tensor of the batch to its stand-in.
+    """
+    env = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=env)
+    fakes = [_fake(mode, tensor, size) for _, tensor in batch]
+    counted = next(fake.shape[0] for fake in fakes if fake.ndim and isinstance(fake.shape[0], torch.SymInt))
+    follower = Follower(env, Samples(counted), weights)
+    for (path, _), fake in zip(batch, fakes, strict=True):
+        has_rows = fake.ndim > 0 and isinstance(fake.shape[0], torch.SymInt)
+        follower.give(
+            fake, Rows(dim=0) if has_rows else Unknown(what="a part of the data does not count samples"), path
+        )
+    stand_ins = {id(tensor): fake for (_, tensor), fake in zip(batch, fakes, strict=True)}
+    with enable_python_dispatcher(), mode, follower, _counting():
+        yield follower, lambda tensor: stand_ins[id(tensor)]
+
+
+def _fake(mode: FakeTensorMode, tensor: torch.Tensor, size: int) -> torch.Tensor:
+    has_rows = tensor.ndim > 0 and tensor.shape[0] == size
+    sizes = [DimDynamic.DUCK if dim == 0 and has_rows else DimDynamic.STATIC for dim in range(tensor.ndim)]
+    context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)
+    return mode.from_tensor(tensor, static_shapes=False, symbolic_context=context)
+
+
+@contextlib.contextmanager
+def _counting() -> Iterator[None]:
+    """Let `len` of a tensor be a symbol: Python would make a number of it."""
+    own = builtins.len
+
+    @functools.wraps(own)
+    def counted(value: Any, /) -> Any:
+        return value.shape[0] if isinstance(value, FakeTensor) and value.ndim else own(value)
+
+    builtins.len = counted
+    try:
+        yield
+    finally:
+        builtins.len = own
+
+
+def decided(env: ShapeEnv) -> str:
+    """Return the user's line that goes one way or the other by the number of samples; empty if none does."""
+    for guard in env.guards:
+        frame = guard.sloc.framework_loc
+        if isinstance(frame, traceback.FrameSummary) and is_code(frame.filename):
+            return f"{frame.filename}, line {frame.lineno}: {frame.line}"
+    return ""

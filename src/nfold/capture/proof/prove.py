@@ -1,0 +1,172 @@
+"""Decides whether samples of a batch see each other, by following the program once over its operators.
+
+Stated as torch's DTensor states a sharded batch and vmap its batching rules: which dimension of each tensor is the
+batch's, and what each operator does to it.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from nfold.capture.example import Example
+from nfold.capture.hooks import hooked_modules
+from nfold.capture.observe import BatchNorm
+from nfold.capture.program_graph import Loss
+from nfold.capture.proof.conditions import CannotWrite, computed, written_program
+from nfold.capture.proof.follow import Follower, TooLong, decided, following
+from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Mixed, Unknown
+from nfold.capture.proof.tape import Path
+from nfold.capture.proof.where import users_line_of
+from nfold.capture.sample_mean import NO_MEAN
+from nfold.capture.tree import map_tensors, paths_of
+from nfold.core.condition import Condition
+
+_SIZE = 13
+"""Samples that stand for any number of them: few, and seldom a size of anything else."""
+SEES_OTHERS = "an output of the model depends on the other samples of its batch, not only on its own"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """What is known of a program's samples."""
+
+    verdict: Literal["proved", "mixed", "unknown"]
+    reason: str = ""
+    """Why not proved, in the user's words."""
+    conditions: tuple[Condition, ...] = ()
+    """What must hold of all data for the proof to hold."""
+    num_operators: int = 0
+
+
+def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
+    """Follow a program once. About a millisecond for each operator that PyTorch calls; no memory for activations.
+
+    Args:
+        model: a throw-away copy in training mode.
+        loss: the user's.
+        example: where batches come from; its values do not matter, but for those of the conditions.
+    """
+    inputs, targets = example.batch(_SIZE, 4)
+    leaves = [((0, *path), tensor) for path, tensor in paths_of(inputs)]
+    leaves += [((1, *path), tensor) for path, tensor in paths_of(targets)]
+    if not any(tensor.ndim and tensor.shape[0] == _SIZE for _, tensor in leaves):
+        return _unknown("no part of a batch counts its samples in its first dimension")
+    _keep_momentum(model)
+    weights = [*model.parameters(), *model.buffers()]
+    with _own_backwards(model) as own, following(leaves, _SIZE, weights) as (follower, stand_in):
+        try:
+            outputs = model(map_tensors(stand_in, inputs))
+            value = loss(outputs, map_tensors(stand_in, targets))
+        except Exception as error:
+            return _unknown(_why_lost(error))
+        kind = follower.kind(value) if isinstance(value, torch.Tensor) else Unknown(what="the loss is no tensor")
+    found = _judged(kind, outputs, follower)
+    if found.verdict != "proved":
+        return found
+    if doubt := _doubt(follower, own):
+        return _unknown(doubt)
+    return _with_conditions(follower, example)
+
+
+def _keep_momentum(model: nn.Module) -> None:
+    """Let no batch norm take its momentum from a count of calls, which is a value: statistics are excused anyway."""
+    for module in model.modules():
+        if isinstance(module, BatchNorm) and module.momentum is None:
+            module.momentum = 0.1
+
+
+def _unknown(reason: str) -> Proof:
+    return Proof(verdict="unknown", reason=reason)
+
+
+def _why_lost(error: Exception) -> str:
+    """Say where a program could not be followed, in the user's words."""
+    if isinstance(error, TooLong):
+        return "it has more operators than there is time to follow"
+    line = users_line_of(error)
+    place = f" ({line})" if line else ""
+    name = type(error).__name__
+    if "DataDependent" in name or "data-dependent" in str(error):
+        return f"it decides on values of tensors{place}"
+    return f"it cannot be followed{place}"
+
+
+def _judged(kind: Kind, outputs: Any, follower: Follower) -> Proof:
+    if kind in (MEAN, SHARED):
+        return Proof(verdict="proved", num_operators=follower.num_operators)
+    if isinstance(kind, Unknown):
+        return _unknown(str(kind))
+    if kind == TOTAL:
+        return Proof(verdict="mixed", reason=f"{NO_MEAN}: it is a sum over them, which grows with their number")
+    if isinstance(kind, Mixed):
+        return Proof(verdict="mixed", reason=_why_mixed(kind, outputs, follower))
+    return _unknown("the loss has a value for each sample")
+
+
+def _why_mixed(kind: Mixed, outputs: Any, follower: Follower) -> str:
+    for path, tensor in paths_of(outputs):
+        if follower.kind(tensor) == kind:
+            if any(follower.samples.multiple(size) for size in tensor.shape):
+                return f"{SEES_OTHERS}: forward {kind}"
+            return f"{NO_MEAN}: output {_named(path)} of the model is made from the whole batch, forward {kind}"
+    return f"{NO_MEAN}: it {kind}"
+
+
+def _named(path: Path) -> str:
+    return "".join(f"[{key!r}]" for key in path) if path else "itself"
+
+
+def _doubt(follower: Follower, own: Sequence[str]) -> str:
+    """Say what was left out of the proof."""
+    if own:
+        return f"{own[0]} is the program's own, and may look at the whole batch"
+    if follower.samples.symbol in follower.env.replacements:
+        return "it fixes the number of samples"
+    line = decided(follower.env)
+    return f"it decides by the number of samples ({line})" if line else ""
+
+
+@contextlib.contextmanager
+def _own_backwards(model: nn.Module) -> Iterator[list[str]]:
+    """Collect what of the user's computes gradients, which operators of forward do not show."""
+    found = [f"a hook on the gradient of module {path!r}" for path in hooked_modules(model, backward=True)]
+    apply = vars(torch.autograd.Function)["apply"]
+    register = torch.Tensor.register_hook
+
+    def noted(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if not cls.__module__.startswith("torch."):
+            found.append(f"the backward of {cls.__name__}")
+        return apply.__func__(cls, *args, **kwargs)
+
+    def registered(tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
+        found.append("a hook on a gradient")
+        return register(tensor, hook)  # type: ignore[no-untyped-call]
+
+    torch.autograd.Function.apply = classmethod(noted)  # type: ignore[method-assign, assignment]
+    torch.Tensor.register_hook = registered  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        torch.autograd.Function.apply = apply  # type: ignore[method-assign]
+        torch.Tensor.register_hook = register  # type: ignore[method-assign]
+
+
+def _with_conditions(follower: Follower, example: Example) -> Proof:
+    """Return the proof with what it assumes of data, if that holds of some samples."""
+    found: dict[str, Condition] = {}
+    for number, why in follower.tape.numbers:
+        try:
+            program = written_program(number, follower.tape, follower.samples)
+        except CannotWrite:
+            return Proof(verdict="mixed", reason=f"{NO_MEAN}: it {why}")
+        shares = {
+            computed(program, *example.batch(size, which), size) / size for size, which in ((5, 0), (4, 1), (_SIZE, 4))
+        }
+        if max(shares) - min(shares) > 1e-6 * max(map(abs, shares)):
+            return Proof(verdict="mixed", reason=f"{NO_MEAN}: it {why}, and samples differ in it")
+        found[program] = Condition(program=program, per_sample=max(shares), why=why)
+    return Proof(verdict="proved", conditions=tuple(found.values()), num_operators=follower.num_operators)

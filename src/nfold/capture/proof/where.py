@@ -1,0 +1,47 @@
+"""Finds the user's own line of code that is being run."""
+
+import linecache
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType  # noqa: TC003
+
+import torch
+
+_TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
+_LONGEST = 80
+
+
+def users_line() -> str:
+    """Return `file, line n: code` of the innermost frame that is the user's, or else of a library's; empty if none."""
+    library: FrameType | None = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_code(file):
+            if "site-packages" not in file:
+                return _told(file, frame.f_lineno)
+            library = library or frame
+        frame = frame.f_back
+    return _told(library.f_code.co_filename, library.f_lineno) if library else ""
+
+
+def is_code(file: str) -> bool:
+    """Tell whether a file holds neither torch's code, nor nfold's, nor Python's."""
+    return not file.startswith((_TORCH, _OURS, "<")) and not file.startswith(_PYTHON)
+
+
+_PYTHON = str(Path(linecache.__file__).parent) + "/"
+
+
+def _told(file: str, line: int) -> str:
+    code = linecache.getline(file, line).strip()
+    code = code if len(code) <= _LONGEST else code[: _LONGEST - 3] + "..."
+    return f"{file}, line {line}: {code}" if code else f"{file}, line {line}"
+
+
+def users_line_of(error: BaseException) -> str:
+    """Return the same of where an error was raised; empty if nothing of the user's was being run."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_code(frame.filename)]
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    return _told(own[-1].filename, own[-1].lineno or 0) if own else ""
