@@ -140,6 +140,13 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeUp:
+    """The time that the user gave the run is over, but for what writing a checkpoint takes."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Continue:
     """In lockstep: the caller wants one more step."""
 
@@ -167,7 +174,7 @@ class Sentenced:
     """As it was asked for."""
 
 
-Event = Received | Left | Interrupted | Continue | TimedOut | Tick | Sentenced
+Event = Received | Left | Interrupted | TimeUp | Continue | TimedOut | Tick | Sentenced
 
 # Commands
 
@@ -276,6 +283,8 @@ class Finished:
     usage: tuple[RankUsage, ...] = ()
     model: Arrived | None = None
     interrupted: bool = False
+    is_time_up: bool = False
+    """It was interrupted because its time was over."""
     staleness: dict[str, int] = field(default_factory=dict)
     """Of an asynchronous run: gradients by how many updates old they were when they were applied."""
 
