@@ -40,7 +40,7 @@ class Asking:
             event = yield commands
             commands = []
             if isinstance(event, ev.Interrupted):
-                raise KeyboardInterrupt
+                raise event.as_error()
             if isinstance(event, ev.TimeUp):
                 raise RunError(
                     f"the time that --stop-after gives, {event.after_s:g} s, was over before the first step: "

@@ -56,7 +56,7 @@ class Coordinator:
         self._asking = Asking(self._postmortem)
         self._preparation = Preparation(settings, cores, self._asking)
         self._gathers = self._steps_asked = 0
-        self._interrupted = self._time_is_up = False
+        self._interrupted = self._time_is_up = self._is_terminated = False
         self._flow = self._run()
         self._over = False
 
@@ -213,6 +213,7 @@ class Coordinator:
             commands = []
             if isinstance(event, ev.Interrupted):
                 commands += [ev.Noted(STOPPING)] if event.by_key else []
+                self._is_terminated |= event.by_manager
                 self._interrupted = True
             elif isinstance(event, ev.TimeUp):
                 self._time_is_up = not self._interrupted
@@ -250,8 +251,15 @@ class Coordinator:
                 commands = progress.take(event)
         order = tuple(usage[rank] for rank in sorted(usage))
         is_early = progress.done < total
-        is_time_up = is_early and self._time_is_up
-        return [*commands, ev.Finished(order, model, interrupted=is_early, is_time_up=is_time_up, staleness=staleness)]
+        ended = ev.Finished(
+            order,
+            model,
+            interrupted=is_early,
+            is_time_up=is_early and self._time_is_up,
+            is_terminated=is_early and self._is_terminated,
+            staleness=staleness,
+        )
+        return [*commands, ended]
 
     def _next_stop(self, granted: int, total: int, per_epoch: int) -> int:
         """The next step after which something else than a step is due."""

@@ -11,6 +11,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
+from nfold.errors import Terminated
 from nfold.runtime.spool import Arrived
 
 
@@ -137,6 +138,12 @@ class Interrupted:
 
     by_key: bool = False
     """Ctrl-C: somebody waits to see that it was heard."""
+    by_manager: bool = False
+    """SIGTERM, as job managers send it."""
+
+    def as_error(self) -> KeyboardInterrupt:
+        """Return what ends the run with it."""
+        return Terminated() if self.by_manager else KeyboardInterrupt()
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +292,8 @@ class Finished:
     interrupted: bool = False
     is_time_up: bool = False
     """It was interrupted because its time was over."""
+    is_terminated: bool = False
+    """It was interrupted by SIGTERM."""
     staleness: dict[str, int] = field(default_factory=dict)
     """Of an asynchronous run: gradients by how many updates old they were when they were applied."""
 

@@ -71,7 +71,6 @@ class Session:
         self._timers: list[threading.Timer] = []
         self._hearing = contextlib.ExitStack()
         self._interrupts = 0
-        self.is_terminated = False
         self._limit = TimeLimit() if stop_in_s is None else TimeLimit(clock() + stop_in_s)
         self._stop_after_s = stop_after_s
         self._is_leaving = self._finished = False
@@ -154,9 +153,8 @@ class Session:
         """A job manager ends the job: however often it says so, to all of a group, it means one thing."""
         if self._is_leaving or self._interrupts:
             return
-        self.is_terminated = True
         self._interrupts = 1
-        self._events.put(ev.Interrupted())
+        self._events.put(ev.Interrupted(by_manager=True))
 
     def _note_time(self, command: ev.Command) -> None:
         if isinstance(command, ev.KeepCheckpoint):
@@ -187,7 +185,7 @@ class Session:
                 self._check_boot(set(range(self._world_size)) - set(places), deadline_s)
                 continue
             if isinstance(event, ev.Interrupted):
-                raise KeyboardInterrupt
+                raise event.as_error()
             if isinstance(event, ev.Left):
                 raise self._died(f"rank {event.rank} {event.status} while it started.")
             if isinstance(event, ev.Received) and event.message["is"] == "hello":

@@ -124,8 +124,6 @@ class Job:
                         if self._settings.lockstep:
                             phases.returned()
                             session.ask_for_step()
-            except KeyboardInterrupt as stop:
-                raise (Terminated if session.is_terminated else KeyboardInterrupt) from stop
             except GeneratorExit:
                 is_left = True
                 if self._settings.lockstep:
@@ -134,7 +132,6 @@ class Job:
                 for happening in happenings:
                     self._hear(happening)
                     phases.happened(happening)
-            self._is_terminated = session.is_terminated
         self._complete(phases)  # all is removed by now, so that the time of it is in the ledger
         was_told = self.outcome.interrupted or not stops.empty()  # the session, or who built and removed around it
         if was_told and not (is_left or (self.is_stopped and stops.empty())):
@@ -210,7 +207,7 @@ class Job:
                 self._keep_checkpoint(self.folder, happening)
         elif isinstance(happening, ev.Finished):
             self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
-            self.is_stopped = happening.is_time_up
+            self.is_stopped, self._is_terminated = happening.is_time_up, happening.is_terminated
             self.outcome.staleness = happening.staleness
             self._usage = happening.usage
         return None
