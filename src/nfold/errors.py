@@ -73,5 +73,9 @@ class PeerLost(TransportError):
         self.peer = peer
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM ended a run in order, and it can go on from the checkpoint that the message tells of."""
+
+
 class InternalError(NfoldError):
     """A broken promise of nfold itself: please report it."""

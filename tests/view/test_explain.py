@@ -4,8 +4,11 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
+
 from nfold.core.report import Gain, ReductionSplit
-from nfold.view import Look, why_text
+from nfold.view import Look, brief_text, why_text
+from nfold.view.explain import MOST_LINES
 
 
 def test_why(server, golden):
@@ -62,3 +65,23 @@ def test_importing_the_view_loads_neither_rich_nor_torch():
     code = "import sys, nfold.view; print(sorted({'rich', 'torch', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("width", [40, 80, 110, 300])
+@pytest.mark.parametrize("num_words", [1, 60, 150])
+def test_a_run_ends_with_25_lines_at_most_and_with_its_verdict_and_last_lines_whole(server, width, num_words):
+    causes = tuple(replace(cause, evidence="why " * num_words) for cause in server.causes * 4)
+    verdict = replace(server.verdict, text="held back " * num_words)
+    text = brief_text(
+        replace(server, causes=causes, verdict=verdict), ["run: R", "more: nfold why R"], look=Look(width=width)
+    )
+    assert text.count("\n") <= MOST_LINES
+    assert text.count("held") == num_words
+    assert text.endswith("run: R\nmore: nfold why R\n")
+
+
+def test_what_a_run_ends_with_is_said_by_why_too(server):
+    brief = brief_text(server, [], look=Look(width=110))
+    whole = why_text(server, look=Look(width=110))
+    assert all(line in whole for line in brief.splitlines())
+    assert len(brief.splitlines()) < len(whole.splitlines())

@@ -178,3 +178,12 @@ def test_threads_that_print_do_not_cut_a_line_in_two(stream, clock, line):
     pieces = stream.getvalue().replace(CLEAR, "\n").split("\n")
     assert sum(piece.startswith("thread ") and len(piece) == 8 for piece in pieces) == 150
     assert all(piece.startswith(("thread ", "epoch ")) or not piece for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("loss", "text"),
+    [(3e-7, "3e-07"), (0.0123, "0.0123"), (0.31, "0.31"), (12.3, "12.30"), (0.0, "0.00"), (-2e-5, "-2e-05")],
+)
+def test_small_losses_and_metrics_keep_their_digits(loss, text):
+    line = progress_text(Progress(epoch=1, num_epochs=2, fraction=1.0, loss=loss, metrics={"error": 4.56e-6}))
+    assert f"loss {text}  error 4.56e-06" in line

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nfold.core.plan import Asynchrony
+from nfold.core.plan import Asynchrony, Rejected, Unpredicted
 from nfold.view import Look, compare_table, plan_table
 
 
@@ -72,3 +72,23 @@ def test_a_terminal_gets_rules(plan, color):
 def test_plain_text_holds_no_control_characters(plan, single, server):
     text = plan_table(plan) + compare_table([single, server])
     assert all(character == "\n" or character.isprintable() for character in text)
+
+
+def test_a_plan_shows_the_best_proposal_of_each_strategy_and_says_how_many_more_there_are(plan):
+    def lost(strategy, step_s, why):
+        return Rejected(strategy=strategy, predicted=replace(plan.predicted, step_s=step_s), why=why, chunks=2)
+
+    never = Rejected(strategy="ssp", predicted=Unpredicted(), why="ask for it")
+    many = (lost("pipeline", 0.9, "slow"), lost("pipeline", 0.5, "fast"), lost(plan.strategy, 1.0, "other cut"), never)
+    made = replace(plan, rejected=many)
+    brief, whole = plan_table(made), plan_table(made, shows_all=True)
+    assert ("fast" in brief, "slow" in brief, "other cut" in brief, "ask for it" in brief) == (True, False, False, True)
+    assert "\n2 more proposals of these strategies: --all" in brief
+    assert all(why in whole for why in ("fast", "slow", "other cut", "ask for it"))
+    assert "--all" not in whole
+
+
+@pytest.mark.parametrize("value", [3e-7, 4.2e-5])
+def test_small_losses_and_metrics_keep_their_digits(single, value):
+    text = compare_table([replace(single, final_loss=value, metrics={"error": value})])
+    assert text.count(f"{value:.4g}") == 2

@@ -93,6 +93,8 @@ def wishes(parsed: argparse.Namespace) -> dict[str, Any]:
         given["measure"] = False
     if getattr(parsed, "workers", None) is not None:
         given["workers"] = parsed.workers
+    if getattr(parsed, "stop_after", None) is not None:
+        given["stop_after"] = parsed.stop_after
     if getattr(parsed, "checkpoint_every", None) is not None:
         given["checkpoint_every"] = parsed.checkpoint_every
     return given

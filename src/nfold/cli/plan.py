@@ -22,6 +22,7 @@ def add_parser(commands: Any) -> None:
         "--cluster", metavar="FILE.toml", help="plan for the machines that it declares; a worker per node unless -n"
     )
     add_run_flags(parser)
+    parser.add_argument("--all", action="store_true", help="show every proposal, not only the best of each strategy")
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -35,4 +36,4 @@ def run(parsed: argparse.Namespace) -> None:
 
     with only_result_on_stdout(parsed):
         made = plan(parsed.program, cluster=parsed.cluster, **wishes(parsed))
-    print(codec.dumps(made, indent=1) if parsed.json else plan_table(made, look=look(sys.stdout)))
+    print(codec.dumps(made, indent=1) if parsed.json else plan_table(made, shows_all=parsed.all, look=look(sys.stdout)))

@@ -1,12 +1,20 @@
 """nfold train"""
 
 import argparse
+import shlex
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nfold.cli.beginning import begun_s
 from nfold.cli.flags import add_json, add_program, add_run_flags, only_result_on_stdout, wishes
 from nfold.errors import PlanError
+
+if TYPE_CHECKING:
+    from nfold.cli.terminal import TerminalObserver
+    from nfold.verbs.train import Run
+
+EXIT_STOPPED = 75
+"""EX_TEMPFAIL of sysexits.h: not done, and the same command can be tried again."""
 
 
 def add_parser(commands: Any) -> None:
@@ -26,29 +34,63 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--checkpoint-every", type=int, metavar="K", help="steps between checkpoints; an epoch unless given; 0: none"
     )
+    parser.add_argument(
+        "--go-on", action="store_true", help="go on with the run that --out holds; begin it where it holds none"
+    )
+    parser.add_argument(
+        "--stop-after",
+        metavar="TIME",
+        help="write a checkpoint and end with exit code 75 so long after the start: 90 (seconds), 30m, 3h, 1d",
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
 
-def run(parsed: argparse.Namespace) -> None:
-    """Train, then say what came of it."""
-    from nfold.cli.terminal import TerminalObserver, look
-    from nfold.core import codec
-    from nfold.verbs.folder import PAGE
-    from nfold.verbs.train import resume, train
-    from nfold.view import why_text
+def run(parsed: argparse.Namespace) -> int:
+    """Train, then say what came of it; return the exit code."""
+    from nfold.cli.terminal import TerminalObserver
+    from nfold.errors import Terminated
 
     if parsed.program is None and parsed.resume is None:
         raise PlanError("give a script to train, or --resume RUN to go on with a run")
+    if parsed.go_on and parsed.resume is not None:
+        raise PlanError("--go-on and --resume say the same: leave one of them out")
     observer, begun = TerminalObserver(), begun_s(with_process=parsed.is_process)
-    with only_result_on_stdout(parsed), observer.shown():
-        if parsed.resume is not None:
-            done = resume(parsed.resume, program=parsed.program, observer=observer, begun_s=begun, **wishes(parsed))
-        else:
-            done = train(parsed.program, observer=observer, begun_s=begun, **wishes(parsed))
+    try:
+        with only_result_on_stdout(parsed), observer.shown():
+            done = _train(parsed, observer, begun)
+    except Terminated as stop:
+        print(f"nfold: stopped. {stop}", file=sys.stderr, flush=True)
+        return EXIT_STOPPED
+    _show(parsed, done)
+    if done.is_stopped:
+        sys.stdout.flush()
+        print(f"nfold: stopped by --stop-after {parsed.stop_after}. {done.told}", file=sys.stderr, flush=True)
+        return EXIT_STOPPED
+    return 0
+
+
+def _train(parsed: argparse.Namespace, observer: "TerminalObserver", begun: float) -> "Run":
+    from nfold.verbs.train import resume, train
+
+    if parsed.resume is not None:
+        return resume(parsed.resume, program=parsed.program, observer=observer, begun_s=begun, **wishes(parsed))
+    return train(parsed.program, go_on=parsed.go_on, observer=observer, begun_s=begun, **wishes(parsed))
+
+
+def _show(parsed: argparse.Namespace, done: "Run") -> None:
+    """Print what a run came to, in at most 25 lines: `nfold why` has the rest."""
+    from nfold.cli.terminal import look
+    from nfold.core import codec
+    from nfold.verbs.folder import PAGE
+    from nfold.view import brief_text
+
+    ending = [f"run: {done.folder}", f"page: {done.folder / PAGE}", f"more: nfold why {shlex.quote(str(done.folder))}"]
+    if done.was_complete:
+        print(done.told, file=sys.stderr if parsed.json else sys.stdout)
     if parsed.json:
         print(codec.dumps(done.report, indent=1))
+    elif done.was_complete:
+        print(ending[0])
     else:
-        print(why_text(done.report, look=look(sys.stdout)))
-        print(f"run: {done.folder}")
-        print(f"page: {done.folder / PAGE}")
+        print(brief_text(done.report, ending, look=look(sys.stdout)), end="")

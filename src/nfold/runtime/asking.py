@@ -3,6 +3,7 @@
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from nfold.errors import RunError
 from nfold.runtime import events as ev
 from nfold.runtime.postmortem import Postmortem
 
@@ -29,6 +30,7 @@ class Asking:
 
         Raises:
             KeyboardInterrupt: the user wants to stop.
+            RunError: the run's time is over before it has trained.
         """
         commands, self._unsaid = [*self._unsaid, *orders], []
         for order in orders:
@@ -38,7 +40,12 @@ class Asking:
             event = yield commands
             commands = []
             if isinstance(event, ev.Interrupted):
-                raise KeyboardInterrupt
+                raise event.as_error()
+            if isinstance(event, ev.TimeUp):
+                raise RunError(
+                    f"the time that --stop-after gives, {event.after_s:g} s, was over before the first step: "
+                    "getting ready took as long. Use a longer one."
+                )
             if isinstance(event, ev.Received) and event.message["is"] == reply:
                 replies[event.rank] = event.message
         return replies

@@ -56,7 +56,7 @@ class Coordinator:
         self._asking = Asking(self._postmortem)
         self._preparation = Preparation(settings, cores, self._asking)
         self._gathers = self._steps_asked = 0
-        self._interrupted = False
+        self._interrupted = self._time_is_up = self._is_terminated = False
         self._flow = self._run()
         self._over = False
 
@@ -197,6 +197,8 @@ class Coordinator:
         granted = self._first_step
         while progress.done < total:
             allowed = self._first_step + self._steps_asked if self._settings.lockstep else total
+            if self._time_is_up and progress.done > self._first_step:  # who goes on gets somewhere, however often
+                self._interrupted = True
             stop = min(self._next_stop(granted, total, per_epoch), allowed, progress.done + progress.window())
             if stop > granted and not self._interrupted and not reprobing.is_open:
                 commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
@@ -211,7 +213,10 @@ class Coordinator:
             commands = []
             if isinstance(event, ev.Interrupted):
                 commands += [ev.Noted(STOPPING)] if event.by_key else []
+                self._is_terminated |= event.by_manager
                 self._interrupted = True
+            elif isinstance(event, ev.TimeUp):
+                self._time_is_up = not self._interrupted
             elif isinstance(event, ev.Received):
                 news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news
@@ -245,7 +250,16 @@ class Coordinator:
             else:
                 commands = progress.take(event)
         order = tuple(usage[rank] for rank in sorted(usage))
-        return [*commands, ev.Finished(order, model, interrupted=progress.done < total, staleness=staleness)]
+        is_early = progress.done < total
+        ended = ev.Finished(
+            order,
+            model,
+            interrupted=is_early,
+            is_time_up=is_early and self._time_is_up,
+            is_terminated=is_early and self._is_terminated,
+            staleness=staleness,
+        )
+        return [*commands, ended]
 
     def _next_stop(self, granted: int, total: int, per_epoch: int) -> int:
         """The next step after which something else than a step is due."""

@@ -11,6 +11,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
+from nfold.errors import Terminated
 from nfold.runtime.spool import Arrived
 
 
@@ -137,6 +138,19 @@ class Interrupted:
 
     by_key: bool = False
     """Ctrl-C: somebody waits to see that it was heard."""
+    by_manager: bool = False
+    """SIGTERM, as job managers send it."""
+
+    def as_error(self) -> KeyboardInterrupt:
+        """Return what ends the run with it."""
+        return Terminated() if self.by_manager else KeyboardInterrupt()
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUp:
+    """The time that the user gave the run is over, but for what writing a checkpoint takes."""
+
+    after_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +181,7 @@ class Sentenced:
     """As it was asked for."""
 
 
-Event = Received | Left | Interrupted | Continue | TimedOut | Tick | Sentenced
+Event = Received | Left | Interrupted | TimeUp | Continue | TimedOut | Tick | Sentenced
 
 # Commands
 
@@ -276,6 +290,10 @@ class Finished:
     usage: tuple[RankUsage, ...] = ()
     model: Arrived | None = None
     interrupted: bool = False
+    is_time_up: bool = False
+    """It was interrupted because its time was over."""
+    is_terminated: bool = False
+    """It was interrupted by SIGTERM."""
     staleness: dict[str, int] = field(default_factory=dict)
     """Of an asynchronous run: gradients by how many updates old they were when they were applied."""
 

@@ -18,6 +18,7 @@ from nfold.runtime.channel import ChannelClosed
 from nfold.runtime.coordinator import Coordinator
 from nfold.runtime.door import Door
 from nfold.runtime.state_file import StoredState
+from nfold.runtime.time_limit import TimeLimit
 
 BOOT_TIMEOUT_S = 180.0
 GRACE_S = 1.0
@@ -60,6 +61,8 @@ class Session:
         token: str,
         log: Callable[[str], None],
         checkpoint: StoredState | None = None,
+        stop_in_s: float | None = None,
+        stop_after_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._coordinator, self._launcher, self._door, self._events = coordinator, launcher, door, events
@@ -68,12 +71,14 @@ class Session:
         self._timers: list[threading.Timer] = []
         self._hearing = contextlib.ExitStack()
         self._interrupts = 0
+        self._limit = TimeLimit() if stop_in_s is None else TimeLimit(clock() + stop_in_s)
+        self._stop_after_s = stop_after_s
         self._is_leaving = self._finished = False
         self._tick_s = 0.0
 
     def __enter__(self) -> Self:
         """Take over Ctrl-C and start the ranks."""
-        self._hearing.enter_context(hearing(self._interrupt))
+        self._hearing.enter_context(hearing(self._interrupt, self._terminate))
         try:
             for rank in range(self._world_size):
                 if self._interrupts:
@@ -123,6 +128,7 @@ class Session:
                 else:
                     self._finished = isinstance(command, ev.Finished)
                     yield command
+                    self._note_time(command)
                     if self._finished:
                         return
             commands = self._coordinator.handle(self._next_event())
@@ -143,12 +149,28 @@ class Session:
             raise KeyboardInterrupt
         self._events.put(ev.Interrupted(by_key=True))
 
+    def _terminate(self) -> None:
+        """A job manager ends the job: however often it says so, to all of a group, it means one thing."""
+        if self._is_leaving or self._interrupts:
+            return
+        self._interrupts = 1
+        self._events.put(ev.Interrupted(by_manager=True))
+
+    def _note_time(self, command: ev.Command) -> None:
+        if isinstance(command, ev.KeepCheckpoint):
+            self._limit.kept(self._clock())
+        elif isinstance(command, ev.StepDone | ev.Evaluated):
+            self._limit.worked(self._clock())
+
     def _next_event(self) -> ev.Event:
         """Wait for what happens next; it is a tick if it is time for one, however much else happens."""
-        if (left_s := self._tick_s - self._clock()) > 0:
+        if (left_s := min(self._tick_s, self._limit.due_s) - self._clock()) > 0:
             with contextlib.suppress(queue.Empty):
                 return self._events.get(timeout=left_s)
         now_s = self._clock()
+        if now_s >= self._limit.due_s:
+            self._limit.tell()
+            return ev.TimeUp(self._stop_after_s)
         self._tick_s = now_s + TICK_S
         return ev.Tick(now_s, self._door.heard_s())
 
@@ -163,7 +185,7 @@ class Session:
                 self._check_boot(set(range(self._world_size)) - set(places), deadline_s)
                 continue
             if isinstance(event, ev.Interrupted):
-                raise KeyboardInterrupt
+                raise event.as_error()
             if isinstance(event, ev.Left):
                 raise self._died(f"rank {event.rank} {event.status} while it started.")
             if isinstance(event, ev.Received) and event.message["is"] == "hello":

@@ -93,7 +93,7 @@ class _Trials:
             event = yield commands
             commands = []
             if isinstance(event, ev.Interrupted):
-                raise KeyboardInterrupt
+                raise event.as_error()
             if isinstance(event, ev.Received):
                 commands = progress.take(event)
         self._asking.say(*commands)

@@ -35,8 +35,15 @@ EMULATED = "emulated.toml"
 LOG = "log.txt"
 TRACE, REPORT, PAGE = "trace.json", "report.json", "report.html"
 MAKE_ROOM = "Make room, or use another --out."
+_PLANNED: dict[str, type] = {
+    "graph.json": ModelGraph,
+    "profile.json": Profile,
+    "cluster.json": Cluster,
+    "plan.json": Plan,
+}
+"""What a job writes before it says in job.json how it was started."""
 _FILES = (
-    *("graph.json", "profile.json", "cluster.json", "plan.json", "job.json", TRACE, REPORT),
+    *(*_PLANNED, "job.json", TRACE, REPORT),
     *("history.jsonl", LOG, CHECKPOINT, MODEL, EMULATED),
 )
 _MOST_NAMED = 5
@@ -114,6 +121,29 @@ class RunFolder:
         return folder
 
     @classmethod
+    def begin_or_open(cls, out: str | Path, name: str) -> tuple["RunFolder", bool]:
+        """Return a folder that is ours now, and whether it holds a run; what a job that was killed had only begun to
+        write down is cleared, and no run.
+
+        Raises:
+            PlanError: another job is writing there, or as `create` does.
+        """
+        if not os.path.isdir(out):
+            return cls.create(out, name), False
+        folder = cls(Path(out))
+        folder.lock()
+        try:
+            if (folder.path / "job.json").exists() or (folder.path / "history.jsonl").exists():
+                folder.clear_halves()
+                return folder, True
+            folder._clear_plans()
+        except BaseException:
+            folder.release()
+            raise
+        folder.release()
+        return cls.create(out, name), False
+
+    @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
         """Find the folder of an earlier run.
 
@@ -153,6 +183,16 @@ class RunFolder:
             for name in sorted(os.listdir(self.path))
             if name not in own and not name.startswith(".") and not _SENT.fullmatch(name)
         ]
+
+    def _clear_plans(self) -> None:
+        """Remove what a job wrote that was killed before it said how it was started, if nothing else is here."""
+        there = [name for name in _PLANNED if (self.path / name).exists()]
+        if set(self._foreign()) <= set(there):
+            with contextlib.suppress(codec.CodecError):  # somebody else's file: `create` names it
+                for name in there:
+                    codec.load(_PLANNED[name], self.path / name)
+                for name in there:
+                    (self.path / name).unlink()
 
     def clear_halves(self) -> None:
         """Remove what a job was writing when it was killed."""

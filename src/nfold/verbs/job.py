@@ -14,7 +14,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from nfold.analysis.breakdown import step_duration
-from nfold.errors import CUT, CheckpointError, NfoldError
+from nfold.errors import CUT, CheckpointError, NfoldError, Terminated
 from nfold.launch.stopping import hearing
 from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
@@ -66,6 +66,9 @@ class Job:
         self._log_matters = False
         self._planned: ev.Planned | None = None
         self._is_saved = self._model_is_kept = self._is_refused = False
+        self._is_terminated = False
+        self.is_stopped = False
+        """Whether its time was over before its last step."""
         self._boxed: BoxedRanks | None = None
         self._telling = threading.RLock()
         """The observer is told things by the thread of the faults too."""
@@ -80,8 +83,10 @@ class Job:
         """
         try:
             yield from self._play()
+        except Terminated as stop:
+            raise (Terminated if self._goes_on else KeyboardInterrupt)(self.what_is_kept()) from stop
         except KeyboardInterrupt as stop:
-            raise KeyboardInterrupt(self._what_is_kept()) from stop
+            raise KeyboardInterrupt(self.what_is_kept()) from stop
         except NfoldError as error:
             if error.__cause__ is not None:  # it happened in this process
                 self._log("".join(traceback.format_exception(error)))
@@ -92,6 +97,8 @@ class Job:
                 self._leave(self.folder)
 
     def _play(self) -> Iterator[StepInfo]:
+        if self._begun_s is None:
+            self._begun_s = self._clock()
         phases, stops = Phases(self._clock, self._begun_s), queue.SimpleQueue[None]()
         events, is_left = queue.SimpleQueue[ev.Event](), False
         check_room(self._source, self._options)
@@ -127,8 +134,8 @@ class Job:
                     phases.happened(happening)
         self._complete(phases)  # all is removed by now, so that the time of it is in the ledger
         was_told = self.outcome.interrupted or not stops.empty()  # the session, or who built and removed around it
-        if was_told and not is_left:
-            raise KeyboardInterrupt
+        if was_told and not (is_left or (self.is_stopped and stops.empty())):
+            raise Terminated if self._is_terminated else KeyboardInterrupt
 
     # Starting
 
@@ -164,7 +171,14 @@ class Job:
             token=token,
             log=self._log,
             checkpoint=checkpoint,
+            stop_in_s=self._left_s(),
+            stop_after_s=self._options.stop_after_s or 0.0,
         )
+
+    def _left_s(self) -> float | None:
+        """Seconds until the run must stop, of those that it was given from its very beginning."""
+        limit_s, begun_s = self._options.stop_after_s, self._begun_s
+        return None if limit_s is None or begun_s is None else begun_s + limit_s - self._clock()
 
     # What happens
 
@@ -193,6 +207,7 @@ class Job:
                 self._keep_checkpoint(self.folder, happening)
         elif isinstance(happening, ev.Finished):
             self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
+            self.is_stopped, self._is_terminated = happening.is_time_up, happening.is_terminated
             self.outcome.staleness = happening.staleness
             self._usage = happening.usage
         return None
@@ -283,8 +298,12 @@ class Job:
 
     # Ending early
 
-    def _what_is_kept(self) -> str:
-        """Say after Ctrl-C how far the run came and how to go on."""
+    @property
+    def _goes_on(self) -> bool:
+        return bool(self._kept_step) and self.folder is not None and isinstance(self._source, ProgramSource)
+
+    def what_is_kept(self) -> str:
+        """Say after Ctrl-C, or when the time is over, how far the run came and how to go on."""
         if not self._total:
             return "Nothing was planned yet." if self._settings.plan_only else "Training had not begun."
         done = f"{self.outcome.last_step} of {self._total} steps are done."

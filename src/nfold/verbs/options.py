@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 from nfold.analysis.units import count
 from nfold.core.cluster import Cluster
 from nfold.core.cluster_file import read_cluster
+from nfold.core.durations import duration_s
 from nfold.core.whole import whole
 from nfold.errors import PlanError
 from nfold.launch.emulation.cgroups import as_emulated, at_own_speed
@@ -62,6 +63,7 @@ class Wishes(StrategyWishes, total=False):
 
     workers: int
     strategy: str
+    stop_after: float | str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,11 +117,14 @@ class Options:
 
     first_step_within: float = 300.0
     """Seconds; a plan whose step is predicted to take longer is refused."""
+    stop_after: float | str | None = None
+    """Stop in order, with a checkpoint, so long after the start: seconds, or a text as `90m` or `3h`."""
 
     def __post_init__(self) -> None:
         check_out(self.out)
         check_faults(self.fault)
         self._take_numbers()
+        self._take_stop_after()
         self._read_cluster()
         if self.workers is None:
             nodes = len(self.emulated.nodes) if self.emulated and self.strategy != Single.name else 1
@@ -166,6 +171,18 @@ class Options:
             given["seed"] = checked_seed(self.seed, f"--seed {self.seed}", PlanError)
         for name, number in given.items():
             object.__setattr__(self, name, number)
+
+    def _take_stop_after(self) -> None:
+        if self.stop_after is None:
+            return
+        object.__setattr__(self, "stop_after", duration_s(self.stop_after, "--stop-after"))
+        if self.checkpoint_every == 0:
+            raise PlanError("--stop-after ends a run that goes on from its checkpoint: leave out --checkpoint-every 0")
+
+    @property
+    def stop_after_s(self) -> float | None:
+        """Seconds from the start after which to stop."""
+        return None if self.stop_after is None else float(self.stop_after)
 
     def _read_cluster(self) -> None:
         """Read the cluster to emulate where its file was given."""

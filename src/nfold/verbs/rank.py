@@ -22,6 +22,7 @@ def main() -> int:
     """Dial the coordinator and do what it says."""
     faulthandler.enable(all_threads=False)  # where a library breaks down is told then
     keep_freed()
+    _leave_signals_to_launcher()
     arguments = _parse()
     end_with_parent(arguments.launcher)
     token = os.environ.pop(TOKEN_VARIABLE)
@@ -58,6 +59,15 @@ def main() -> int:
     sys.stderr.flush()
     # Threads of the user's libraries must not keep a finished rank alive.
     os._exit(code)
+
+
+def _leave_signals_to_launcher() -> None:
+    """Let SIGTERM pass, which job managers send to all processes of a job: the launcher ends its ranks in order.
+
+    What the user's program forks hears it as ever.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL) and None)
 
 
 def _load(source: ProgramSource) -> Program:

@@ -36,10 +36,30 @@ class Run:
     folder: Path
     """What it left behind."""
     plan: Plan
-    report: Report
-    trace: Trace
     history: list[dict[str, Any]]
     """A line per step, and one per evaluation (the one with metrics)."""
+    is_stopped: bool = False
+    """Its time (`stop_after`) was over before its last step: it goes on from its checkpoint."""
+    was_complete: bool = False
+    """Nothing was left to do (`go_on`)."""
+    told: str = ""
+    """Of a run that was stopped, or was complete: how far it is, and how to go on."""
+    measured: tuple[Report, Trace] | None = None
+    """What was just measured; None: its folder holds it."""
+
+    @property
+    def report(self) -> Report:
+        """Return what the run amounted to.
+
+        Raises:
+            PlanError: the run was killed before it could write that down.
+        """
+        return self.measured[0] if self.measured else RunFolder.open(self.folder).report()
+
+    @property
+    def trace(self) -> Trace:
+        """Return where its time went, as `report` does."""
+        return self.measured[1] if self.measured else RunFolder.open(self.folder).trace()
 
     @property
     def model(self) -> bytes:
@@ -54,17 +74,23 @@ class Run:
 
 
 def train(
-    program: Source, *, observer: Observer | None = None, begun_s: float | None = None, **wishes: Unpack[Wishes]
+    program: Source,
+    *,
+    go_on: bool = False,
+    observer: Observer | None = None,
+    begun_s: float | None = None,
+    **wishes: Unpack[Wishes],
 ) -> Run:
-    """Train a program to its end.
+    """Train a program to its end, or until its time is over.
 
     Args:
         program: a script's path (`FILE.py` or `FILE.py:function`), a function of a script that returns a Program, or
             a Program; the last has no script that workers could import, so its ranks are threads of this process.
+        go_on: go on with the run that `out` holds, as `resume` does, if it holds one; one that is complete is returned.
         observer: is shown what happens.
         begun_s: when the run's ledger begins, by time.perf_counter(); None: now.
         wishes: the fields of Options, named as the flags of `nfold train` are: workers, strategy, servers, steps,
-            chunks, seed, out, debug, emulate, fault, staleness, checkpoint_every, evaluate, measure ...
+            chunks, seed, out, debug, emulate, fault, staleness, checkpoint_every, evaluate, measure, stop_after ...
 
     Raises:
         NfoldError: with what happened, where, and what to do; nothing is left running.
@@ -73,9 +99,62 @@ def train(
     begun_s = time.perf_counter() if begun_s is None else begun_s
     options = Options(**wishes)
     source = find_source(program)
+    if go_on:
+        return _begin_or_go_on(source, options, wishes, observer or Silent(), begun_s)
     folder = RunFolder.create(options.out, name_of(source))
     job = Job(source, options, observer or Silent(), folder=folder, begun_s=begun_s)
     return play_to_end(job)
+
+
+def _begin_or_go_on(
+    source: ProgramSource | Program, options: Options, wishes: Wishes, observer: Observer, begun_s: float
+) -> Run:
+    if options.out is None:
+        raise PlanError("--go-on needs --out RUN: without it, the run that was begun cannot be found again.")
+    if isinstance(source, Program):
+        raise ProgramError("go_on needs the path of a script: a program without one cannot be loaded again.")
+    folder, holds_run = RunFolder.begin_or_open(options.out, name_of(source))
+    if not holds_run:
+        return play_to_end(Job(source, options, observer, folder=folder, begun_s=begun_s))
+    try:
+        _refuse_other_script(folder, source)
+        complete = _complete_run(folder, wishes)
+    except BaseException:
+        folder.release()
+        raise
+    if complete is not None:
+        folder.release()
+        return complete
+    return _go_on(folder, str(source), wishes, observer, begun_s)
+
+
+def _refuse_other_script(folder: RunFolder, source: ProgramSource) -> None:
+    """Refuse a script that is not the run's; one that was moved or copied is."""
+    file, _, function = folder.record().source.rpartition(":")
+    was = Path(file)
+    is_same_file = not was.is_file() or was.read_bytes() == source.path.read_bytes()
+    if is_same_file and function == source.function:
+        return
+    raise PlanError(
+        f"{folder.path} holds a run of {file}:{function}, not of {source}. Use another --out, or, where that is the "
+        f"same program, nfold train {shlex.quote(str(source))} --resume {shlex.quote(str(folder.path))}."
+    )
+
+
+def _complete_run(folder: RunFolder, wishes: Wishes) -> Run | None:
+    """Return the run of a folder if no step of it is left to do."""
+    record, known, checkpoint = folder.record(), folder.known(), folder.checkpoint()
+    if known.plan is None:
+        raise CheckpointError(f"{folder.path} holds no plan")
+    total = _resumed_options(folder, known.plan.chunks, wishes).steps or record.total_steps
+    has_model = (folder.path / MODEL).exists()
+    done = checkpoint.step if checkpoint is not None else folder.last_step if has_model else 0
+    if done != total:
+        return None
+    if checkpoint is not None:
+        folder.ensure_model(checkpoint)
+    told = f"the run in {folder.path} is complete: {done} of {total} steps are done."
+    return Run(folder=folder.path, plan=known.plan, history=folder.history(), was_complete=True, told=told)
 
 
 def start(program: Source, **wishes: Unpack[Wishes]) -> Iterator[StepInfo]:
@@ -121,8 +200,12 @@ def resume(
     begun_s = time.perf_counter() if begun_s is None else begun_s
     folder = RunFolder.open(path)
     refuse_while_loading("resume")
-    observer = observer or Silent()
     folder.lock()
+    return _go_on(folder, program, wishes, observer or Silent(), begun_s)
+
+
+def _go_on(folder: RunFolder, program: str | Path | None, wishes: Wishes, observer: Observer, begun_s: float) -> Run:
+    """Go on with a run whose folder is locked."""
     try:
         folder.record()
         folder.clear_halves()
@@ -133,11 +216,17 @@ def resume(
         folder.release()
         raise
     if not resumed.checkpoint:
-        observer.noted(
-            f"note: the run in {folder.path} wrote no checkpoint, so it begins anew: "
-            f"the {count(steps_done, 'step')} in its history {'is' if steps_done == 1 else 'are'} done again"
-        )
+        observer.noted(_tell_anew(folder, steps_done))
     return play_to_end(Job(source, options, observer, folder=folder, resumed=resumed, begun_s=begun_s))
+
+
+def _tell_anew(folder: RunFolder, steps_done: int) -> str:
+    if not steps_done:
+        return f"note: the run in {folder.path} was begun and did no step, so it begins anew: nothing is lost"
+    return (
+        f"note: the run in {folder.path} wrote no checkpoint, so it begins anew: "
+        f"the {count(steps_done, 'step')} in its history {'is' if steps_done == 1 else 'are'} done again"
+    )
 
 
 def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wishes: Unpack[Wishes]) -> Plan:
@@ -165,10 +254,12 @@ def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wi
 
 
 def _refuse_what_no_plan_needs(wishes: Wishes) -> None:
-    out, fault = wishes.get("out"), wishes.get("fault")
+    out, fault, stop_after = wishes.get("out"), wishes.get("fault"), wishes.get("stop_after")
     check_faults(fault or ())
     if out is not None:
         raise PlanError(f"--out {out}: plan leaves no folder. Keep what --json prints, or use train.")
+    if stop_after is not None:
+        raise PlanError(f"--stop-after {stop_after}: plan trains nothing that could be stopped. Leave it out.")
     if fault:
         raise PlanError(f"--fault {fault[0]!r}: plan trains nothing that could go wrong. Leave it out, or use train.")
 
@@ -192,9 +283,10 @@ def play_to_end(job: Job) -> Run:
     return Run(
         folder=job.folder.path,
         plan=outcome.plan,
-        report=outcome.report,
-        trace=outcome.trace,
+        measured=(outcome.report, outcome.trace),
         history=outcome.history,
+        is_stopped=job.is_stopped,
+        told=job.what_is_kept() if job.is_stopped else "",
     )
 
 

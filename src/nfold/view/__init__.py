@@ -1,6 +1,6 @@
 """What people look at in a terminal: progress, tables, explanations."""
 
-from nfold.view.explain import why_text
+from nfold.view.explain import brief_text, why_text
 from nfold.view.progress import BesideLine, Progress, ProgressLine
 from nfold.view.rendering import Look
 from nfold.view.tables import compare_table, plan_table, threads_of
@@ -10,6 +10,7 @@ __all__ = [
     "Look",
     "Progress",
     "ProgressLine",
+    "brief_text",
     "compare_table",
     "plan_table",
     "threads_of",

@@ -1,5 +1,6 @@
 """A report as text that says what happened, where, and what to type next."""
 
+from collections.abc import Sequence
 from textwrap import fill, indent
 
 from nfold.analysis.ages import is_old, mean_age, oldest
@@ -17,6 +18,9 @@ _MORE = 1.02
 _MOST_BUCKETS = 5
 """The heaviest say what the others do; `--json` has them all."""
 _MOST_RANKS = 8
+_MOST_BRIEF_CAUSES = 3
+MOST_LINES = 25
+"""Of what a run ends with."""
 
 
 def why_text(report: Report, *, look: Look = PLAIN) -> str:
@@ -36,6 +40,27 @@ def why_text(report: Report, *, look: Look = PLAIN) -> str:
         f"Next: {report.next_command}" if report.next_command else "",
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def brief_text(report: Report, ending: Sequence[str], *, look: Look = PLAIN) -> str:
+    """Return what a run ends with, in at most 25 lines: the verdict, what was learnt, the heaviest causes, what next.
+
+    Args:
+        report: of the run; `why_text` says all of it.
+        ending: lines that come last, whole.
+        look: where it will be read.
+    """
+    width = max(look.width, PLAIN.width)  # a narrow terminal breaks lines for itself
+    head = [fill(text, width) for text in (report.verdict.text, _summary(report), _learnt(report)) if text]
+    if report.next_command:
+        ending = [f"Next: {report.next_command}", *ending]
+    causes = [cause for cause in report.causes if cause.share >= _NEGLIGIBLE]
+    for shown in range(min(_MOST_BRIEF_CAUSES, len(causes)), -1, -1):
+        sections = [*head, _causes_text(tuple(causes[:shown]), width), "\n".join(ending)]
+        text = "\n\n".join(section for section in sections if section) + "\n"
+        if text.count("\n") <= MOST_LINES:
+            return text
+    return "\n".join([*head, *ending]) + "\n"
 
 
 def _summary(report: Report) -> str:

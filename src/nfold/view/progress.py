@@ -171,8 +171,8 @@ def progress_text(progress: Progress) -> str:
 
 
 def _loss_text(loss: float) -> str:
-    """Two digits after the point, unless it is so large that it would be a row of digits."""
-    return f"{loss:.2f}" if abs(loss) < 1e6 else f"{loss:.3g}"
+    """Two digits after the point, unless these would be a row of digits, or say too little of a small loss."""
+    return f"{loss:.2f}" if 0.1 <= abs(loss) < 1e6 or loss == 0 else f"{loss:.3g}"
 
 
 def _parts_text(parts: TimeParts) -> str:

@@ -52,12 +52,18 @@ def threads_of(plan: Plan) -> str:
     return f"{count(most, 'thread') if least == most else f'{least} to {most} threads'} a rank"
 
 
-def plan_table(plan: Plan, *, look: Look = PLAIN) -> str:
-    """Return the grid, and the chosen strategy beside the rejected ones: what each should cost and why it lost."""
+def plan_table(plan: Plan, *, shows_all: bool = False, look: Look = PLAIN) -> str:
+    """Return the grid, and the chosen strategy beside the rejected ones: what each should cost and why it lost.
+
+    Args:
+        plan: what was planned.
+        shows_all: every proposal, not only the best of each strategy.
+        look: where it will be read.
+    """
+    shown = list(plan.rejected) if shows_all else _best_of_each(plan)
     chosen = [_marked(plan), str(plan.chunks), *_prediction_cells(plan.predicted), "chosen"]
     lost = [
-        [_marked(other), str(other.chunks or NONE), *_prediction_cells(other.predicted), other.why]
-        for other in plan.rejected
+        [_marked(other), str(other.chunks or NONE), *_prediction_cells(other.predicted), other.why] for other in shown
     ]
     head = ["strategy", "chunks", "step", "bytes/step", "memory/rank", "why"]
     servers = f" and {plan.servers} dedicated" if plan.servers else ""
@@ -66,9 +72,27 @@ def plan_table(plan: Plan, *, look: Look = PLAIN) -> str:
         f"batch {plan.batch_size} in {count(plan.chunks, 'chunk')}, {threads_of(plan)}; predicted:"
     )
     table = render(head, [chosen, *lost], look, numeric=False)
-    notes = "".join(f"\nnote: {note}" for note in plan.notes)
+    more = len(plan.rejected) - len(shown)
+    hidden = f"\n{count(more, 'more proposal')} of these strategies: --all" if more else ""
+    notes = hidden + "".join(f"\nnote: {note}" for note in plan.notes)
     grid = grid_picture(plan.placement, look=look)
     return f"{title}\n{table}{_UNDOMINATED}{notes}\n\n{_balance(plan)}Who computes what (ranks):\n{grid}"
+
+
+def _best_of_each(plan: Plan) -> list[Rejected]:
+    """Return the fastest proposal of each strategy that was not chosen, one without prediction where none has any."""
+    best: dict[str, Rejected] = {}
+    for other in plan.rejected:
+        if other.strategy != plan.strategy and _promised_s(other) < _promised_s(best.get(other.strategy)):
+            best[other.strategy] = other
+    unpredicted = {other.strategy: other for other in reversed(plan.rejected) if other.strategy not in best}
+    chosen = {id(other) for name, other in {**unpredicted, **best}.items() if name != plan.strategy}
+    return [other for other in plan.rejected if id(other) in chosen]
+
+
+def _promised_s(candidate: Rejected | None) -> float:
+    predicted = candidate.predicted if candidate is not None else None
+    return predicted.step_s if isinstance(predicted, Prediction) else float("inf")
 
 
 def _balance(plan: Plan) -> str:

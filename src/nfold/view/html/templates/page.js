@@ -135,7 +135,8 @@
       let marks = null;
       if (width > 0) marks = made.line({ ...place, line_color: color, line_dash: dash, line_width: width, line_alpha: alpha });
       if (dots) marks = made.scatter({ ...place, size: 9, fill_color: color, line_color: null });
-      if (alpha === 1) hover(made, marks, [["", what.replaceAll("@", "@{")], [x_label, "@x{0,0.[00]}"], [y_label, "@y{0.[0000]}"]]);
+      const digits = y.every(value => Math.abs(value) < 0.01) ? "@y" : "@y{0.[0000]}";  // bare: with an exponent
+      if (alpha === 1) hover(made, marks, [["", what.replaceAll("@", "@{")], [x_label, "@x{0,0.[00]}"], [y_label, digits]]);
     }
     return [made];
   }
