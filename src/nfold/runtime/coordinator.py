@@ -25,6 +25,7 @@ from nfold.runtime.preparation import Preparation, build_order
 from nfold.runtime.progress import Progress
 from nfold.runtime.reprobing import Reprobing
 from nfold.runtime.same_program import check_same_program, recipe_of, tell_kept
+from nfold.runtime.steering import Steering
 from nfold.runtime.trials import try_all
 from nfold.runtime.vigil import PATIENCE, Patience, Vigil
 
@@ -55,7 +56,8 @@ class Coordinator:
         self._patience, self._vigil, self._cuts = patience, Vigil(patience), Cuts(patience)
         self._asking = Asking(self._postmortem)
         self._preparation = Preparation(settings, cores, self._asking)
-        self._gathers = self._steps_asked = 0
+        self._steering = Steering(first_step, is_looped=settings.lockstep)
+        self._gathers = 0
         self._interrupted = False
         self._flow = self._run()
         self._over = False
@@ -80,7 +82,7 @@ class Coordinator:
             self._cuts.hear(event.rank, dict(event.message["silent_s"]))
             return []
         if isinstance(event, ev.Continue):
-            self._steps_asked += 1  # here, because it may come while the ranks are still getting ready
+            self._steering.ask()  # here, because it may come while the ranks are still getting ready
         if isinstance(event, ev.Sentenced):
             self._postmortem.sentenced(event.ranks, event.fault)
             return []
@@ -195,14 +197,15 @@ class Coordinator:
         if has_test and self._settings.begun is not None and not self._settings.begun.is_evaluated:
             commands = [*commands, self._evaluation(self._first_step, ranks, progress)]
         granted = self._first_step
-        while progress.done < total:
-            allowed = self._first_step + self._steps_asked if self._settings.lockstep else total
+        while progress.done < total or self._steering.is_held(progress.done):
+            allowed = self._steering.allowed(total)
             stop = min(self._next_stop(granted, total, per_epoch), allowed, progress.done + progress.window())
             if stop > granted and not self._interrupted and not reprobing.is_open:
                 commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
                 granted = stop
                 commands += self._orders_at(granted, ranks, total, per_epoch, has_test, progress)
                 continue
+            commands += self._steering.hand_out(progress.done, granted, is_waiting=bool(progress.pending))
             if self._interrupted and progress.done == granted and not progress.pending:
                 break
             if self._interrupted and chosen.asynchrony is None and not progress.pending:
@@ -212,6 +215,8 @@ class Coordinator:
             if isinstance(event, ev.Interrupted):
                 commands += [ev.Noted(STOPPING)] if event.by_key else []
                 self._interrupted = True
+            elif isinstance(event, ev.CheckpointWanted):
+                commands.append(self._keeping(granted, ranks, progress))
             elif isinstance(event, ev.Received):
                 news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news

@@ -145,6 +145,11 @@ class Continue:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointWanted:
+    """In lockstep: the caller wants a checkpoint of the step that it was handed."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimedOut:
     """The timer that was asked for ran out."""
 
@@ -167,7 +172,7 @@ class Sentenced:
     """As it was asked for."""
 
 
-Event = Received | Left | Interrupted | Continue | TimedOut | Tick | Sentenced
+Event = Received | Left | Interrupted | Continue | CheckpointWanted | TimedOut | Tick | Sentenced
 
 # Commands
 
@@ -270,6 +275,13 @@ class KeepCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Settled:
+    """In lockstep: after so many steps all that was due is done, and nothing more happens until the caller goes on."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The job is over and every rank has said goodbye."""
 
@@ -334,6 +346,7 @@ Command = (
     | LinksChanged
     | Evaluated
     | KeepCheckpoint
+    | Settled
     | SetLinks
     | TrialPlanned
     | TrialRefused

@@ -8,10 +8,10 @@ import shlex
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from nfold.analysis.breakdown import step_duration
 from nfold.errors import CUT, CheckpointError, NfoldError
@@ -36,8 +36,15 @@ if TYPE_CHECKING:
     from nfold.core.trace import RankUsage
 
 
+Asked = Literal["checkpoint"] | None
+"""What a loop may ask of the step that it was handed; None: the next one."""
+
+
 class Job:
-    """Runs a program; iterating plays it and yields every step."""
+    """Runs a program; iterating plays it and, in lockstep, yields every step when all that is due after it is done.
+
+    Who sends "checkpoint" instead of asking for the next step has one kept of this one, and gets the step again.
+    """
 
     def __init__(
         self,
@@ -62,6 +69,8 @@ class Job:
         self.outcome = Outcome(history=list(resumed.history) if resumed else [])
         self._usage: tuple[RankUsage, ...] = ()
         self._chronicle = Chronicle(self.outcome.history, folder, clock)
+        self._step: StepInfo | None = None
+        """The last one, with what is known of it."""
         self._total = 0
         self._log_matters = False
         self._planned: ev.Planned | None = None
@@ -71,7 +80,7 @@ class Job:
         """The observer is told things by the thread of the faults too."""
         self._kept_step = resumed.checkpoint.step if resumed and resumed.checkpoint else 0
 
-    def play(self) -> Iterator[StepInfo]:
+    def play(self) -> Generator[StepInfo, Asked, None]:
         """Play the job to its end, or until the caller stops asking.
 
         Raises:
@@ -91,7 +100,7 @@ class Job:
             if self.folder is not None:
                 self._leave(self.folder)
 
-    def _play(self) -> Iterator[StepInfo]:
+    def _play(self) -> Generator[StepInfo, Asked, None]:
         phases, stops = Phases(self._clock, self._begun_s), queue.SimpleQueue[None]()
         events, is_left = queue.SimpleQueue[ev.Event](), False
         check_room(self._source, self._options)
@@ -113,10 +122,7 @@ class Job:
                     if isinstance(happening, ev.Planned) and self._settings.lockstep:
                         session.ask_for_step()
                     if info is not None:
-                        yield info
-                        if self._settings.lockstep:
-                            phases.returned()
-                            session.ask_for_step()
+                        yield from self._hand_out(info, session, happenings, phases)
             except GeneratorExit:
                 is_left = True
                 if self._settings.lockstep:
@@ -129,6 +135,24 @@ class Job:
         was_told = self.outcome.interrupted or not stops.empty()  # the session, or who built and removed around it
         if was_told and not is_left:
             raise KeyboardInterrupt
+
+    def _hand_out(
+        self, info: StepInfo, session: Session, happenings: Iterator[Any], phases: Phases
+    ) -> Generator[StepInfo, Asked, None]:
+        """Hand a step to the caller's loop, until it wants the next one."""
+        asked = yield info
+        phases.returned()
+        while asked == "checkpoint":
+            if self._kept_step != info.step:
+                session.ask_for_checkpoint()
+                for happening in happenings:
+                    self._hear(happening)
+                    phases.happened(happening)
+                    if self._kept_step == info.step:
+                        break
+            asked = yield info
+            phases.returned()
+        session.ask_for_step()
 
     # Starting
 
@@ -178,7 +202,10 @@ class Job:
         if isinstance(happening, ev.Planned):
             self._take_plan(happening)
         elif isinstance(happening, ev.StepDone):
-            return self._take_step(happening)
+            self._take_step(happening)
+        elif isinstance(happening, ev.Settled):
+            self._chronicle.write()  # so that the loop reads what it is told
+            return self._step
         elif isinstance(happening, ev.Sampled):
             self.outcome.samples.keep(happening.samples)
         elif isinstance(happening, ev.LinksChanged):
@@ -255,7 +282,7 @@ class Job:
             has_checkpoint=bool(self._kept_step),
         )
 
-    def _take_step(self, done: ev.StepDone) -> StepInfo:
+    def _take_step(self, done: ev.StepDone) -> None:
         self._save_plan()
         outcome = self.outcome
         step_s = step_duration(done.parts)
@@ -267,7 +294,7 @@ class Job:
         outcome.losses.append(done.loss)
         self._chronicle.stepped(done, step_s)
         self._observer.stepped(done)
-        return StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
+        self._step = StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
 
     def _take_evaluation(self, evaluated: ev.Evaluated) -> None:
         self._save_plan()  # a resumed run may owe one before its first step
@@ -275,6 +302,8 @@ class Job:
         metrics = {name: value if isfinite(value) else None for name, value in evaluated.metrics.items()}
         self.outcome.metrics = metrics
         self._chronicle.evaluated(evaluated, metrics)
+        if self._step is not None and self._step.step == evaluated.step:
+            self._step = replace(self._step, metrics=evaluated.metrics)
         self._observer.evaluated(evaluated)
 
     def _log(self, text: str) -> None:

@@ -2,55 +2,29 @@
 
 import shlex
 import time
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from nfold.analysis.units import count
 from nfold.core.plan import Plan
 from nfold.core.report import Report
-from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
 from nfold.planning.strategies import AUTO, PLACING, SERVING
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
 from nfold.verbs.folder import MODEL, JobRecord, RunFolder
 from nfold.verbs.job import Job, Resumed
-from nfold.verbs.leaving import close_at_exit
-from nfold.verbs.observer import Observer, Silent, StepInfo
+from nfold.verbs.observer import Observer, Silent
 from nfold.verbs.options import Options, Wishes, check_faults, whole_numbers
+from nfold.verbs.run import Run, run_of
+from nfold.verbs.steps import Steps
 
 if TYPE_CHECKING:
-    import torch
-
     from nfold.core.cluster import Cluster
 
 Source = str | Path | Program | Callable[[], Program]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """A run that ended well."""
-
-    folder: Path
-    """What it left behind."""
-    plan: Plan
-    report: Report
-    trace: Trace
-    history: list[dict[str, Any]]
-    """A line per step, and one per evaluation (the one with metrics)."""
-
-    @property
-    def model(self) -> bytes:
-        """Return the trained parameters and buffers as safetensors."""
-        return (self.folder / MODEL).read_bytes()
-
-    def state_dict(self) -> "dict[str, torch.Tensor]":
-        """Return the trained parameters and buffers; the plain module's `load_state_dict` takes them."""
-        from safetensors.torch import load
-
-        return load(self.model)
 
 
 def train(
@@ -78,7 +52,7 @@ def train(
     return play_to_end(job)
 
 
-def start(program: Source, **wishes: Unpack[Wishes]) -> Iterator[StepInfo]:
+def start(program: Source, **wishes: Unpack[Wishes]) -> Steps:
     """Train step by step: each step is played when the loop asks for it, and leaving the loop ends the run cleanly.
 
     So does the end of the script, if it comes first. The run's folder is made when the first step is asked for.
@@ -86,15 +60,13 @@ def start(program: Source, **wishes: Unpack[Wishes]) -> Iterator[StepInfo]:
     Raises:
         NfoldError: as `train` does.
     """
-    options = Options(**wishes)
-    steps = _stepped(find_source(program), options)
-    close_at_exit(steps)
-    return steps
+    options, source = Options(**wishes), find_source(program)
 
+    def begin() -> Job:
+        folder = RunFolder.create(options.out, name_of(source))
+        return Job(source, options, Silent(), folder=folder, lockstep=True)
 
-def _stepped(source: ProgramSource | Program, options: Options) -> Generator[StepInfo, None, None]:
-    folder = RunFolder.create(options.out, name_of(source))
-    yield from Job(source, options, Silent(), folder=folder, lockstep=True).play()
+    return Steps(begin)
 
 
 def resume(
@@ -186,16 +158,7 @@ def play_to_end(job: Job) -> Run:
     """Play all steps and return the run."""
     for _ in job.play():
         pass
-    outcome = job.outcome
-    if outcome.plan is None or outcome.report is None or outcome.trace is None or job.folder is None:
-        raise InternalError("the job ended without a report")
-    return Run(
-        folder=job.folder.path,
-        plan=outcome.plan,
-        report=outcome.report,
-        trace=outcome.trace,
-        history=outcome.history,
-    )
+    return run_of(job)
 
 
 def find_source(program: Source) -> ProgramSource | Program:

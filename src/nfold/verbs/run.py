@@ -1,0 +1,57 @@
+"""What a run that ended well came to."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nfold.core.plan import Plan
+from nfold.core.report import Report
+from nfold.core.trace import Trace
+from nfold.errors import InternalError
+from nfold.verbs.folder import MODEL
+from nfold.verbs.job import Job
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A run that ended well."""
+
+    folder: Path
+    """What it left behind."""
+    plan: Plan
+    report: Report
+    trace: Trace
+    history: list[dict[str, Any]]
+    """A line per step, and one per evaluation (the one with metrics)."""
+
+    @property
+    def model(self) -> bytes:
+        """Return the trained parameters and buffers as safetensors."""
+        return (self.folder / MODEL).read_bytes()
+
+    def state_dict(self) -> "dict[str, torch.Tensor]":
+        """Return the trained parameters and buffers; the plain module's `load_state_dict` takes them."""
+        from safetensors.torch import load
+
+        return load(self.model)
+
+
+def run_of(job: Job) -> Run:
+    """Return what a job came to.
+
+    Raises:
+        InternalError: it has not ended well.
+    """
+    outcome = job.outcome
+    if outcome.plan is None or outcome.report is None or outcome.trace is None or job.folder is None:
+        raise InternalError("the job ended without a report")
+    return Run(
+        folder=job.folder.path,
+        plan=outcome.plan,
+        report=outcome.report,
+        trace=outcome.trace,
+        history=outcome.history,
+    )
