@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 import nfold as library
@@ -213,6 +214,38 @@ def test_a_loop_that_goes_on_after_a_checkpoint_learns_the_same(script):
     for _ in steps:
         steps.checkpoint()
     assert steps.stop().model == library.train(script, debug=True, steps=4, out="whole").model
+
+
+@pytest.mark.parametrize(("workers", "strategy"), [(1, "single"), (2, "ring"), (2, "pipeline"), (2, "ssp")])
+def test_the_model_of_the_best_evaluation_is_kept_beside_the_last(script, workers, strategy):
+    wishes = {"workers": workers, "strategy": strategy, "debug": True, "chunks": 4}
+    run = library.train(script, keep="best:test_loss:max", out="mine", steps=15, **wishes)
+
+    found = [(line["metrics"]["test_loss"], line["step"]) for line in run.history if line["metrics"]]
+    value = max(found)[0]
+    step = min(step for loss, step in found if loss == value)
+    assert run.best == {"step": step, "metric": "test_loss", "value": value}
+    if strategy != "ssp":
+        whole = library.train(script, steps=step, out="whole", **wishes)
+        best = safetensors.torch.load_file("mine/best.safetensors")
+        assert best.keys() == whole.state_dict().keys()
+        assert all(torch.equal(best[name], each) for name, each in whole.state_dict().items())
+
+
+def test_a_run_that_goes_on_remembers_its_best(script):
+    wishes = {"debug": True, "out": "mine"}
+    assert library.train(script, keep="best:test_loss:max", steps=5, **wishes).best["step"] == 5
+    again = library.resume("mine", steps=15, debug=True)
+    whole = library.train(script, keep="best:test_loss:max", steps=15, debug=True, out="whole")
+    assert again.best == whole.best
+    assert Path("mine/best.safetensors").read_bytes() == Path("whole/best.safetensors").read_bytes()
+
+
+def test_to_keep_the_best_at_what_is_no_metric_is_refused(script):
+    for verb in (library.train, library.plan):
+        with pytest.raises(ValueError, match=r"no metric 'acuracy'.* The program has: accuracy, test_loss"):
+            verb(script, keep="best:acuracy:max", debug=True)
+    assert not Path("runs").exists()
 
 
 def test_who_stops_a_loop_that_played_nothing_is_told(script):

@@ -26,15 +26,21 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--checkpoint-every", type=int, metavar="K", help="steps between checkpoints; an epoch unless given; 0: none"
     )
+    parser.add_argument(
+        "--keep",
+        metavar="best:METRIC",
+        help="keep the model of the best evaluation too, as in best:accuracy or best:test_loss:min",
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> None:
     """Train, then say what came of it."""
+    from nfold.analysis.units import figure
     from nfold.cli.terminal import TerminalObserver, look
     from nfold.core import codec
-    from nfold.verbs.folder import PAGE
+    from nfold.verbs.folder import BEST, PAGE
     from nfold.verbs.train import resume, train
     from nfold.view import why_text
 
@@ -51,4 +57,6 @@ def run(parsed: argparse.Namespace) -> None:
     else:
         print(why_text(done.report, look=look(sys.stdout)))
         print(f"run: {done.folder}")
+        if (best := done.best) is not None:
+            print(f"best: {done.folder / BEST} ({best['metric']} {figure(best['value'])} after step {best['step']})")
         print(f"page: {done.folder / PAGE}")

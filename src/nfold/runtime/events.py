@@ -11,6 +11,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
+from nfold.runtime.best import Keep
 from nfold.runtime.spool import Arrived
 
 
@@ -32,6 +33,8 @@ class JobSettings:
     checkpoint_every: int | None = None
     """Steps between checkpoints; None: one at each end of an epoch; 0: none."""
     evaluate: bool = True
+    keep: Keep | None = None
+    """What the model of the best evaluation is best at; None: only the last model is kept."""
     staleness: int | None = None
     """Of `ssp`: slices that a worker may be ahead of the slowest; None: the planner's choice."""
     staleness_aware: bool = False
@@ -275,6 +278,14 @@ class KeepCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepBest:
+    """Put the model of the best evaluation so far in its place."""
+
+    step: int
+    file: Arrived
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """In lockstep: after so many steps all that was due is done, and nothing more happens until the caller goes on."""
 
@@ -346,6 +357,7 @@ Command = (
     | LinksChanged
     | Evaluated
     | KeepCheckpoint
+    | KeepBest
     | Settled
     | SetLinks
     | TrialPlanned

@@ -37,6 +37,7 @@ Step = (
     | ev.LinksChanged
     | ev.Evaluated
     | ev.KeepCheckpoint
+    | ev.KeepBest
     | ev.Settled
     | ev.SetLinks
     | ev.TrialPlanned

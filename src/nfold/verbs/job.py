@@ -24,7 +24,7 @@ from nfold.runtime.state_file import StoredState
 from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.chronicle import Chronicle
-from nfold.verbs.folder import CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
+from nfold.verbs.folder import BEST, CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
 from nfold.verbs.observer import Observer, StepInfo
 from nfold.verbs.options import Options
 from nfold.verbs.pages import write_documents
@@ -166,6 +166,7 @@ class Job:
             known=resumed.known if resumed else None,
             checkpoint=checkpoint.header if checkpoint else b"",
             first_step=checkpoint.step if checkpoint else 0,
+            best=self._best_so_far(),
             patience=self._patience,
         )
         launcher, door = find_ways(
@@ -189,6 +190,12 @@ class Job:
             log=self._log,
             checkpoint=checkpoint,
         )
+
+    def _best_so_far(self) -> float | None:
+        """The value of the best model that the folder holds, if it is the best at the same."""
+        keep = self._settings.keep
+        best = self.folder.best() if self.folder is not None and keep is not None and self._resumed else None
+        return best["value"] if best is not None and keep is not None and best["metric"] == keep.metric else None
 
     # What happens
 
@@ -218,6 +225,9 @@ class Job:
             self._chronicle.write()
             if self.folder is not None:
                 self._keep_checkpoint(self.folder, happening)
+        elif isinstance(happening, ev.KeepBest):
+            if self.folder is not None:
+                self.folder.put_in_place(BEST, happening.file, f"the best model, of step {happening.step}")
         elif isinstance(happening, ev.Finished):
             self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
             self.outcome.staleness = happening.staleness
@@ -273,6 +283,7 @@ class Job:
             device=options.device,
             checkpoint_every=options.checkpoint_every,
             evaluate=options.evaluate,
+            keep=options.keep,
             total_steps=planned.total_steps,
             steps_per_epoch=planned.steps_per_epoch,
             emulated=options.emulated,

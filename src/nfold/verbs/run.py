@@ -8,7 +8,7 @@ from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Trace
 from nfold.errors import InternalError
-from nfold.verbs.folder import MODEL
+from nfold.verbs.folder import MODEL, RunFolder
 from nfold.verbs.job import Job
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ class Run:
     trace: Trace
     history: list[dict[str, Any]]
     """A line per step, and one per evaluation (the one with metrics)."""
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """Return `step`, `metric` and `value` of the model in `best.safetensors`; None without `keep`."""
+        return RunFolder.open(self.folder).best()
 
     @property
     def model(self) -> bytes:

@@ -245,6 +245,7 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
         device=record.device,
         checkpoint_every=record.checkpoint_every,
         evaluate=record.evaluate,
+        keep=record.keep,
         out=folder.path,
         emulate=record.emulated,
         staleness=record.staleness,
