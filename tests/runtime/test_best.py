@@ -25,7 +25,7 @@ def test_a_wish_names_a_metric_and_which_values_are_better(text, metric, side):
     assert read_keep(text) == Keep(metric=metric, side=side)
 
 
-@pytest.mark.parametrize("text", ["accuracy", "best:", "best", "", "last:accuracy", "best:max"])
+@pytest.mark.parametrize("text", ["accuracy", "best:", "best", "", "last:accuracy"])
 def test_what_is_no_wish_is_refused(text):
     with pytest.raises(PlanError, match="--keep"):
         read_keep(text)
@@ -34,8 +34,13 @@ def test_what_is_no_wish_is_refused(text):
 @pytest.mark.parametrize("name", ["agreement", "accuracy_error", "accurate"])
 def test_which_values_are_better_is_not_guessed(name):
     with pytest.raises(PlanError, match=f"Use best:{name}:max or best:{name}:min"):
-        read_keep(f"best:{name}")
-    assert read_keep(f"best:{name}:max").metric == name
+        check_keep(read_keep(f"best:{name}"), [name], has_test=True, evaluates=True)
+    check_keep(read_keep(f"best:{name}:max"), [name], has_test=True, evaluates=True)
+
+
+def test_a_name_that_there_is_not_is_refused_before_its_side_is_asked_for():
+    with pytest.raises(PlanError, match="no metric 'acuracy'"):
+        check_keep(read_keep("best:acuracy"), ["accuracy"], has_test=True, evaluates=True)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class Keep:
 
     metric: str
     side: str
-    """Which values are better: `max` or `min`."""
+    """Which values are better: `max` or `min`; empty where nobody said, which `check_keep` refuses."""
 
     def beats(self, value: float, other: float | None) -> bool:
         """Whether a value is better than the best so far; of equal ones the first stays, and NaN is never better."""
@@ -41,7 +41,7 @@ def read_keep(text: str) -> Keep:
     """Read `best:METRIC`, `best:METRIC:max` or `best:METRIC:min`.
 
     Raises:
-        PlanError: it is something else, or does not say which values of the metric are better.
+        PlanError: it is something else.
     """
     metric, colon, side = text.removeprefix(FORM).rpartition(":")
     if not colon or side not in _SIDES:
@@ -50,16 +50,11 @@ def read_keep(text: str) -> Keep:
         raise PlanError(f"--keep {text!r}: it must be best:METRIC, as in best:accuracy or best:test_loss:min")
     words = set(re.split(r"[^a-z0-9]+", metric.lower()))
     likely = [side] if side else [name for name, known in (("max", _HIGH), ("min", _LOW)) if words & known]
-    if len(likely) != 1:
-        raise PlanError(
-            f"--keep {text}: the name does not say whether high or low values of {metric!r} are better. "
-            f"Use best:{metric}:max or best:{metric}:min."
-        )
-    return Keep(metric=metric, side=likely[0])
+    return Keep(metric=metric, side=likely[0] if len(likely) == 1 else "")
 
 
 def check_keep(keep: Keep, metrics: Collection[str], *, has_test: bool, evaluates: bool) -> None:
-    """Refuse to keep the best at what is not evaluated.
+    """Refuse to keep the best at what is not evaluated, or where high values may be as good as low ones.
 
     Args:
         keep: what was asked for.
@@ -78,6 +73,11 @@ def check_keep(keep: Keep, metrics: Collection[str], *, has_test: bool, evaluate
     if keep.metric not in metrics:
         raise PlanError(
             f"{told}, and there is no metric {keep.metric!r}. The program has: {', '.join(sorted(metrics))}."
+        )
+    if not keep.side:
+        raise PlanError(
+            f"--keep {FORM}{keep.metric}: the name does not say whether high or low values are better. "
+            f"Use {FORM}{keep.metric}:max or {FORM}{keep.metric}:min."
         )
 
 
