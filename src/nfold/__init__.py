@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from nfold.program import Program
     from nfold.verbs.compare import compare
     from nfold.verbs.demo import demo
-    from nfold.verbs.train import Run, plan, resume, start, train, why
+    from nfold.verbs.run import Run
+    from nfold.verbs.train import plan, resume, start, train, why
     from nfold.version import __version__
 
 _HOME = {
@@ -35,7 +36,7 @@ _HOME = {
     "Program": "program",
     "Profile": "core.profile",
     "Report": "core.report",
-    "Run": "verbs.train",
+    "Run": "verbs.run",
     "Schedule": "core.schedule",
     "StepTrace": "core.trace",
     "Trace": "core.trace",

@@ -176,7 +176,7 @@ def _little_is_measured(monkeypatch):
     """In this process and in ranks that are processes; links between these are measured as ever."""
     measure_briefly(monkeypatch.setattr)
     probe_briefly(monkeypatch.setattr)
-    monkeypatch.setenv("PYTHONPATH", str(BRIEF))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(BRIEF), *filter(None, (os.environ.get("PYTHONPATH"),)))))
 
 
 @pytest.fixture

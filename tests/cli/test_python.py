@@ -2,15 +2,18 @@
 
 import contextlib
 import importlib.util
+import json
 import os
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 import nfold as library
+from nfold.runtime.state_file import StoredState
 
 
 @pytest.fixture
@@ -163,6 +166,100 @@ def test_a_loop_that_is_never_begun_leaves_nothing(script):
     assert not Path("mine").exists()
     steps.clear()
     assert not Path("mine").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_leaving_the_loop_after_a_step_leaves_the_weights_of_so_many_steps(script, workers):
+    """Whatever the loop waits for: here for the evaluation's lines to be in the history."""
+    wishes = {"workers": workers, "strategy": "single" if workers == 1 else "ring", "debug": True, "chunks": 4}
+    steps = library.start(script, out="mine", **wishes)
+    for step in steps:
+        if step.metrics and step.metrics["accuracy"] >= 0:
+            break
+    left = steps.stop()
+
+    assert step.step == 5, "an epoch has five"
+    assert step.metrics.keys() == {"test_loss", "accuracy"}
+    assert left.model == library.train(script, steps=5, out="whole", **wishes).model
+    saved = library.resume("mine", steps=7, debug=True)
+    assert [line["step"] for line in saved.history if not line["metrics"]] == [1, 2, 3, 4, 5, 6, 7]
+    assert saved.model == library.train(script, steps=7, out="longer", **wishes).model
+
+
+def test_metrics_come_with_the_step_that_made_them_and_are_in_the_history_by_then(script):
+    seen = {}
+    for step in library.start(script, debug=True, steps=7, out="mine"):
+        lines = [json.loads(line) for line in Path("mine/history.jsonl").read_text().splitlines()]
+        assert max(line["step"] for line in lines) == step.step
+        assert [line["metrics"] for line in lines if line["step"] == step.step][-1] == dict(step.metrics)
+        seen[step.step] = bool(step.metrics)
+    assert seen == {1: False, 2: False, 3: False, 4: False, 5: True, 6: False, 7: True}
+
+
+def test_a_loop_keeps_a_checkpoint_when_it_wants_one(script):
+    steps = library.start(script, debug=True, steps=3, checkpoint_every=0, out="mine")
+    with pytest.raises(library.NfoldError, match="the run has not begun"):
+        steps.checkpoint()
+    for step in steps:
+        if step.step != 1:
+            path = steps.checkpoint()
+            assert StoredState.open(path).step == step.step, "of the last step too"
+    with pytest.raises(library.NfoldError, match="the run has ended"):
+        steps.checkpoint()
+    assert steps.stop().history[-1]["step"] == 3
+
+
+def test_a_loop_that_goes_on_after_a_checkpoint_learns_the_same(script):
+    steps = library.start(script, debug=True, steps=4, checkpoint_every=0, out="mine")
+    for _ in steps:
+        steps.checkpoint()
+    assert steps.stop().model == library.train(script, debug=True, steps=4, out="whole").model
+
+
+@pytest.mark.parametrize(("workers", "strategy"), [(1, "single"), (2, "ring"), (2, "pipeline"), (2, "ssp")])
+def test_the_model_of_the_best_evaluation_is_kept_beside_the_last(script, workers, strategy):
+    wishes = {"workers": workers, "strategy": strategy, "debug": True, "chunks": 4}
+    run = library.train(script, keep="best:test_loss:max", out="mine", steps=15, **wishes)
+
+    found = [(line["metrics"]["test_loss"], line["step"]) for line in run.history if line["metrics"]]
+    value = max(found)[0]
+    step = min(step for loss, step in found if loss == value)
+    assert run.best == {"step": step, "metric": "test_loss", "value": value}
+    if strategy != "ssp":
+        whole = library.train(script, steps=step, out="whole", **wishes)
+        best = safetensors.torch.load_file("mine/best.safetensors")
+        assert best.keys() == whole.state_dict().keys()
+        assert all(torch.equal(best[name], each) for name, each in whole.state_dict().items())
+
+
+def test_a_run_that_goes_on_remembers_its_best(script):
+    wishes = {"debug": True, "out": "mine"}
+    assert library.train(script, keep="best:test_loss:max", steps=5, **wishes).best["step"] == 5
+    again = library.resume("mine", steps=15, debug=True)
+    whole = library.train(script, keep="best:test_loss:max", steps=15, debug=True, out="whole")
+    assert again.best == whole.best
+    assert Path("mine/best.safetensors").read_bytes() == Path("whole/best.safetensors").read_bytes()
+
+
+def test_to_keep_the_best_at_what_is_no_metric_is_refused(script):
+    for verb in (library.train, library.plan):
+        with pytest.raises(ValueError, match=r"no metric 'acuracy'.* The program has: accuracy, test_loss"):
+            verb(script, keep="best:acuracy", debug=True)
+    assert not Path("runs").exists()
+
+
+def test_who_stops_a_loop_that_played_nothing_is_told(script):
+    with pytest.raises(library.NfoldError, match="played no step"):
+        library.start(script, debug=True).stop()
+    assert not Path("runs").exists()
+
+
+def test_a_second_loop_goes_on_where_the_first_was_left(script):
+    steps = library.start(script, debug=True, steps=4)
+    for step in steps:
+        if step.step == 2:
+            break
+    assert [step.step for step in steps] == [3, 4]
 
 
 def test_a_loop_to_the_end(script):

@@ -26,6 +26,7 @@ READY = {
         "num_samples": 100,
         "has_test": False,
         "has_metrics": False,
+        "metrics": ["test_loss"],
         "batch_size": 25,
         "epochs": 2,
         "chunks": None,

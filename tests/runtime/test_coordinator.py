@@ -375,8 +375,32 @@ def test_in_lockstep_a_step_is_played_only_when_it_is_asked_for():
     job = Job(ev.JobSettings(workers=2, strategy="ring", lockstep=True))
     assert job.until_training() == []
     assert orders(job.handle(ev.Continue())) == ["01 until 1"]
-    assert orders(job.all_step(0)) == ["StepDone"]
+    assert orders(job.all_step(0)) == ["StepDone", "Settled"]
     assert orders(job.handle(ev.Continue())) == ["01 until 2"]
+
+
+def test_in_lockstep_a_step_is_handed_out_when_all_that_is_due_after_it_is_done():
+    settings = ev.JobSettings(workers=2, strategy="ring", lockstep=True)
+    job = Job(settings, ready={**READY, "has_test": True})
+    job.until_training()
+    for step in range(4):
+        told = [*job.handle(ev.Continue()), *job.all_step(step)]
+    assert orders(told) == ["01 until 4", "01 checkpoint", "01 evaluate", "StepDone"]
+    job.say(0, "checkpoint", file("x"))
+    assert orders(job.say(1, "checkpoint")) == ["KeepCheckpoint"]
+    job.say(0, "evaluated", sums={"test_loss": [1.0, 2]})
+    assert orders(job.say(1, "evaluated", sums={})) == ["Evaluated", "Settled"]
+
+
+def test_in_lockstep_ranks_wait_for_the_caller_after_the_last_step_too():
+    job = Job(ev.JobSettings(workers=2, strategy="ring", lockstep=True, steps=1, checkpoint_every=0))
+    job.until_training()
+    job.handle(ev.Continue())
+    assert orders(job.all_step(0)) == ["StepDone", "Settled"]
+    assert orders(job.handle(ev.CheckpointWanted())) == ["01 checkpoint"]
+    job.say(0, "checkpoint", file("x"))
+    assert orders(job.say(1, "checkpoint")) == ["KeepCheckpoint"]
+    assert orders(job.handle(ev.Continue())) == ["01 finish"]
 
 
 def test_slow_reductions_have_the_links_probed_before_any_further_step():

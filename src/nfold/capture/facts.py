@@ -82,8 +82,6 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         _refuse_changes([*changes(loss_state, loss_snapshot(bare)), *(("", name) for name in around_loss.moved)])
         if not reason:
             reason, conditions, unproved = _of_samples(fresh, loss, example)
-        if unproved and not reason:
-            notes.append(f"nobody can prove that samples do not see each other: {unproved}. It is tried instead")
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
     if forgotten := _forgotten(model, calls.changed):

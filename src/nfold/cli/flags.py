@@ -10,7 +10,7 @@ from nfold.errors import PlanError
 
 _SAME_NAME = (
     *("strategy", "servers", "steps", "chunks", "seed", "out", "device", "transport", "port"),
-    *("emulate", "fault", "staleness", "first_step_within"),
+    *("emulate", "fault", "staleness", "first_step_within", "keep"),
 )
 
 

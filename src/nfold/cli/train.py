@@ -11,7 +11,7 @@ from nfold.errors import PlanError
 
 if TYPE_CHECKING:
     from nfold.cli.terminal import TerminalObserver
-    from nfold.verbs.train import Run
+    from nfold.verbs.run import Run
 
 EXIT_STOPPED = 75
 """EX_TEMPFAIL of sysexits.h: not done, and the same command can be tried again."""
@@ -41,6 +41,11 @@ def add_parser(commands: Any) -> None:
         "--stop-after",
         metavar="TIME",
         help="write a checkpoint and end with exit code 75 so long after the start: 90 (seconds), 30m, 3h, 1d",
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="best:METRIC",
+        help="keep the model of the best evaluation too, as in best:accuracy or best:test_loss:min",
     )
     add_json(parser)
     parser.set_defaults(run=run)
@@ -80,12 +85,16 @@ def _train(parsed: argparse.Namespace, observer: "TerminalObserver", begun: floa
 
 def _show(parsed: argparse.Namespace, done: "Run") -> None:
     """Print what a run came to, in at most 25 lines: `nfold why` has the rest."""
+    from nfold.analysis.units import figure
     from nfold.cli.terminal import look
     from nfold.core import codec
-    from nfold.verbs.folder import PAGE
+    from nfold.verbs.folder import BEST, PAGE
     from nfold.view import brief_text
 
     ending = [f"run: {done.folder}", f"page: {done.folder / PAGE}", f"more: nfold why {shlex.quote(str(done.folder))}"]
+    if (best := done.best) is not None:
+        value = f"{best['metric']} {figure(best['value'])} after step {best['step']}"
+        ending.insert(1, f"best: {done.folder / BEST} ({value})")
     if done.was_complete:
         print(done.told, file=sys.stderr if parsed.json else sys.stdout)
     if parsed.json:

@@ -18,6 +18,7 @@ from nfold.core.trace import RankUsage
 from nfold.errors import NfoldError
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
+from nfold.runtime.best import BestSoFar, check_keep
 from nfold.runtime.cuts import QUIET_S, Cuts
 from nfold.runtime.halting import Halting
 from nfold.runtime.postmortem import Postmortem
@@ -25,6 +26,7 @@ from nfold.runtime.preparation import Preparation, build_order
 from nfold.runtime.progress import Progress
 from nfold.runtime.reprobing import Reprobing
 from nfold.runtime.same_program import check_same_program, recipe_of, tell_kept
+from nfold.runtime.steering import Steering
 from nfold.runtime.trials import try_all
 from nfold.runtime.vigil import PATIENCE, Patience, Vigil
 
@@ -47,6 +49,7 @@ class Coordinator:
         known: ev.Known | None = None,
         checkpoint: bytes = b"",
         first_step: int = 0,
+        best: float | None = None,
         patience: Patience = PATIENCE,
     ) -> None:
         self._settings, self._cores = settings, cores
@@ -55,7 +58,9 @@ class Coordinator:
         self._patience, self._vigil, self._cuts = patience, Vigil(patience), Cuts(patience)
         self._asking = Asking(self._postmortem)
         self._preparation = Preparation(settings, cores, self._asking)
-        self._gathers = self._steps_asked = 0
+        self._best = BestSoFar(settings.keep, best)
+        self._steering = Steering(first_step, is_looped=settings.lockstep)
+        self._gathers = 0
         self._interrupted = self._time_is_up = self._is_terminated = False
         self._flow = self._run()
         self._over = False
@@ -80,7 +85,7 @@ class Coordinator:
             self._cuts.hear(event.rank, dict(event.message["silent_s"]))
             return []
         if isinstance(event, ev.Continue):
-            self._steps_asked += 1  # here, because it may come while the ranks are still getting ready
+            self._steering.ask()  # here, because it may come while the ranks are still getting ready
         if isinstance(event, ev.Sentenced):
             self._postmortem.sentenced(event.ranks, event.fault)
             return []
@@ -145,6 +150,9 @@ class Coordinator:
         ready = yield from self._asking.ask(everyone, self._preparation.load_order(), "ready")
         facts = self._preparation.check_ready(ready)
         recipe = recipe_of(facts)
+        if self._settings.keep is not None:
+            has_test, evaluates = bool(facts["has_test"]), self._settings.evaluate
+            check_keep(self._settings.keep, facts["metrics"], has_test=has_test, evaluates=evaluates)
         if self._settings.begun is not None:
             check_same_program(self._settings.begun, facts["batch_size"], recipe)
         if self._settings.trials:
@@ -195,16 +203,18 @@ class Coordinator:
         if has_test and self._settings.begun is not None and not self._settings.begun.is_evaluated:
             commands = [*commands, self._evaluation(self._first_step, ranks, progress)]
         granted = self._first_step
-        while progress.done < total:
-            allowed = self._first_step + self._steps_asked if self._settings.lockstep else total
+        while progress.done < total or self._steering.is_held(progress.done) or self._waits_for_best(progress):
+            allowed = self._steering.allowed(total)
             if self._time_is_up and progress.done > self._first_step:  # who goes on gets somewhere, however often
                 self._interrupted = True
             stop = min(self._next_stop(granted, total, per_epoch), allowed, progress.done + progress.window())
-            if stop > granted and not self._interrupted and not reprobing.is_open:
+            is_held = self._interrupted or reprobing.is_open or self._waits_for_best(progress)
+            if stop > granted and not is_held:
                 commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
                 granted = stop
                 commands += self._orders_at(granted, ranks, total, per_epoch, has_test, progress)
                 continue
+            commands += self._steering.hand_out(progress.done, granted, is_waiting=bool(progress.pending))
             if self._interrupted and progress.done == granted and not progress.pending:
                 break
             if self._interrupted and chosen.asynchrony is None and not progress.pending:
@@ -217,9 +227,12 @@ class Coordinator:
                 self._interrupted = True
             elif isinstance(event, ev.TimeUp):
                 self._time_is_up = not self._interrupted
+            elif isinstance(event, ev.CheckpointWanted):
+                commands.append(self._keeping(granted, ranks, progress))
             elif isinstance(event, ev.Received):
                 news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news
+                commands += self._best_of(news, ranks, progress)
                 if (halted := halting.take(event)) is not None:
                     granted = max(progress.done, halted)
                     commands.append(ev.Order(ranks, {"do": "until", "step": granted}))
@@ -283,6 +296,8 @@ class Coordinator:
         keeps = ends_epoch if every is None else bool(every) and step % every == 0
         keeps = keeps or (step == total and every != 0)
         evaluates = has_test and (ends_epoch or step == total)
+        # A run that goes on must not find a best model that is ahead of it.
+        keeps = keeps or (evaluates and self._best.keep is not None and every != 0)
         if keeps:
             commands.append(self._keeping(step, ranks, progress, evaluates=evaluates))
         if evaluates:  # after what was learnt is safe: a metric may raise
@@ -299,6 +314,21 @@ class Coordinator:
     ) -> ev.Command:
         progress.pending.append((step, "evaluated", set(ranks)))
         return ev.Order(ranks, {"do": "evaluate", "tag": self._next_tag(), "is_fetched": is_fetched})
+
+    def _waits_for_best(self, progress: Progress) -> bool:
+        """Whether ranks must not go on: an evaluation may turn out to be the best, and its model is to be kept."""
+        kinds = {kind for _, kind, _ in progress.pending} if self._best.keep is not None else set()
+        return bool(kinds & {"evaluated", "model"})
+
+    def _best_of(self, news: list[ev.Command], ranks: tuple[int, ...], progress: Progress) -> list[ev.Command]:
+        """Order the model of an evaluation that is the best so far."""
+        commands: list[ev.Command] = []
+        for done in news:
+            facts = self._best.take(done.step, done.metrics) if isinstance(done, ev.Evaluated) else None
+            if facts is not None:
+                progress.pending.append((facts["step"], "model", set(ranks)))
+                commands.append(ev.Order(ranks, {"do": "model", "tag": self._next_tag(), "facts": facts}))
+        return commands
 
     def _next_tag(self) -> int:
         self._gathers += 1

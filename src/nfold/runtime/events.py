@@ -12,6 +12,7 @@ from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
 from nfold.errors import Terminated
+from nfold.runtime.best import Keep
 from nfold.runtime.spool import Arrived
 
 
@@ -33,6 +34,8 @@ class JobSettings:
     checkpoint_every: int | None = None
     """Steps between checkpoints; None: one at each end of an epoch; 0: none."""
     evaluate: bool = True
+    keep: Keep | None = None
+    """What the model of the best evaluation is best at; None: only the last model is kept."""
     staleness: int | None = None
     """Of `ssp`: slices that a worker may be ahead of the slowest; None: the planner's choice."""
     staleness_aware: bool = False
@@ -159,6 +162,11 @@ class Continue:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointWanted:
+    """In lockstep: the caller wants a checkpoint of the step that it was handed."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimedOut:
     """The timer that was asked for ran out."""
 
@@ -181,7 +189,7 @@ class Sentenced:
     """As it was asked for."""
 
 
-Event = Received | Left | Interrupted | TimeUp | Continue | TimedOut | Tick | Sentenced
+Event = Received | Left | Interrupted | TimeUp | Continue | CheckpointWanted | TimedOut | Tick | Sentenced
 
 # Commands
 
@@ -284,6 +292,21 @@ class KeepCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepBest:
+    """Put the model of the best evaluation so far in its place."""
+
+    step: int
+    file: Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """In lockstep: after so many steps all that was due is done, and nothing more happens until the caller goes on."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The job is over and every rank has said goodbye."""
 
@@ -352,6 +375,8 @@ Command = (
     | LinksChanged
     | Evaluated
     | KeepCheckpoint
+    | KeepBest
+    | Settled
     | SetLinks
     | TrialPlanned
     | TrialRefused

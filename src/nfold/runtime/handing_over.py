@@ -20,7 +20,13 @@ from nfold.transport.base import Transport
 
 
 def collect_from(
-    replica: Replica | AsynchronousReplica, transport: Transport, tag: int, *, step: int, with_optimizer: bool
+    replica: Replica | AsynchronousReplica,
+    transport: Transport,
+    tag: int,
+    *,
+    step: int,
+    with_optimizer: bool,
+    told: dict[str, Any] | None = None,
 ) -> Collected | None:
     """Collect the whole model's state; returns it on rank 0, a piece at a time, and None elsewhere.
 
@@ -30,11 +36,12 @@ def collect_from(
         tag: counts the gathers of a job.
         step: steps that are done.
         with_optimizer: whether it is to go on from.
+        told: what a file that is not says beside its tensors.
     """
 
     def join(said: list[dict[str, Any]]) -> dict[str, Any] | None:
         joined = replica.join(said, step)
-        return joined if with_optimizer else None
+        return joined if with_optimizer else told
 
     offered = replica.offer(with_optimizer=with_optimizer)
     return collect(transport, replica.plan.world_size, tag, offered, join)

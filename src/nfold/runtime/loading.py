@@ -15,6 +15,7 @@ from nfold.core import codec
 from nfold.errors import ProgramError
 from nfold.program import Program, describe
 from nfold.runtime.data import join, read_seeded
+from nfold.runtime.evaluation import LOSS
 
 Which = Literal["train_data", "test_data"]
 DATA: tuple[Which, ...] = ("train_data", "test_data")
@@ -74,6 +75,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         "num_samples": len(datasets["train"]),
         "has_test": "test" in datasets,
         "has_metrics": bool(program.metrics),
+        "metrics": [LOSS, *program.metrics],
         "batch_size": program.batch_size,
         "epochs": program.epochs,
         "chunks": program.chunks,

@@ -28,11 +28,12 @@ class Progress:
         self._ranks, self._plan, self._per_epoch = ranks, chosen, per_epoch
         self.done = first_step
         self.pending: list[tuple[int, str, set[int]]] = []
-        """Evaluations and checkpoints that were ordered: after which step, what, and who has not replied."""
+        """Evaluations, checkpoints and models that were ordered: after which step, what, and who has not replied."""
         self._reports: dict[int, dict[int, dict[str, Any]]] = {}
         self._sums: dict[int, list[dict[str, list[float]]]] = {}
         """By the step after which it was evaluated."""
-        self._checkpoints: dict[int, Arrived] = {}
+        self._files: dict[tuple[int, str], Arrived] = {}
+        """Of checkpoints and models."""
         self._step_s: float | None = None
 
     def window(self) -> int:
@@ -50,7 +51,7 @@ class Progress:
                 self._reports.setdefault(report["step"], {})[event.rank] = report
             samples = tuple(SystemSample.from_row(row) for row in event.message["samples"])
             return [*([ev.Sampled(samples)] if samples else []), *self._complete_steps()]
-        if kind in ("evaluated", "checkpoint"):
+        if kind in ("evaluated", "checkpoint", "model"):
             return self._complete_pending(event, kind)
         return []
 
@@ -94,14 +95,16 @@ class Progress:
             return []
         commands: list[ev.Command] = []
         if event.file:
-            self._checkpoints[step] = event.file
+            self._files[step, kind] = event.file
         if kind == "evaluated" and event.message["sums"]:
             self._sums.setdefault(step, []).append(event.message["sums"])
         if not missing:
             self.pending.remove(entry)
             if kind == "checkpoint":
                 # Only now have all ranks reported the steps before it, so that history and checkpoint agree.
-                commands.append(ev.KeepCheckpoint(step, self._checkpoints.pop(step)))
+                commands.append(ev.KeepCheckpoint(step, self._files.pop((step, kind))))
+            if kind == "model":
+                commands.append(ev.KeepBest(step, self._files.pop((step, kind))))
             if kind == "evaluated":
                 commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, averages(self._sums.pop(step, []))))
         return commands

@@ -38,6 +38,8 @@ Step = (
     | ev.LinksChanged
     | ev.Evaluated
     | ev.KeepCheckpoint
+    | ev.KeepBest
+    | ev.Settled
     | ev.SetLinks
     | ev.TrialPlanned
     | ev.TrialRefused
@@ -136,6 +138,10 @@ class Session:
     def ask_for_step(self) -> None:
         """In lockstep: let the ranks play one more step."""
         self._events.put(ev.Continue())
+
+    def ask_for_checkpoint(self) -> None:
+        """In lockstep: keep a checkpoint of the step that was handed out."""
+        self._events.put(ev.CheckpointWanted())
 
     def interrupt(self) -> None:
         """Ask for an orderly end after the steps under way."""

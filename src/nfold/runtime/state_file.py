@@ -123,6 +123,24 @@ class Header:
         return begin, begin + self.entries[name].num_bytes
 
 
+def header_of(path: Path) -> tuple[Header, bytes]:
+    """Read what a file says of its tensors, without reading them; and the bytes of that.
+
+    Raises:
+        CheckpointError: it is not whole.
+    """
+    with open(path, "rb") as file:
+        length = file.read(_LENGTH_BYTES)
+        num_bytes = path.stat().st_size
+        if len(length) < _LENGTH_BYTES:
+            raise CheckpointError(f"the checkpoint is damaged: it has {num_bytes} bytes")
+        data = length + file.read(min(num_bytes, int.from_bytes(length, "little")))
+    header = Header(data)
+    if header.file_bytes != num_bytes:
+        raise CheckpointError(f"the checkpoint is damaged: it has {num_bytes} of {header.file_bytes} bytes")
+    return header, data
+
+
 @dataclass(frozen=True, slots=True)
 class StoredState:
     """A checkpoint on this machine's disk."""
@@ -139,15 +157,7 @@ class StoredState:
         Raises:
             CheckpointError: it is no checkpoint, or not whole.
         """
-        with open(path, "rb") as file:
-            length = file.read(_LENGTH_BYTES)
-            num_bytes = path.stat().st_size
-            if len(length) < _LENGTH_BYTES:
-                raise CheckpointError(f"the checkpoint is damaged: it has {num_bytes} bytes")
-            data = length + file.read(min(num_bytes, int.from_bytes(length, "little")))
-        header = Header(data)
-        if header.file_bytes != num_bytes:
-            raise CheckpointError(f"the checkpoint is damaged: it has {num_bytes} of {header.file_bytes} bytes")
+        header, data = header_of(path)
         try:
             return cls(path, data, int(header.facts["step"]))
         except (KeyError, TypeError, ValueError) as error:

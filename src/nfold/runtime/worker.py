@@ -9,7 +9,7 @@
     build           -->    built        model, buffers and engine for the plan
     until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
                                         asynchronous plan threads of the rank do, so that the next k can be heard
-    evaluate, checkpoint, finish
+    evaluate, checkpoint, model, finish
     hold            -->    holding      at once: begins no more steps; another `until` says which is the last one
 
 Orders are read by a thread and done in sequence, so the coordinator may send the next one before the last is done.
@@ -143,6 +143,8 @@ class Worker:
                 self._do_evaluate(order)
             case "checkpoint":
                 self._do_checkpoint(order)
+            case "model":
+                self._do_model(order)
             case "finish":
                 self._do_finish(order)
             case "drop":
@@ -305,6 +307,12 @@ class Worker:
         has_file, self._fetched = send_file(self._channel, "checkpoint", collected, build)
         self._channel.send({"is": "checkpoint", "step": self._next_step, "has_file": has_file})
 
+    def _do_model(self, order: Message) -> None:
+        self._pause()
+        collected = self._collect(order["tag"], with_optimizer=False, told=order["facts"])
+        has_file, _ = send_file(self._channel, "model", collected)
+        self._channel.send({"is": "model", "has_file": has_file})
+
     def _do_finish(self, order: Message) -> None:
         self._part()
         usage, has_file = None, False
@@ -356,10 +364,9 @@ class Worker:
         """Steps that this rank knows to be done."""
         return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
 
-    def _collect(self, tag: int, *, with_optimizer: bool) -> Collected | None:
-        return collect_from(
-            self._the_replica, self._the_transport, tag, step=self._next_step, with_optimizer=with_optimizer
-        )
+    def _collect(self, tag: int, *, with_optimizer: bool, told: dict[str, Any] | None = None) -> Collected | None:
+        place = (self._the_replica, self._the_transport, tag)
+        return collect_from(*place, step=self._next_step, with_optimizer=with_optimizer, told=told)
 
     def _usage(self, plan: Plan) -> RankUsage:
         return usage_of(

@@ -25,12 +25,13 @@ from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, PlanError
 from nfold.runtime.events import Known, Recipe
 from nfold.runtime.spool import PARTIAL, Arrived, Spool, Spools
-from nfold.runtime.state_file import StoredState
+from nfold.runtime.state_file import StoredState, header_of
 from nfold.verbs import history
 from nfold.verbs.place import clear_away, place
 
 CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
+BEST = "best.safetensors"
 EMULATED = "emulated.toml"
 LOG = "log.txt"
 TRACE, REPORT, PAGE = "trace.json", "report.json", "report.html"
@@ -44,7 +45,7 @@ _PLANNED: dict[str, type] = {
 """What a job writes before it says in job.json how it was started."""
 _FILES = (
     *(*_PLANNED, "job.json", TRACE, REPORT),
-    *("history.jsonl", LOG, CHECKPOINT, MODEL, EMULATED),
+    *("history.jsonl", LOG, CHECKPOINT, MODEL, BEST, EMULATED),
 )
 _MOST_NAMED = 5
 _SENT = re.compile(rf"(checkpoint|model)-\d+{re.escape(PARTIAL)}")
@@ -72,6 +73,8 @@ class JobRecord:
     staleness: int | None = None
     staleness_aware: bool = False
     recipe: Recipe | None = None
+    keep: str | None = None
+    """As it was asked for: best:METRIC."""
     has_checkpoint: bool = False
     """Whether one was written: if it is not there, it was lost."""
 
@@ -385,6 +388,20 @@ class RunFolder:
                 spool.drop()
                 raise
             self.put_in_place(MODEL, spool.end(), "the model")
+
+    def best(self) -> dict[str, Any] | None:
+        """Read what the best model says of itself: `step`, `metric` and `value`; None where there is none.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
+        path = self.path / BEST
+        if not path.exists():
+            return None
+        try:
+            return header_of(path)[0].facts
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}. Put a copy of it back, or remove it.") from error
 
     def _holds(self, checkpoint: StoredState) -> bool:
         """Whether the model's file is that of a checkpoint."""

@@ -8,10 +8,10 @@ import shlex
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from nfold.analysis.breakdown import step_duration
 from nfold.errors import CUT, CheckpointError, NfoldError, Terminated
@@ -24,7 +24,7 @@ from nfold.runtime.state_file import StoredState
 from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.chronicle import Chronicle
-from nfold.verbs.folder import CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
+from nfold.verbs.folder import BEST, CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
 from nfold.verbs.observer import Observer, StepInfo
 from nfold.verbs.options import Options
 from nfold.verbs.pages import write_documents
@@ -36,8 +36,15 @@ if TYPE_CHECKING:
     from nfold.core.trace import RankUsage
 
 
+Asked = Literal["checkpoint"] | None
+"""What a loop may ask of the step that it was handed; None: the next one."""
+
+
 class Job:
-    """Runs a program; iterating plays it and yields every step."""
+    """Runs a program; iterating plays it and, in lockstep, yields every step when all that is due after it is done.
+
+    Who sends "checkpoint" instead of asking for the next step has one kept of this one, and gets the step again.
+    """
 
     def __init__(
         self,
@@ -62,6 +69,8 @@ class Job:
         self.outcome = Outcome(history=list(resumed.history) if resumed else [])
         self._usage: tuple[RankUsage, ...] = ()
         self._chronicle = Chronicle(self.outcome.history, folder, clock)
+        self._step: StepInfo | None = None
+        """The last one, with what is known of it."""
         self._total = 0
         self._log_matters = False
         self._planned: ev.Planned | None = None
@@ -74,7 +83,7 @@ class Job:
         """The observer is told things by the thread of the faults too."""
         self._kept_step = resumed.checkpoint.step if resumed and resumed.checkpoint else 0
 
-    def play(self) -> Iterator[StepInfo]:
+    def play(self) -> Generator[StepInfo, Asked, None]:
         """Play the job to its end, or until the caller stops asking.
 
         Raises:
@@ -96,7 +105,7 @@ class Job:
             if self.folder is not None:
                 self._leave(self.folder)
 
-    def _play(self) -> Iterator[StepInfo]:
+    def _play(self) -> Generator[StepInfo, Asked, None]:
         if self._begun_s is None:
             self._begun_s = self._clock()
         phases, stops = Phases(self._clock, self._begun_s), queue.SimpleQueue[None]()
@@ -120,10 +129,7 @@ class Job:
                     if isinstance(happening, ev.Planned) and self._settings.lockstep:
                         session.ask_for_step()
                     if info is not None:
-                        yield info
-                        if self._settings.lockstep:
-                            phases.returned()
-                            session.ask_for_step()
+                        yield from self._hand_out(info, session, happenings, phases)
             except GeneratorExit:
                 is_left = True
                 if self._settings.lockstep:
@@ -137,6 +143,24 @@ class Job:
         if was_told and not (is_left or (self.is_stopped and stops.empty())):
             raise Terminated if self._is_terminated else KeyboardInterrupt
 
+    def _hand_out(
+        self, info: StepInfo, session: Session, happenings: Iterator[Any], phases: Phases
+    ) -> Generator[StepInfo, Asked, None]:
+        """Hand a step to the caller's loop, until it wants the next one."""
+        asked = yield info
+        phases.returned()
+        while asked == "checkpoint":
+            if self._kept_step != info.step:
+                session.ask_for_checkpoint()
+                for happening in happenings:
+                    self._hear(happening)
+                    phases.happened(happening)
+                    if self._kept_step == info.step:
+                        break
+            asked = yield info
+            phases.returned()
+        session.ask_for_step()
+
     # Starting
 
     def _session(self, events: "queue.SimpleQueue[ev.Event]") -> Session:
@@ -149,6 +173,7 @@ class Job:
             known=resumed.known if resumed else None,
             checkpoint=checkpoint.header if checkpoint else b"",
             first_step=checkpoint.step if checkpoint else 0,
+            best=self._best_so_far(),
             patience=self._patience,
         )
         launcher, door = find_ways(
@@ -180,6 +205,12 @@ class Job:
         limit_s, begun_s = self._options.stop_after_s, self._begun_s
         return None if limit_s is None or begun_s is None else begun_s + limit_s - self._clock()
 
+    def _best_so_far(self) -> float | None:
+        """The value of the best model that the folder holds, if it is the best at the same."""
+        keep = self._settings.keep
+        best = self.folder.best() if self.folder is not None and keep is not None and self._resumed else None
+        return best["value"] if best is not None and keep is not None and best["metric"] == keep.metric else None
+
     # What happens
 
     def _hear(self, happening: Any) -> StepInfo | None:
@@ -192,7 +223,10 @@ class Job:
         if isinstance(happening, ev.Planned):
             self._take_plan(happening)
         elif isinstance(happening, ev.StepDone):
-            return self._take_step(happening)
+            self._take_step(happening)
+        elif isinstance(happening, ev.Settled):
+            self._chronicle.write()  # so that the loop reads what it is told
+            return self._step
         elif isinstance(happening, ev.Sampled):
             self.outcome.samples.keep(happening.samples)
         elif isinstance(happening, ev.LinksChanged):
@@ -205,6 +239,9 @@ class Job:
             self._chronicle.write()
             if self.folder is not None:
                 self._keep_checkpoint(self.folder, happening)
+        elif isinstance(happening, ev.KeepBest):
+            if self.folder is not None:
+                self.folder.put_in_place(BEST, happening.file, f"the best model, of step {happening.step}")
         elif isinstance(happening, ev.Finished):
             self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
             self.is_stopped, self._is_terminated = happening.is_time_up, happening.is_terminated
@@ -261,6 +298,7 @@ class Job:
             device=options.device,
             checkpoint_every=options.checkpoint_every,
             evaluate=options.evaluate,
+            keep=options.keep,
             total_steps=planned.total_steps,
             steps_per_epoch=planned.steps_per_epoch,
             emulated=options.emulated,
@@ -270,7 +308,7 @@ class Job:
             has_checkpoint=bool(self._kept_step),
         )
 
-    def _take_step(self, done: ev.StepDone) -> StepInfo:
+    def _take_step(self, done: ev.StepDone) -> None:
         self._save_plan()
         outcome = self.outcome
         step_s = step_duration(done.parts)
@@ -282,7 +320,7 @@ class Job:
         outcome.losses.append(done.loss)
         self._chronicle.stepped(done, step_s)
         self._observer.stepped(done)
-        return StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
+        self._step = StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
 
     def _take_evaluation(self, evaluated: ev.Evaluated) -> None:
         self._save_plan()  # a resumed run may owe one before its first step
@@ -290,6 +328,8 @@ class Job:
         metrics = {name: value if isfinite(value) else None for name, value in evaluated.metrics.items()}
         self.outcome.metrics = metrics
         self._chronicle.evaluated(evaluated, metrics)
+        if self._step is not None and self._step.step == evaluated.step:
+            self._step = replace(self._step, metrics=evaluated.metrics)
         self._observer.evaluated(evaluated)
 
     def _log(self, text: str) -> None:

@@ -1,6 +1,7 @@
 """What is shown of a run while it lasts: to the terminal, to the user's loop, or to nobody."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,8 @@ class StepInfo:
     """The first is 1."""
     loss: float
     step_s: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of the evaluation that is due after this step, at the end of an epoch and of the run; empty after other steps."""
 
 
 class Observer(Protocol):

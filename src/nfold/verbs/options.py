@@ -18,6 +18,7 @@ from nfold.planning.asynchronous import check_staleness
 from nfold.planning.strategies import Single
 from nfold.planning.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
+from nfold.runtime.best import Keep, read_keep
 from nfold.runtime.events import JobSettings
 
 TransportName = Literal["tcp", "gloo"]
@@ -43,6 +44,7 @@ class CommonWishes(TypedDict, total=False):
     device: str
     checkpoint_every: int | None
     evaluate: bool
+    keep: str | None
     measure: bool
     port: int
     default_chunks: int | None
@@ -102,6 +104,9 @@ class Options:
     """Steps between checkpoints; None: at the end of each epoch; 0: none."""
     evaluate: bool = True
     """Whether to evaluate the test data after each epoch and at the end."""
+    keep: str | None = None
+    """`best:METRIC`: keep the model of the best evaluation too; `:max` or `:min` behind it says which values are
+    better."""
     measure: bool = True
     """Whether to time every reduction and sample the system; the parts of a step are always measured."""
     port: int = 0
@@ -123,6 +128,7 @@ class Options:
     def __post_init__(self) -> None:
         check_out(self.out)
         check_faults(self.fault)
+        self._kept()
         self._take_numbers()
         self._take_stop_after()
         self._read_cluster()
@@ -157,6 +163,11 @@ class Options:
     def faults(self) -> tuple[Fault, ...]:
         """What shall go wrong."""
         return tuple(parse_fault(text, self.emulated) for text in self.fault) if self.emulated else ()
+
+    def _kept(self) -> Keep | None:
+        if self.keep is not None and not isinstance(self.keep, str):
+            raise PlanError(f"keep is {self.keep!r}: it must be a text, as in 'best:accuracy'")
+        return None if self.keep is None else read_keep(self.keep)
 
     def _take_numbers(self) -> None:
         """Raise for what is no number, or too small; whole ones become Python's own."""
@@ -226,6 +237,7 @@ class Options:
             device=self.device,
             checkpoint_every=self.checkpoint_every,
             evaluate=self.evaluate,
+            keep=self._kept(),
             measure=self.measure,
             plan_only=plan_only,
             lockstep=lockstep,

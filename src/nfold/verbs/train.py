@@ -2,75 +2,29 @@
 
 import shlex
 import time
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from nfold.analysis.units import count
 from nfold.core.plan import Plan
 from nfold.core.report import Report
-from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
 from nfold.planning.strategies import AUTO, PLACING, SERVING
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
 from nfold.verbs.folder import MODEL, JobRecord, RunFolder
 from nfold.verbs.job import Job, Resumed
-from nfold.verbs.leaving import close_at_exit
-from nfold.verbs.observer import Observer, Silent, StepInfo
+from nfold.verbs.observer import Observer, Silent
 from nfold.verbs.options import Options, Wishes, check_faults, whole_numbers
+from nfold.verbs.run import Run, run_of
+from nfold.verbs.steps import Steps
 
 if TYPE_CHECKING:
-    import torch
-
     from nfold.core.cluster import Cluster
 
 Source = str | Path | Program | Callable[[], Program]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """A run that ended well."""
-
-    folder: Path
-    """What it left behind."""
-    plan: Plan
-    history: list[dict[str, Any]]
-    """A line per step, and one per evaluation (the one with metrics)."""
-    is_stopped: bool = False
-    """Its time (`stop_after`) was over before its last step: it goes on from its checkpoint."""
-    was_complete: bool = False
-    """Nothing was left to do (`go_on`)."""
-    told: str = ""
-    """Of a run that was stopped, or was complete: how far it is, and how to go on."""
-    measured: tuple[Report, Trace] | None = None
-    """What was just measured; None: its folder holds it."""
-
-    @property
-    def report(self) -> Report:
-        """Return what the run amounted to.
-
-        Raises:
-            PlanError: the run was killed before it could write that down.
-        """
-        return self.measured[0] if self.measured else RunFolder.open(self.folder).report()
-
-    @property
-    def trace(self) -> Trace:
-        """Return where its time went, as `report` does."""
-        return self.measured[1] if self.measured else RunFolder.open(self.folder).trace()
-
-    @property
-    def model(self) -> bytes:
-        """Return the trained parameters and buffers as safetensors."""
-        return (self.folder / MODEL).read_bytes()
-
-    def state_dict(self) -> "dict[str, torch.Tensor]":
-        """Return the trained parameters and buffers; the plain module's `load_state_dict` takes them."""
-        from safetensors.torch import load
-
-        return load(self.model)
 
 
 def train(
@@ -157,7 +111,7 @@ def _complete_run(folder: RunFolder, wishes: Wishes) -> Run | None:
     return Run(folder=folder.path, plan=known.plan, history=folder.history(), was_complete=True, told=told)
 
 
-def start(program: Source, **wishes: Unpack[Wishes]) -> Iterator[StepInfo]:
+def start(program: Source, **wishes: Unpack[Wishes]) -> Steps:
     """Train step by step: each step is played when the loop asks for it, and leaving the loop ends the run cleanly.
 
     So does the end of the script, if it comes first. The run's folder is made when the first step is asked for.
@@ -165,15 +119,13 @@ def start(program: Source, **wishes: Unpack[Wishes]) -> Iterator[StepInfo]:
     Raises:
         NfoldError: as `train` does.
     """
-    options = Options(**wishes)
-    steps = _stepped(find_source(program), options)
-    close_at_exit(steps)
-    return steps
+    options, source = Options(**wishes), find_source(program)
 
+    def begin() -> Job:
+        folder = RunFolder.create(options.out, name_of(source))
+        return Job(source, options, Silent(), folder=folder, lockstep=True)
 
-def _stepped(source: ProgramSource | Program, options: Options) -> Generator[StepInfo, None, None]:
-    folder = RunFolder.create(options.out, name_of(source))
-    yield from Job(source, options, Silent(), folder=folder, lockstep=True).play()
+    return Steps(begin)
 
 
 def resume(
@@ -277,17 +229,7 @@ def play_to_end(job: Job) -> Run:
     """Play all steps and return the run."""
     for _ in job.play():
         pass
-    outcome = job.outcome
-    if outcome.plan is None or outcome.report is None or outcome.trace is None or job.folder is None:
-        raise InternalError("the job ended without a report")
-    return Run(
-        folder=job.folder.path,
-        plan=outcome.plan,
-        measured=(outcome.report, outcome.trace),
-        history=outcome.history,
-        is_stopped=job.is_stopped,
-        told=job.what_is_kept() if job.is_stopped else "",
-    )
+    return run_of(job)
 
 
 def find_source(program: Source) -> ProgramSource | Program:
@@ -374,6 +316,7 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
         device=record.device,
         checkpoint_every=record.checkpoint_every,
         evaluate=record.evaluate,
+        keep=record.keep,
         out=folder.path,
         emulate=record.emulated,
         staleness=record.staleness,
