@@ -39,7 +39,10 @@ _FORMS = {
     "scheduler": "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30)",
     "train_data": "lambda: dataset",
     "test_data": "lambda: dataset",
+    "collate": "lambda items: (inputs, targets)",
+    "sampler": "lambda dataset, epoch, generator: torch.randperm(len(dataset), generator=generator)",
 }
+_OPTIONAL = ("scheduler", "test_data", "collate", "sampler")
 """What a field that must be a function may look like."""
 
 _loading: ContextVar[str] = ContextVar("nfold_loading", default="")
@@ -83,17 +86,30 @@ class Program:
     """Type in which forward and loss compute where torch.autocast finds it safe: "bfloat16". Weights keep their own."""
     chunks: int | None = None
     """Equal cuts of a batch. None: the planner chooses, and the choice is kept for the job."""
+    collate: "Callable[[list[Any]], tuple[Any, Any]] | None" = None
+    """(items) -> (inputs, targets), as a DataLoader's collate_fn: pads, tokenizes, masks. Each chunk is joined by
+    itself, so nothing may depend on how far it is padded. None: items are joined part by part."""
+    sampler: "Callable[[Any, int, torch.Generator], Any] | None" = None
+    """(dataset, epoch, generator) -> the indices that an epoch visits, as many in each epoch. None: every sample once,
+    shuffled. It draws from the generator, which is seeded by the program's seed and the epoch."""
+    keywords: bool | None = None
+    """Whether a dict of inputs is given to the model as `model(**inputs)`. None: where forward names all its keys, and
+    takes more than one argument."""
 
     def __post_init__(self) -> None:
         for name, form in _FORMS.items():
             value = getattr(self, name)
-            is_left_out = value is None and name in ("scheduler", "test_data")
+            is_left_out = value is None and name in _OPTIONAL
+            if name == "sampler":
+                _refuse_torch_sampler(value)
             if not (is_left_out or callable(value)) or (name == "model" and _is_module(value)):
                 raise ProgramError(
                     f"Program({name}=...) must be a function, got {one_line(repr(value))}. Give one that builds "
                     f"or computes it, as {name}={form}."
                 )
         _check_loss(self.loss)
+        if self.keywords not in (None, True, False):
+            raise ProgramError(f"Program(keywords={one_line(repr(self.keywords))}): it must be True, False or left out")
         for name in ("batch_size", "epochs", "chunks"):
             value = getattr(self, name)
             if value is None and name == "chunks":
@@ -124,6 +140,22 @@ class Program:
 def _is_module(value: object) -> bool:
     """Whether this is a module itself, which can be called, too; one of Python would need torch to be told."""
     return not isinstance(value, type) and hasattr(value, "forward") and hasattr(value, "named_parameters")
+
+
+def _refuse_torch_sampler(value: Any) -> None:
+    """Refuse torch's own samplers, which say neither epoch nor seed."""
+    kind = value if isinstance(value, type) else type(value)
+    if not any(each.__module__ == "torch.utils.data.sampler" or each.__name__ == "Sampler" for each in kind.__mro__):
+        return
+    if "Distributed" in kind.__name__:
+        raise ProgramError(
+            f"Program(sampler={kind.__name__}): leave it out. nfold shares out the samples of an epoch among ranks."
+        )
+    raise ProgramError(
+        f"Program(sampler=...) must be a function of (dataset, epoch, generator), got {kind.__name__}. Make it there: "
+        f"sampler=lambda dataset, epoch, generator: list({kind.__name__}(..., generator=generator)), with the "
+        "arguments that you give it, without generator if it takes none."
+    )
 
 
 def _check_metrics(metrics: object) -> None:

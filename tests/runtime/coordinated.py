@@ -23,6 +23,8 @@ FOUND = ProbedPair(
 LINK = Channel(latency_s=0.25, bandwidth_bytes_per_s=1e6, origin="measured")
 READY = {
     **{
+        "orders": None,
+        "has_collate": False,
         "num_samples": 100,
         "has_test": False,
         "has_metrics": False,

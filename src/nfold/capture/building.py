@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from nfold.capture.calling import told_keywords
 from nfold.capture.random import LOCK, seed_all
 from nfold.capture.trial import check_model
 from nfold.errors import ProgramError
@@ -25,6 +26,7 @@ def build_model(program: Program, device: torch.device) -> nn.Module:
         except Exception as error:
             raise ProgramError(f"Program(model=...) raised {describe(error)}") from error
         _take(check_model(model))
+        told_keywords(model, program.keywords)
     return model.to(device).train()
 
 

@@ -86,7 +86,7 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
         ProgramError: (also a ValueError) the program fails by itself.
     """
     device = next(check_model(model).parameters()).device
-    example = sample_batches(dataset, device)
+    example = sample_batches(dataset, device, collate=program.collate)
     captured = capture(
         model, program.loss, example, stepping=Stepping.of(program), rebuild=lambda: build_model(program, device)
     )
@@ -145,10 +145,15 @@ class _Attempt:
     def first_good(self) -> Captured:
         """Return the first capture that passes the gate."""
         is_wrong = False
+        if self._example.varying:
+            self._notes.append(
+                f"its batches are padded, and activations of an unknown size cannot be sent: {self._example.varying}. "
+                "Only the batch can be shared out; to cut the model, pad to one length in collate"
+            )
         for traced in self.traces():
             if traced.method == "opaque" and is_wrong and (found := self._mostly_cut()):
                 return found
-            if traced.method == "opaque":
+            if traced.method == "opaque" and not self._example.varying:
                 self._notes.append("the whole model is one operator, so only its batch can be spread over ranks")
             captured = self.bind(traced)
             failure = pass_gate(captured, self._fresh, self._loss, self._example) if captured else ""
@@ -261,7 +266,7 @@ class _Attempt:
         inputs, _ = self._example.batch(1)
         self._kept = kept = list(self._whole)
         exportable = not kept
-        while "" not in kept and len(kept) <= len(self._whole) + _MOST_OPAQUE:
+        while "" not in kept and not self._example.varying and len(kept) <= len(self._whole) + _MOST_OPAQUE:
             try:
                 yield trace(self._fresh(), self._loss, inputs, opaque=tuple(kept))
                 # It did not pass the gate.

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ def why_indivisible(fresh: Callable[[], nn.Module], loss: Loss, example: Example
         Why the batch cannot be cut, in the user's words; empty if it can.
     """
     finest = fresh().double()
-    doubled = Example(make=lambda size, which: map_tensors(_doubled, example.make(size, which)))
+    doubled = _in_double(example)
     _quiet(finest)
     bare = plain_loss(loss)
     with without_autocast(finest):
@@ -65,6 +66,15 @@ def why_indivisible(fresh: Callable[[], nn.Module], loss: Loss, example: Example
             if _computes(model, loss.loss, example):
                 return _compare_often(model, loss.loss, example)
     return _compare_often(model, loss, example)
+
+
+def _in_double(example: Example) -> Example:
+    parts = example.make_parts
+    return replace(
+        example,
+        make=lambda size, which: map_tensors(_doubled, example.make(size, which)),
+        make_parts=None if parts is None else lambda sizes, which: map_tensors(_doubled, parts(sizes, which)),
+    )
 
 
 def _doubled(tensor: torch.Tensor) -> torch.Tensor:
@@ -84,11 +94,11 @@ def _computes(model: nn.Module, loss: Loss, example: Example) -> bool:
 
 def _compare_often(model: nn.Module, loss: Loss, example: Example) -> str:
     # Other samples may show what the first ones did not, and other weights: some gradients are only rounding at first.
-    reason = _compare(model, loss, example.batch(_SIZE, 2)) or _compare(model, loss, example.batch(_SIZE, 3))
+    reason = _compare(model, loss, example, 2) or _compare(model, loss, example, 3)
     for scale in _SCALES if hooked_modules(model, backward=True) else ():
-        reason = reason or _compare(model, functools.partial(_scaled, loss, scale), example.batch(_SIZE, 2))
+        reason = reason or _compare(model, functools.partial(_scaled, loss, scale), example, 2)
     _shift(model)
-    return reason or _compare(model, loss, example.batch(_SIZE, 2))
+    return reason or _compare(model, loss, example, 2)
 
 
 def _shift(model: nn.Module) -> None:
@@ -105,16 +115,18 @@ def _scaled(loss: Loss, scale: float, outputs: Any, targets: Any) -> torch.Tenso
     return loss(outputs, targets) * scale
 
 
-def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
+def _compare(model: nn.Module, loss: Loss, example: Example, which: int) -> str:
+    batch, chunks = _whole_and_parts(example, which)
+    inputs, targets = ([chunk[side] for chunk in chunks] for side in (0, 1))
     with PrecisionWatch() as watch:
         full, drew = _forward(model, batch[0])
     try:
         # Where Python's or numpy's generator draws there are no two outputs to compare; the loss can still be checked.
-        pieces = split(full, _PARTS) if drew else [_forward(model, piece)[0] for piece in split(batch[0], _PARTS)]
-        if not _same_outputs(full, pieces):
+        pieces = split(full, _PARTS) if drew else [_forward(model, piece)[0] for piece in inputs]
+        if not example.varying and not _same_outputs(full, pieces):
             return "an output of the model depends on the other samples of its batch, not only on its own"
         # Parts first: while they are added up, a weight's gradient is there twice.
-        parts = _backward(model, loss, pieces, split(batch[1], _PARTS))
+        parts = _backward(model, loss, pieces, split(batch[1], _PARTS) if drew else targets)
         whole = _backward(model, loss, [full], [batch[1]])
     except Exception as error:
         return f"the program cannot be tried on parts of a batch: {describe(error)}"
@@ -126,6 +138,14 @@ def _compare(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> str:
     if rounding > SINGLE and (text := _compare_rows(loss, full, pieces, batch[1])):
         return text
     return _explained(whole, parts, max(_ROUNDINGS * rounding, watch.coarsest))
+
+
+def _whole_and_parts(example: Example, which: int) -> tuple[tuple[Any, Any], list[tuple[Any, Any]]]:
+    """Return a batch and its chunks, which are padded by themselves where the program joins items itself."""
+    if joined := example.parts(_PARTS, which):
+        return joined
+    batch = example.batch(_SIZE, which)
+    return batch, list(zip(split(batch[0], _PARTS), split(batch[1], _PARTS), strict=True))
 
 
 def _compare_rows(loss: Loss, outputs: Any, pieces: list[Any], targets: Any) -> str:

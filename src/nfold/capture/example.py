@@ -14,6 +14,9 @@ THIRD_SIZE, GATE_SIZE = 5, 7
 """What grows with the batch in another way than a + b x samples (n // 2, n * n, max(n, 4)) may lie on a line for two
 sizes that are neighbours, and on none for three; what is built from three sizes is checked at a fourth."""
 
+LONGEST = -1
+"""As `which`: where batches are padded, the longest sample that was seen, again and again."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Example:
@@ -21,11 +24,19 @@ class Example:
 
     make: Callable[[int, int], tuple[Any, Any]]
     """(size, which) -> (input, target); the same arguments give equal values, another `which` other samples."""
+    make_parts: Callable[[tuple[int, ...], int], tuple[Any, list[Any]]] | None = None
+    """(sizes, which) -> a batch, and the same samples joined part by part; None: rows of the batch are its parts."""
+    varying: str = ""
+    """How batches differ in more than the number of samples, as padded ones do; empty: they do not."""
 
     def batch(self, size: int, which: int = 0) -> tuple[Any, Any]:
         """Return a fresh batch: a program that changes its input in place spoils only its own copy."""
         inputs, target = self.make(size, which)
         return map_tensors(_copy, inputs), map_tensors(_copy, target)
+
+    def parts(self, sizes: tuple[int, ...], which: int) -> tuple[Any, list[Any]] | None:
+        """Return a batch, and the same samples joined part by part as chunks are; None: rows of the batch are those."""
+        return self.make_parts(sizes, which) if self.make_parts is not None else None
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
+from nfold.capture.calling import by_keyword
 from nfold.capture.example import Example
 from nfold.capture.observe import BatchNorm
 from nfold.capture.program_graph import INPUT, MODEL, TARGET, Loss, LossCall, Traced
@@ -137,7 +138,8 @@ def _export(model: nn.Module, inputs: Any) -> fx.GraphModule:
     ):
         warnings.simplefilter("ignore")
         shapes = pytree.tree_map(dynamic, inputs)
-        exported = torch.export.export(model, (inputs,), dynamic_shapes=(shapes,), strict=False)
+        given = ((), inputs, shapes) if by_keyword(model, inputs) else ((inputs,), None, (shapes,))
+        exported = torch.export.export(model, given[0], given[1], dynamic_shapes=given[2], strict=False)
         found: fx.GraphModule = exported.module(check_guards=False)
     _refuse_transforms(found.graph)
     return found

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nfold.capture.calling import call
 from nfold.capture.captured import Captured, scope_of
 from nfold.capture.compare import Outcome, difference, outcome
 from nfold.capture.example import GATE_SIZE, SIZES, Example
@@ -62,7 +63,7 @@ def pass_gate(captured: Captured, fresh: Callable[[], nn.Module], loss: Loss, ex
 
 def _eager(model: nn.Module, loss: Loss, batch: tuple[Any, Any], seed: int) -> Outcome:
     seed_all(seed)
-    value = loss(model(batch[0]), batch[1])
+    value = loss(call(model, batch[0]), batch[1])
     torch.autograd.backward(value)
     return outcome(value, model)
 

@@ -1,22 +1,24 @@
 """Takes some items of the user's dataset as example batches, and says what is wrong with them if anything is."""
 
-from collections import Counter
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import default_collate
 
-from nfold.capture.example import Example
+from nfold.capture.example import LONGEST, Example
+from nfold.capture.joining import Batch, Collate, check_form, join, read_item
 from nfold.capture.random import LOCK, RandomState, seed_all
-from nfold.capture.tree import map_tensors, shapes_text
+from nfold.capture.tree import map_tensors, shapes_text, tensors_of
 from nfold.errors import ProgramError
 from nfold.program import describe
 
-_MOST_NAMED = 4
 _GOLDEN = 0.6180339887498949
+_LOOKED_AT = 24
+"""Items that are joined alone, to see whether batches differ in more than their samples."""
 
 
-def sample_batches(dataset: Any, device: torch.device | None = None) -> Example:
+def sample_batches(dataset: Any, device: torch.device | None = None, *, collate: Collate | None = None) -> Example:
     """Return batches of a dataset's items, from all over it; they repeat when it has fewer than a batch needs.
 
     Items that draw random numbers (augmentation) draw the same ones each time, and leave the generators as they were:
@@ -25,21 +27,55 @@ def sample_batches(dataset: Any, device: torch.device | None = None) -> Example:
     Args:
         dataset: the user's.
         device: where to put them; left where they are if not given.
+        collate: the program's; None: torch's.
 
     Raises:
         ProgramError: it is empty, is no map-style dataset, or its first item is no (input, target).
     """
     length = dataset_length(dataset)
-    _check_form(load_item(dataset, 0))
+    first = read_item(dataset, 0)
+    if collate is None:
+        check_form(first)
 
-    def make(size: int, which: int) -> tuple[Any, Any]:
+    def joined(indices: list[int]) -> Batch:
+        batch = _draw_again(dataset, indices, collate)
+        return batch if device is None else _moved(batch, device)
+
+    def make(size: int, which: int) -> Batch:
+        if which == LONGEST and varying:
+            return joined([longest] * size)
+        return joined([_spread(max(0, which) * size + offset, length) for offset in range(size)])
+
+    def make_parts(sizes: tuple[int, ...], which: int) -> tuple[Batch, list[Batch]]:
+        size = sum(sizes)
         indices = [_spread(which * size + offset, length) for offset in range(size)]
-        inputs, target = _join(dataset, indices, _draw_again(dataset, indices))
-        if device is None:
-            return inputs, target
-        return map_tensors(lambda t: t.to(device), inputs), map_tensors(lambda t: t.to(device), target)
+        if varying:  # the longest first, so that parts are padded to other lengths than the whole is
+            indices.sort(key=lambda index: -_elements(joined([index])))
+        stops = [sum(sizes[:count]) for count in range(len(sizes) + 1)]
+        return joined(indices), [joined(indices[start:stop]) for start, stop in itertools.pairwise(stops)]
 
-    return Example(make=make)
+    looked_at = list(dict.fromkeys(_spread(number, length) for number in range(_LOOKED_AT)))
+    varying = "" if collate is None else _tell_varying(looked_at, joined)
+    longest = max(looked_at, key=lambda index: _elements(joined([index]))) if varying else 0
+    return Example(make=make, make_parts=None if collate is None else make_parts, varying=varying)
+
+
+def _moved(batch: Batch, device: torch.device) -> Batch:
+    inputs, targets = (map_tensors(lambda tensor: tensor.to(device), each) for each in batch)
+    return inputs, targets
+
+
+def _elements(batch: Batch) -> int:
+    return sum(tensor.numel() for tensor in tensors_of(batch))
+
+
+def _tell_varying(indices: list[int], joined: Callable[[list[int]], Batch]) -> str:
+    """Say how batches of one item differ in shape, if they do: then lengths are padded, and differ between batches."""
+    shapes = {shapes_text(joined([index])): index for index in indices}
+    if len(shapes) < 2:
+        return ""
+    (one, first), (other, second), *_ = shapes.items()
+    return f"item {first} alone becomes {one}, item {second} {other}"
 
 
 def _spread(number: int, length: int) -> int:
@@ -71,75 +107,15 @@ def dataset_length(dataset: Any) -> int:
     return int(length)
 
 
-def load_item(dataset: Any, index: int) -> Any:
-    """Return one sample.
-
-    Raises:
-        ProgramError: reading it raised; the message names its index.
-    """
-    try:
-        return dataset[index]
-    except Exception as error:
-        raise ProgramError(
-            f"item {index} of {type(dataset).__name__} cannot be read: {describe(error)}. "
-            "Repair or leave out that item."
-        ) from error
-
-
-def collate(dataset: Any, indices: list[int]) -> tuple[Any, Any]:
-    """Return a batch of the given samples.
-
-    Raises:
-        ProgramError: an item cannot be read, or the items do not fit together.
-    """
-    return _join(dataset, indices, [load_item(dataset, index) for index in indices])
-
-
-def _draw_again(dataset: Any, indices: list[int]) -> list[Any]:
+def _draw_again(dataset: Any, indices: list[int], collate: Collate | None) -> Batch:
     with LOCK:
         before = RandomState()
         try:
             items = []
             for index in indices:
                 seed_all(index)
-                items.append(load_item(dataset, index))
-            return items
+                items.append(read_item(dataset, index))
+            seed_all(indices[0])
+            return join(items, indices, "train_data", collate)
         finally:
             before.restore()
-
-
-def _join(dataset: Any, indices: list[int], items: list[Any]) -> tuple[Any, Any]:
-    try:
-        inputs, target = default_collate(items)
-    except Exception as error:
-        raise ProgramError(
-            f"items of {type(dataset).__name__} cannot be joined into a batch: {tell_unlike(indices, items, error)}. "
-            "Give every item the same shape, as an (input, target) pair."
-        ) from error
-    return inputs, target
-
-
-def tell_unlike(indices: list[int], items: list[Any], error: Exception) -> str:
-    """Return which items cannot be joined with the others; what was raised where all look alike.
-
-    Args:
-        indices: of the items in their data set.
-        items: that could not be joined.
-        error: that was raised.
-    """
-    shapes = [shapes_text(item) for item in items]
-    usual = Counter(shapes).most_common(1)[0][0]
-    unlike = [f"item {index} is {shape}" for index, shape in zip(indices, shapes, strict=True) if shape != usual]
-    if not unlike:
-        return f"{describe(error)}. They are {usual}"
-    more = f" and {len(unlike) - _MOST_NAMED} more are unlike" if len(unlike) > _MOST_NAMED else ""
-    return f"{', '.join(unlike[:_MOST_NAMED])}{more}, the others are {usual}"
-
-
-def _check_form(item: Any) -> None:
-    if not isinstance(item, (tuple, list)) or len(item) != 2:
-        what = f"{len(item)} parts, {shapes_text(item)}" if isinstance(item, (tuple, list)) else shapes_text(item)
-        raise ProgramError(
-            f"each item of train_data() must be a pair (input, target), item 0 is {what}. Put several inputs into one "
-            "tuple or dict, ((a, b), target), and take them apart there: def forward(self, inputs): a, b = inputs."
-        )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from nfold.capture.calling import call
 from nfold.capture.program_graph import Loss, LossCall, Traced, dotted, module_path
 from nfold.capture.random import RandomState
 from nfold.capture.regions import Region
@@ -79,7 +80,7 @@ class _TraceRoot(nn.Module):
         self.__dict__.update(loss=LossCall(loss), template=template)
 
     def forward(self, input: Any, target: Any) -> Any:
-        outputs = self.model(_spread(input, self.__dict__["template"]))
+        outputs = call(self.model, _spread(input, self.__dict__["template"]))
         loss = self.__dict__["loss"]
         if isinstance(outputs, dict) and type(outputs) is not dict:
             loss = _LossOfKind(loss, outputs)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from nfold.capture.calling import call
 from nfold.capture.program_graph import Loss
 from nfold.capture.tree import shapes_text
 from nfold.errors import ProgramError
@@ -78,12 +79,13 @@ def try_forward(model: nn.Module, inputs: Any) -> Any:
     """
     given = shapes_text(inputs)
     try:
-        return model(inputs)
+        return call(model, inputs)
     except Exception as error:
         raise ProgramError(
             f"{type(model).__name__}.forward raised {describe(error)}. Its input was {given}, a batch of items of "
             "train_data. Make the two fit: the batch comes first, and forward takes one argument, which is a tuple or "
-            "dict if there are several inputs: def forward(self, inputs): a, b = inputs."
+            "dict if there are several inputs: def forward(self, inputs): a, b = inputs. A dict goes by keyword where "
+            "forward names all its keys, or with Program(keywords=True)."
         ) from error
 
 

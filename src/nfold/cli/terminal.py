@@ -53,7 +53,10 @@ class TerminalObserver:
         self._recent.clear()
         servers = f" and {count(plan.servers, 'server')}" if plan.servers else ""
         where = f" -> {folder}" if folder else ""
-        for note in (*planned.known.graph.notes, *plan.notes):
+        graph = planned.known.graph
+        if graph.unproved and plan.chunks > 1:
+            self._line.note(f"note: it is tried, not proved, that samples do not see each other: {graph.unproved}")
+        for note in (*graph.notes, *plan.notes):
             self._line.note(f"note: {note}")
         self._line.note(
             f"{plan.strategy}, {count(plan.workers, 'worker')}{servers}, "

@@ -7,7 +7,9 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from nfold.capture import BoundSegment, CellRandom
-from nfold.capture.samples import collate, dataset_length
+from nfold.capture.calling import call
+from nfold.capture.joining import Batch, Collate, join, read_item
+from nfold.capture.samples import dataset_length
 from nfold.capture.trial import try_step
 from nfold.core.profile import ChunkTiming, OperatorProfile
 from nfold.launch.limits import Share
@@ -55,7 +57,13 @@ def time_operators(bench: Bench, whole: tuple[ChunkTiming, ...], budget_s: float
 
 
 def time_loading(
-    meter: Meter, dataset: Any, budget_s: float, share: Share, processor: Clock = time.process_time
+    meter: Meter,
+    dataset: Any,
+    budget_s: float,
+    share: Share,
+    processor: Clock = time.process_time,
+    *,
+    collate: Collate | None = None,
 ) -> tuple[float, float]:
     """Return the seconds that reading and joining one sample takes, and the share of them that it only waits.
 
@@ -66,14 +74,19 @@ def time_loading(
         share: of the cores, that this process has: with less than one a processor's second takes longer, and it may
             begin with a wait for the next grant.
         processor: counts this process's processor seconds.
+        collate: the program's.
     """
+
+    def read_joined(indices: list[int]) -> Batch:
+        return join([read_item(dataset, index) for index in indices], indices, "train_data", collate)
+
     num_samples, read = min(dataset_length(dataset), _MOST_SAMPLES), 0
     batch = max(1, num_samples // 4)
-    collate(dataset, [0])
+    read_joined([0])
     begin_s, begun_s = meter.now(), processor()
     while read < num_samples:
         indices = list(range(read, min(read + batch, num_samples)))
-        collate(dataset, indices)
+        read_joined(indices)
         read += len(indices)
         if meter.now() - begin_s > budget_s:
             break
@@ -86,7 +99,7 @@ def time_loading(
 def a_pass(bench: Bench, batch: tuple[Any, Any]) -> Pair:
     """Compute a batch forward and backward, and return the seconds of both."""
     begin_s = bench.meter.now()
-    loss = bench.program.loss(bench.model(batch[0]), batch[1])
+    loss = bench.program.loss(call(bench.model, batch[0]), batch[1])
     forward_s = bench.meter.now()
     bench.after_forward()
     resume_s = bench.meter.now()

@@ -4,6 +4,8 @@ Both are slopes between two small batches, so that what does not grow with the b
 """
 
 from nfold.capture import CellRandom
+from nfold.capture.calling import call
+from nfold.capture.example import LONGEST
 from nfold.profiling.bench import Bench
 from nfold.profiling.memory import Keeper
 
@@ -14,8 +16,8 @@ def whole_kept(bench: Bench) -> float:
     """Return how much more the user's own module keeps for the backward of one more sample."""
 
     def kept(size: int) -> int:
-        inputs, target = bench.example.batch(size)
-        return Keeper(bench.model).count(lambda: bench.program.loss(bench.model(inputs), target))[1]
+        inputs, target = bench.example.batch(size, LONGEST)
+        return Keeper(bench.model).count(lambda: bench.program.loss(call(bench.model, inputs), target))[1]
 
     return _per_sample(kept(_SMALL), kept(_LARGE))
 

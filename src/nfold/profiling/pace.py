@@ -11,6 +11,7 @@ import torch
 
 from nfold.capture import sample_batches
 from nfold.capture.building import build_model
+from nfold.capture.calling import call
 from nfold.capture.trial import try_step
 from nfold.core.profile import Pace
 from nfold.launch.limits import available_cores
@@ -68,10 +69,10 @@ def measure_pace(
     meter = Meter(clock=clock, device=device)
     with undisturbed(num_threads):
         model = build_model(program, device)
-        batch = sample_batches(dataset, device).batch(chunk_size)
+        batch = sample_batches(dataset, device, collate=program.collate).batch(chunk_size)
 
         def a_pass() -> None:
-            torch.autograd.backward(program.loss(model(batch[0]), batch[1]))
+            torch.autograd.backward(program.loss(call(model, batch[0]), batch[1]))
 
         first_bit_s = bookkeeping_s(processor_clock)
         try_step(model, program.loss, batch)

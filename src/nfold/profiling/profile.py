@@ -110,7 +110,7 @@ def _measure(
     bench = Bench(
         program=program,
         captured=captured,
-        example=sample_batches(dataset, meter.device),
+        example=sample_batches(dataset, meter.device, collate=program.collate),
         meter=computing,
         after_forward=lambda: peaks.append(resident_bytes()),
     )
@@ -131,7 +131,9 @@ def _measure(
         a_pass=lambda: a_pass(unwatched, smallest),
         pass_s=whole[0].forward.median_s + whole[0].backward.median_s,
     )
-    load_s_per_sample, load_wait = time_loading(meter, dataset, budget_s * _SHARES["load"], share)
+    load_s_per_sample, load_wait = time_loading(
+        meter, dataset, budget_s * _SHARES["load"], share, collate=program.collate
+    )
     return Profile(
         device_kind=_device_kind(meter.device),
         num_threads=torch.get_num_threads(),

@@ -14,10 +14,30 @@ def check_alike(mine: dict[str, Any], rank: int, theirs: dict[str, Any]) -> None
         ProgramError: with what differs first, and what to do.
     """
     if theirs["num_samples"] != mine["num_samples"]:
-        raise _different(rank, f"samples of train_data() are {mine['num_samples']} and {theirs['num_samples']}")
+        raise _different(rank, f"samples of {_whose(mine)} are {mine['num_samples']} and {theirs['num_samples']}")
+    _compare_orders(mine["orders"], rank, theirs["orders"])
     _compare_weights(mine["weights"], rank, theirs["weights"])
     _compare_items(mine["items"], rank, theirs["items"])
     _compare_first_passes(mine["first_pass"], rank, theirs["first_pass"])
+
+
+def _whose(told: dict[str, Any]) -> str:
+    return "train_data()" if told["orders"] is None else "an epoch"
+
+
+def _compare_orders(mine: dict[str, list[int]] | None, rank: int, theirs: dict[str, list[int]] | None) -> None:
+    """Refuse ranks whose samplers visit other samples.
+
+    Raises:
+        ProgramError: it names the first epoch that differs.
+    """
+    for epoch, found in (mine or {}).items():
+        if theirs is not None and theirs[epoch] != found:
+            raise ProgramError(
+                f"ranks 0 and {rank} visit other samples: Program(sampler=...) gave them indices of the checksums "
+                f"{found[1]} and {theirs[epoch][1]} for epoch {epoch}. They must follow from its arguments alone: draw "
+                "from the generator that it is given."
+            )
 
 
 def _compare_weights(mine: dict[str, int], rank: int, theirs: dict[str, int]) -> None:

@@ -2,8 +2,8 @@
 
 import torch
 
+from nfold.capture.joining import Batch
 from nfold.capture.tree import tensors_of
-from nfold.runtime.data import Batch
 
 _MOST_NAMED = 5
 

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from nfold.capture.calling import call
 from nfold.capture.captured import BoundSegment, Captured
 from nfold.capture.random import LOCK, CellRandom
+from nfold.capture.shapes import Shapes
 from nfold.capture.sizes import Spec
 from nfold.capture.statistics import StatisticsRecorder
 from nfold.capture.tree import map_tensors
@@ -89,12 +91,14 @@ class Cells:
         loader: ChunkLoader,
         recorder: StatisticsRecorder | None,
         device: torch.device,
+        shapes: Shapes | None = None,
     ) -> None:
         self._program, self._model, self._captured, self._graph = program, model, captured, graph
         self._schedule, self._buffers, self._updaters, self._clipping = schedule, buffers, updaters, clipping
         buffers.allocate(TAKEN, 0)
         self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
+        self._shapes = shapes
         self._random = CellRandom(program.seed)
         self._is_random = any(operator.num_random for operator in graph.operators)
         self._is_split = graph.is_split
@@ -130,6 +134,8 @@ class Cells:
             batch = self._loader.get(self._step.index, task.chunk)
             if len(self._step.sizes) > 1:
                 refuse_uneven(self._graph.conditions, batch, self._step.sizes[task.chunk])
+            if self._shapes is not None:
+                self._shapes.check(batch, self._step.sizes[task.chunk], task.chunk)
             self._step.batches[task.chunk] = map_tensors(lambda tensor: tensor.to(self._device), batch)
         elif task.kind == "F":
             self._forward(task)
@@ -179,7 +185,7 @@ class Cells:
         with self._drawing():
             if self._is_random:
                 self._random.seed_everything(0)
-            loss = self._program.loss(self._model(inputs), targets)
+            loss = self._program.loss(call(self._model, inputs), targets)
         return _Live({}, {self._graph.loss: loss})
 
     def _forward_segment(self, task: Task, segment: Segment) -> _Live:

@@ -1,21 +1,20 @@
 """Which samples a chunk holds, and how they get there while the previous step is computed."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
-from torch.utils.data import default_collate
 
+from nfold.capture.joining import Batch, Collate, join, read_item
 from nfold.capture.random import LOCK, CellRandom, RandomState
-from nfold.capture.samples import tell_unlike
 from nfold.core.placement import chunk_sizes
 from nfold.errors import ProgramError
 from nfold.program import describe
 
-Batch = tuple[Any, Any]
-"""Inputs and targets."""
+_JOINING = -(1 << 61)
+"""Steps of what joining draws, below those of samples, which come before those of the model."""
 
 
 def sample_order(num_samples: int, epoch: int, seed: int) -> list[int]:
@@ -25,12 +24,26 @@ def sample_order(num_samples: int, epoch: int, seed: int) -> list[int]:
     return order
 
 
+Order = Callable[[int], list[int]]
+"""epoch -> the samples that it visits, one after another."""
+
+
 class Sampler:
     """Maps (step, chunk) to sample indices. Steps count from 0 over all epochs."""
 
-    def __init__(self, num_samples: int, batch_size: int, num_chunks: int, seed: int) -> None:
+    def __init__(
+        self, num_samples: int, batch_size: int, num_chunks: int, seed: int, order: Order | None = None
+    ) -> None:
+        """Args:
+        num_samples: of an epoch.
+        batch_size: of a step.
+        num_chunks: of a batch.
+        seed: of the program.
+        order: the program's own; None: each sample once, shuffled.
+        """
         self._num_samples, self._batch_size = num_samples, batch_size
-        self._num_chunks, self._seed = num_chunks, seed
+        self._num_chunks = num_chunks
+        self._order_of = order or (lambda epoch: sample_order(num_samples, epoch, seed))
         self._order: tuple[int, list[int]] = (-1, [])
 
     @property
@@ -47,7 +60,7 @@ class Sampler:
         """Return the samples of one chunk."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._order[0] != epoch:
-            self._order = (epoch, sample_order(self._num_samples, epoch, self._seed))
+            self._order = (epoch, self._order_of(epoch))
         sizes = self.sizes(step)
         begin = position * self._batch_size + sum(sizes[:chunk])
         return self._order[1][begin : begin + sizes[chunk]]
@@ -56,11 +69,20 @@ class Sampler:
 class ChunkLoader:
     """Loads the chunks of one rank, a step ahead of their use."""
 
-    def __init__(self, dataset: Any, sampler: Sampler, chunks: tuple[int, ...], last_step: int, seed: int) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        sampler: Sampler,
+        chunks: tuple[int, ...],
+        last_step: int,
+        seed: int,
+        collate: Collate | None = None,
+    ) -> None:
         self._dataset, self._sampler, self._chunks, self._last_step = dataset, sampler, chunks, last_step
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nfold-load")
         self._futures: dict[tuple[int, int], Future[Batch]] = {}
-        self._random, self._draws = CellRandom(seed), False
+        self._random, self._collate = CellRandom(seed), collate
+        self._draws = False
 
     def begin(self, step: int) -> None:
         """Start loading this step, if it is not loaded yet, and the next one."""
@@ -74,7 +96,7 @@ class ChunkLoader:
         """Start loading chunks of a step."""
         for chunk in chunks:
             indices = self._sampler.indices(step, chunk)
-            self._futures[step, chunk] = self._pool.submit(self._load, indices, step)
+            self._futures[step, chunk] = self._pool.submit(self._load, indices, step, chunk)
 
     def get(self, step: int, chunk: int) -> Batch:
         """Return a chunk, once it is there.
@@ -87,16 +109,18 @@ class ChunkLoader:
     def read_again(self, step: int, chunk: int) -> tuple[list[int], Batch]:
         """Return which samples a chunk holds, and the chunk as `get` returned it."""
         indices = self._sampler.indices(step, chunk)
-        return indices, self._pool.submit(self._load, indices, step).result()
+        return indices, self._pool.submit(self._load, indices, step, chunk).result()
 
-    def _load(self, indices: list[int], step: int) -> Batch:
+    def _load(self, indices: list[int], step: int, chunk: int) -> Batch:
         """Read samples. From the first that draws on, each is seeded by epoch and sample, which changes no other."""
         samples = None if self._draws else read_undrawn(self._dataset, indices)
         if samples is None:
             self._draws = True
             epoch = step // self._sampler.steps_per_epoch
             samples = [read_seeded(self._random, self._dataset, epoch, index) for index in indices]
-        return join(samples, indices, "train_data")
+        if self._collate is None:
+            return join(samples, indices, "train_data")
+        return join_seeded(self._random, samples, indices, self._collate, step=step, chunk=chunk)
 
     def close(self) -> None:
         """Stop loading."""
@@ -112,7 +136,7 @@ def read_seeded(random: CellRandom, dataset: Any, epoch: int, index: int) -> Any
     with LOCK:
         random.enter(-1 - epoch, index)
         random.seed_everything(0)
-        return _read(dataset, index, "train_data")
+        return read_item(dataset, index)
 
 
 def read_undrawn(dataset: Any, indices: list[int]) -> list[Any] | None:
@@ -148,35 +172,26 @@ def _read_on(parts: Iterator[list[Any]], samples: list[Any]) -> bool:
     return True
 
 
-def collate(dataset: Any, indices: list[int], what: str) -> Batch:
+def read_batch(dataset: Any, indices: list[int], what: str, collate: Collate | None = None) -> Batch:
     """Read samples and join them into one batch.
 
     Raises:
         ProgramError: a sample raised (its index is named), or the samples do not fit together.
     """
-    return join(list(itertools.chain(*_read_parts(dataset, indices, what))), indices, what)
+    return join(list(itertools.chain(*_read_parts(dataset, indices, what))), indices, what, collate)
 
 
-def join(samples: list[Any], indices: list[int], what: str) -> Batch:
-    """Join samples into one batch.
+def join_seeded(
+    random: CellRandom, items: list[Any], indices: list[int], collate: Collate | None, *, step: int, chunk: int
+) -> Batch:
+    """Join the samples of a chunk as the program says; what that draws, as masks do, is the same on every rank.
 
-    Raises:
-        ProgramError: they do not fit together, or are no pairs.
+    It is seeded at once, and not when it has drawn: to join again would change what was changed in place before.
     """
-    try:
-        joined = default_collate(samples)
-    except Exception as error:
-        unlike = tell_unlike(indices, samples, error)
-        raise ProgramError(
-            f"items of {what}() do not fit into one batch: {unlike}. Give every item the same shape."
-        ) from error
-    if not isinstance(joined, (list, tuple)) or len(joined) != 2:
-        parts = f" of {len(samples[0])}" if hasattr(samples[0], "__len__") else ""
-        raise ProgramError(
-            f"an item of {what}() must be a pair (input, target), got {type(samples[0]).__name__}{parts}. Put several "
-            "inputs into one tuple or dict: ((a, b), target)."
-        )
-    return joined[0], joined[1]
+    with LOCK:
+        random.enter(_JOINING - step, chunk)
+        random.seed_everything(0)
+        return join(items, indices, "train_data", collate)
 
 
 def _read_parts(dataset: Any, indices: list[int], what: str) -> Iterator[list[Any]]:
@@ -185,7 +200,7 @@ def _read_parts(dataset: Any, indices: list[int], what: str) -> Iterator[list[An
         yield _fetch(dataset, indices, what)
         return
     for index in indices:
-        yield [_read(dataset, index, what)]
+        yield [read_item(dataset, index, what)]
 
 
 def _fetch(dataset: Any, indices: list[int], what: str) -> list[Any]:
@@ -194,15 +209,6 @@ def _fetch(dataset: Any, indices: list[int], what: str) -> list[Any]:
         samples: list[Any] = dataset.__getitems__(indices)
     except Exception as error:
         for index in indices:
-            _read(dataset, index, what)
+            read_item(dataset, index, what)
         raise ProgramError(f"items {indices[:3]}.. of {what}() raised {describe(error)}") from error
     return samples
-
-
-def _read(dataset: Any, index: int, what: str) -> Any:
-    try:
-        return dataset[index]
-    except Exception as error:
-        raise ProgramError(
-            f"item {index} of {what}() raised {describe(error)}. Repair or leave out that item."
-        ) from error

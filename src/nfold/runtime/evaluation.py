@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from nfold.capture.calling import call
+from nfold.capture.joining import Batch
 from nfold.capture.tree import map_tensors, shapes_text
 from nfold.errors import ProgramError, one_line
 from nfold.program import Program, describe
 from nfold.runtime.collecting import Run
-from nfold.runtime.data import Batch, collate
+from nfold.runtime.data import read_batch
 
 LOSS = "test_loss"
 
@@ -65,14 +67,14 @@ def _batches(
     for number, begin in enumerate(range(0, len(dataset), size)):
         if number % num_parts == part:
             indices = list(range(begin, min(begin + size, len(dataset))))
-            batch = collate(dataset, indices, "test_data")
+            batch = read_batch(dataset, indices, "test_data", program.collate)
             yield len(indices), map_tensors(lambda tensor: tensor.to(device), batch)
 
 
 def _forward(program: Program, model: nn.Module, inputs: Any, targets: Any) -> tuple[Any, float]:
     doing = "the model"
     try:
-        outputs = model(inputs)
+        outputs = call(model, inputs)
         doing = "the loss"
         return outputs, float(program.loss(outputs, targets))
     except Exception as error:

@@ -79,10 +79,14 @@ class Recipe:
     """What a program says of a step beside its functions, as far as another one would train something else."""
 
     num_samples: int
-    """Of train_data(): the order of an epoch follows from it."""
+    """Of an epoch: its order follows from that."""
     autocast: str | None
     has_scheduler: bool
     clip_norm: float | None
+    order: int | None = None
+    """Checksum of the indices that the program's own sampler gives for the first epoch; None: it has none."""
+    has_collate: bool = False
+    """Whether the program joins items itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

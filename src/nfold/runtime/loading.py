@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 
 from nfold.capture.building import build_model
+from nfold.capture.joining import Collate
 from nfold.capture.outputs import outputs_of
 from nfold.capture.random import LOCK, CellRandom, RandomState
 from nfold.capture.samples import sample_batches
@@ -14,8 +15,10 @@ from nfold.capture.tree import tensors_of
 from nfold.core import codec
 from nfold.errors import ProgramError
 from nfold.program import Program, describe
-from nfold.runtime.data import join, read_seeded
+from nfold.runtime.data import join_seeded, read_seeded
 from nfold.runtime.evaluation import LOSS
+from nfold.runtime.handed import what_to_hand_over
+from nfold.runtime.ordering import orders_to_compare
 
 Which = Literal["train_data", "test_data"]
 DATA: tuple[Which, ...] = ("train_data", "test_data")
@@ -55,6 +58,8 @@ def load_dataset(make: Callable[[], Any], what: Which, seed: int) -> Any:
             dataset = make()
         except Exception as error:
             raise ProgramError(f"{what}() raised {describe(error)}") from error
+    if advice := what_to_hand_over(dataset, what):
+        raise ProgramError(f"{what}() returned {advice}")
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise ProgramError(f"{what}() must return a map-style dataset (with len and []), got {type(dataset).__name__}")
     if len(dataset) == 0:
@@ -70,9 +75,12 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         datasets: `train`, and `test` if there is one.
         is_alone: there is no other rank whose first pass this one's is compared with.
     """
+    orders = orders_to_compare(program, datasets["train"])
     model = build_model(program, torch.device("cpu"))
     return {
-        "num_samples": len(datasets["train"]),
+        "num_samples": len(datasets["train"]) if orders is None else orders["0"][0],
+        "orders": orders,
+        "has_collate": program.collate is not None,
         "has_test": "test" in datasets,
         "has_metrics": bool(program.metrics),
         "metrics": [LOSS, *program.metrics],
@@ -81,18 +89,18 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         "chunks": program.chunks,
         "has_scheduler": program.scheduler is not None,
         "clip_norm": program.clip_norm,
-        "items": item_checksums(datasets["train"], program.seed),
+        "items": item_checksums(datasets["train"], program.seed, program.collate),
         "weights": weights_checksums(model),
         "first_pass": None if is_alone else first_pass(program, model, datasets["train"]),
     }
 
 
-def item_checksums(dataset: Any, seed: int) -> dict[str, int | None]:
+def item_checksums(dataset: Any, seed: int, collate: Collate | None = None) -> dict[str, int | None]:
     """Return the checksums of a few items by their index, so that ranks can be compared cheaply; a few readings.
 
     What an item draws is seeded as in the first epoch. None: it cannot be read here; who trains with it will say so.
     """
-    return {str(index): _item_checksum(dataset, index, seed) for index in probed_items(len(dataset))}
+    return {str(index): _item_checksum(dataset, index, seed, collate) for index in probed_items(len(dataset))}
 
 
 def probed_items(num_samples: int) -> list[int]:
@@ -100,9 +108,11 @@ def probed_items(num_samples: int) -> list[int]:
     return sorted({0, num_samples // 2, num_samples - 1})
 
 
-def _item_checksum(dataset: Any, index: int, seed: int) -> int | None:
+def _item_checksum(dataset: Any, index: int, seed: int, collate: Collate | None) -> int | None:
     try:
-        pair = join([read_seeded(CellRandom(seed), dataset, 0, index)], [index], "train_data")
+        random = CellRandom(seed)
+        items = [read_seeded(random, dataset, 0, index)]
+        pair = join_seeded(random, items, [index], collate, step=0, chunk=0)
     except ProgramError:
         return None
     return _checksum(tensors_of(pair))
@@ -123,7 +133,7 @@ def first_pass(program: Program, model: torch.nn.Module, dataset: Any) -> dict[s
     with LOCK, torch.enable_grad():
         before = RandomState()
         try:
-            batch = sample_batches(dataset).batch(2)
+            batch = sample_batches(dataset, collate=program.collate).batch(2)
             random.enter(0, 0)
             random.seed_everything(0)
             checksum = _checksum(tensors_of(batch))

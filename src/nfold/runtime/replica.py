@@ -13,6 +13,7 @@ from nfold.capture.building import build_model
 from nfold.capture.capture import recapture
 from nfold.capture.captured import Captured
 from nfold.capture.samples import sample_batches
+from nfold.capture.shapes import batch_shapes
 from nfold.capture.splitting import split
 from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
@@ -31,10 +32,11 @@ from nfold.runtime.cells import Cells
 from nfold.runtime.changed_buffers import ChangedBuffers
 from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.clipping import Clipping
-from nfold.runtime.data import ChunkLoader, Sampler
+from nfold.runtime.data import ChunkLoader
 from nfold.runtime.engine import Engine, Played
 from nfold.runtime.extra_state import ExtraStates
 from nfold.runtime.letting_go import let_go
+from nfold.runtime.ordering import sampler_of
 from nfold.runtime.state import Checkpoint, Offer, fingerprints_of, join_facts, offer
 from nfold.runtime.updates import Kept, OptimizerState, UpdateKey, Updater, build_updaters, kept_by
 from nfold.runtime.weights import Weights
@@ -73,7 +75,8 @@ def traced(
     if graph.capture == "opaque" or not own.segments or not (cut or random):
         return None
     rebuild = functools.partial(build_model, program, device)
-    captured = recapture(model, program.loss, sample_batches(dataset), graph, rebuild=rebuild, lazy=lazy)
+    example = sample_batches(dataset, collate=program.collate)
+    captured = recapture(model, program.loss, example, graph, rebuild=rebuild, lazy=lazy)
     return split(captured, splits or {}, parameters)
 
 
@@ -142,9 +145,9 @@ class Replica:
         let_go(self.model, self._graph, parameters, self._foreign[rank] - unneeded)  # the buffers have the values
         self._updaters = self._build_updaters(parameters, checkpoint)
         self._clipping = self._build_clipping(parameters)
-        self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
+        self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks)
         self._loader = self._build_loader(own, dataset, last_step)
-        self._cells = self._build_cells(own, captured)
+        self._cells = self._build_cells(own, captured, dataset)
         self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock, times_reductions=measures)
         norms = {statistic.module for statistic in graph.statistics}
         self._changed_buffers = ChangedBuffers(self.model, but=norms)
@@ -177,9 +180,9 @@ class Replica:
 
     def _build_loader(self, own: RankSchedule, dataset: Any, last_step: int) -> ChunkLoader:
         chunks = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
-        return ChunkLoader(dataset, self.sampler, chunks, last_step, self.program.seed)
+        return ChunkLoader(dataset, self.sampler, chunks, last_step, self.program.seed, self.program.collate)
 
-    def _build_cells(self, own: RankSchedule, captured: Captured | None) -> Cells:
+    def _build_cells(self, own: RankSchedule, captured: Captured | None, dataset: Any) -> Cells:
         modules = modules_of(self._graph, self._groups)
         recorder = StatisticsRecorder(self.model, modules) if modules else None
         return Cells(
@@ -198,6 +201,7 @@ class Replica:
             loader=self._loader,
             recorder=recorder,
             device=self.device,
+            shapes=batch_shapes(sample_batches(dataset, collate=self.program.collate)) if captured else None,
         )
 
     @property

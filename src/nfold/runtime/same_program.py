@@ -14,6 +14,8 @@ def recipe_of(ready: dict[str, Any]) -> ev.Recipe:
         autocast=ready["autocast"],
         has_scheduler=ready["has_scheduler"],
         clip_norm=ready["clip_norm"],
+        order=ready["orders"]["0"][1] if ready["orders"] else None,
+        has_collate=ready["has_collate"],
     )
 
 
@@ -39,10 +41,12 @@ def check_same_program(begun: ev.Begun, batch_size: int, recipe: ev.Recipe) -> N
 
 def _words(recipe: ev.Recipe) -> list[str]:
     return [
-        f"{recipe.num_samples} samples in train_data()",
+        f"{recipe.num_samples} samples {'in train_data()' if recipe.order is None else 'an epoch'}",
         f"autocast={recipe.autocast!r}",
         "a scheduler" if recipe.has_scheduler else "no scheduler",
         "no clip_norm" if recipe.clip_norm is None else f"clip_norm={recipe.clip_norm}",
+        "no sampler" if recipe.order is None else f"a sampler of checksum {recipe.order}",
+        "a collate" if recipe.has_collate else "no collate",
     ]
 
 

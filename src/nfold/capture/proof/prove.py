@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from nfold.capture.calling import call
 from nfold.capture.example import Example
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.observe import BatchNorm
@@ -50,6 +51,8 @@ def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
         loss: the user's.
         example: where batches come from; its values do not matter, but for those of the conditions.
     """
+    if example.make_parts is not None:
+        return _unknown("collate, which is the program's own, may join samples by what the others are")
     inputs, targets = example.batch(_SIZE, 4)
     leaves = [((0, *path), tensor) for path, tensor in paths_of(inputs)]
     leaves += [((1, *path), tensor) for path, tensor in paths_of(targets)]
@@ -59,7 +62,7 @@ def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
     weights = [*model.parameters(), *model.buffers()]
     with _own_backwards(model) as own, following(leaves, _SIZE, weights) as (follower, stand_in):
         try:
-            outputs = model(map_tensors(stand_in, inputs))
+            outputs = call(model, map_tensors(stand_in, inputs))
             value = loss(outputs, map_tensors(stand_in, targets))
         except Exception as error:
             return _unknown(_why_lost(error))

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from nfold.capture.building import build_model
+from nfold.capture.samples import sample_batches
+from nfold.capture.shapes import batch_shapes
 from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement
@@ -26,8 +28,9 @@ from nfold.program import Program
 from nfold.runtime.buffers import Buffers
 from nfold.runtime.cells import Cells
 from nfold.runtime.checked_loss import with_checked_loss
-from nfold.runtime.data import ChunkLoader, Sampler
+from nfold.runtime.data import ChunkLoader
 from nfold.runtime.engine import Engine
+from nfold.runtime.ordering import sampler_of
 from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, take_model, take_states, traced
 from nfold.runtime.service.client import Client, Local, RemoteServer, ServerEnd
 from nfold.runtime.service.diary import Diary
@@ -96,7 +99,7 @@ class AsynchronousReplica:
         self._weights = Weights(self.model, graph)
         self._groups = statistics_groups(graph, plan.placement)
         self._servers = serving_ranks(plan.reductions)
-        self.sampler = Sampler(len(dataset), plan.batch_size, plan.chunks, program.seed)
+        self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks)
         self._tickets = Tickets(_slice_of_chunks(plan), plan.workers, self.sampler.sizes)
         self._account = Account(rank, self._first_step)
         self._diary = Diary(rank, traced_steps, self._tickets, clock)
@@ -277,13 +280,14 @@ class AsynchronousReplica:
             graph, alone, buckets, batch_size=plan.batch_size, operator_seconds=operator_seconds
         )
         own = schedule.ranks[0]
-        loader = ChunkLoader(dataset, self.sampler, (), 0, self.program.seed)
+        loader = ChunkLoader(dataset, self.sampler, (), 0, self.program.seed, self.program.collate)
         modules = modules_of(graph, self._groups)
+        captured = traced(self.program, self.model, graph, dataset, own, self.device)
         cells = Cells(
             program=self.program,
             model=self.model,
             parameters=self._weights.parameters,
-            captured=traced(self.program, self.model, graph, dataset, own, self.device),
+            captured=captured,
             graph=graph,
             schedule=own,
             reductions=plan.reductions,
@@ -295,6 +299,7 @@ class AsynchronousReplica:
             loader=loader,
             recorder=StatisticsRecorder(self.model, modules) if modules else None,
             device=self.device,
+            shapes=batch_shapes(sample_batches(dataset, collate=self.program.collate)) if captured else None,
         )
         network = MemoryNetwork(1)
         engine = Engine(own, num_tags(schedule), network.transport(0), cells, self._clock)
