@@ -105,8 +105,8 @@ def check_schedule(stepping: Stepping, values: Values) -> None:
         if not alike(*(repr(_settings(each.optimizer)) for each in (one, other))):
             raise ProgramError(
                 "the schedule that Program(scheduler=...) builds is not the same when it is built again and stepped as "
-                f"often: after step {step} its settings differ. Each rank builds one, and so does a run that goes on, "
-                "so it must follow from the step alone: no random numbers, no clock, and no counter that is kept outside."
+                f"often: after step {step} its settings differ. Each rank builds one, and so does a run that goes on. "
+                "It must follow from the step alone: no random numbers, no clock, and no counter that is kept outside."
             )
 
 
