@@ -232,7 +232,10 @@ def _tried(subject: _Subject, form: Form, split: int) -> _Outcome:
         for run in (through, other):
             run.play(end, _LONG, like=one)
     if not _same(through, other):
-        return _Outcome("two steps, its state out, a new one, the state in and two more steps are not four steps", lost)
+        return _Outcome(
+            "two steps, its state out, a new one, the state in and two more steps are not four steps",
+            tuple(dict.fromkeys(lost)),
+        )
     return _Outcome(lost=lost)
 
 
