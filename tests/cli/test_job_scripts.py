@@ -12,7 +12,7 @@ from nfold.errors import PlanError
 from nfold.verbs.folder import RunFolder
 
 GO_ON = ("--out", "mine", "--go-on", "--debug")
-LONG = ("steady.py", *GO_ON, "--no-measure", "--stop-after", "5")
+LONG = ("steady.py", *GO_ON, "--no-measure", "--stop-after", "15")
 
 
 def steps_of(folder):
@@ -129,7 +129,7 @@ def test_a_run_whose_time_is_over_has_a_checkpoint_and_goes_on(nfold, tmp_path, 
     assert stopped.code == 75, stopped.err
     assert stopped.out.count("\n") <= 25
     told = re.fullmatch(
-        r"nfold: stopped by --stop-after 5. (\d+) of 100000 steps are done. The checkpoint of step (\d+) is kept; "
+        r"nfold: stopped by --stop-after 15. (\d+) of 100000 steps are done. The checkpoint of step (\d+) is kept; "
         r"go on with: nfold train --resume mine",
         stopped.err.splitlines()[-1],
     )

@@ -22,6 +22,7 @@ from nfold.capture.example import GATE_SIZE, Example
 from nfold.capture.exporting import export
 from nfold.capture.facts import Facts, find_facts
 from nfold.capture.gate import pass_gate
+from nfold.capture.keeping import keeping
 from nfold.capture.objections import why_unfit
 from nfold.capture.observe import observe
 from nfold.capture.optimizers import update_scope
@@ -75,8 +76,15 @@ def capture(
         facts = find_facts(fresh, loss, example)
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
         captured = _Attempt(model, fresh, loss, example, facts).first_good()
-        scope = "element" if stepping is None else update_scope(stepping, model)
-        return Captured(replace(captured.graph, update_scope=scope), captured.layout, model)
+        graph = captured.graph if stepping is None else _with_updates(captured.graph, stepping, model)
+        return Captured(graph, captured.layout, model)
+
+
+def _with_updates(graph: ModelGraph, stepping: Stepping, model: nn.Module) -> ModelGraph:
+    """Say how far an update can be cut, and how the optimizer's state is kept."""
+    kept = keeping(stepping, model, update_scope(stepping, model))
+    notes = (*graph.notes, kept.note) if kept.note else graph.notes
+    return replace(graph, update_scope=kept.scope, keeps_optimizer=kept.form, unkept=kept.unkept, notes=notes)
 
 
 def capture_program(model: nn.Module, program: Program, dataset: Any) -> Captured:

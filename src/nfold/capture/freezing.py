@@ -21,7 +21,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, range, np.generic)
 _QUIET = frozenset({"torch", "builtins", "functools", "logging", "threading", "weakref", "pathlib", "_io"})
 """Packages whose objects keep nothing that a forward pass computes with, or only what they have computed before."""
 
-_GENERATORS: dict[type, Callable[[Any], Any]] = {
+GENERATORS: dict[type, Callable[[Any], Any]] = {
     random.Random: lambda generator: generator.getstate(),
     np.random.Generator: lambda generator: generator.bit_generator.state,
     np.random.RandomState: lambda generator: generator.get_state(legacy=False),
@@ -37,12 +37,12 @@ def freeze(value: Any, depth: int = 0) -> Any:
         return value.copy()
     if value is None or isinstance(value, _PLAIN):
         return value
-    if type(value) in _GENERATORS:
-        return freeze(_GENERATORS[type(value)](value))
+    if type(value) in GENERATORS:
+        return freeze(GENERATORS[type(value)](value))
     if inspect.ismethod(value):
         return freeze(value.__self__, depth)
     if depth == _DEEPEST:
-        return _Unknown() if _is_blind(value) else type(value)
+        return _Unknown() if is_blind(value) else type(value)
     if isinstance(value, functools.partial):
         return freeze([value.func, value.args, value.keywords], depth)
     return _frozen_parts(value, depth)
@@ -100,12 +100,21 @@ def _are_nan(one: Any, other: Any) -> bool:
 
 def attributes(value: Any) -> dict[str, Any]:
     """Return what an object may keep for a module, in its dict and its slots: a counter, a schedule."""
-    kind = type(value)
-    if isinstance(value, (type, ModuleType, nn.Module)) or _owner(kind) in _QUIET:
+    if isinstance(value, (type, ModuleType, nn.Module)) or _owner(type(value)) in _QUIET:
         return {}
-    slots = [(name, each) for base in kind.__mro__ for name, each in vars(base).items() if _is_slot(each)]
+    return own_attributes(value)
+
+
+def own_attributes(value: Any) -> dict[str, Any]:
+    """Return what is in an object's dict and its slots, whosever it is."""
+    slots = [(name, each) for base in type(value).__mro__ for name, each in vars(base).items() if _is_slot(each)]
     held = {name: each.__get__(value) for name, each in slots if hasattr(value, each.__name__)}
     return held | getattr(value, "__dict__", {})
+
+
+def is_quiet(value: Any) -> bool:
+    """Tell whether a value is a lock, a log or the like, which nothing is computed with."""
+    return _owner(type(value)) in _QUIET - {"torch"}
 
 
 class _Unknown:
@@ -118,7 +127,7 @@ class _Unknown:
 
 
 def _frozen_parts(value: Any, depth: int) -> Any:
-    if _is_blind(value):
+    if is_blind(value):
         return _advance(value, depth)
     held = {name: freeze(item, depth + 1) for name, item in attributes(value).items()}
     items = _items(value, depth)
@@ -141,7 +150,7 @@ def _is_slot(attribute: Any) -> bool:
     return inspect.ismemberdescriptor(attribute) and _owner(attribute.__objclass__) not in _QUIET
 
 
-def _is_blind(value: Any) -> bool:
+def is_blind(value: Any) -> bool:
     """Tell whether a value hands out one thing after another, and has no attributes that say how far it is."""
     is_iterator = isinstance(value, Iterator) and not isinstance(value, nn.Module)
     return is_iterator and _owner(type(value)) != "_io" and not attributes(value)  # a file is a log, as a rule

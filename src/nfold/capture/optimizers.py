@@ -45,6 +45,15 @@ def update_scope(stepping: Stepping, model: nn.Module) -> Scope:
     return "model" if before.moved() else scope
 
 
+def examples(stepping: Stepping, trained: Values) -> Values:
+    """Return small stand-ins for trained weights: some of every kind, so that whatever is true of all shows on them.
+
+    Raises:
+        Exception: the user's functions do.
+    """
+    return _examples(stepping, trained, _settings(stepping, trained))
+
+
 def _wider(one: Scope, other: Scope) -> Scope:
     scopes: tuple[Scope, ...] = ("element", "parameter", "model")
     return max(one, other, key=scopes.index)
@@ -87,7 +96,7 @@ def _examples(stepping: Stepping, trained: Values, settings: Sequence[str]) -> V
         for kind, names in kinds.items()
         if not turn or len(names) > 1 or not stepping.takes_names
     ]
-    return [(name, _small(ndim, dtype, seed)) for seed, (name, ndim, dtype) in enumerate(chosen)]
+    return [(name, small(ndim, dtype, seed)) for seed, (name, ndim, dtype) in enumerate(chosen)]
 
 
 def _step_scope(stepping: Stepping, values: Values) -> Scope:
@@ -95,9 +104,9 @@ def _step_scope(stepping: Stepping, values: Values) -> Scope:
     together = _updated(stepping, [values])
     if not _equal(together, _updated(stepping, [[value] for value in values])):
         return "model"
-    sliced = _updated(stepping, [[(name, piece)] for name, value in values for piece in _sliced(value)])
-    pieces = [piece for value in together for piece in _sliced(value)]
-    return "element" if _equal(pieces, sliced) else "parameter"
+    apart = _updated(stepping, [[(name, piece)] for name, value in values for piece in sliced(value)])
+    pieces = [piece for value in together for piece in sliced(value)]
+    return "element" if _equal(pieces, apart) else "parameter"
 
 
 def _try(stepping: Stepping, weights: Sequence[tuple[str, nn.Parameter]]) -> None:
@@ -130,13 +139,14 @@ def _try(stepping: Stepping, weights: Sequence[tuple[str, nn.Parameter]]) -> Non
     stepping.build(weights).replay(1)
 
 
-def _small(ndim: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+def small(ndim: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Return a small weight of so many dimensions."""
     generator = torch.Generator().manual_seed(seed)
     shape = [_SIDES[min(axis, len(_SIDES) - 1)] for axis in range(ndim)]
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def _sliced(value: torch.Tensor) -> list[torch.Tensor]:
+def sliced(value: torch.Tensor) -> list[torch.Tensor]:
     """Cut a weight into two runs of elements, as shards of a bucket are."""
     flat = value.reshape(-1)
     half = flat.numel() // 2

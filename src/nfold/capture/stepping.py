@@ -86,7 +86,7 @@ class Stepper:
     """An optimizer and its schedule."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, scheduler: LRScheduler | None) -> None:
-        self.optimizer, self._scheduler = optimizer, scheduler
+        self.optimizer, self.scheduler = optimizer, scheduler
         self._position = 0
 
     def advance(self, step: int) -> None:
@@ -95,8 +95,8 @@ class Stepper:
         Raises:
             ProgramError: the schedule does not go so far.
         """
-        while self._scheduler is not None and self._position < step:
-            self._advance_once(self._scheduler)
+        while self.scheduler is not None and self._position < step:
+            self._advance_once(self.scheduler)
 
     def replay(self, step: int) -> None:
         """Do the same where the optimizer has not taken these steps itself. 5 to 20 us a step.

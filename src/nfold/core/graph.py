@@ -145,6 +145,10 @@ class ModelGraph:
     the program trains."""
     update_scope: Literal["element", "parameter", "model"] = "element"
     """The smallest piece that the optimizer may update alone with the same result."""
+    keeps_optimizer: Literal["pieces", "whole"] = "pieces"
+    """Whether a checkpoint has the optimizer's state by parameter, or what its own `state_dict()` gives."""
+    unkept: str = ""
+    """Why no checkpoint of the optimizer can be gone on from, and what to do; empty if one can."""
     clips_gradients: bool = False
     """Whether gradients are scaled by their norm over all trained parameters before the update."""
     static_gradients: bool = True

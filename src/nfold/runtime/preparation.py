@@ -96,12 +96,26 @@ class Preparation:
         """
         check_batch(self._settings.strategy, self._settings.workers, ready["chunks"], ready["batch_size"])
         graph, profiles, cluster = yield from self.profile(ready)
+        self._check_kept(graph)
         check(self._facts(graph, profiles, cluster, ready), self._settings.strategy)
         self.foresee(graph, profiles, cluster, ready)
         self._asking.say(ev.Prepared("profiling"))
         yield from self.wire()
         cluster = yield from self.meet(graph, profiles, cluster, ready)
         return ev.Known(graph=graph, profiles=profiles, cluster=cluster)
+
+    def _check_kept(self, graph: ModelGraph) -> None:
+        """Refuse to write checkpoints that nobody could go on from.
+
+        Raises:
+            ProgramError: the optimizer keeps something where no checkpoint finds it.
+        """
+        if not graph.unkept or self._settings.checkpoint_every == 0:
+            return
+        if self._settings.plan_only or self._settings.trials:
+            self._asking.say(ev.Noted(graph.unkept))  # these write no checkpoint
+            return
+        raise ProgramError(graph.unkept)
 
     def profile(
         self, ready: Ready

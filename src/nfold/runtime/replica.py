@@ -340,4 +340,12 @@ def take_states(updaters: Iterable[Updater], checkpoint: Checkpoint, weights: We
         return place.name, checkpoint.piece(place.name, place.shape, first, last)
 
     for updater in updaters:
+        if checkpoint.has_state_dict:
+            updater.restore_whole(checkpoint.state_dict(), checkpoint.kind, checkpoint.step)
+            continue
+        if updater.is_kept_whole:
+            raise ProgramError(
+                f"the checkpoint of step {checkpoint.step} does not have what state_dict() of {updater.kind} gives: an "
+                "older nfold or another program wrote it. Begin a new run."
+            )
         updater.restore(read, checkpoint.step)

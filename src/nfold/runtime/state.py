@@ -6,7 +6,9 @@ checkpoint is a safetensors file:
 
     model.NAME             the plain module's state dict
     optimizer.NAME.KEY     whatever the optimizer keeps for that parameter
-    metadata "nfold"       step, chunks, the optimizer's class and plain values, modules' extra states, as JSON
+    state_dict.PATH        or what its own state_dict() has there, where it is not by parameter
+    metadata "nfold"       step, chunks, the optimizer's class and plain values or the form of its state dict
+                           (`capture/state_tree.py`), modules' extra states, as JSON
 """
 
 import math
@@ -17,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nfold.capture.state_tree import from_tree
 from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError, ProgramError
 from nfold.runtime.agreement import Fingerprints, check_finite, first_diverged
@@ -49,6 +52,8 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 READ_BYTES = 8 << 20
 """Of a tensor that are asked for at once: each piece costs a rank a question to the coordinator."""
 _OPTIMIZER_PREFIX = "optimizer."
+_WHOLE_PREFIX = "state_dict."
+_WHOLE = "state_dict"
 _FINGERPRINTS = "fingerprints"
 _EXTRAS = "extras"
 _DIVERGED = "diverged"
@@ -190,10 +195,14 @@ class _OptimizerParts:
         self._scalars: dict[str, dict[str, Any]] = {}
         self._groups: dict[str, dict[str, Plain]] = {}
         self._kind = ""
+        self._whole: Any = None
 
     def take(self, updater: Updater, names: frozenset[str], weights: Weights) -> None:
         """Take one optimizer's."""
         self._kind = self._kind or updater.kind
+        if updater.is_kept_whole:
+            self._take_whole(updater, names)
+            return
         for piece, state, group in updater.state():
             if piece.name not in names:
                 continue
@@ -209,6 +218,15 @@ class _OptimizerParts:
                 else:
                     self._add(Part(name, place.shape, place.start + piece.start, _dense(value)))
 
+    def _take_whole(self, updater: Updater, names: frozenset[str]) -> None:
+        """Take what every rank has, if this is the one that gives it."""
+        if not names:
+            return
+        tree = updater.whole_state()
+        self._whole = tree.plain
+        for path, tensor in tree.tensors.items():
+            self._add(Part(_WHOLE_PREFIX + path, tuple(tensor.shape), 0, tensor))
+
     def _add(self, part: Part) -> None:
         """Of a step count, which each piece of a parameter has, one is enough."""
         self._tensors[part.name, part.start] = part
@@ -219,7 +237,7 @@ class _OptimizerParts:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups}
+        return {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups, _WHOLE: self._whole}
 
 
 def _check_plain(parameter: str, key: str, value: object, kind: str) -> None:
@@ -253,6 +271,8 @@ def join_facts(facts: Sequence[Mapping[str, Any]], step: int, chunks: int) -> di
         joined["optimizer"] = joined["optimizer"] or each["optimizer"]
         joined["scalars"] |= each["scalars"]
         joined["groups"] |= each["groups"]
+        if each.get(_WHOLE) is not None:
+            joined[_WHOLE] = each[_WHOLE]
         joined[_EXTRAS] |= each[_EXTRAS]
     return joined
 
@@ -263,6 +283,7 @@ class Checkpoint:
     Attributes:
         step: steps done.
         extras: what modules said of themselves beside tensors; nothing where an older version wrote it.
+        kind: the optimizer's class; empty where an older version did not write it down.
     """
 
     def __init__(self, header: bytes, read: Callable[[int, int], bytes | bytearray]) -> None:
@@ -279,7 +300,8 @@ class Checkpoint:
         facts = self._header.facts
         try:
             self.step = int(facts["step"])
-            self._scalars, self._kind = facts["scalars"], facts.get("optimizer", "")
+            self._scalars, self.kind = facts["scalars"], facts.get("optimizer", "")
+            self._whole = facts.get(_WHOLE)
             self.extras: Extras = dict(facts.get(_EXTRAS, {}))
             self._groups = {name: _with_tuples(group) for name, group in facts["groups"].items()}
         except (KeyError, TypeError, ValueError) as error:
@@ -334,7 +356,16 @@ class Checkpoint:
             entry = self._header.entries[f"{_OPTIMIZER_PREFIX}{parameter}.{key}"]
             is_alike = entry.num_elements == math.prod(shape) and (entry.shape or not shape)
             tensors[key] = self._elements(entry, start, stop) if is_alike else self._tensor(entry.name)
-        return OptimizerState({parameter: tensors}, self._scalars, self._groups, self._kind)
+        return OptimizerState({parameter: tensors}, self._scalars, self._groups, self.kind)
+
+    @property
+    def has_state_dict(self) -> bool:
+        """Return whether it has what the optimizer's own state_dict() gave, instead of state by parameter."""
+        return self._whole is not None
+
+    def state_dict(self) -> Any:
+        """Return what the optimizer's own state_dict() gave."""
+        return from_tree(self._whole, lambda path: self._tensor(_WHOLE_PREFIX + path))
 
     def _tensor(self, name: str) -> torch.Tensor:
         entry = self._header.entries[name]

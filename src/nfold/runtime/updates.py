@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from nfold.capture.keeping import plain_settings
+from nfold.capture.state_tree import CannotHold, StateTree, to_tree
 from nfold.capture.stepping import Stepping
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.errors import ProgramError
 from nfold.planning.schedule import ALL_REDUCTIONS
-from nfold.program import Program
+from nfold.program import Program, describe
 from nfold.runtime.buffers import Buffers, Piece, pieces
 from nfold.runtime.letting_go import is_let_go
 
@@ -58,12 +60,21 @@ class _Held:
 class Updater:
     """One optimizer over the pieces that one UPDATE task changes."""
 
-    def __init__(self, stepping: Stepping, held: list[_Held], extra: list[tuple[str, nn.Parameter]]) -> None:
+    def __init__(
+        self,
+        stepping: Stepping,
+        held: list[_Held],
+        extra: list[tuple[str, nn.Parameter]],
+        *,
+        is_kept_whole: bool = False,
+    ) -> None:
         weights = [*((each.name, each.tensor) for each in held), *extra]
         self._held, self._tensors = held, [tensor for _, tensor in weights]
         self._stepper = stepping.build(weights)
         self._optimizer = self._stepper.optimizer
         self.kind = type(self._optimizer).__qualname__
+        self.is_kept_whole = is_kept_whole
+        """Whether a checkpoint has what the user's state_dict() gives."""
         self.kept: Kept = {}
         _check_none_lost(self._optimizer, weights)
 
@@ -93,7 +104,7 @@ class Updater:
             group["lr"] = own * rate
         self._optimizer.step()
         for group, own in zip(self._optimizer.param_groups, kept, strict=True):
-            group["lr"] = own
+            group["lr"] = own if group["lr"] == own * rate else group["lr"] / rate  # step() may have changed it
 
     def _order_gradients(self) -> None:
         """Give fused optimizers gradients in their parameters' order in memory: they go by that, buckets do not."""
@@ -115,7 +126,11 @@ class Updater:
         """Return what the optimizer keeps for each piece, and its group's plain hyper-parameters."""
         groups = {id(tensor): group for group in self._optimizer.param_groups for tensor in group["params"]}
         return [
-            (each.piece, dict(self._optimizer.state.get(each.tensor, {})), _plain(groups.get(id(each.tensor), {})))
+            (
+                each.piece,
+                dict(self._optimizer.state.get(each.tensor, {})),
+                plain_settings(groups.get(id(each.tensor), {})),
+            )
             for each in self._held
         ]
 
@@ -143,6 +158,47 @@ class Updater:
             if state:
                 self._optimizer.state[each.tensor] = state
 
+    def whole_state(self) -> StateTree:
+        """Return what the optimizer says of itself, for `restore_whole`.
+
+        Raises:
+            ProgramError: a checkpoint cannot hold something of it.
+        """
+        try:
+            return to_tree(self._optimizer.state_dict())
+        except CannotHold as error:
+            raise ProgramError(
+                f"{self.kind}.state_dict(){error}, which a checkpoint cannot hold. Keep tensors, numbers, texts, lists "
+                "and dicts there, or train with --checkpoint-every 0."
+            ) from error
+
+    def restore_whole(self, state: Any, kind: str, step: int) -> None:
+        """Take back what the optimizer said of itself after so many steps.
+
+        Raises:
+            ProgramError: it is another optimizer's.
+        """
+        self._check_kind(kind)
+        if not self.is_kept_whole:
+            raise ProgramError(
+                f"the checkpoint has what state_dict() of {kind} gave, and the program's {self.kind} is updated in "
+                "pieces now. Put the optimizer back, or begin a new run."
+            )
+        self._stepper.replay(step)
+        own = [plain_settings(group) for group in self._optimizer.param_groups]
+        try:
+            self._optimizer.load_state_dict(state)
+        except Exception as error:
+            raise ProgramError(
+                f"{self.kind}.load_state_dict() raised {describe(error)} for what its state_dict() gave after step "
+                f"{step}. Put the optimizer back as it was, or begin a new run."
+            ) from error
+        for group, before in zip(self._optimizer.param_groups, own, strict=False):
+            taken = plain_settings(group)
+            self.kept |= {
+                key: (taken[key], before[key]) for key in before if key in taken and taken[key] != before[key]
+            }
+
     def _check_kind(self, kind: str) -> None:
         if kind and kind != self.kind:
             raise ProgramError(
@@ -152,7 +208,7 @@ class Updater:
 
     def _take_group(self, group: dict[str, Any], saved: Mapping[str, Plain]) -> None:
         """Go on with the checkpoint's hyper-parameters, and note where the program has others by now."""
-        own = _plain(group)
+        own = plain_settings(group)
         self.kept |= {key: (value, own[key]) for key, value in saved.items() if key in own and value != own[key]}
         group.update(saved)
 
@@ -208,7 +264,8 @@ def build_updaters(
     if graph.update_scope == "model":
         everything = [each for pieces_held in held.values() for each in pieces_held]
         ordered = _ordered(everything, parameters, elsewhere)
-        return {(ALL_REDUCTIONS, 0): Updater(stepping, *ordered)} if everything else {}
+        whole = graph.keeps_optimizer == "whole"
+        return {(ALL_REDUCTIONS, 0): Updater(stepping, *ordered, is_kept_whole=whole)} if everything else {}
     whole = len(held) == 1 and next(iter(held))[0] in {r.name for r in reductions if r.route == "local"}
     return {
         key: Updater(stepping, *(_ordered(each, parameters, elsewhere) if whole else (each, [])))
@@ -273,13 +330,3 @@ def _shaped(tensor: torch.Tensor, held: _Held) -> torch.Tensor:
         return part
     # Where the parameter is, and in its order in memory, as the optimizer made it: fused ones go by that.
     return torch.empty_like(held.tensor, dtype=tensor.dtype, requires_grad=False).copy_(part)
-
-
-def _plain(group: Mapping[str, Any]) -> dict[str, Plain]:
-    return {key: value for key, value in group.items() if key != "params" and _is_plain(value)}
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, tuple):
-        return all(not isinstance(each, tuple) and _is_plain(each) for each in value)
-    return value is None or isinstance(value, (bool, int, float, str))

@@ -1,0 +1,101 @@
+"""An optimizer's state is kept so that a run goes on bit for bit, or the program is refused."""
+
+import json
+
+import keepers
+import pytest
+import torch
+
+from nfold.capture.keeping import keeping
+from nfold.capture.optimizers import update_scope
+from nfold.capture.state_tree import CannotHold, from_tree, to_tree
+from nfold.capture.stepping import Stepping
+from nfold.errors import ProgramError
+
+
+def kept(factory, scheduler=None):
+    stepping, model = Stepping(factory, scheduler), keepers.net()
+    return keeping(stepping, model, update_scope(stepping, model))
+
+
+@pytest.mark.parametrize("kind", keepers.KEPT)
+def test_what_state_dict_gives_is_kept_whole(kind):
+    found = kept(kind)
+    assert (found.scope, found.form, found.unkept, found.note) == ("model", "whole", "", "")
+
+
+@pytest.mark.parametrize("kind", keepers.LOST)
+def test_what_nothing_keeps_is_refused_by_name(kind):
+    found = kept(kind)
+    assert kind.__name__ in found.unkept
+    assert "--checkpoint-every 0" in found.unkept
+    names = {"Counting": "count", "Lookahead": "slow", "Drawing": "generator", "WithFunction": "['rule']"}
+    assert names.get(kind.__name__, "rates") in found.unkept
+
+
+def test_what_changes_nothing_is_told():
+    found = kept(keepers.Logging)
+    assert (found.form, found.unkept) == ("pieces", "")
+    assert "calls" in found.note
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
+        lambda params: torch.optim.Adam(params, lr=0.1, fused=True),
+        lambda params: torch.optim.AdamW(params, lr=torch.tensor(0.1), amsgrad=True),
+        torch.optim.RMSprop,
+        torch.optim.ASGD,
+    ],
+)
+def test_optimizers_of_torch_stay_in_pieces(factory):
+    found = kept(factory)
+    assert (found.scope, found.form, found.unkept, found.note) == ("element", "pieces", "", "")
+
+
+def test_a_schedule_that_draws_is_refused():
+    def noisy(optimizer):
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: float(torch.rand(())))
+
+    with pytest.raises(ProgramError, match="is not the same when it is built again"):
+        kept(lambda params: torch.optim.SGD(params, lr=0.1), noisy)
+
+
+def test_a_schedule_that_follows_the_optimizer_is_refused():
+    class Following(torch.optim.lr_scheduler.LRScheduler):
+        total = 0.0
+
+        def get_lr(self):
+            weight = self.optimizer.param_groups[0]["params"][0]
+            self.total += float(weight.detach().square().sum())
+            return [0.1 / (1 + self.total) for _ in self.base_lrs]
+
+    found = kept(lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9), Following)
+    assert "would not go on after --resume" in found.unkept
+
+
+def test_a_tree_comes_back_as_it_was():
+    strided = torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last)
+    value = {0: (1, 2.5, float("-inf")), "a": [None, True, "b", {"c": torch.ones(2)}], (1, 2): strided}
+    tree = to_tree(value)
+    found = from_tree(json.loads(json.dumps(tree.plain, allow_nan=False)), tree.tensors.__getitem__)
+    assert found[0] == value[0]
+    assert found["a"][:3] == [None, True, "b"]
+    assert torch.equal(found["a"][3]["c"], torch.ones(2))
+    assert torch.equal(found[1, 2], strided)
+    assert found[1, 2].stride() == strided.stride()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"a": [abs]}, r"\['a'\]\[0\] is a function \(abs\)"),
+        ({"a": {1}}, r"\['a'\] is a set"),
+        ({"a": torch.eye(2).to_sparse()}, r"\['a'\] is a sparse tensor"),
+        ({"a": torch.zeros(1, dtype=torch.complex128)}, r"\['a'\] is a tensor of torch.complex128"),
+    ],
+)
+def test_what_no_file_holds_is_named(value, words):
+    with pytest.raises(CannotHold, match=words):
+        to_tree(value)
