@@ -1,7 +1,7 @@
 """Follows a program operator by operator, on tensors without memory and for any number of samples.
 
 torch's own fake tensors compute shapes, with a symbol for the number of samples; below autograd every operator comes
-by here and a rule says what its results know of the batch. Nothing of the user's model or data is written to.
+by here and a rule says what its results know of the batch. Buffers of the copy that is followed may change.
 """
 
 import builtins

@@ -1,0 +1,225 @@
+"""What the proof says of programs whose samples see each other, or do not, in ways that few batches show."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from zoo import CLASSES, ZOO, Net, rows
+
+from nfold.capture.example import Example
+from nfold.capture.proof.conditions import broken
+from nfold.capture.proof.prove import Proof, prove
+
+WIDTH, LENGTH = 12, 6
+
+
+class Through(nn.Module):
+    """A linear layer, and then what a test computes of its outputs and inputs."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.layer, self.then = nn.Linear(WIDTH, CLASSES), then
+
+    def forward(self, x):
+        return self.then(self.layer(x), x)
+
+
+def of_forward(then, loss=F.cross_entropy) -> Proof:
+    net = Net(lambda: Through(then), rows, loss=loss)
+    return prove(net.model(), loss, net.example())
+
+
+def of_loss(loss) -> Proof:
+    net = Net(lambda: nn.Linear(WIDTH, CLASSES), rows, loss=loss)
+    return prove(net.model(), loss, net.example())
+
+
+WITHIN = {
+    "length": lambda out, x: out + torch.randn(len(x), CLASSES, dtype=x.dtype),
+    "size": lambda out, x: out.view(x.shape[0], CLASSES, 1).flatten(1) * 2,
+    "time first": lambda out, x: out.view(-1, 1, CLASSES).transpose(0, 1).reshape(-1, CLASSES),
+    "two views": lambda out, x: sum(torch.cat([out, out + 1]).chunk(2)),
+    "own place": lambda out, x: out + out[torch.arange(len(out)), torch.zeros(len(out), dtype=torch.long)][:, None],
+    "largest of its own": lambda out, x: out / out.abs().amax(1, keepdim=True).clamp(min=3.0),
+    "layer norm": lambda out, x: F.layer_norm(out, (CLASSES,)),
+    "instance norm": lambda out, x: F.instance_norm(out.view(len(out), 1, CLASSES)).flatten(1),
+    "batch norm": lambda out, x: F.batch_norm(out, None, None, training=True),
+    "attention": lambda out, x: F.scaled_dot_product_attention(*[x.view(-1, 2, LENGTH, 1)] * 3).sum((1, 2)) + out,
+    "dropout": lambda out, x: F.dropout(out, 0.5),
+    "einsum": lambda out, x: torch.einsum("bi,bj->bij", out, x).sum(2),
+    "zeros": lambda out, x: torch.cat([out[:, :1], torch.zeros(len(out), CLASSES - 1, dtype=x.dtype)], 1),
+    "in place": lambda out, x: _written(out),
+    "only logged": lambda out, x: (out.mean(0), out)[1],
+    "where": lambda out, x: torch.where(x[:, :CLASSES] > 0, out, -out),
+    "sorted within": lambda out, x: out.sort(1).values,
+    "gather": lambda out, x: out.gather(1, out.argsort(1)),
+    "one hot": lambda out, x: out + F.one_hot(out.argmax(1), CLASSES),
+    "flattened table": lambda out, x: F.embedding(out.argmax(1), torch.eye(CLASSES, dtype=x.dtype)) + out,
+}
+
+
+def _written(out):
+    found = torch.zeros(len(out), CLASSES, dtype=out.dtype)
+    found[:, 1:] = out[:, 1:]
+    return found
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_samples_that_are_computed_by_themselves_are_proved(name):
+    proof = of_forward(WITHIN[name])
+    assert (proof.verdict, proof.reason) == ("proved", "")
+
+
+ACROSS = {
+    "capped by the batch": lambda out, x: out / out.abs().max().clamp(min=3.0),
+    "centred": lambda out, x: out - out.mean(0),
+    "a tiny part": lambda out, x: out + 1e-12 * out.std(),
+    "softmax over samples": lambda out, x: out.softmax(0),
+    "shuffled": lambda out, x: out + out[torch.randperm(len(out))],
+    "turned": lambda out, x: out + out.flip(0),
+    "rolled": lambda out, x: out + out.roll(1, 0),
+    "sums so far": lambda out, x: out.cumsum(0),
+    "the first": lambda out, x: out + out[0],
+    "the next": lambda out, x: out + F.pad(out[1:], (0, 0, 0, 1)),
+    "every pair": lambda out, x: (out @ out.t()).sum(1, keepdim=True) + out,
+    "distances": lambda out, x: out + torch.cdist(out, out).sum(1, keepdim=True),
+    "attention over samples": lambda out, x: F.scaled_dot_product_attention(out, out, out),
+    "by their number": lambda out, x: out * len(out),
+    "by their number's root": lambda out, x: out / math.sqrt(2) / (x.shape[0] ** 0.5),
+    "written by": lambda out, x: _shared_buffer(out),
+}
+
+
+def _shared_buffer(out):
+    mean = torch.zeros(CLASSES, dtype=out.dtype)
+    mean.copy_(out.mean(0))
+    return out * mean
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_samples_that_see_each_other_are_never_proved(name):
+    assert of_forward(ACROSS[name]).verdict != "proved"
+
+
+@pytest.mark.parametrize("name", ["capped by the batch", "centred", "a tiny part", "softmax over samples", "shuffled"])
+def test_a_mixture_is_named_with_the_users_line(name):
+    proof = of_forward(ACROSS[name])
+    assert proof.verdict == "mixed"
+    assert proof.reason.startswith("an output of the model depends on the other samples of its batch")
+    assert f"{__file__}, line " in proof.reason
+
+
+MEANS = {
+    "mean": lambda out, y: F.cross_entropy(out, y),
+    "mean of each": lambda out, y: F.cross_entropy(out, y, reduction="none").mean(),
+    "sum over their number": lambda out, y: F.cross_entropy(out, y, reduction="sum") / len(y),
+    "times one over it": lambda out, y: F.cross_entropy(out, y, reduction="none").sum() * (1 / y.shape[0]),
+    "two means": lambda out, y: F.cross_entropy(out, y) + 0.1 * out.square().mean() - 2,
+    "mean squared": lambda out, y: F.mse_loss(out, out.detach() + 1),
+    "weighted elements": lambda out, y: (out * torch.arange(CLASSES)).mean(),
+    "margin": lambda out, y: F.multi_margin_loss(out, y),
+    "smoothed": lambda out, y: F.cross_entropy(out, y, label_smoothing=0.1),
+    "product": lambda out, y: 3 * (out.mean(0) * torch.arange(CLASSES)).sum(),
+    "mask of all": lambda out, y: (F.cross_entropy(out, y, reduction="none") * (y >= 0)).sum() / (y >= 0).sum(),
+}
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_means_over_samples_are_proved(name):
+    proof = of_loss(MEANS[name])
+    assert (proof.verdict, proof.reason) == ("proved", "")
+
+
+NO_MEANS = {
+    "sum": lambda out, y: F.cross_entropy(out, y, reduction="sum"),
+    "root": lambda out, y: F.mse_loss(out, out.detach() + 1).sqrt(),
+    "largest": lambda out, y: F.cross_entropy(out, y, reduction="none").max(),
+    "means times means": lambda out, y: F.cross_entropy(out, y) + 1e-9 * (out.mean(0) * out.mean(0)).sum(),
+    "normalised": lambda out, y: (out[:, 0] * (y.double() - y.double().mean())).mean(),
+    "class weights": lambda out, y: F.cross_entropy(out, y, weight=torch.arange(1.0, CLASSES + 1).to(out.dtype)),
+    "contrast": lambda out, y: F.cross_entropy(out @ out.t(), torch.arange(len(out))),
+    "mask": lambda out, y: F.cross_entropy(out[y > 0], y[y > 0]),
+    "weights of a batch": lambda out, y: (
+        (F.cross_entropy(out, y, reduction="none") * out[:, 0]).sum() / out[:, 0].sum()
+    ),
+    "other counts": lambda out, y: (F.cross_entropy(out, y, reduction="none") * (y > 0)).sum() / (y > 0).sum(),
+}
+
+
+@pytest.mark.parametrize("name", NO_MEANS)
+def test_what_is_no_mean_over_samples_is_never_proved(name):
+    proof = of_loss(NO_MEANS[name])
+    assert proof.verdict != "proved"
+    if proof.verdict == "mixed":
+        assert proof.reason.startswith("the loss is not a mean over samples: it ")
+
+
+def test_a_loss_that_leaves_targets_out_is_proved_while_each_sample_has_as_many():
+    ((condition,),) = (of_loss(lambda out, y: F.cross_entropy(out, y)).conditions,)
+    whole, missing = torch.tensor([1, 2, 3, 0]), torch.tensor([1, -100, 3, 0])
+    assert broken([condition], torch.zeros(4, WIDTH), whole, 4) == ""
+    assert "which is 3 for 4 samples here and 4 elsewhere" in broken([condition], torch.zeros(4, WIDTH), missing, 4)
+
+
+def test_shifted_labels_that_always_leave_one_out_are_proved():
+    """As language models do: the last word of each sentence has no next one."""
+
+    def loss(out, y):
+        words = F.pad(y[:, None].expand(-1, CLASSES), (0, 1), value=-100)[:, 1:]
+        return F.cross_entropy(out[:, :, None] * torch.ones(CLASSES, dtype=out.dtype), words)
+
+    assert of_loss(loss).verdict == "proved"
+
+
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.round()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient / gradient.abs().max()
+
+
+def test_what_forward_does_not_show_is_not_proved():
+    proof = of_forward(lambda out, x: Straight.apply(out))
+    assert (proof.verdict, proof.reason) == (
+        "unknown",
+        "the backward of Straight is the program's own, and may look at the whole batch",
+    )
+
+
+@pytest.mark.parametrize(
+    ("then", "words"),
+    [
+        (lambda out, x: out * 2 if x.sum() > 0 else out, "it decides on values of tensors"),
+        (lambda out, x: out * 2 if len(x) > 8 else out, "it decides by the number of samples"),
+        (lambda out, x: torch.from_numpy(out.detach().numpy()), "it cannot be followed"),
+    ],
+)
+def test_what_cannot_be_followed_is_told_with_its_line(then, words):
+    proof = of_forward(then)
+    assert proof.verdict == "unknown"
+    assert words in proof.reason
+    assert f"{__file__}, line " in proof.reason
+
+
+def test_following_draws_no_random_numbers():
+    net, before = ZOO["residual"], torch.get_rng_state()
+    model = net.model()
+    torch.set_rng_state(before)
+    prove(model, net.loss, net.example())
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_zoo_is_proved(name):
+    net = ZOO[name]
+    assert prove(net.model(), net.loss, net.example()).reason == ""
+
+
+def test_data_that_do_not_count_samples_are_not_guessed_at():
+    example = Example(make=lambda size, which: (torch.zeros(2, size, WIDTH), torch.zeros(size, dtype=torch.long)))
+    assert prove(nn.Linear(WIDTH, CLASSES), lambda out, y: F.cross_entropy(out[0], y), example).verdict == "unknown"
