@@ -20,16 +20,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import fx
 
+from nfold.capture.known import is_shaped_by_values, reads_size
 from nfold.capture.observe import Play
 from nfold.capture.program_graph import Traced
 from nfold.capture.sizes import Spec, fit_number, fit_tensor
 from nfold.capture.tracing import TraceRefused
-
-_SIZE_METHODS = {"size", "dim", "numel", "nelement", "ndimension", "__len__"}
-_SIZE_ATTRIBUTES = {"shape", "ndim"}
 
 
 @dataclass(slots=True)
@@ -146,20 +143,15 @@ def _specs(traced: Traced, plays: list[Play]) -> dict[fx.Node, Spec]:
 def _size_nodes(traced: Traced, plays: list[Play]) -> dict[fx.Node, Any]:
     """Find sizes of tensors and what is computed from nothing but them."""
     sizes: dict[fx.Node, Any] = {}
+    values = [{node: seen.value for node, seen in play.nodes.items()} for play in plays]
     for node in traced.nodes:
-        if _reads_size(node) or (node.all_input_nodes and all(used in sizes for used in node.all_input_nodes)):
+        if reads_size(node) and is_shaped_by_values(node, values):
+            continue
+        if reads_size(node) or (node.all_input_nodes and all(used in sizes for used in node.all_input_nodes)):
             rule = fit_number(_observed(plays, node))
             if rule is not None:
                 sizes[node] = rule
     return sizes
-
-
-def _reads_size(node: fx.Node) -> bool:
-    if node.op == "call_method":
-        return node.target in _SIZE_METHODS
-    if node.target is getattr:
-        return node.args[1] in _SIZE_ATTRIBUTES
-    return node.target is torch.ops.aten.sym_size.int
 
 
 def _parts(traced: Traced, plays: list[Play]) -> set[fx.Node]:
