@@ -42,7 +42,11 @@ def number_of_a_value(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x * x.detach().abs().max().item()
 
 
-FOLLOWED = [length_of_batch, loop_over_sizes, packed, number_of_a_value]
+def looked_up_by_size(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * {4: 2.0, 12: 3.0}.get(x.shape[1], 4.0) if x.shape[1] in {12} else x
+
+
+FOLLOWED = [looked_up_by_size, length_of_batch, loop_over_sizes, packed, number_of_a_value]
 
 
 def branch_on_samples(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -57,7 +61,12 @@ def number_in_python(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x * int(x.detach().abs().sum().item() * 0 + 3)
 
 
+def looked_up_by_value(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * {12345.0: 2.0}.get(x.detach().sum().item(), 3.0)
+
+
 WHOLE = {
+    looked_up_by_value: "decides on the values of a tensor",
     branch_on_samples: "decides on the number of samples in a batch",
     branch_on_selected: "decides on a size that the values of a tensor decide",
     number_in_python: "decides on the values of a tensor",

@@ -249,6 +249,10 @@ class Standin(fx.Proxy):
     def __format__(self, spec: str) -> str:
         return format(self._known(Known.number), spec)
 
+    def __hash__(self) -> int:
+        """Let numbers be looked up in the user's dicts and sets; tensors are themselves alone."""
+        return self.tracer.hash_of(self)  # type: ignore[attr-defined, no-any-return]
+
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         self.tracer.refuse("needs the values of a tensor, for numpy")  # type: ignore[attr-defined]
 
