@@ -22,6 +22,7 @@ from typing import Any
 
 from torch import fx
 
+from nfold.capture.fixed import FixedSizes, fixed_sizes
 from nfold.capture.known import is_shaped_by_values, reads_size
 from nfold.capture.observe import Play
 from nfold.capture.program_graph import Traced
@@ -41,6 +42,8 @@ class Cut:
     """Shape and type of every value that may cross a cut."""
     parts: set[fx.Node] = field(default_factory=set)
     """Nodes that take a batch apart, or join the parts that a value comes in."""
+    fixed: FixedSizes | None = None
+    """What batches must have alike, if forward reads it."""
 
     def is_free(self, node: fx.Node) -> bool:
         """Tell whether every operator can have a node for itself."""
@@ -66,6 +69,7 @@ def cut(traced: Traced, plays: list[Play], *, whole: bool = False) -> Cut:
         TraceRefused: it writes to its input or to a tensor that the trace baked in.
     """
     result = Cut(groups=[], sizes=_size_nodes(traced, plays), specs=_specs(traced, plays), parts=_parts(traced, plays))
+    result.fixed = fixed_sizes(traced, plays, result.sizes)
     nodes = [node for node in traced.nodes if not result.is_free(node)]
     groups = _Groups(nodes)
     if whole:

@@ -99,6 +99,8 @@ class Known:
         self._waiting: list[fx.Node] = []
         self.is_computing = False
         """Whether the user's own modules and functions are at work, and must not be traced."""
+        self.was_asked = False
+        """Whether Python was told a number or a length."""
 
     def add(self, node: fx.Node) -> None:
         """Take a node that the trace has made."""
@@ -116,6 +118,7 @@ class Known:
         """
         if not _from_sizes(node):
             raise Undecided("decides on the values of a tensor")
+        self.was_asked = True
         observed, plays = self._of(node), list(self._values.values())
         first = observed[0][1]
         if any(is_shaped_by_values(each, plays) for each in _sizes_of(node)):
@@ -130,6 +133,7 @@ class Known:
         Raises:
             Undecided: that depends on the batch.
         """
+        self.was_asked = True
         observed = self._of(node)
         lengths = {len(value) for _, value in observed}
         if len(lengths) > 1:

@@ -70,7 +70,8 @@ def trace(model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, 
     """
     batches = {size: example.batch(size) for size in (*SIZES, THIRD_SIZE)}
     root = _TraceRoot(model, loss, batches[SIZES[0]][0])
-    tracer = _Tracer(frozenset(opaque), Known(model, vars(root), batches))
+    known = Known(model, vars(root), batches)
+    tracer = _Tracer(frozenset(opaque), known)
     before = RandomState()
     try:
         with _patched(tracer), (writes := WeightWrites(model)):
@@ -86,7 +87,7 @@ def trace(model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, 
     if written := writes.weights():
         raise TraceRefused(f"it writes to {dotted(written[0])} outside of the graph", exportable=False)
     constants = {name: value for name, value in vars(root).items() if isinstance(value, torch.Tensor)}
-    return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept))
+    return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept), asks_sizes=known.was_asked)
 
 
 def is_leaf(module: nn.Module) -> bool:
