@@ -32,7 +32,8 @@ class FixedSizes:
                 where = f" at {'.'.join(map(str, path))}" if path else ""
                 raise ProgramError(
                     f"a batch is {shapes_text(tensors[path])}{where}, and dimension {dimension} was {size} in every "
-                    "batch with which nfold tried forward, which reads that size. Give all samples one shape (pad them)."
+                    "batch with which nfold tried forward, which reads that size. "
+                    "Give all samples one shape (pad them)."
                 )
 
 
