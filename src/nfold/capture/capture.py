@@ -245,9 +245,8 @@ class _Attempt:
 
     def with_whole(self, modules: Iterable[str]) -> Iterator[Traced]:
         """Yield the program with some modules whole, beside those that cannot be traced."""
-        inputs, _ = self._example.batch(1)
         with contextlib.suppress(TraceRefused):  # then it is none
-            yield trace(self._fresh(), self._loss, inputs, opaque=(*self._kept, *modules))
+            yield trace(self._fresh(), self._loss, self._example, opaque=(*self._kept, *modules))
 
     def bind(self, traced: Traced) -> Captured | None:
         """Cut a trace and name its parts; None if it cannot be played or cut."""
@@ -271,30 +270,28 @@ class _Attempt:
 
     def traces(self) -> Iterator[Traced]:
         """Yield the program as each method sees it, the whole model as one operator last."""
-        inputs, _ = self._example.batch(1)
         self._kept = kept = list(self._whole)
         exportable = not kept
         while "" not in kept and not self._example.varying and len(kept) <= len(self._whole) + _MOST_OPAQUE:
             try:
-                yield trace(self._fresh(), self._loss, inputs, opaque=tuple(kept))
+                yield trace(self._fresh(), self._loss, self._example, opaque=tuple(kept))
                 # It did not pass the gate.
                 if exportable:
                     yield from self._exported()
                 break
             except TraceRefused as refusal:
                 module = _outside(refusal.module, kept)
-                self._notes.append(f"{module or 'the model'} cannot be traced by fx: {_first_line(refusal)}")
+                advice = "" if module else ". A module of its own for that line would be kept whole alone"
+                self._notes.append(f"{module or 'the model'} is kept whole: {_first_line(refusal)}{advice}")
                 if refusal.exportable and exportable:
                     yield from self._exported()
                 exportable = False
                 kept.append(module)
-        yield replace(trace(self._fresh(), self._loss, inputs, opaque=("",)), method="opaque")
+        yield replace(trace(self._fresh(), self._loss, self._example, opaque=("",)), method="opaque")
 
     def _exported(self) -> Iterator[Traced]:
-        try:
+        with contextlib.suppress(TraceRefused):  # why is told already, in words of the program
             yield export(self._fresh(), self._loss, self._example)
-        except TraceRefused as refusal:
-            self._notes.append(f"the model cannot be exported: {_first_line(refusal)}")
 
 
 @contextlib.contextmanager

@@ -20,16 +20,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import fx
 
+from nfold.capture.fixed import FixedSizes, fixed_sizes
+from nfold.capture.known import is_shaped_by_values, reads_size
 from nfold.capture.observe import Play
 from nfold.capture.program_graph import Traced
 from nfold.capture.sizes import Spec, fit_number, fit_tensor
 from nfold.capture.tracing import TraceRefused
-
-_SIZE_METHODS = {"size", "dim", "numel", "nelement", "ndimension", "__len__"}
-_SIZE_ATTRIBUTES = {"shape", "ndim"}
 
 
 @dataclass(slots=True)
@@ -44,6 +42,8 @@ class Cut:
     """Shape and type of every value that may cross a cut."""
     parts: set[fx.Node] = field(default_factory=set)
     """Nodes that take a batch apart, or join the parts that a value comes in."""
+    fixed: FixedSizes | None = None
+    """What batches must have alike, if forward reads it."""
 
     def is_free(self, node: fx.Node) -> bool:
         """Tell whether every operator can have a node for itself."""
@@ -69,6 +69,7 @@ def cut(traced: Traced, plays: list[Play], *, whole: bool = False) -> Cut:
         TraceRefused: it writes to its input or to a tensor that the trace baked in.
     """
     result = Cut(groups=[], sizes=_size_nodes(traced, plays), specs=_specs(traced, plays), parts=_parts(traced, plays))
+    result.fixed = fixed_sizes(traced, plays, result.sizes)
     nodes = [node for node in traced.nodes if not result.is_free(node)]
     groups = _Groups(nodes)
     if whole:
@@ -146,20 +147,15 @@ def _specs(traced: Traced, plays: list[Play]) -> dict[fx.Node, Spec]:
 def _size_nodes(traced: Traced, plays: list[Play]) -> dict[fx.Node, Any]:
     """Find sizes of tensors and what is computed from nothing but them."""
     sizes: dict[fx.Node, Any] = {}
+    values = [{node: seen.value for node, seen in play.nodes.items()} for play in plays]
     for node in traced.nodes:
-        if _reads_size(node) or (node.all_input_nodes and all(used in sizes for used in node.all_input_nodes)):
+        if reads_size(node) and is_shaped_by_values(node, values):
+            continue
+        if reads_size(node) or (node.all_input_nodes and all(used in sizes for used in node.all_input_nodes)):
             rule = fit_number(_observed(plays, node))
             if rule is not None:
                 sizes[node] = rule
     return sizes
-
-
-def _reads_size(node: fx.Node) -> bool:
-    if node.op == "call_method":
-        return node.target in _SIZE_METHODS
-    if node.target is getattr:
-        return node.args[1] in _SIZE_ATTRIBUTES
-    return node.target is torch.ops.aten.sym_size.int
 
 
 def _parts(traced: Traced, plays: list[Play]) -> set[fx.Node]:

@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from nfold.capture.cut import Cut
-from nfold.capture.program_graph import Scope
+from nfold.capture.program_graph import INPUT, Scope
 from nfold.capture.random import LOCK
 from nfold.capture.regions import Region
 from nfold.capture.sizes import Affine
@@ -72,6 +72,8 @@ def compile_nodes(
     writer = _Writer(cut, scope, random, draws)
     names = [writer.name(node) for node in inputs]
     writer.known |= set(inputs)
+    for node in inputs:
+        writer.check_sizes(node)
     if anchor is not None:
         writer.write_size(anchor)
     if any(node.meta["region"].is_autocast and node.meta["region"].keeps_casts for node in nodes):
@@ -120,6 +122,11 @@ class _Writer:
         self.region = region
         yield
         self.indent = ""
+
+    def check_sizes(self, node: fx.Node) -> None:
+        """Refuse a batch that differs in a size which the capture has fixed."""
+        if self.cut.fixed is not None and node.op == "placeholder" and node.target == INPUT:
+            self._add(f"{self.constant(self.cut.fixed.check)}({self.name(node)})")
 
     def write_size(self, anchor: Anchor) -> None:
         keys = "".join(f"[{self.constant(key)}]" for key in anchor.path)

@@ -1,24 +1,45 @@
 """Turns a program into a graph with torch.fx, keeping what plain symbolic tracing loses without a word.
 
-Kept: no_grad and autocast regions, custom autograd functions, tensors made from the batch's sizes, item assignment.
+Kept: no_grad and autocast regions, custom autograd functions, tensors made from the batch's sizes, item assignment,
+packed sequences. Loops and decisions on sizes are followed where they are the same for every number of samples.
 torch.nn modules stay whole (LSTM, dropout, batch norm), and the graph keeps the user's names.
 """
 
+import builtins
 import contextlib
-import operator
+import math
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import fx, nn
+from torch.nn.utils import rnn
+from torch.utils import _pytree as pytree
 
 from nfold.capture.calling import call
+from nfold.capture.example import SIZES, THIRD_SIZE, Example
+from nfold.capture.known import STANDINS, Known, Standin, Undecided, parts_of
+from nfold.capture.places import place_here, place_of
 from nfold.capture.program_graph import Loss, LossCall, Traced, dotted, module_path
 from nfold.capture.random import RandomState
 from nfold.capture.regions import Region
 from nfold.capture.tree import with_items
 from nfold.capture.writes import WeightWrites
 
+_FROM_NUMBERS = ("tensor", "as_tensor", "scalar_tensor")
+"""They make a node where they are given stand-ins, and a constant otherwise."""
+_PACKING = (
+    rnn.pack_padded_sequence,
+    rnn.pad_packed_sequence,
+    rnn.pack_sequence,
+    rnn.pad_sequence,
+    rnn.unpack_sequence,
+    rnn.unpad_sequence,
+)
+_OUTSIDE = ("nfold.", "torch.")
+"""Code that asks what a stand-in is, and not what it stands for."""
+_ISINSTANCE = isinstance
 _FACTORIES = ("arange", "zeros", "ones", "full", "empty", "eye", "linspace", "rand", "randn", "randint", "randperm")
 
 
@@ -36,19 +57,22 @@ class TraceRefused(Exception):
         self.exportable = exportable
 
 
-def trace(model: nn.Module, loss: Loss, inputs: Any, *, opaque: tuple[str, ...] = ()) -> Traced:
+def trace(model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, ...] = ()) -> Traced:
     """Trace a throw-away copy of a model and a loss. About 0.1 ms per node.
 
     Args:
         model: in training mode; its forward runs once on stand-ins, Python side effects included.
         loss: kept as one node.
-        inputs: an example, for its structure only.
+        example: batches, for their structure, and for their sizes where forward asks for them.
         opaque: paths of modules to keep whole; `""` is the model itself.
 
     Raises:
         TraceRefused: control flow on a value, or anything else that fx cannot follow.
     """
-    root, tracer = _TraceRoot(model, loss, inputs), _Tracer(frozenset(opaque))
+    batches = {size: example.batch(size) for size in (*SIZES, THIRD_SIZE)}
+    root = _TraceRoot(model, loss, batches[SIZES[0]][0])
+    known = Known(model, vars(root), batches)
+    tracer = _Tracer(frozenset(opaque), known)
     before = RandomState()
     try:
         with _patched(tracer), (writes := WeightWrites(model)):
@@ -56,14 +80,15 @@ def trace(model: nn.Module, loss: Loss, inputs: Any, *, opaque: tuple[str, ...] 
     except TraceRefused:
         raise
     except Exception as error:
-        raise TraceRefused(f"{type(error).__name__}: {error}", tracer.innermost) from error
+        place = place_of(error) or "forward"
+        raise TraceRefused(f"{place} {_plainly(error)}", tracer.innermost) from error
     if before.moved():
         before.restore()
         raise TraceRefused("it draws random numbers outside of the graph")
     if written := writes.weights():
         raise TraceRefused(f"it writes to {dotted(written[0])} outside of the graph", exportable=False)
     constants = {name: value for name, value in vars(root).items() if isinstance(value, torch.Tensor)}
-    return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept))
+    return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept), asks_sizes=known.was_asked)
 
 
 def is_leaf(module: nn.Module) -> bool:
@@ -102,9 +127,10 @@ class _LossOfKind(LossCall):
 class _Tracer(fx.Tracer):
     proxy_buffer_attributes = True
 
-    def __init__(self, opaque: frozenset[str]) -> None:
-        super().__init__()
-        self._opaque = opaque
+    def __init__(self, opaque: frozenset[str], known: Known) -> None:
+        super().__init__(autowrap_modules=(math,), autowrap_functions=_PACKING)
+        self._autowrap_search.append(rnn)
+        self._opaque, self._known = opaque, known
         self._stack: list[str] = []
         self.kept: dict[str, None] = {}
         """Modules of the user that are in the graph as a whole."""
@@ -123,6 +149,8 @@ class _Tracer(fx.Tracer):
         return path in self._opaque
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
+        if self._known.is_computing:
+            return forward(*args, **kwargs)
         path = self.path_of_module(m)
         if self.is_leaf_module(m, path):
             return super().call_module(m, forward, args, kwargs)
@@ -131,30 +159,72 @@ class _Tracer(fx.Tracer):
         self._stack.pop()
         return result
 
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        return attr_val if self._known.is_computing else super().getattr(attr, attr_val, parameter_proxy_cache)
+
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
             raise TraceRefused("it recomputes or packs activations (checkpointing)", self.innermost, exportable=False)
         node = super().create_node(*args, **kwargs)
         node.meta["region"] = Region.current()
         node.meta["module"] = self.innermost
+        if node.op != "output":
+            self._known.add(node)
         return node
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        return _Standin(node, self)
+        return Standin(node, self)
 
+    # What Python asks of stand-ins
 
-class _Standin(fx.Proxy):
-    """A stand-in that accepts item assignment, and refuses what would set an attribute of the stand-in alone."""
+    @property
+    def is_computing(self) -> bool:
+        """Whether real values are being computed, and nothing must be traced."""
+        return self._known.is_computing
 
-    tracer: _Tracer
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        return bool(self.ask(Known.number, obj.node))
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if hasattr(torch.Tensor, name):
-            raise TraceRefused(f"it replaces the {name} of a tensor", self.tracer.innermost, exportable=False)
-        super().__setattr__(name, value)
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        return parts_of(obj, self.ask(Known.length, obj.node))
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
+    def keys(self, obj: fx.Proxy) -> Any:
+        return self.ask(Known.keys, obj.node)
+
+    def ask(self, ask: Callable[[Known, fx.Node], Any], node: fx.Node) -> Any:
+        """Return what is known of a value.
+
+        Raises:
+            TraceRefused: another batch would give another answer.
+        """
+        try:
+            return ask(self._known, node)
+        except Undecided as undecided:
+            self.refuse(undecided.why, exportable=False)
+
+    def is_instance(self, value: Any, kinds: Any) -> bool:
+        """Answer for the value where the user's code asks what a stand-in is. Compiled code must not be told so."""
+        asking = sys._getframe(1).f_globals.get("__name__", "")
+        if type(value) not in STANDINS or self.is_computing or asking.startswith(_OUTSIDE):
+            return _ISINSTANCE(value, kinds)
+        return issubclass(self._known.kind(value.node), kinds)
+
+    def hash_of(self, standin: Standin) -> int:
+        """Return what a dict or set of the user's looks a value up by."""
+        asking = sys._getframe(2).f_globals.get("__name__", "")
+        is_own = self.is_computing or asking.startswith(_OUTSIDE)
+        if is_own or not issubclass(self._known.kind(standin.node), (bool, int, float, str)):
+            return id(standin)
+        return hash(self.ask(Known.number, standin.node))
+
+    def refuse(self, why: str, *, exportable: bool = False) -> Never:
+        """Stop, and say what the user's line does.
+
+        Raises:
+            TraceRefused: always.
+        """
+        place = place_here() or "forward"
+        raise TraceRefused(f"{place} {why}", self.innermost, exportable=exportable)
 
 
 class _Apply:
@@ -170,27 +240,56 @@ class _Apply:
 
 @contextlib.contextmanager
 def _patched(tracer: _Tracer) -> Iterator[None]:
-    """Make autograd functions and tensor factories leave nodes while tracing."""
+    """Make autograd functions, tensor factories, `len` and `print` leave nodes while tracing."""
     apply = vars(torch.autograd.Function)["apply"]
-    factories = {name: getattr(torch, name) for name in _FACTORIES}
 
     def apply_node(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if tracer.is_computing:
+            return apply.__func__(cls, *args, **kwargs)
         if any(callable(arg) and not isinstance(arg, fx.Proxy) for arg in args):
             raise TraceRefused(f"{cls.__name__} is given a function", tracer.innermost, exportable=False)
         return tracer.create_proxy("call_function", _Apply(cls), args, kwargs)
 
-    def factory_node(factory: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: tracer.create_proxy("call_function", factory, args, kwargs)
+    def always(_args: Any) -> bool:
+        return not tracer.is_computing
 
+    def if_given(args: Any) -> bool:
+        return not tracer.is_computing and any(isinstance(leaf, fx.Proxy) for leaf in pytree.tree_leaves(args))
+
+    def first_given(args: Any) -> bool:
+        return bool(args[0]) and isinstance(args[0][0], fx.Proxy)
+
+    def node_maker(function: Callable[..., Any], when: Callable[[Any], bool]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if when((args, kwargs)):
+                return tracer.create_proxy("call_function", function, args, kwargs)
+            return function(*args, **kwargs)
+
+        return call
+
+    places: list[tuple[Any, str, Callable[[Any], bool]]]
+    places = [(torch, name, always) for name in _FACTORIES] + [(torch, name, if_given) for name in _FROM_NUMBERS]
+    places += [(builtins, "len", first_given), (builtins, "print", if_given)]
+    originals = [(owner, name, getattr(owner, name), when) for owner, name, when in places]
     try:
         torch.autograd.Function.apply = classmethod(apply_node)  # type: ignore[method-assign, assignment]
-        for name, factory in factories.items():
-            setattr(torch, name, factory_node(factory))
+        for owner, name, function, when in originals:
+            setattr(owner, name, node_maker(function, when))
+        builtins.isinstance = tracer.is_instance
         yield
     finally:
+        builtins.isinstance = _ISINSTANCE
         torch.autograd.Function.apply = apply  # type: ignore[method-assign]
-        for name, factory in factories.items():
-            setattr(torch, name, factory)
+        for owner, name, function, _ in originals:
+            setattr(owner, name, function)
+
+
+def _plainly(error: Exception) -> str:
+    """Say what an error means to somebody who has never seen a stand-in."""
+    text = str(error).strip().split("\n")[0]
+    if "Proxy" in text or "proxy" in text or "symbolic" in text or "fx" in text:
+        return "needs the values of a tensor"
+    return f"cannot be followed ({type(error).__name__}: {text})"
 
 
 def _spread(proxy: Any, template: Any) -> Any:

@@ -90,7 +90,9 @@ def uncut(facts: Facts) -> str | None:
     if facts.graph.update_scope == "model":
         return "the optimizer must see all parameters at once, so each worker must hold the whole model"
     if len(facts.graph.operators) < 2:
-        reason = f" ({facts.graph.notes[0]})" if facts.graph.notes else ""
+        notes = facts.graph.notes
+        told = next((note for note in notes if "is kept whole: " in note), next(iter(notes), ""))
+        reason = f" ({told})" if told else ""
         return f"the model was captured as one operator, which cannot be cut{reason}"
     if any(len(profile.operators) < len(facts.graph.operators) for profile in facts.profiles.values()):
         return "its operators could not be timed one by one"
