@@ -53,7 +53,7 @@ class TerminalObserver:
         self._recent.clear()
         servers = f" and {count(plan.servers, 'server')}" if plan.servers else ""
         where = f" -> {folder}" if folder else ""
-        for note in (*planned.known.graph.notes, *plan.notes):
+        for note in (*planned.known.graph.notes, *plan.notes, *planned.foretold):
             self._line.note(f"note: {note}")
         self._line.note(
             f"{plan.strategy}, {count(plan.workers, 'worker')}{servers}, "
