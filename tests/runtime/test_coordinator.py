@@ -127,6 +127,13 @@ def slow(times):
     return {**PACE, "mean_s": PACE["mean_s"] * times}
 
 
+def test_all_compute_at_once_with_as_many_samples_as_a_chunk_has():
+    job = Job(settings=ev.JobSettings(workers=4, strategy="auto"), ready={**READY, "batch_size": 4})
+    job.until_planned()
+    paced = [each for each in job.told if isinstance(each, ev.Order) and each.message["do"] == "pace"]
+    assert [each.message["chunk_size"] for each in paced] == [2, 2, 2, 2]
+
+
 def job_that_paces():
     job = Job()
     job.start()
@@ -331,10 +338,27 @@ def test_test_data_are_evaluated_and_state_is_kept_at_each_end_of_an_epoch():
 
 def test_metrics_without_test_data_are_told_of_once():
     job = Job(ready=READY | {"has_metrics": True})
-    assert orders(job.until_training()) == ["Noted", "01 until 4", "01 checkpoint"]
-    assert [each.text for each in job.told if isinstance(each, ev.Noted)] == [
-        "note: metrics are of test data, and the program has none: give Program(test_data=...)"
-    ]
+    assert orders(job.until_training()) == ["01 until 4", "01 checkpoint"]
+    (planned,) = (each for each in job.told if isinstance(each, ev.Planned))
+    assert planned.foretold == ("metrics are of test data, and the program has none: give Program(test_data=...)",)
+
+
+@pytest.mark.parametrize("plan_only", [True, False])
+@pytest.mark.parametrize("steps", [None, 7])
+def test_a_schedule_shorter_than_the_run_is_refused_before_anything_is_measured(plan_only, steps):
+    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=steps, plan_only=plan_only))
+    job.start()
+    error = failure(job.all_say("ready", **READY | {"schedule_end": {"steps": 6, "error": "ValueError: over"}}))
+    assert isinstance(error, ProgramError)
+    assert f"lasts 6 steps, and the run has {steps or 8} " in str(error)
+
+
+def test_a_run_that_goes_on_is_refused_where_its_schedule_ends():
+    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=9), checkpoint=b"x", first_step=6)
+    job.start()
+    error = failure(job.all_say("ready", **READY | {"schedule_end": {"steps": 6, "error": "ValueError: over"}}))
+    assert "6 of them done" in str(error)
+    assert "--steps 6" not in str(error)
 
 
 def test_nothing_is_evaluated_where_that_is_not_wanted():

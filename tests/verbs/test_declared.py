@@ -13,7 +13,7 @@ from nfold.runtime.events import Known
 from nfold.verbs import declared
 from nfold.verbs.declared import plan_declared
 from nfold.verbs.observer import Silent
-from nfold.verbs.summary import question_of
+from nfold.verbs.summary import Outcome, question_of
 
 MIB = 1 << 20
 GRAPH = chain(2 * MIB, 2 * MIB, 2 * MIB)
@@ -40,7 +40,7 @@ def test_it_counts_the_evaluation_that_training_will_count(monkeypatch):
     """The nodes have room to train a stage, and not for the whole model beside it."""
 
     def planned(*, evaluates):
-        monkeypatch.setattr(declared, "_measure", lambda *_: known(evaluates=evaluates))
+        monkeypatch.setattr(declared, "_measure", lambda *_: Outcome(known=known(evaluates=evaluates)))
         return plan_declared("program.py", described(150), {"strategy": "pipeline"}, Silent())
 
     assert planned(evaluates=False).workers == 3
@@ -49,7 +49,7 @@ def test_it_counts_the_evaluation_that_training_will_count(monkeypatch):
 
 
 def test_a_part_of_a_core_computes_that_much_slower(monkeypatch):
-    monkeypatch.setattr(declared, "_measure", lambda *_: known(evaluates=False))
+    monkeypatch.setattr(declared, "_measure", lambda *_: Outcome(known=known(evaluates=False)))
 
     def planned_s(cores):
         nodes = tuple(replace(node, cores=cores) for node in described(1 << 20).nodes)

@@ -108,6 +108,14 @@ class Stepper:
             warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
             self.advance(step)
 
+    def lasts(self, steps: int) -> tuple[int, str] | None:
+        """Return after how many steps the schedule fails, with what it raises; None if it lasts for so many."""
+        try:
+            self.replay(steps)
+        except ProgramError as error:
+            return self._position, describe(error.__cause__ or error)
+        return None
+
     def _advance_once(self, scheduler: LRScheduler) -> None:
         try:
             scheduler.step()

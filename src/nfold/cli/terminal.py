@@ -56,7 +56,7 @@ class TerminalObserver:
         graph = planned.known.graph
         if graph.unproved and plan.chunks > 1:
             self._line.note(f"note: it is tried, not proved, that samples do not see each other: {graph.unproved}")
-        for note in (*graph.notes, *plan.notes):
+        for note in (*graph.notes, *plan.notes, *planned.foretold):
             self._line.note(f"note: {note}")
         self._line.note(
             f"{plan.strategy}, {count(plan.workers, 'worker')}{servers}, "

@@ -16,6 +16,7 @@ from nfold.core import codec
 from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage
 from nfold.errors import NfoldError
+from nfold.planning.foretold import check_last_batch
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.best import BestSoFar, check_keep
@@ -57,7 +58,7 @@ class Coordinator:
         self._postmortem = Postmortem(settings.world_size)
         self._patience, self._vigil, self._cuts = patience, Vigil(patience), Cuts(patience)
         self._asking = Asking(self._postmortem)
-        self._preparation = Preparation(settings, cores, self._asking)
+        self._preparation = Preparation(settings, cores, self._asking, first_step)
         self._best = BestSoFar(settings.keep, best)
         self._steering = Steering(first_step, is_looped=settings.lockstep)
         self._gathers = 0
@@ -161,11 +162,13 @@ class Coordinator:
             known = yield from self._preparation.measure(facts)
         else:
             known = self._known
+            check_last_batch(known.graph, self._preparation.course(facts))
             yield from self._preparation.wire()
         chosen = known.plan or self._preparation.plan(known, facts)
         known = replace(known, plan=chosen)
-        total, per_epoch = self._count_steps(facts)
-        planned = ev.Planned(known, chosen, total, per_epoch, self._first_step, recipe)
+        course, foretold = self._preparation.course(facts), self._preparation.notes(facts, chosen)
+        total, per_epoch = course.total_steps, course.steps_per_epoch
+        planned = ev.Planned(known, chosen, total, per_epoch, self._first_step, recipe, foretold)
         if self._settings.plan_only:
             self._asking.say(planned)
             yield from self._asking.ask(everyone, {"do": "finish", "tag": 0}, "finished")
@@ -179,12 +182,8 @@ class Coordinator:
         built = yield from self._asking.ask(ranks, order, "built", self._checkpoint)
         expected_s = self._preparation.expected_s(known, chosen, facts) if self._settings.measure else {}
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-        notes = [*tell_kept(built.values(), recipe), *_tell_unmeasured(facts)]
+        notes = list(tell_kept(built.values(), recipe))
         return (yield from self._train(ranks, chosen, facts, reprobing, notes))
-
-    def _count_steps(self, facts: dict[str, Any]) -> tuple[int, int]:
-        per_epoch = -(-facts["num_samples"] // facts["batch_size"])
-        return self._settings.steps or facts["epochs"] * per_epoch, per_epoch
 
     # Training
 
@@ -196,7 +195,8 @@ class Coordinator:
         reprobing: Reprobing,
         commands: list[ev.Command],
     ) -> Flow:
-        total, per_epoch = self._count_steps(facts)
+        course = self._preparation.course(facts)
+        total, per_epoch = course.total_steps, course.steps_per_epoch
         progress, halting = Progress(ranks, chosen, self._first_step, per_epoch), Halting(ranks)
         has_test = bool(facts["has_test"]) and self._settings.evaluate
         self._postmortem.ordered("until")
@@ -333,9 +333,3 @@ class Coordinator:
     def _next_tag(self) -> int:
         self._gathers += 1
         return self._gathers
-
-
-def _tell_unmeasured(facts: dict[str, Any]) -> list[ev.Command]:
-    if facts["has_test"] or not facts["has_metrics"]:
-        return []
-    return [ev.Noted("note: metrics are of test data, and the program has none: give Program(test_data=...)")]

@@ -247,6 +247,8 @@ class Planned:
     steps_per_epoch: int
     first_step: int
     recipe: Recipe
+    foretold: tuple[str, ...] = ()
+    """What a user should know of the run before it begins, beside what the plan says."""
 
 
 @dataclass(frozen=True, slots=True)

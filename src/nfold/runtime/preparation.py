@@ -16,6 +16,7 @@ from nfold.planning.asynchronous import play
 from nfold.planning.candidates import simulate_proposal
 from nfold.planning.chunking import worthwhile_counts
 from nfold.planning.facts import Facts, Proposal, useful_threads, worker_seconds
+from nfold.planning.foretold import Course, ScheduleEnd, check_last_batch, check_schedule, run_notes
 from nfold.planning.search import plan
 from nfold.planning.splitting import split_graph, split_profile
 from nfold.planning.wishes import check, check_batch
@@ -51,8 +52,9 @@ SLOW_BYTES_PER_S = 125_000
 class Preparation:
     """What is measured and decided before the ranks build, for one choice of workers and servers."""
 
-    def __init__(self, settings: ev.JobSettings, cores: int, asking: Asking) -> None:
+    def __init__(self, settings: ev.JobSettings, cores: int, asking: Asking, first_step: int = 0) -> None:
         self._settings, self._cores, self._asking = settings, cores, asking
+        self._first_step = first_step
 
     def load_order(self) -> dict[str, Any]:
         """Return the order that makes every rank load the program."""
@@ -64,7 +66,8 @@ class Preparation:
             "device": self._settings.device,
             "measure": self._settings.measure,
             "is_alone": self._settings.world_size == 1,
-            "evaluate": self._settings.evaluate and not (self._settings.plan_only or self._settings.trials),
+            "evaluate": self._settings.evaluate and not self._settings.trials,
+            "steps": max((trial.steps for trial in self._settings.trials), default=self._settings.steps),
             "overrides": {key: value for key, value in overrides.items() if value is not None},
         }
 
@@ -72,7 +75,8 @@ class Preparation:
         """Compare what the ranks found; all must see the same program.
 
         Raises:
-            ProgramError: they do not (see `check_alike`), or the batch is larger than the data.
+            ProgramError: they do not (see `check_alike`), the batch is larger than the data, or the run is longer
+                than its schedule of the learning rate.
         """
         first = {
             **ready[0],
@@ -86,7 +90,31 @@ class Preparation:
                 f"batch_size is {first['batch_size']}, but train_data() has only {first['num_samples']} samples. "
                 f"Use a batch size of at most {first['num_samples']}."
             )
+        check_schedule(first["schedule_end"] and ScheduleEnd(**first["schedule_end"]), self.course(first))
         return first
+
+    def course(self, ready: Ready) -> Course:
+        """Return the steps that the run takes."""
+        per_epoch = -(-ready["num_samples"] // ready["batch_size"])
+        asked = max((trial.steps for trial in self._settings.trials), default=self._settings.steps)
+        return Course(
+            num_samples=ready["num_samples"],
+            batch_size=ready["batch_size"],
+            total_steps=asked or ready["epochs"] * per_epoch,
+            first_step=self._first_step,
+        )
+
+    def notes(self, ready: Ready, chosen: Plan) -> tuple[str, ...]:
+        """Return what a user should know of the run that is planned, beside what its plan says."""
+        return (
+            *run_notes(
+                self.course(ready),
+                checkpoint_every=self._settings.checkpoint_every,
+                has_metrics=bool(ready["has_metrics"]),
+                has_test=bool(ready["has_test"]),
+            ),
+            *first_step_notes(chosen, self._settings.first_step_limit_s),
+        )
 
     def measure(self, ready: Ready) -> Flow:
         """Return all that is known of program and machines, by measuring. The ranks are wired afterwards.
@@ -97,6 +125,7 @@ class Preparation:
         check_batch(self._settings.strategy, self._settings.workers, ready["chunks"], ready["batch_size"])
         graph, profiles, cluster = yield from self.profile(ready)
         self._check_kept(graph)
+        check_last_batch(graph, self.course(ready))
         check(self._facts(graph, profiles, cluster, ready), self._settings.strategy)
         self.foresee(graph, profiles, cluster, ready)
         self._asking.say(ev.Prepared("profiling"))
@@ -313,7 +342,7 @@ class Preparation:
         shares = (cluster.node(name).memory_bytes / nodes.count(name) for name in set(nodes))
         room = min(shares) - profile.base_bytes - 2 * profile.parameter_bytes
         fits = int(room / max(1.0, profile.activation_bytes_per_sample))
-        wanted = int(-(-ready["batch_size"] // (ready["chunks"] or self._settings.workers)))
+        wanted = max(chunk_sizes(ready["batch_size"], ready["chunks"] or self._settings.workers))
         return max(min(2, wanted), min(wanted, fits))
 
     def _facts(self, graph: ModelGraph, profiles: dict[int, Profile], cluster: Cluster, ready: Ready) -> Facts:
@@ -352,6 +381,16 @@ def build_order(known: ev.Known, chosen: Plan, total_steps: int) -> dict[str, An
         "unsent_bytes": unsent_bytes(known.cluster, chosen.nodes),
         "total_steps": total_steps,
     }
+
+
+def first_step_notes(chosen: Plan, limit_s: float) -> tuple[str, ...]:
+    """Say of a plan that is only looked at that `train` would refuse it."""
+    if chosen.predicted.step_s <= limit_s:
+        return ()
+    return (
+        f"train refuses this plan: the first step would take about {chosen.predicted.step_s:.0f} s, longer than the "
+        f"{limit_s:.0f} s allowed, unless --first-step-within allows more",
+    )
 
 
 def check_first_step(chosen: Plan, cluster: Cluster, limit_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Tries an evaluation before training: a metric that raises would otherwise be noticed after an epoch."""
+"""Tries before training what would otherwise be noticed late: a metric that raises, a schedule that ends too early."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,11 +9,40 @@ from torch.utils.data import Subset
 
 from nfold.capture.building import build_model
 from nfold.capture.random import LOCK, RandomState
+from nfold.capture.stepping import Stepping
 from nfold.errors import ProgramError
 from nfold.program import Program
 from nfold.runtime.evaluation import evaluate
 
 _FEW = 8
+
+
+def schedule_end(program: Program, train: Any, steps: int | None) -> dict[str, Any] | None:
+    """Play the schedule of the learning rate for all steps of a run. 5 to 20 us a step.
+
+    Args:
+        program: whose optimizer is built over its own weights, of which none is updated.
+        train: the training data, of which an epoch is so many steps.
+        steps: of the run; None: the program's epochs.
+
+    Returns:
+        For how many steps it lasts, and what it raises then; None if it lasts for all, or there is none. What keeps
+        optimizer or schedule from being built is for the capture to say.
+    """
+    if program.scheduler is None:
+        return None
+    steps = steps or program.epochs * -(-len(train) // program.batch_size)
+    with LOCK:
+        before, model = RandomState(), build_model(program, torch.device("cpu"))
+        try:
+            weights = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+            stepper = Stepping.of(program).build(weights)
+        except Exception:
+            return None
+        finally:
+            before.restore()
+    lasts = stepper.lasts(steps)
+    return None if lasts is None else {"steps": lasts[0], "error": lasts[1]}
 
 
 def rehearse(program: Program, train: Any, test: Any, device: torch.device) -> None:
@@ -34,19 +63,30 @@ def rehearse(program: Program, train: Any, test: Any, device: torch.device) -> N
 def _rehearse(program: Program, model: nn.Module, train: Any, test: Any, device: torch.device) -> None:
     whole = min(program.batch_size, len(test))
     few = min(_FEW, whole)
-    found = _objection(program, model, test, few, device)
+    found = _objection(program, model, test, few, device) or _last_objection(program, model, test, few, device)
     if found is not None and few < whole:
         found = _objection(program, model, test, whole, device)  # a metric may want more samples than a few
     if found is not None and _objection(replace(program, metrics={}), model, train, few, device) is None:
         raise found
 
 
+def _last_objection(
+    program: Program, model: nn.Module, dataset: Any, few: int, device: torch.device
+) -> ProgramError | None:
+    """Evaluate the last batch where it is of fewer items than a few: a metric may want more."""
+    left = len(dataset) % program.batch_size
+    return _tried(program, model, Subset(dataset, range(len(dataset) - left, len(dataset))), device) if left else None
+
+
 def _objection(
     program: Program, model: nn.Module, dataset: Any, count: int, device: torch.device
 ) -> ProgramError | None:
-    first = Subset(dataset, range(min(count, len(dataset))))
+    return _tried(program, model, Subset(dataset, range(min(count, len(dataset)))), device)
+
+
+def _tried(program: Program, model: nn.Module, items: Any, device: torch.device) -> ProgramError | None:
     try:
-        evaluate(program, model, first, 0, 1, device)
+        evaluate(program, model, items, 0, 1, device)
     except ProgramError as error:
         return error
     return None

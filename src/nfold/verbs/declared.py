@@ -11,10 +11,10 @@ from nfold.launch.emulation.cgroups import with_quotas
 from nfold.planning.facts import Facts
 from nfold.planning.search import plan
 from nfold.program import Program, ProgramSource
-from nfold.runtime.events import Known
 from nfold.verbs.job import Job
 from nfold.verbs.observer import Observer
 from nfold.verbs.options import Options, Wishes, nodes_of_ranks, tell_shared_servers
+from nfold.verbs.summary import Outcome
 
 
 def plan_declared(
@@ -32,7 +32,9 @@ def plan_declared(
         raise PlanError("--cluster takes the machines at their word and --emulate measures them. Use one of them.")
     named: Wishes = {"workers": max(1, len(declared.nodes) - wishes.get("servers", 0)), **wishes}
     asked = Options(**named)
-    known = _measure(source, asked, observer)
+    measured = _measure(source, asked, observer)
+    known = measured.known
+    assert known is not None, "measuring ends with what it found"
     assert known.plan is not None, "measuring ends with a plan for this machine"
     facts = Facts(
         graph=known.graph,
@@ -49,10 +51,10 @@ def plan_declared(
     )
     found = plan(facts, asked.strategy)
     shared = tell_shared_servers(found.nodes, found.workers)
-    return replace(found, notes=(*found.notes, shared)) if shared else found
+    return replace(found, notes=(*found.notes, *([shared] if shared else []), *measured.foretold))
 
 
-def _measure(source: ProgramSource | Program, asked: Options, observer: Observer) -> Known:
+def _measure(source: ProgramSource | Program, asked: Options, observer: Observer) -> Outcome:
     """Measure the program with one rank on this machine."""
     alone = replace(asked, workers=1, servers=0, strategy="single", staleness=None, staleness_aware=False)
     job = Job(source, alone, observer, folder=None, plan_only=True)
@@ -60,4 +62,4 @@ def _measure(source: ProgramSource | Program, asked: Options, observer: Observer
         raise InternalError("a plan played a step")
     if job.outcome.known is None:
         raise InternalError("planning ended without measurements")
-    return job.outcome.known
+    return job.outcome

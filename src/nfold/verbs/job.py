@@ -269,6 +269,7 @@ class Job:
         self._planned = planned
         if self._resumed is None:
             self._save_plan()
+        outcome.foretold = planned.foretold
         self._observer.planned(planned, self.folder.path if self.folder else None)
 
     def _save_plan(self) -> None:

@@ -202,7 +202,7 @@ def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wi
         raise InternalError("a plan played a step")
     if job.outcome.plan is None:
         raise InternalError("planning ended without a plan")
-    return job.outcome.plan
+    return replace(job.outcome.plan, notes=(*job.outcome.plan.notes, *job.outcome.foretold))
 
 
 def _refuse_what_no_plan_needs(wishes: Wishes) -> None:

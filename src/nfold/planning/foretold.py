@@ -1,0 +1,152 @@
+"""What is known of a run before its first step: what would end it is refused, what would surprise is told. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nfold.core.graph import ModelGraph
+from nfold.errors import ProgramError
+
+_MOST_TRIED = 64
+"""Batch sizes beside the program's that are looked at for one that leaves enough samples."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Course:
+    """The steps that a run takes."""
+
+    num_samples: int
+    batch_size: int
+    total_steps: int
+    first_step: int = 0
+    """Steps that were done before it goes on."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The last one may be of fewer samples."""
+        return -(-self.num_samples // self.batch_size)
+
+    @property
+    def epochs(self) -> float:
+        """That the steps are; not always whole."""
+        return self.total_steps / self.steps_per_epoch
+
+    @property
+    def last_batch(self) -> int:
+        """Samples of the shorter batch that ends an epoch; 0: there is none, or no step that is left comes to it."""
+        first_end = self.first_step // self.steps_per_epoch * self.steps_per_epoch + self.steps_per_epoch
+        return self.num_samples % self.batch_size if first_end <= self.total_steps else 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleEnd:
+    """Where a schedule of the learning rate does not go on."""
+
+    steps: int
+    """For which it lasts."""
+    error: str
+    """What it raises after the next one."""
+
+
+def check_schedule(end: ScheduleEnd | None, course: Course) -> None:
+    """Refuse a run that is longer than its schedule.
+
+    Raises:
+        ProgramError: with both numbers.
+    """
+    if end is None or end.steps >= course.total_steps:
+        return
+    shorter = f", or use --steps {end.steps}" if end.steps > course.first_step else ""
+    done = f", {course.first_step} of them done" if course.first_step else ""
+    raise ProgramError(
+        f"Program(scheduler=...) lasts {_steps(end.steps)}, and the run has {course.total_steps} "
+        f"({_epochs(course)}{done}): after step {end.steps + 1} it raises {end.error}. "
+        f"Give it {course.total_steps} steps{shorter}."
+    )
+
+
+def check_last_batch(graph: ModelGraph, course: Course) -> None:
+    """Refuse a run that comes to a batch of fewer samples than the program computes on.
+
+    However such a batch is cut, a chunk of it has no more samples.
+
+    Raises:
+        ProgramError: with the numbers, the module, and what would do.
+    """
+    left = course.last_batch
+    if not 0 < left < graph.least_samples:
+        return
+    who = f"module {graph.least_samples_module}" if graph.least_samples_module else "the program"
+    step = (course.first_step // course.steps_per_epoch + 1) * course.steps_per_epoch
+    better = _better_batch_size(course, graph.least_samples)
+    advice = [f"a batch size of {better}"] if better else []
+    if step - 1 > course.first_step:
+        advice.append(f"--steps {step - 1}")
+    advice.append("another number of items in train_data()")
+    raise ProgramError(
+        f"the last batch of an epoch has {left} sample{'s' if left > 1 else ''}, since {course.num_samples} samples "
+        f"are cut into batches of {course.batch_size}, and {who} does not compute on so few: step {step} would give "
+        f"{graph.least_samples_error}. Use {', or '.join(advice)}."
+    )
+
+
+def _better_batch_size(course: Course, least: int) -> int | None:
+    """Return the batch size nearest to the program's that leaves nothing, or enough."""
+    own = course.batch_size
+    near = sorted(range(max(least, own - _MOST_TRIED), own + _MOST_TRIED), key=lambda size: (abs(size - own), -size))
+    fits = (size for size in near if size <= course.num_samples)
+    return next((size for size in fits if course.num_samples % size == 0 or course.num_samples % size >= least), None)
+
+
+def run_notes(course: Course, *, checkpoint_every: int | None, has_metrics: bool, has_test: bool) -> tuple[str, ...]:
+    """Return what a user should know of a run before it begins."""
+    return tuple(_run_notes(course, checkpoint_every, has_metrics, has_test))
+
+
+def _run_notes(course: Course, every: int | None, has_metrics: bool, has_test: bool) -> Iterator[str]:
+    left = course.total_steps - course.first_step
+    if every and every > course.total_steps:
+        yield (
+            f"--checkpoint-every {every} is more than the {_steps(course.total_steps)} of the run: "
+            f"the only checkpoint is the one at its end"
+        )
+    elif every and left > 0 and course.first_step // every == (course.total_steps - 1) // every:
+        yield (
+            f"--checkpoint-every {every}: none falls into the {_steps(left)} that are left, "
+            "so the only new checkpoint is the one at the end"
+        )
+    if has_metrics and not has_test:
+        yield "metrics are of test data, and the program has none: give Program(test_data=...)"
+
+
+def time_notes(course: Course, step_s: float, limit_s: float, checkpoint_every: int | None) -> tuple[str, ...]:
+    """Return what a time limit will cut off, by prediction.
+
+    Args:
+        course: of the run.
+        step_s: predicted for a step; reading, evaluating and writing come on top.
+        limit_s: the limit.
+        checkpoint_every: steps between checkpoints; None: at each end of an epoch; 0: none.
+    """
+    left = course.total_steps - course.first_step
+    if left * step_s <= limit_s:
+        return ()
+    every = course.steps_per_epoch if checkpoint_every is None else checkpoint_every
+    done = int(limit_s / step_s)
+    told = f"about {done} of the {_steps(left)} fit into {limit_s:g} s, at {step_s:.3g} s a step, as predicted"
+    if done < 1:
+        return (f"not one step fits into {limit_s:g} s: it takes {step_s:.3g} s, as predicted",)
+    until_kept = every - course.first_step % every if every else 0
+    if every and done < until_kept:
+        told += f": the time is over before the first checkpoint, which is due after {_steps(until_kept)}"
+    elif done < course.steps_per_epoch:
+        told += f": less than an epoch, which has {_steps(course.steps_per_epoch)}"
+    return (told,)
+
+
+def _epochs(course: Course) -> str:
+    count = f"{course.epochs:.3g}"
+    return f"{count} epoch{'s' if count != '1' else ''} of {course.steps_per_epoch}"
+
+
+def _steps(count: int) -> str:
+    return f"{count} step{'s' if count != 1 else ''}"
