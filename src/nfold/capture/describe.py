@@ -32,6 +32,9 @@ def describe(traced: Traced, cut: Cut, plays: list[Play], facts: Facts, model: n
         capture=traced.method,
         indivisible=facts.indivisible or ("" if is_static else _unseen_gradients(parameters)),
         static_gradients=is_static,
+        least_samples=facts.least.samples,
+        least_samples_module=facts.least.module,
+        least_samples_error=facts.least.error,
         whole=traced.opaque,
         notes=(*facts.notes, *traced.notes),
     )

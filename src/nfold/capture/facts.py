@@ -14,6 +14,7 @@ from nfold.capture.compare import close
 from nfold.capture.divisible import why_indivisible
 from nfold.capture.example import SIZES, Example
 from nfold.capture.hooks import hooked_modules
+from nfold.capture.least_samples import Least, find_least
 from nfold.capture.program_graph import Loss, dotted
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.shared import Watch, places_of_loss, places_of_model
@@ -38,6 +39,8 @@ class Facts:
     """Weights that forward itself writes to: only an operator that has them for itself may."""
     hooked: tuple[str, ...]
     """Modules with hooks of the user's."""
+    least: Least
+    """See `least_samples`."""
     notes: tuple[str, ...]
 
 
@@ -94,6 +97,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         written=frozenset(map(dotted, calls.changed))
         & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,
+        least=find_least(fresh(), loss, example) if divisible is None else Least(),
         notes=tuple(notes),
     )
 

@@ -142,6 +142,12 @@ class ModelGraph:
     """Whether gradients are scaled by their norm over all trained parameters before the update."""
     static_gradients: bool = True
     """Whether the same parameters get a gradient in every step. An opaque model may skip some."""
+    least_samples: int = 1
+    """The fewest samples of a chunk for which the program computes, as batch statistics over one value need two."""
+    least_samples_module: str = ""
+    """The module that raised on fewer, by its path; empty if it was the model itself or the loss, or there is none."""
+    least_samples_error: str = ""
+    """What it raised."""
     whole: tuple[str, ...] = ()
     """The user's modules that no operator divides, since a trace cannot go into them or goes wrong there; `""` is the
     model itself."""

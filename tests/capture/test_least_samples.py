@@ -1,0 +1,72 @@
+"""How many samples a program needs to compute at all, found by trying one."""
+
+import pytest
+import torch
+from torch import nn
+
+from nfold.capture.capture import capture
+from nfold.capture.example import Example
+
+functional = nn.functional
+
+
+class _Given(nn.Module):
+    """Batch statistics by a function, which no module's class shows."""
+
+    def forward(self, rows):
+        return functional.batch_norm(rows, None, None, training=True)
+
+
+class _Whitened(nn.Module):
+    def forward(self, rows):
+        return rows / rows.std(0)
+
+
+def _example(*shape):
+    def make(size, which):
+        generator = torch.Generator().manual_seed(which)
+        return torch.randn(size, *shape, generator=generator), (torch.arange(size) + which) % 2
+
+    return Example(make=make)
+
+
+def _rows(*layers):
+    return nn.Sequential(nn.Linear(8, 4), *layers, nn.Linear(4, 2)), (8,)
+
+
+def _maps(*layers, features=8):
+    return nn.Sequential(nn.Conv2d(1, 2, 3), *layers, nn.Flatten(), nn.Linear(features, 2)), (1, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("built", "module", "error"),
+    [
+        (_rows(nn.BatchNorm1d(4)), "1", "more than 1 value per channel"),
+        (_rows(nn.Sequential(nn.ReLU(), nn.SyncBatchNorm(4))), "1.1", "more than 1 value per channel"),
+        (_rows(nn.BatchNorm1d(4, track_running_stats=False)), "1", "more than 1 value per channel"),
+        (_rows(_Given()), "1", "more than 1 value per channel"),
+        (_rows(_Whitened()), "1", "a result that is not a number"),
+        (_rows(nn.GroupNorm(4, 4)), "1", "more than 1 value per channel"),
+        (_maps(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(2), features=2), "2", "more than 1 value per channel"),
+    ],
+)
+def test_who_needs_two_samples_is_named(built, module, error):
+    model, shape = built
+    graph = capture(model, functional.cross_entropy, _example(*shape)).graph
+    assert (graph.least_samples, graph.least_samples_module) == (2, module)
+    assert error in graph.least_samples_error
+
+
+@pytest.mark.parametrize("built", [_rows(nn.LayerNorm(4)), _rows(nn.GroupNorm(2, 4)), _maps(nn.BatchNorm2d(2))])
+def test_others_compute_on_one(built):
+    model, shape = built
+    graph = capture(model, functional.cross_entropy, _example(*shape)).graph
+    assert (graph.least_samples, graph.least_samples_module, graph.least_samples_error) == (1, "", "")
+
+
+def test_a_single_sample_without_a_loss_says_nothing_of_the_others():
+    def loss(outputs, targets):
+        return functional.cross_entropy(outputs, targets, ignore_index=0)  # so is the first sample's
+
+    model, shape = _rows()
+    assert capture(model, loss, _example(*shape)).graph.least_samples == 1
