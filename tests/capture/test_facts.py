@@ -532,6 +532,10 @@ def pairs(size: int) -> tuple[torch.Tensor, torch.Tensor]:
     ("net", "words"),
     [
         (Net(lambda: nn.Linear(7, 5), rows), r"Linear.forward raised RuntimeError.*float64\[3, 12\]"),
+        (
+            Net(lambda: nn.Sequential(nn.Linear(12, 5), nn.Unflatten(1, (5, 1)), nn.InstanceNorm1d(5)), rows),
+            r"more than 1 spatial element.* in '2' \(InstanceNorm1d\).*normalises over one value",
+        ),
         (Net(linear, rows, rows), r"refused outputs float64\[3, 5\] and targets float64\[3, 12\]"),
         (Net(linear, rows, loss=lambda outputs, target: outputs), "must return a scalar tensor"),
         (Net(linear, rows, loss=lambda outputs, target: outputs.detach().sum()), "does not depend on any"),
@@ -541,7 +545,7 @@ def pairs(size: int) -> tuple[torch.Tensor, torch.Tensor]:
         (Net(with_sparse_buffer, rows), r"adjacency of .* is sparse.*persistent=False"),
         (Net(TwoArguments, pairs), r"missing 1 required positional argument: 'y'.*def forward\(self, inputs\)"),
     ],
-    ids=["shape", "loss", "scalar", "detached", "nothing", "lazy", "complex", "sparse", "two arguments"],
+    ids=["shape", "one value", "loss", "scalar", "detached", "nothing", "lazy", "complex", "sparse", "two arguments"],
 )
 def test_programs_that_cannot_work(net: Net, words: str) -> None:
     with pytest.raises(ProgramError, match=words):

@@ -1,5 +1,6 @@
 """How many chunks, and whose they are."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -7,7 +8,11 @@ from grids import chain, facts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nfold.planning.chunking import chunk_counts, deal, share_chunks
+from nfold.errors import ProgramError
+from nfold.planning.chunking import check_samples, chunk_counts, chunk_notes, deal, share_chunks
+from nfold.planning.search import plan
+
+TWO = replace(chain(2), least_samples=2, least_samples_module="1", least_samples_error="ValueError: too few")
 
 
 @pytest.mark.parametrize(
@@ -53,3 +58,24 @@ def test_turns_are_spread_evenly():
 def test_everybody_has_as_many_turns_as_chunks(counts):
     turns = deal(tuple(counts))
     assert [turns.count(position) for position in range(len(counts))] == counts
+
+
+def test_chunks_that_stay_empty_are_told_of_with_who_needs_two_samples():
+    found = plan(facts(TWO, 2, batch_size=4, chunks=4), "pipeline")
+    assert (
+        "a batch of 4 samples fills 2 of 4 chunks, since batch statistics need two samples in each (module 1 does not "
+        "compute on one); the others stay empty"
+    ) in found.notes
+
+
+@pytest.mark.parametrize(("batch_size", "chunks"), [(8, 4), (9, 4), (1, 1), (2, 1)])
+def test_nothing_is_told_where_all_chunks_hold_samples(batch_size, chunks):
+    assert chunk_notes(TWO, batch_size, chunks) == ()
+
+
+def test_a_batch_that_the_program_does_not_compute_on_is_refused_with_who_does_not():
+    words = r"module 1 does not compute on 1 sample, .* ValueError: too few. Use a batch size of at least 2\."
+    with pytest.raises(ProgramError, match=words):
+        check_samples(TWO, 1)
+    check_samples(TWO, 2)
+    check_samples(chain(2), 1)

@@ -47,6 +47,12 @@ def profiled(**changes: Any) -> tuple[ModelGraph, Profile]:
     return graph, profiles[1]
 
 
+def test_batches_of_one_sample_are_refused_where_a_module_needs_two() -> None:
+    mine = program(model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5)))
+    with pytest.raises(ProgramError, match=r"module 2 does not compute on 1 sample, .* batch size of at least 2"):
+        profile_program(mine, chunk_sizes=(1,), thread_counts=(1,))
+
+
 def test_a_profile_is_complete_and_round_trips() -> None:
     graph, profile = profiled()
     assert codec.loads(ModelGraph, codec.dumps(graph)) == graph

@@ -127,6 +127,13 @@ def slow(times):
     return {**PACE, "mean_s": PACE["mean_s"] * times}
 
 
+def test_all_compute_at_once_with_as_many_samples_as_a_chunk_has():
+    job = Job(settings=ev.JobSettings(workers=4, strategy="auto"), ready={**READY, "batch_size": 4})
+    job.until_planned()
+    paced = [each for each in job.told if isinstance(each, ev.Order) and each.message["do"] == "pace"]
+    assert [each.message["chunk_size"] for each in paced] == [2, 2, 2, 2]
+
+
 def job_that_paces():
     job = Job()
     job.start()

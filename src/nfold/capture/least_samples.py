@@ -13,6 +13,7 @@ from torch import nn
 from nfold.capture.example import SIZES, Example
 from nfold.capture.program_graph import Loss
 from nfold.capture.tree import tensors_of
+from nfold.capture.trial import innermost
 from nfold.program import describe
 
 _TRIED = 3
@@ -54,16 +55,6 @@ def _try_one(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> Least:
     if bool(torch.isfinite(value).all()):
         return Least()
     return Least(min(SIZES), next(iter(failing), ""), "a result that is not a number")
-
-
-def innermost(model: nn.Module, error: BaseException) -> str:
-    """Return the path of the innermost module whose call raised an error; empty if that is the model or none."""
-    names = {id(module): name for name, module in model.named_modules()}
-    found, trace = "", error.__traceback__
-    while trace is not None:
-        found = names.get(id(trace.tb_frame.f_locals.get("self")), found)
-        trace = trace.tb_next
-    return found
 
 
 @contextlib.contextmanager

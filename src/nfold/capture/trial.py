@@ -80,11 +80,34 @@ def try_forward(model: nn.Module, inputs: Any) -> Any:
     try:
         return model(inputs)
     except Exception as error:
+        module = innermost(model, error)
+        where = f" in {module!r} ({type(model.get_submodule(module)).__name__})" if module else ""
         raise ProgramError(
-            f"{type(model).__name__}.forward raised {describe(error)}. Its input was {given}, a batch of items of "
-            "train_data. Make the two fit: the batch comes first, and forward takes one argument, which is a tuple or "
-            "dict if there are several inputs: def forward(self, inputs): a, b = inputs."
+            f"{type(model).__name__}.forward raised {describe(error)}{where}. Its input was {given}, a batch of items "
+            f"of train_data. {_LONE if _TOO_FEW in str(error) else _FIT}"
         ) from error
+
+
+_TOO_FEW = "Expected more than 1 "
+"""How torch begins what it says of statistics over a single value."""
+_LONE = (
+    "That layer normalises over one value, which leaves nothing of it: give it larger maps or more samples, or leave "
+    "it out."
+)
+_FIT = (
+    "Make the two fit: the batch comes first, and forward takes one argument, which is a tuple or dict if there are "
+    "several inputs: def forward(self, inputs): a, b = inputs."
+)
+
+
+def innermost(model: nn.Module, error: BaseException) -> str:
+    """Return the path of the innermost module in whose call an error was raised; empty if that is the model."""
+    names = {id(module): name for name, module in model.named_modules()}
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        found = names.get(id(trace.tb_frame.f_locals.get("self")), found)
+        trace = trace.tb_next
+    return found
 
 
 def try_loss(outputs: Any, target: Any, loss: Loss) -> torch.Tensor:

@@ -2,7 +2,9 @@
 
 import heapq
 
+from nfold.core.graph import ModelGraph
 from nfold.core.placement import filled_chunks
+from nfold.errors import ProgramError
 from nfold.planning.facts import Facts
 
 MULTIPLES = (1, 2, 4)
@@ -33,6 +35,37 @@ def worthwhile_counts(workers: int, batch_size: int) -> tuple[int, ...]:
     limit = min(batch_size // 2, max(MOST_CHUNKS, 2 * workers))
     counts = tuple(workers * multiple for multiple in MULTIPLES if workers * multiple <= limit)
     return counts or (filled_chunks(batch_size, workers),)
+
+
+def tell_filled(batch_size: int, num_chunks: int) -> str:
+    """Say how many chunks of a full batch hold samples, and why not all do."""
+    filled = filled_chunks(batch_size, num_chunks)
+    return (
+        f"a batch of {batch_size} samples fills {filled} of {num_chunks} chunks, since batch statistics need two "
+        "samples in each"
+    )
+
+
+def chunk_notes(graph: ModelGraph, batch_size: int, num_chunks: int) -> tuple[str, ...]:
+    """Return what a user should know of chunks that stay empty in every step; nothing where none does."""
+    if filled_chunks(batch_size, num_chunks) >= min(num_chunks, batch_size):
+        return ()
+    who = f" (module {graph.least_samples_module} does not compute on one)" if graph.least_samples_module else ""
+    return (f"{tell_filled(batch_size, num_chunks)}{who}; the others stay empty",)
+
+
+def check_samples(graph: ModelGraph, num_samples: int) -> None:
+    """Refuse batches of so few samples that the program does not compute on them.
+
+    Raises:
+        ProgramError: see the message.
+    """
+    if num_samples < graph.least_samples:
+        who = f"module {graph.least_samples_module}" if graph.least_samples_module else "the program"
+        raise ProgramError(
+            f"{who} does not compute on {num_samples} sample{'s' if num_samples != 1 else ''}, which is all that a "
+            f"batch has: it gives {graph.least_samples_error}. Use a batch size of at least {graph.least_samples}."
+        )
 
 
 def share_chunks(num_chunks: int, chunk_seconds: tuple[float, ...]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from nfold.core.placement import Placement, Reduction, filled_chunks
 from nfold.planning.buckets import UNLIMITED_BYTES, fill_buckets
+from nfold.planning.chunking import tell_filled
 from nfold.planning.facts import Facts, Proposal
 
 NUM_BUCKETS = 4
@@ -50,10 +51,7 @@ def tell_idle(workers: int, chunks: int, batch_size: int) -> str | None:
     else:
         fewer = f"-n {filled}" + (f" --chunks {filled}" if chunks > workers else "")
         do = f"{fewer}, or a batch of at least {2 * chunks}"
-    return (
-        f"a batch of {batch_size} samples fills {filled} of {chunks} chunks, since batch statistics need two samples "
-        f"in each, so {idle} of {workers} workers would never have any. Use {do}"
-    )
+    return f"{tell_filled(batch_size, chunks)}, so {idle} of {workers} workers would never have any. Use {do}"
 
 
 def tell_too_few_chunks(workers: int, chunks: int) -> str:

@@ -8,6 +8,7 @@ from nfold.errors import PlanError
 from nfold.planning.answers import Answers
 from nfold.planning.asynchronous import ASYNCHRONOUS, NOT_COMPARED
 from nfold.planning.candidates import Candidate
+from nfold.planning.chunking import chunk_notes
 from nfold.planning.collecting import without_collecting
 from nfold.planning.facts import Facts
 from nfold.planning.portfolio import Portfolio
@@ -63,10 +64,10 @@ def to_plan(
     facts: Facts, candidate: Candidate, *, is_undominated: bool = True, rejected: tuple[Rejected, ...] = ()
 ) -> Plan:
     """Return a candidate as a plan; what it was compared with is for the caller to say."""
-    proposal = candidate.proposal
+    proposal, chunks = candidate.proposal, candidate.proposal.placement.num_chunks
     return Plan(
         strategy=candidate.strategy,
-        chunks=proposal.placement.num_chunks,
+        chunks=chunks,
         batch_size=facts.batch_size,
         workers=proposal.workers,
         servers=proposal.servers,
@@ -82,7 +83,7 @@ def to_plan(
         rejected=rejected,
         asynchrony=proposal.asynchrony,
         windows=proposal.windows,
-        notes=(*proposal.notes, *window_notes(proposal.windows)),
+        notes=(*proposal.notes, *window_notes(proposal.windows), *chunk_notes(facts.graph, facts.batch_size, chunks)),
         evaluates=facts.evaluates,
     )
 

@@ -16,6 +16,7 @@ from nfold.core.profile import Profile
 from nfold.errors import ProgramError
 from nfold.launch.heap import give_back
 from nfold.launch.limits import available_cores, available_memory, unused_memory
+from nfold.planning.chunking import check_samples
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import a_pass, time_loading, time_operators, time_whole
 from nfold.profiling.kept import whole_kept
@@ -51,13 +52,14 @@ def profile_program(
         device: where to compute; the CPU if not given.
 
     Raises:
-        ProgramError: (also a ValueError) the program fails by itself.
+        ProgramError: (also a ValueError) the program fails by itself, or on so few samples.
     """
     device = device or torch.device("cpu")
     sizes = tuple(sorted(set(chunk_sizes)))
     with undisturbed(thread_counts[0]):
         dataset = build_dataset(program)
         captured = capture_program(build_model(program, device), program, dataset)
+        check_samples(captured.graph, sizes[0])
         meter = Meter(clock=clock, device=device)
         profiles: dict[int, Profile] = {}
         for count in thread_counts:

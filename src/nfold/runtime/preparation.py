@@ -299,7 +299,7 @@ class Preparation:
         shares = (cluster.node(name).memory_bytes / nodes.count(name) for name in set(nodes))
         room = min(shares) - profile.base_bytes - 2 * profile.parameter_bytes
         fits = int(room / max(1.0, profile.activation_bytes_per_sample))
-        wanted = int(-(-ready["batch_size"] // (ready["chunks"] or self._settings.workers)))
+        wanted = max(chunk_sizes(ready["batch_size"], ready["chunks"] or self._settings.workers))
         return max(min(2, wanted), min(wanted, fits))
 
     def _facts(self, graph: ModelGraph, profiles: dict[int, Profile], cluster: Cluster, ready: Ready) -> Facts:
