@@ -75,7 +75,7 @@ def capture(
         facts = find_facts(fresh, loss, example)
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
         captured = _Attempt(model, fresh, loss, example, facts).first_good()
-        scope = "element" if stepping is None else update_scope(stepping, model)
+        scope = "element" if stepping is None else update_scope(stepping, model, facts.sparse)
         return Captured(replace(captured.graph, update_scope=scope), captured.layout, model)
 
 

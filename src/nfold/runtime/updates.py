@@ -6,13 +6,14 @@ the shares that this rank serves. Planning has checked that this gives the same 
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from nfold.capture.stepping import Stepping
+from nfold.capture.touched import touched_only
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.errors import ProgramError
@@ -53,6 +54,8 @@ class _Held:
     home: torch.Tensor | None = None
     """The bucket's memory, from which values are sent."""
     gradient: torch.Tensor | None = None
+    sparse_dims: int = 0
+    """See `Parameter.sparse_dims`."""
 
 
 class Updater:
@@ -73,6 +76,7 @@ class Updater:
 
     def scale(self, factor: float) -> None:
         """Multiply the gradients."""
+        self._give_sparse()
         if factor != 1.0:
             for tensor in self._tensors:
                 if tensor.grad is not None:
@@ -84,6 +88,7 @@ class Updater:
         Raises:
             ProgramError: a rate is asked for, and the optimizer has none.
         """
+        self._give_sparse()
         self._order_gradients()
         if rate == 1.0:
             self._optimizer.step()
@@ -95,11 +100,20 @@ class Updater:
         for group, own in zip(self._optimizer.param_groups, kept, strict=True):
             group["lr"] = own
 
+    def _give_sparse(self) -> None:
+        """Give back as sparse what was summed as dense."""
+        for each in self._held:
+            gradient = each.tensor.grad
+            if each.sparse_dims and gradient is not None and gradient.layout is torch.strided:
+                each.tensor.grad = touched_only(gradient, each.sparse_dims)
+
     def _order_gradients(self) -> None:
         """Give fused optimizers gradients in their parameters' order in memory: they go by that, buckets do not."""
         for group in self._optimizer.param_groups:
             for tensor in group["params"] if group.get("fused") else ():
-                if tensor.grad is not None and tensor.grad.stride() != tensor.stride():
+                if tensor.grad is None or tensor.grad.layout is not torch.strided:
+                    continue
+                if tensor.grad.stride() != tensor.stride():
                     tensor.grad = torch.empty_like(tensor).copy_(tensor.grad)
 
     def keep_values(self) -> None:
@@ -187,6 +201,11 @@ def kept_by(updaters: Iterable[Updater]) -> Kept:
     return {key: pair for updater in updaters for key, pair in updater.kept.items()}
 
 
+def sparse_gradients(graph: ModelGraph) -> dict[str, int]:
+    """Return the parameters whose gradients are sparse, and in how many dimensions."""
+    return {each.name: each.sparse_dims for each in graph.parameters if each.sparse_dims}
+
+
 def build_updaters(
     program: Program,
     graph: ModelGraph,
@@ -244,13 +263,18 @@ def _held(
 ) -> list[_Held]:
     rows = {parameter.name: parameter.rows for parameter in graph.parameters if parameter.rows}
     names = {name: rows[name].parameter if name in rows else name for name in reduction.parameters}
+    dims = sparse_gradients(graph) if reduction.route != "local" else {}
     if reduction.route != "server":
-        return [_Held(piece, names[piece.name], parameters[piece.name]) for piece in pieces(reduction, sizes)]
+        return [
+            _Held(piece, names[piece.name], parameters[piece.name], sparse_dims=dims.get(piece.name, 0))
+            for piece in pieces(reduction, sizes)
+        ]
     whole = graph.update_scope == "parameter"
-    return [
+    served = [
         _served(reduction, piece, names[piece.name], buffers, parameters[piece.name].shape if whole else None)
         for piece in pieces(reduction, sizes, start, stop)
     ]
+    return [replace(each, sparse_dims=dims.get(each.piece.name, 0)) for each in served]
 
 
 def _served(reduction: Reduction, piece: Piece, name: str, buffers: Buffers, shape: torch.Size | None) -> _Held:
