@@ -157,7 +157,7 @@ class Linked(nn.Module):
 
     def __init__(self, layout: torch.layout, *, is_buffer: bool, is_activation: bool) -> None:
         super().__init__()
-        links = LINKS.to_dense().to_sparse(layout=layout, **_blocks(layout))
+        links = LINKS.to_dense().to_sparse(layout=layout)
         if is_buffer:
             self.register_buffer("links", links, persistent=False)
         else:
@@ -171,11 +171,7 @@ class Linked(nn.Module):
         return self.head(torch.tanh(links @ self.layer(eye))[nodes])
 
 
-def _blocks(layout: torch.layout) -> dict[str, Any]:
-    return {"blocksize": (2, 2)} if layout in (torch.sparse_bsr, torch.sparse_bsc) else {}
-
-
-@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr])
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
 @pytest.mark.parametrize(("is_buffer", "is_activation"), [(True, False), (False, False), (True, True)])
 def test_sparse_tensors_in_a_model(layout: torch.layout, is_buffer: bool, is_activation: bool) -> None:
     def build() -> nn.Module:

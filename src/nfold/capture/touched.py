@@ -13,6 +13,18 @@ def untouched(gradient: torch.Tensor) -> None:
     gradient.fill_(complex(-0.0, -0.0) if gradient.is_complex() else -0.0)
 
 
+def at_own_begin(view: torch.Tensor) -> torch.Tensor:
+    """Return the same memory as a tensor that begins where its storage does.
+
+    On a processor, torch adds a sparse tensor without dense dimensions to a view at twice the view's offset, which is
+    somebody else's memory.
+    """
+    if not view.is_cpu or view.storage_offset() == 0:
+        return view
+    memory = view.detach().reshape(-1).view(torch.uint8).numpy()
+    return torch.from_numpy(memory).view(view.dtype).view(view.shape)
+
+
 def without_minus_zero(gradient: torch.Tensor) -> torch.Tensor:
     """Return a gradient in which whatever it names counts as touched."""
     if gradient.layout is not torch.sparse_coo:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from nfold.capture.touched import untouched, without_minus_zero
+from nfold.capture.touched import at_own_begin, untouched, without_minus_zero
 from nfold.core.placement import Reduction
 from nfold.core.schedule import StatisticsGroup, Task
 from nfold.errors import ProgramError
@@ -205,9 +205,10 @@ class Buffers:
             parameter = parameters[piece.name]
             where = (piece.offset, piece.offset + parameter.numel())
             gradient = self.flat(f"gradient/{reduction.name}", *where).view(parameter.shape)
-            parameter.grad = gradient
             if piece.name in self._sparse:
+                gradient = at_own_begin(gradient)
                 parameter.register_hook(without_minus_zero)  # type: ignore[no-untyped-call]
+            parameter.grad = gradient
             if reduction.route == "server":
                 parameter.data = self.flat(f"value/{reduction.name}", *where).view(parameter.shape)
             pointer = parameter.data_ptr() if reduction.route == "server" and parameter.numel() else None

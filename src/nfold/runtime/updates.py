@@ -6,14 +6,14 @@ the shares that this rank serves. Planning has checked that this gives the same 
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
 from nfold.capture.stepping import Stepping
-from nfold.capture.touched import touched_only
+from nfold.capture.touched import at_own_begin, touched_only
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.errors import ProgramError
@@ -270,22 +270,31 @@ def _held(
             for piece in pieces(reduction, sizes)
         ]
     whole = graph.update_scope == "parameter"
-    served = [
-        _served(reduction, piece, names[piece.name], buffers, parameters[piece.name].shape if whole else None)
+    return [
+        _served(
+            reduction,
+            piece,
+            names[piece.name],
+            buffers,
+            parameters[piece.name].shape if whole else torch.Size([piece.stop - piece.start]),
+            dims.get(piece.name, 0),
+        )
         for piece in pieces(reduction, sizes, start, stop)
     ]
-    return [replace(each, sparse_dims=dims.get(each.piece.name, 0)) for each in served]
 
 
-def _served(reduction: Reduction, piece: Piece, name: str, buffers: Buffers, shape: torch.Size | None) -> _Held:
-    """A parameter over the bucket's own memory, flat unless it has a shape: updating it changes what is sent back."""
+def _served(
+    reduction: Reduction, piece: Piece, name: str, buffers: Buffers, shape: torch.Size, sparse_dims: int
+) -> _Held:
+    """A parameter over the bucket's own memory: updating it changes what is sent back."""
     where = (piece.offset, piece.offset + piece.stop - piece.start)
-    shape = shape or torch.Size([piece.stop - piece.start])
     home = buffers.flat(f"value/{reduction.name}", *where).view(shape)
     gradient = buffers.flat(f"gradient/{reduction.name}", *where).view(shape)
+    if sparse_dims:
+        home = at_own_begin(home)
     tensor = nn.Parameter(home)
     tensor.grad = gradient
-    return _Held(piece, name, tensor, home, gradient)
+    return _Held(piece, name, tensor, home, gradient, sparse_dims)
 
 
 def _shaped(tensor: torch.Tensor, held: _Held) -> torch.Tensor:
