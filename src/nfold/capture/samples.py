@@ -8,7 +8,7 @@ from torch.utils.data import default_collate
 
 from nfold.capture.example import Example
 from nfold.capture.random import LOCK, RandomState, seed_all
-from nfold.capture.tree import map_tensors, shapes_text
+from nfold.capture.tree import map_tensors, shapes_text, tensors_of
 from nfold.errors import ProgramError
 from nfold.program import describe
 
@@ -114,9 +114,16 @@ def _join(dataset: Any, indices: list[int], items: list[Any]) -> tuple[Any, Any]
     except Exception as error:
         raise ProgramError(
             f"items of {type(dataset).__name__} cannot be joined into a batch: {tell_unlike(indices, items, error)}. "
-            "Give every item the same shape, as an (input, target) pair."
+            f"{_SPARSE if _holds_sparse(items) else 'Give every item the same shape, as an (input, target) pair.'}"
         ) from error
     return inputs, target
+
+
+_SPARSE = "Give dense rows (.to_dense()), and make them sparse in forward."
+
+
+def _holds_sparse(items: list[Any]) -> bool:
+    return any(tensor.layout is not torch.strided for tensor in tensors_of(items))
 
 
 def tell_unlike(indices: list[int], items: list[Any], error: Exception) -> str:

@@ -43,9 +43,15 @@ def check_model(model: Any) -> nn.Module:
         )
     sparse = [name for name, tensor in _saved(model) if tensor.layout is not torch.strided]
     if sparse:
+        weights = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        advice = (
+            "Train its values as a dense parameter, and put the sparse tensor together in forward."
+            if sparse[0] in weights
+            else "A buffer that does not change need not be in it: register_buffer(.., persistent=False)."
+        )
         raise ProgramError(
-            f"{sparse[0]} of {type(model).__name__} is sparse, which a file of weights (safetensors) cannot hold. A "
-            "buffer that does not change need not be in it: register_buffer(.., persistent=False)."
+            f"{sparse[0]} of {type(model).__name__} is sparse, which a file of weights (safetensors) cannot hold. "
+            f"{advice}"
         )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ProgramError(f"{type(model).__name__} has no trainable parameter, so there is nothing to train.")
