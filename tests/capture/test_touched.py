@@ -5,7 +5,7 @@ import torch
 
 from nfold.capture.touched import at_own_begin, touched_only, untouched, without_minus_zero
 
-TYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64]
+TYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
 def _bucket(dtype: torch.dtype) -> torch.Tensor:

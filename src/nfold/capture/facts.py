@@ -159,7 +159,7 @@ def _noting_gradients(model: nn.Module, sparse: dict[str, int]) -> Iterator[set[
     def note(name: str, parameter: torch.Tensor) -> None:
         found.add(name)
         gradient = parameter.grad
-        dims = gradient.sparse_dim() if gradient is not None and gradient.layout is torch.sparse_coo else 0
+        dims = 0 if gradient is None else _sparse_dims(gradient)
         sparse[name] = min(dims, sparse.get(name, dims))
         parameter.grad = None
 
@@ -173,6 +173,11 @@ def _noting_gradients(model: nn.Module, sparse: dict[str, int]) -> Iterator[set[
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _sparse_dims(gradient: torch.Tensor) -> int:
+    """Return in how many dimensions a gradient is sparse; what optimizers do with complex ones is the same if dense."""
+    return gradient.sparse_dim() if gradient.layout is torch.sparse_coo and not gradient.is_complex() else 0
 
 
 def _forgotten(model: nn.Module, changed: list[tuple[str, str]]) -> list[str]:

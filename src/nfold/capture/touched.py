@@ -3,6 +3,7 @@
 Minus zero is what adding changes nothing by: -0.0 + x is x for every x, and only the sum of minus zeros is one. So a
 bucket that begins with -0.0 everywhere, and is added no other -0.0, has it after any reduction where nobody touched it,
 and 0.0 where what was added cancels out. An optimizer such as SparseAdam moves the latter and leaves the former alone.
+(Not so with complex numbers, which torch multiplies by one when it adds.)
 """
 
 import torch
@@ -10,7 +11,7 @@ import torch
 
 def untouched(gradient: torch.Tensor) -> None:
     """Mark all of a dense gradient as touched by nobody."""
-    gradient.fill_(complex(-0.0, -0.0) if gradient.is_complex() else -0.0)
+    gradient.fill_(-0.0)
 
 
 def at_own_begin(view: torch.Tensor) -> torch.Tensor:
@@ -45,8 +46,7 @@ def touched_only(gradient: torch.Tensor, dims: int) -> torch.Tensor:
     if not dims:
         return gradient
     dims = min(dims, gradient.ndim)
-    real = torch.view_as_real(gradient) if gradient.is_complex() else gradient
-    is_touched = (real != 0) | ~torch.signbit(real)
+    is_touched = (gradient != 0) | ~torch.signbit(gradient)
     places = is_touched.reshape(*gradient.shape[:dims], -1).any(-1).nonzero(as_tuple=True)
     return torch.sparse_coo_tensor(
         torch.stack(places), gradient[places], gradient.shape, is_coalesced=True, check_invariants=False
