@@ -515,6 +515,12 @@ def with_sparse_buffer() -> nn.Module:
     return model
 
 
+def with_sparse_weight() -> nn.Module:
+    model = nn.Linear(12, CLASSES)
+    model.weight = nn.Parameter(torch.eye(CLASSES, 12).to_sparse())
+    return model
+
+
 class TwoArguments(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -543,9 +549,22 @@ def pairs(size: int) -> tuple[torch.Tensor, torch.Tensor]:
         (Net(lambda: nn.LazyLinear(3), rows), "no size yet"),
         (Net(lambda: nn.Linear(12, 5, dtype=torch.complex128), rows), "weight of Linear is complex128"),
         (Net(with_sparse_buffer, rows), r"adjacency of .* is sparse.*persistent=False"),
+        (Net(with_sparse_weight, rows), r"weight of .* is sparse.* Train its values as a dense parameter"),
         (Net(TwoArguments, pairs), r"missing 1 required positional argument: 'y'.*def forward\(self, inputs\)"),
     ],
-    ids=["shape", "one value", "loss", "scalar", "detached", "nothing", "lazy", "complex", "sparse", "two arguments"],
+    ids=[
+        "shape",
+        "one value",
+        "loss",
+        "scalar",
+        "detached",
+        "nothing",
+        "lazy",
+        "complex",
+        "sparse",
+        "sparse weight",
+        "two arguments",
+    ],
 )
 def test_programs_that_cannot_work(net: Net, words: str) -> None:
     with pytest.raises(ProgramError, match=words):

@@ -3,6 +3,7 @@
 import random
 
 import numpy
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -11,6 +12,7 @@ from torch.utils.data import Dataset
 from nfold.capture.capture import capture
 from nfold.capture.random import RandomState
 from nfold.capture.samples import sample_batches
+from nfold.errors import ProgramError
 
 
 class Augmented(Dataset[tuple[torch.Tensor, int]]):
@@ -47,3 +49,9 @@ def test_a_program_on_augmented_data_is_captured() -> None:
     assert [operator.name for operator in graph.operators] == ["0", "1", "2", "loss"]
     assert graph.notes == ()
     assert graph.indivisible == ""
+
+
+def test_sparse_items_are_refused_with_what_to_give_instead() -> None:
+    items = [(torch.eye(3).to_sparse(), 0), (torch.eye(3).to_sparse(), 1)]
+    with pytest.raises(ProgramError, match=r"cannot be joined into a batch.* Give dense rows \(\.to_dense\(\)\)"):
+        sample_batches(items).batch(2)

@@ -7,7 +7,7 @@ opaque              the whole model and loss are one operator: data parallelism 
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -76,13 +76,13 @@ def capture(
         facts = find_facts(fresh, loss, example)
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
         captured = _Attempt(model, fresh, loss, example, facts).first_good()
-        graph = captured.graph if stepping is None else _with_updates(captured.graph, stepping, model)
+        graph = captured.graph if stepping is None else _with_updates(captured.graph, stepping, model, facts.sparse)
         return Captured(graph, captured.layout, model)
 
 
-def _with_updates(graph: ModelGraph, stepping: Stepping, model: nn.Module) -> ModelGraph:
+def _with_updates(graph: ModelGraph, stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> ModelGraph:
     """Say how far an update can be cut, and how the optimizer's state is kept."""
-    kept = keeping(stepping, model, update_scope(stepping, model))
+    kept = keeping(stepping, model, update_scope(stepping, model, sparse), sparse)
     notes = (*graph.notes, kept.note) if kept.note else graph.notes
     return replace(graph, update_scope=kept.scope, keeps_optimizer=kept.form, unkept=kept.unkept, notes=notes)
 

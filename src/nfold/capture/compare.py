@@ -67,10 +67,9 @@ def close(expected: torch.Tensor, found: torch.Tensor | None, precision: float =
     """
     if found is None or expected.shape != found.shape or expected.dtype != found.dtype:
         return False
+    expected, found = dense(expected), dense(found)
     if not (expected.is_floating_point() or expected.is_complex()):
         return torch.equal(expected, found)
-    if expected.layout is not torch.strided:
-        expected, found = expected.to_dense(), found.to_dense()
     tolerance = max(torch.finfo(expected.dtype).eps, precision) ** 0.6
     scale = _largest(expected) + floor
     # Where both are infinite or not a number they agree.
@@ -81,12 +80,17 @@ def close(expected: torch.Tensor, found: torch.Tensor | None, precision: float =
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    return max(map(_largest_of_piece, pieces(tensor.to_dense() if tensor.is_sparse else tensor)))
+    return max(map(_largest_of_piece, pieces(dense(tensor))))
 
 
 def _largest_of_piece(piece: torch.Tensor) -> float:
     finite = piece[torch.isfinite(piece)]
     return float(finite.abs().max()) if finite.numel() else 0.0
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a sparse tensor with all of its elements; another one as it is."""
+    return tensor if tensor.layout in (torch.strided, torch.jagged) else tensor.to_dense()
 
 
 def pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:

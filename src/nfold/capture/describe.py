@@ -12,7 +12,7 @@ from nfold.capture.observe import Play
 from nfold.capture.program_graph import INPUT, LOSS, Scope, Traced
 from nfold.capture.segments import RandomNodes
 from nfold.capture.sizes import fit
-from nfold.capture.tree import dtype_name, tensors_of
+from nfold.capture.tree import dtype_name, num_bytes
 from nfold.core.graph import ModelGraph, Operator, Parameter, Statistic, Tensor
 
 
@@ -135,7 +135,7 @@ def _tensor(name: str, layout: Layout, plays: list[Play], operators: list[Operat
 def _bytes(node: fx.Node, layout: Layout, plays: list[Play]) -> tuple[float, int]:
     if node in layout.cut.specs:
         return layout.cut.specs[node].bytes()
-    totals = [(play.size, sum(t.nbytes for t in tensors_of(play.nodes[node].value))) for play in plays]
+    totals = [(play.size, num_bytes(play.nodes[node].value)) for play in plays]
     line = fit(totals)
     return (float(line.slope), line.fixed) if line else (totals[0][1] / totals[0][0], 0)
 
@@ -168,6 +168,7 @@ def _parameters(model: nn.Module, operators: list[Operator], facts: Facts) -> tu
             trainable=parameter.requires_grad,
             users=tuple(operator.name for operator in operators if name in operator.parameters),
             has_gradient=name in facts.gradients,
+            sparse_dims=facts.sparse.get(name, 0),
             written=name in facts.written,
         )
         for name, parameter in model.named_parameters()

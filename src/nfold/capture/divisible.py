@@ -238,7 +238,11 @@ def split(value: Any, sizes: tuple[int, ...]) -> list[Any]:
 
 
 def _rows(tensor: torch.Tensor, *, size: int, start: int, stop: int) -> torch.Tensor:
-    return (tensor[start:stop] if tensor.ndim and tensor.shape[0] == size else tensor).clone()
+    if not tensor.ndim or tensor.shape[0] != size:
+        return tensor.clone()
+    if tensor.layout is torch.sparse_coo:  # of which torch takes no slices
+        return tensor.index_select(0, torch.arange(start, stop, device=tensor.device))
+    return tensor[start:stop].clone()
 
 
 def _quiet(model: nn.Module) -> None:

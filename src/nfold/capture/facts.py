@@ -1,7 +1,7 @@
 """What is true of a program whatever captures it: may its batch be cut, who gets a gradient, what does it keep."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,6 +38,8 @@ class Facts:
     unproved: str
     gradients: frozenset[str]
     """Parameters that got a gradient."""
+    sparse: Mapping[str, int]
+    """Parameters whose gradient is always sparse, and in how many dimensions."""
     static_gradients: bool
     stateful: tuple[str, ...]
     """Modules that carry state, other than batch-norm statistics, from one forward to the next."""
@@ -57,6 +59,7 @@ class _Calls:
     changed: list[tuple[str, str]]
     """(module path, attribute), weights included."""
     foreign_random: bool
+    sparse: dict[str, int]
 
 
 def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, divisible: bool | None = None) -> Facts:
@@ -102,6 +105,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         conditions=conditions,
         unproved=unproved,
         gradients=frozenset.union(*calls.gradients),
+        sparse={name: dims for name, dims in calls.sparse.items() if dims},
         static_gradients=len(set(calls.gradients)) == 1,
         stateful=("",) if held_by_several(model, calls.changed) else stateful,
         written=frozenset(map(dotted, calls.changed))
@@ -125,13 +129,13 @@ def _of_samples(fresh: Callable[[], nn.Module], loss: Loss, example: Example) ->
 def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...]) -> _Calls:
     """Train nothing, but compute: the same batch twice, then one of another size."""
     large, small = SIZES
-    calls = _Calls([], [], [], False)
+    calls = _Calls([], [], [], False, {})
     state: dict[tuple[str, str], Any] = {}
-    foreign = False
+    foreign, sparse = False, dict[str, int]()
     for size, which in ((large, 0), (large, 0), (small, 1)):
         seed_all(0)
         before = RandomState()
-        with _noting_gradients(model) as found, (writes := WeightWrites(model)):
+        with _noting_gradients(model, sparse) as found, (writes := WeightWrites(model)):
             calls.losses.append(try_step(model, loss, example.batch(size, which)).detach())
         foreign = foreign or before.others_moved()
         calls.gradients.append(frozenset(found))
@@ -142,7 +146,7 @@ def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, 
         found_now = (*(changes(state, now) if state else ()), *writes.weights())
         calls.changed.extend(dict.fromkeys(key for key in found_now if key not in calls.changed))
         state = now
-    return _Calls(calls.losses, calls.gradients, calls.changed, foreign)
+    return _Calls(calls.losses, calls.gradients, calls.changed, foreign, sparse)
 
 
 def _refuse_shared(names: list[str]) -> None:
@@ -165,12 +169,18 @@ def _refuse_changes(changed: list[tuple[str, str]]) -> None:
 
 
 @contextlib.contextmanager
-def _noting_gradients(model: nn.Module) -> Iterator[set[str]]:
-    """Note which parameters get a gradient, and drop each at once: all of them would be the model once more."""
+def _noting_gradients(model: nn.Module, sparse: dict[str, int]) -> Iterator[set[str]]:
+    """Note which parameters get a gradient, and in how many dimensions it is sparse.
+
+    Each is dropped at once: all of them would be the model once more.
+    """
     found: set[str] = set()
 
     def note(name: str, parameter: torch.Tensor) -> None:
         found.add(name)
+        gradient = parameter.grad
+        dims = 0 if gradient is None else _sparse_dims(gradient)
+        sparse[name] = min(dims, sparse.get(name, dims))
         parameter.grad = None
 
     trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
@@ -183,6 +193,11 @@ def _noting_gradients(model: nn.Module) -> Iterator[set[str]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _sparse_dims(gradient: torch.Tensor) -> int:
+    """Return in how many dimensions a gradient is sparse; what optimizers do with complex ones is the same if dense."""
+    return gradient.sparse_dim() if gradient.layout is torch.sparse_coo and not gradient.is_complex() else 0
 
 
 def _forgotten(model: nn.Module, changed: list[tuple[str, str]]) -> list[str]:

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from nfold.capture.tree import strided_parts
+
 _DEEPEST, _LONGEST = 3, 10_000
 """Nested values, and items of one, that are looked at."""
 
@@ -77,20 +79,11 @@ def _same_tensors(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype or one.layout != other.layout:
         return False
     if one.layout is not torch.strided:
-        return all(map(_same_tensors, _strided_parts(one), _strided_parts(other)))
+        return all(map(_same_tensors, strided_parts(one), strided_parts(other)))
     if torch.equal(one, other):
         return True
     has_nan = one.is_floating_point() or one.is_complex()
     return has_nan and bool(torch.isclose(one, other, rtol=0.0, atol=0.0, equal_nan=True).all())
-
-
-def _strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return what a sparse tensor consists of."""
-    if tensor.layout is torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
 
 
 def _are_nan(one: Any, other: Any) -> bool:

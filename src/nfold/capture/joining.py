@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch.utils.data import default_collate
 
-from nfold.capture.tree import shapes_text
+from nfold.capture.tree import shapes_text, tensors_of
 from nfold.errors import ProgramError
 from nfold.program import describe
 
@@ -48,9 +49,9 @@ def join(items: list[Any], indices: list[int], what: str, collate: Collate | Non
     try:
         joined = default_collate(items)
     except Exception as error:
+        advice = _SPARSE if _holds_sparse(items) else _ALIKE
         raise ProgramError(
-            f"items of {what}() do not fit into one batch: {_tell_unlike(indices, items, error)}. Give every item the "
-            "same shape, or a function that pads them: Program(collate=...)."
+            f"items of {what}() do not fit into one batch: {_tell_unlike(indices, items, error)}. {advice}"
         ) from error
     if not isinstance(joined, (list, tuple)) or len(joined) != 2:
         parts = f" of {len(items[0])}" if hasattr(items[0], "__len__") else ""
@@ -96,6 +97,14 @@ def check_form(item: Any) -> None:
             "tuple or dict, ((a, b), target), and take them apart there: def forward(self, inputs): a, b = inputs. Or "
             "give a function that makes the pair of a list of items: Program(collate=...)."
         )
+
+
+_ALIKE = "Give every item the same shape, or a function that pads them: Program(collate=...)."
+_SPARSE = "Give dense rows (.to_dense()), and make them sparse in forward."
+
+
+def _holds_sparse(items: list[Any]) -> bool:
+    return any(tensor.layout is not torch.strided for tensor in tensors_of(items))
 
 
 def _tell_unlike(indices: list[int], items: list[Any], error: Exception) -> str:

@@ -8,8 +8,9 @@ optimizer must hold all that the old one does, wherever it holds it. On small we
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -58,7 +59,9 @@ class _Outcome:
     """What the new optimizer has otherwise than the old one."""
 
 
-def keeping(stepping: Stepping, model: nn.Module, scope: Scope) -> Keeping:
+def keeping(
+    stepping: Stepping, model: nn.Module, scope: Scope, sparse: Mapping[str, int] = MappingProxyType({})
+) -> Keeping:
     """Try the ways of keeping the state of the user's optimizer, cut as it may be by `scope`.
 
     Takes memory for a few small weights; where an optimizer works on nothing but the model's own, twice that of an
@@ -67,7 +70,7 @@ def keeping(stepping: Stepping, model: nn.Module, scope: Scope) -> Keeping:
     Raises:
         ProgramError: the schedule is not the same when it is built and played again.
     """
-    found = _tried_on(stepping, model)
+    found = _tried_on(stepping, model, sparse)
     if isinstance(found, str):
         return Keeping(scope=scope, note=found)
     check_schedule(stepping, found.values)
@@ -170,17 +173,12 @@ def _parameters(values: Values) -> list[tuple[str, nn.Parameter]]:
     return [(name, nn.Parameter(value.detach().clone())) for name, value in values]
 
 
-def _tried_on(stepping: Stepping, model: nn.Module) -> _Subject | str:
+def _tried_on(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> _Subject | str:
     """Return the optimizer on the smallest weights on which it steps, or why it steps on none."""
-    sparse = frozenset(
-        f"{path}.weight".lstrip(".")
-        for path, module in model.named_modules()
-        if getattr(module, "sparse", False) is True
-    )
     why = ""
-    for values in _candidates(stepping, model):
+    for values in _candidates(stepping, model, sparse):
         try:
-            subject = _Subject(stepping, values(), sparse)
+            subject = _Subject(stepping, values(), frozenset(sparse))
             run = _Run(subject, subject.values)
             run.play(0, _SPLITS[0])
             return replace(subject, kind=type(run.optimizer).__qualname__)
@@ -189,9 +187,9 @@ def _tried_on(stepping: Stepping, model: nn.Module) -> _Subject | str:
     return f"whether the optimizer goes on after --resume as it was could not be tried: {why}"
 
 
-def _candidates(stepping: Stepping, model: nn.Module) -> Iterator[Callable[[], Values]]:
+def _candidates(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> Iterator[Callable[[], Values]]:
     trained = [(name, each.detach()) for name, each in model.named_parameters() if each.requires_grad]
-    yield lambda: examples(stepping, trained)
+    yield lambda: examples(stepping, trained, sparse)
     # One that looks for weights by name finds all of them.
     yield lambda: [(name, small(each.ndim, each.dtype, seed)) for seed, (name, each) in enumerate(trained)]
     yield lambda: trained

@@ -12,7 +12,7 @@ from torch import nn
 
 from nfold.capture.example import SIZES, Example
 from nfold.capture.program_graph import Loss
-from nfold.capture.tree import tensors_of
+from nfold.capture.tree import strided_parts, tensors_of
 from nfold.capture.trial import innermost
 from nfold.program import describe
 
@@ -63,8 +63,8 @@ def _watching(model: nn.Module) -> Iterator[list[str]]:
     found: list[str] = []
 
     def look(name: str, _module: nn.Module, _args: Any, output: Any) -> None:
-        numbers = (each for each in tensors_of(output) if each.is_floating_point() and each.layout is torch.strided)
-        if any(bool(each.isnan().any()) for each in numbers):
+        parts = (part for each in tensors_of(output) for part in strided_parts(each))
+        if any(bool(part.isnan().any()) for part in parts if part.is_floating_point()):
             found.append(name)
 
     hooks = [module.register_forward_hook(partial(look, name)) for name, module in model.named_modules()]

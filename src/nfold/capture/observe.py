@@ -12,7 +12,7 @@ from nfold.capture.example import SIZES, THIRD_SIZE, Example
 from nfold.capture.flops import FlopCounter
 from nfold.capture.program_graph import INPUT, Scope, Traced
 from nfold.capture.random import RandomState, seed_all
-from nfold.capture.tree import tensors_of
+from nfold.capture.tree import strided_parts, tensors_of
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -152,5 +152,5 @@ def _backward(traced: Traced, play: Play) -> None:
 
 def _storages(value: Any) -> frozenset[int]:
     """Identify storages; valid while the values are alive."""
-    dense = (tensor for tensor in tensors_of(value) if tensor.layout is torch.strided)
-    return frozenset(tensor.untyped_storage()._cdata for tensor in dense)
+    dense = (part for tensor in tensors_of(value) for part in strided_parts(tensor))
+    return frozenset(part.untyped_storage()._cdata for part in dense)

@@ -1,7 +1,7 @@
 """Finds out how far an optimizer's update can be cut: by element, by parameter, or not at all."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -10,6 +10,7 @@ from torch import nn
 from nfold.capture.compare import close
 from nfold.capture.random import RandomState
 from nfold.capture.stepping import NAMED, Stepping
+from nfold.capture.touched import touched_only
 from nfold.errors import ProgramError
 from nfold.program import describe
 
@@ -24,20 +25,29 @@ _POSITIONS = (0, 1, 3)
 """Steps after which the settings of a schedule are compared."""
 
 
-def update_scope(stepping: Stepping, model: nn.Module) -> Scope:
+def update_scope(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int] | None = None) -> Scope:
     """Compare the optimizer on small weights as a whole, on each alone, and on slices of each. Milliseconds.
 
+    Args:
+        stepping: the user's.
+        model: whose weights are updated.
+        sparse: weights whose gradients are sparse, and in how many dimensions.
+
     Raises:
-        ProgramError: the user's functions fail, or the optimizer cannot step by itself.
+        ProgramError: the user's functions fail, or the optimizer cannot step by itself, or not on such gradients.
     """
+    sparse = sparse or {}
     trained = [(name, each.detach()) for name, each in model.named_parameters() if each.requires_grad]
     _try(stepping, [(name, nn.Parameter(value)) for name, value in trained])
     before = RandomState()
     try:
         together = _settings(stepping, trained)
-        scope = _wider(
-            _group_scope(stepping, trained, together), _step_scope(stepping, _examples(stepping, trained, together))
-        )
+        examples = _examples(stepping, trained, together, sparse)
+        if sparse:
+            _check_layouts(stepping, examples, sparse)
+        scope = _wider(_group_scope(stepping, trained, together), _step_scope(stepping, examples, sparse))
+    except ProgramError:
+        raise
     except Exception:
         # It works on the model's own weights only, so nothing is known about its pieces.
         return "model"
@@ -45,13 +55,13 @@ def update_scope(stepping: Stepping, model: nn.Module) -> Scope:
     return "model" if before.moved() else scope
 
 
-def examples(stepping: Stepping, trained: Values) -> Values:
+def examples(stepping: Stepping, trained: Values, sparse: Mapping[str, int]) -> Values:
     """Return small stand-ins for trained weights: some of every kind, so that whatever is true of all shows on them.
 
     Raises:
         Exception: the user's functions do.
     """
-    return _examples(stepping, trained, _settings(stepping, trained))
+    return _examples(stepping, trained, _settings(stepping, trained), sparse)
 
 
 def _wider(one: Scope, other: Scope) -> Scope:
@@ -85,11 +95,34 @@ def _settings(stepping: Stepping, weights: Values) -> list[str]:
     return [found[id(parameter)] for _, parameter in parameters]
 
 
-def _examples(stepping: Stepping, trained: Values, settings: Sequence[str]) -> Values:
+def _check_layouts(stepping: Stepping, values: Values, sparse: Mapping[str, int]) -> None:
+    """Refuse an optimizer that steps on gradients that are all sparse or all dense, and not on those of the program."""
+    error = _failure(stepping, values, sparse)
+    if error is None:
+        return
+    for others in ({}, {name: 1 for name, _ in values}):
+        unlike = [name for name, _ in values if (name in sparse) != (name in others)]
+        if unlike and _failure(stepping, values, others) is None:
+            kind = "sparse" if unlike[0] in sparse else "dense"
+            raise ProgramError(
+                f"Program(optimizer=...) raised {describe(error)}. The gradient of {unlike[0]} is {kind}. Use an "
+                "optimizer that takes such gradients, or make them sparse or dense alike (Embedding(.., sparse=..))."
+            ) from error
+
+
+def _failure(stepping: Stepping, values: Values, sparse: Mapping[str, int]) -> Exception | None:
+    try:
+        _updated(stepping, [values], sparse)
+    except Exception as error:
+        return error
+    return None
+
+
+def _examples(stepping: Stepping, trained: Values, settings: Sequence[str], sparse: Mapping[str, int]) -> Values:
     """Return small stand-ins: two weights of every number of dimensions, type and setting; one if there is one name."""
-    kinds: dict[tuple[int, torch.dtype, str], list[str]] = defaultdict(list)
+    kinds: dict[tuple[int, torch.dtype, str, int], list[str]] = defaultdict(list)
     for (name, weight), setting in zip(trained, settings, strict=True):
-        kinds[weight.ndim, weight.dtype, setting].append(name)
+        kinds[weight.ndim, weight.dtype, setting, sparse.get(name, 0)].append(name)
     chosen = [
         (names[-turn], *kind[:2])
         for turn in (0, 1)
@@ -99,12 +132,12 @@ def _examples(stepping: Stepping, trained: Values, settings: Sequence[str]) -> V
     return [(name, small(ndim, dtype, seed)) for seed, (name, ndim, dtype) in enumerate(chosen)]
 
 
-def _step_scope(stepping: Stepping, values: Values) -> Scope:
+def _step_scope(stepping: Stepping, values: Values, sparse: Mapping[str, int]) -> Scope:
     """Compare a few steps on all weights with those on each alone and on slices."""
-    together = _updated(stepping, [values])
-    if not _equal(together, _updated(stepping, [[value] for value in values])):
+    together = _updated(stepping, [values], sparse)
+    if not _equal(together, _updated(stepping, [[value] for value in values], sparse)):
         return "model"
-    apart = _updated(stepping, [[(name, piece)] for name, value in values for piece in sliced(value)])
+    apart = _updated(stepping, [[(name, piece)] for name, value in values for piece in sliced(value)], sparse)
     pieces = [piece for value in together for piece in sliced(value)]
     return "element" if _equal(pieces, apart) else "parameter"
 
@@ -153,24 +186,28 @@ def sliced(value: torch.Tensor) -> list[torch.Tensor]:
     return [flat[:half], flat[half:]] if half else [flat]
 
 
-def _updated(stepping: Stepping, groups: Sequence[Values]) -> list[torch.Tensor]:
+def _updated(stepping: Stepping, groups: Sequence[Values], sparse: Mapping[str, int]) -> list[torch.Tensor]:
     """Take a few steps with one optimizer per group; return all weights after the first step, then the second .."""
     histories: list[list[torch.Tensor]] = []
     for group in groups:
         weights = [(name, nn.Parameter(value.clone())) for name, value in group]
         optimizer, parameters = stepping.build(weights).optimizer, [parameter for _, parameter in weights]
-        values = [value for _, value in group]
-        steps = [_stepped(optimizer, parameters, values, step) for step in range(len(_GRADIENTS))]
+        steps = [_stepped(optimizer, parameters, group, sparse, step) for step in range(len(_GRADIENTS))]
         histories += [list(history) for history in zip(*steps, strict=True)]
     return [history[step] for step in range(len(_GRADIENTS)) for history in histories]
 
 
 def _stepped(
-    optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], values: Sequence[torch.Tensor], step: int
+    optimizer: torch.optim.Optimizer,
+    parameters: list[nn.Parameter],
+    values: Values,
+    sparse: Mapping[str, int],
+    step: int,
 ) -> list[torch.Tensor]:
     """Step on gradients made of each element's first value, so that a slice of a weight gets the slice of its own."""
-    for parameter, value in zip(parameters, values, strict=True):
-        parameter.grad = torch.sin(value * 7.0 + step) * _GRADIENTS[step]
+    for parameter, (name, value) in zip(parameters, values, strict=True):
+        gradient = torch.sin(value * 7.0 + step) * _GRADIENTS[step]
+        parameter.grad = touched_only(gradient, sparse.get(name, 0))
     optimizer.step()
     return [parameter.detach().clone() for parameter in parameters]
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from nfold.capture.calling import call
 from nfold.capture.program_graph import Loss
-from nfold.capture.tree import tensors_of
+from nfold.capture.tree import strided_parts, tensors_of
 from nfold.core.outputs import ModuleOutput
 
 MOST_ELEMENTS = 4096
@@ -45,9 +45,8 @@ def outputs_of(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> list[Mod
 
 
 def _seen(name: str, output: Any) -> ModuleOutput:
-    tensors = [
-        each.detach() for each in tensors_of(output) if each.is_floating_point() and each.layout == torch.strided
-    ]
+    dense = (part.detach() for each in tensors_of(output) for part in strided_parts(each.detach()))
+    tensors = [each for each in dense if each.is_floating_point()]
     parts = [_some(each) for each in tensors]
     return ModuleOutput(
         module=name,

@@ -13,9 +13,11 @@ from torch import nn
 from nfold.capture.freezing import attributes, freeze, same
 from nfold.capture.hooks import hooks_of
 from nfold.capture.observe import BatchNorm
+from nfold.capture.tree import tensors_of
 from nfold.errors import ProgramError
 
 _OWN = frozenset(vars(nn.Module())) - {"_buffers"}
+_COMPRESSED = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 _RUNNING = {"running_mean", "running_var", "num_batches_tracked"}
 
 State = dict[tuple[str, str], Any]
@@ -38,7 +40,7 @@ def fresh_copies(
 
     def fresh() -> nn.Module:
         try:
-            return copy.deepcopy(model, _lazily_copied(model) if lazy else {}).train()
+            return copy.deepcopy(model, _copied_sparse(model) | (_lazily_copied(model) if lazy else {})).train()
         except Exception as error:
             if rebuild is None:
                 raise ProgramError(
@@ -58,6 +60,16 @@ def _lazily_copied(model: nn.Module) -> dict[int, Any]:
         id(each): nn.Parameter(_copied_on_write(each.detach()), requires_grad=each.requires_grad)
         for each in model.parameters()
         if type(each) is nn.Parameter and each.layout is torch.strided
+    }
+
+
+def _copied_sparse(model: nn.Module) -> dict[int, Any]:
+    """Return what `deepcopy` shall take for copied: sparse tensors that modules hold, of which torch copies few."""
+    held = (value for module in model.modules() for value in (vars(module), module._buffers))
+    return {
+        id(each): each.detach().clone()
+        for each in tensors_of(list(held))
+        if each.layout in _COMPRESSED and each.is_leaf
     }
 
 

@@ -18,6 +18,24 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_of(item)
 
 
+def strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the dense tensors that a tensor consists of: itself, or where its numbers stand and what they are."""
+    if tensor.layout is torch.strided:
+        return [tensor]
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor.values()] if tensor.layout is torch.jagged else []
+
+
+def num_bytes(value: Any) -> int:
+    """Return the bytes of all tensors inside a value."""
+    return sum(part.nbytes for tensor in tensors_of(value) for part in strided_parts(tensor))
+
+
 def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], torch.Tensor]]:
     """Yield every tensor with the keys that lead to it."""
     if isinstance(value, torch.Tensor):

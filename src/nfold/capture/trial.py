@@ -44,9 +44,15 @@ def check_model(model: Any) -> nn.Module:
         )
     sparse = [name for name, tensor in _saved(model) if tensor.layout is not torch.strided]
     if sparse:
+        weights = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        advice = (
+            "Train its values as a dense parameter, and put the sparse tensor together in forward."
+            if sparse[0] in weights
+            else "A buffer that does not change need not be in it: register_buffer(.., persistent=False)."
+        )
         raise ProgramError(
-            f"{sparse[0]} of {type(model).__name__} is sparse, which a file of weights (safetensors) cannot hold. A "
-            "buffer that does not change need not be in it: register_buffer(.., persistent=False)."
+            f"{sparse[0]} of {type(model).__name__} is sparse, which a file of weights (safetensors) cannot hold. "
+            f"{advice}"
         )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ProgramError(f"{type(model).__name__} has no trainable parameter, so there is nothing to train.")
@@ -97,8 +103,8 @@ _LONE = (
 )
 _FIT = (
     "Make the two fit: the batch comes first, and forward takes one argument, which is a tuple or dict if there are "
-    "several inputs: def forward(self, inputs): a, b = inputs. A dict goes by keyword where forward names all its keys, "
-    "or with Program(keywords=True)."
+    "several inputs: def forward(self, inputs): a, b = inputs. A dict goes by keyword where forward names all its "
+    "keys, or with Program(keywords=True)."
 )
 
 

@@ -53,6 +53,8 @@ class Parameter:
     """Whether a backward pass gives it one; an unused weight's gradient stays None."""
     rows: Rows | None = None
     """Which rows of which parameter of the module it is; None: a whole one."""
+    sparse_dims: int = 0
+    """In how many dimensions its gradient is sparse: 1 if it names rows, as an embedding's; 0: dense or complex."""
     written: bool = False
     """Whether forward itself writes to it, as an embedding with `max_norm` does."""
 

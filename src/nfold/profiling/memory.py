@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from nfold.capture.tree import tensors_of
+from nfold.capture.tree import num_bytes, strided_parts
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ def resident_bytes() -> int:
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:
     """Return the bytes of an optimizer's state. It exists after the first step."""
-    return sum(tensor.nbytes for state in optimizer.state.values() for tensor in tensors_of(dict(state)))
+    return sum(num_bytes(dict(state)) for state in optimizer.state.values())
 
 
 class Keeper:
@@ -40,7 +40,8 @@ class Keeper:
 
     def __init__(self, model: nn.Module) -> None:
         # Not by where the bytes are: asking for that copies weights that share them until somebody writes.
-        self._own = {tensor.untyped_storage()._cdata for tensor in [*model.parameters(), *model.buffers()]}
+        own = (part for tensor in [*model.parameters(), *model.buffers()] for part in strided_parts(tensor.detach()))
+        self._own = {part.untyped_storage()._cdata for part in own}
         self._kept: dict[int, int] = {}
 
     def count(self, compute: Callable[[], T]) -> tuple[T, int]:
@@ -51,8 +52,9 @@ class Keeper:
         return result, sum(self._kept.values()) - before
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._own:
-            self._kept[storage._cdata] = storage.nbytes()
+        for part in strided_parts(tensor.detach()):
+            storage = part.untyped_storage()
+            if storage._cdata not in self._own:
+                self._kept[storage._cdata] = storage.nbytes()
         # A result that is kept with its own history is a circle that no collector sees, with the model in it.
         return tensor.detach()

@@ -69,7 +69,7 @@ def measure_update(
     share_s = budget_s / (len(parts) + 1 + (program.clip_norm is not None))
     found, state_bytes = [], 0
     if program.clip_norm is not None:
-        limit, clipped = program.clip_norm, [weight for _, weight in weights]
+        limit, clipped = program.clip_norm, [_densely(weight) for _, weight in weights]
         found.append(time(lambda: nn.utils.clip_grad_norm_(clipped, limit)))
     for part in parts:
         optimizer = _stepping(program, part)
@@ -81,6 +81,15 @@ def measure_update(
     smallest = min(weights, key=lambda each: each[1].numel())
     optimizer = _stepping(program, [smallest])  # schedules hold it weakly
     return whole, time_beside(optimizer.step).median_s, state_bytes
+
+
+def _densely(weight: nn.Parameter) -> nn.Parameter:
+    """Return a weight to clip, which torch does not do where the gradient is sparse: then of what that holds."""
+    if weight.grad is None or weight.grad.layout is torch.strided:
+        return weight
+    values = nn.Parameter(weight.grad._values())
+    values.grad = values.detach()
+    return values
 
 
 def _stepping(program: Program, weights: Weights) -> torch.optim.Optimizer:

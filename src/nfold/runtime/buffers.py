@@ -1,12 +1,13 @@
 """Where the bytes of messages lie: flat buckets of gradients and values that parameters are views of."""
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from nfold.capture.touched import at_own_begin, untouched, without_minus_zero
 from nfold.core.placement import Reduction
 from nfold.core.schedule import StatisticsGroup, Task
 from nfold.errors import ProgramError
@@ -72,8 +73,21 @@ class Buffers:
         num_chunks: int,
         parameters: Mapping[str, nn.Parameter],
         device: torch.device,
+        sparse: Container[str] = (),
     ) -> None:
-        self._device = device
+        """Make the buffers.
+
+        Args:
+            rank: whose.
+            reductions: of gradients.
+            groups: of batch statistics.
+            num_chunks: of a step.
+            parameters: by the names of the graph.
+            device: where to compute.
+            sparse: parameters whose gradients tell touched places from others; see `capture/touched.py`.
+        """
+        self._device, self._sparse = device, sparse
+        self._marked = {each.name for each in reductions if any(name in sparse for name in each.parameters)}
         self._regions: dict[str, list[_Region]] = {}
         self._scratch: dict[int, torch.Tensor] = {}
         self._wires: dict[int, memoryview] = {}
@@ -115,8 +129,12 @@ class Buffers:
                 )
         for name, regions in self._regions.items():
             if name.startswith("gradient/"):
+                is_marked = name.removeprefix("gradient/") in self._marked
                 for region in regions:
-                    region.flat.zero_()
+                    if is_marked:
+                        untouched(region.flat)
+                    else:
+                        region.flat.zero_()
 
     def outgoing(self, task: Task) -> memoryview:
         """Return the bytes that a SEND takes."""
@@ -187,6 +205,9 @@ class Buffers:
             parameter = parameters[piece.name]
             where = (piece.offset, piece.offset + parameter.numel())
             gradient = self.flat(f"gradient/{reduction.name}", *where).view(parameter.shape)
+            if piece.name in self._sparse:
+                gradient = at_own_begin(gradient)
+                parameter.register_hook(without_minus_zero)  # type: ignore[no-untyped-call]
             parameter.grad = gradient
             if reduction.route == "server":
                 parameter.data = self.flat(f"value/{reduction.name}", *where).view(parameter.shape)

@@ -11,7 +11,7 @@ from nfold.capture.joining import Collate
 from nfold.capture.outputs import outputs_of
 from nfold.capture.random import LOCK, CellRandom, RandomState
 from nfold.capture.samples import sample_batches
-from nfold.capture.tree import tensors_of
+from nfold.capture.tree import strided_parts, tensors_of
 from nfold.core import codec
 from nfold.errors import ProgramError
 from nfold.program import Program, describe
@@ -147,7 +147,7 @@ def first_pass(program: Program, model: torch.nn.Module, dataset: Any) -> dict[s
 
 def _checksum(tensors: Iterable[torch.Tensor]) -> int:
     total = 0
-    for tensor in tensors:
+    for tensor in (part for each in tensors for part in strided_parts(each.detach())):
         if tensor.numel():
-            total = zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data, total)
+            total = zlib.crc32(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data, total)
     return total

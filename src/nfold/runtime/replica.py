@@ -38,7 +38,7 @@ from nfold.runtime.extra_state import ExtraStates
 from nfold.runtime.letting_go import let_go
 from nfold.runtime.ordering import sampler_of
 from nfold.runtime.state import Checkpoint, Offer, fingerprints_of, join_facts, offer
-from nfold.runtime.updates import Kept, OptimizerState, UpdateKey, Updater, build_updaters, kept_by
+from nfold.runtime.updates import Kept, OptimizerState, UpdateKey, Updater, build_updaters, kept_by, sparse_gradients
 from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
 
@@ -141,7 +141,8 @@ class Replica:
         if checkpoint is not None:
             take_model(self.model, checkpoint, self._weights.unneeded(unneeded))
         let_go(self.model, self._graph, parameters, unneeded)
-        self._buffers = Buffers(rank, plan.reductions, self._groups, plan.chunks, parameters, device)
+        sparse = sparse_gradients(self._graph)
+        self._buffers = Buffers(rank, plan.reductions, self._groups, plan.chunks, parameters, device, sparse)
         let_go(self.model, self._graph, parameters, self._foreign[rank] - unneeded)  # the buffers have the values
         self._updaters = self._build_updaters(parameters, checkpoint)
         self._clipping = self._build_clipping(parameters)

@@ -15,6 +15,7 @@ from torch import nn
 from nfold.capture.keeping import plain_settings
 from nfold.capture.state_tree import CannotHold, StateTree, to_tree
 from nfold.capture.stepping import Stepping
+from nfold.capture.touched import at_own_begin, touched_only
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.errors import ProgramError
@@ -55,6 +56,8 @@ class _Held:
     home: torch.Tensor | None = None
     """The bucket's memory, from which values are sent."""
     gradient: torch.Tensor | None = None
+    sparse_dims: int = 0
+    """See `Parameter.sparse_dims`."""
 
 
 class Updater:
@@ -84,6 +87,7 @@ class Updater:
 
     def scale(self, factor: float) -> None:
         """Multiply the gradients."""
+        self._give_sparse()
         if factor != 1.0:
             for tensor in self._tensors:
                 if tensor.grad is not None:
@@ -95,6 +99,7 @@ class Updater:
         Raises:
             ProgramError: a rate is asked for, and the optimizer has none.
         """
+        self._give_sparse()
         self._order_gradients()
         if rate == 1.0:
             self._optimizer.step()
@@ -106,11 +111,20 @@ class Updater:
         for group, own in zip(self._optimizer.param_groups, kept, strict=True):
             group["lr"] = own if group["lr"] == own * rate else group["lr"] / rate  # step() may have changed it
 
+    def _give_sparse(self) -> None:
+        """Give back as sparse what was summed as dense."""
+        for each in self._held:
+            gradient = each.tensor.grad
+            if each.sparse_dims and gradient is not None and gradient.layout is torch.strided:
+                each.tensor.grad = touched_only(gradient, each.sparse_dims)
+
     def _order_gradients(self) -> None:
         """Give fused optimizers gradients in their parameters' order in memory: they go by that, buckets do not."""
         for group in self._optimizer.param_groups:
             for tensor in group["params"] if group.get("fused") else ():
-                if tensor.grad is not None and tensor.grad.stride() != tensor.stride():
+                if tensor.grad is None or tensor.grad.layout is not torch.strided:
+                    continue
+                if tensor.grad.stride() != tensor.stride():
                     tensor.grad = torch.empty_like(tensor).copy_(tensor.grad)
 
     def keep_values(self) -> None:
@@ -243,6 +257,11 @@ def kept_by(updaters: Iterable[Updater]) -> Kept:
     return {key: pair for updater in updaters for key, pair in updater.kept.items()}
 
 
+def sparse_gradients(graph: ModelGraph) -> dict[str, int]:
+    """Return the parameters whose gradients are sparse, and in how many dimensions."""
+    return {each.name: each.sparse_dims for each in graph.parameters if each.sparse_dims}
+
+
 def build_updaters(
     program: Program,
     graph: ModelGraph,
@@ -301,24 +320,38 @@ def _held(
 ) -> list[_Held]:
     rows = {parameter.name: parameter.rows for parameter in graph.parameters if parameter.rows}
     names = {name: rows[name].parameter if name in rows else name for name in reduction.parameters}
+    dims = sparse_gradients(graph) if reduction.route != "local" else {}
     if reduction.route != "server":
-        return [_Held(piece, names[piece.name], parameters[piece.name]) for piece in pieces(reduction, sizes)]
+        return [
+            _Held(piece, names[piece.name], parameters[piece.name], sparse_dims=dims.get(piece.name, 0))
+            for piece in pieces(reduction, sizes)
+        ]
     whole = graph.update_scope == "parameter"
     return [
-        _served(reduction, piece, names[piece.name], buffers, parameters[piece.name].shape if whole else None)
+        _served(
+            reduction,
+            piece,
+            names[piece.name],
+            buffers,
+            parameters[piece.name].shape if whole else torch.Size([piece.stop - piece.start]),
+            dims.get(piece.name, 0),
+        )
         for piece in pieces(reduction, sizes, start, stop)
     ]
 
 
-def _served(reduction: Reduction, piece: Piece, name: str, buffers: Buffers, shape: torch.Size | None) -> _Held:
-    """A parameter over the bucket's own memory, flat unless it has a shape: updating it changes what is sent back."""
+def _served(
+    reduction: Reduction, piece: Piece, name: str, buffers: Buffers, shape: torch.Size, sparse_dims: int
+) -> _Held:
+    """A parameter over the bucket's own memory: updating it changes what is sent back."""
     where = (piece.offset, piece.offset + piece.stop - piece.start)
-    shape = shape or torch.Size([piece.stop - piece.start])
     home = buffers.flat(f"value/{reduction.name}", *where).view(shape)
     gradient = buffers.flat(f"gradient/{reduction.name}", *where).view(shape)
+    if sparse_dims:
+        home = at_own_begin(home)
     tensor = nn.Parameter(home)
     tensor.grad = gradient
-    return _Held(piece, name, tensor, home, gradient)
+    return _Held(piece, name, tensor, home, gradient, sparse_dims)
 
 
 def _shaped(tensor: torch.Tensor, held: _Held) -> torch.Tensor:

@@ -41,7 +41,7 @@ from nfold.runtime.service.store import Norms, Store
 from nfold.runtime.service.tickets import Tickets
 from nfold.runtime.service.wire import Tags
 from nfold.runtime.state import Checkpoint, Offer, join_facts, offer
-from nfold.runtime.updates import Kept, build_updaters, kept_by
+from nfold.runtime.updates import Kept, build_updaters, kept_by, sparse_gradients
 from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
 from nfold.transport.memory import MemoryNetwork
@@ -106,7 +106,8 @@ class AsynchronousReplica:
         store = self._build_store(checkpoint) if rank in self._servers else None
         works = rank < plan.workers
         held, groups = (plan.reductions, self._groups) if works else ((), ())
-        self._buffers = Buffers(rank, held, groups, plan.chunks, self._weights.parameters, device)
+        sparse = sparse_gradients(graph)
+        self._buffers = Buffers(rank, held, groups, plan.chunks, self._weights.parameters, device, sparse)
         local = self._build_local() if works else None
         self._server = self._build_server(store, local) if store else None
         self._computing: _Slices | None = None
