@@ -53,5 +53,5 @@ def test_a_program_on_augmented_data_is_captured() -> None:
 
 def test_sparse_items_are_refused_with_what_to_give_instead() -> None:
     items = [(torch.eye(3).to_sparse(), 0), (torch.eye(3).to_sparse(), 1)]
-    with pytest.raises(ProgramError, match=r"cannot be joined into a batch.* Give dense rows \(\.to_dense\(\)\)"):
+    with pytest.raises(ProgramError, match=r"do not fit into one batch.* Give dense rows \(\.to_dense\(\)\)"):
         sample_batches(items).batch(2)
