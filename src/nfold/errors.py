@@ -26,7 +26,13 @@ def one_line(text: str) -> str:
 
 
 class NfoldError(Exception):
-    """Anything that nfold raises on purpose."""
+    """Anything that nfold raises on purpose.
+
+    Attributes:
+        recurs: whether it would happen again at the same step, since the program itself raised it.
+    """
+
+    recurs: bool = False
 
 
 class ProgramError(NfoldError, ValueError):

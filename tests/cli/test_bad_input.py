@@ -25,7 +25,7 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
             ["compare", "faulty.py", "--strategies", "ring,sp"],
             ["unknown strategy 'sp'", ", ".join(STRATEGY_NAMES)],
         ),
-        (["train", "faulty.py", "-n", "2", "--servers", "3"], ["--servers 3 with -n 2:", "Use --servers 0 to 2"]),
+        (["train", "faulty.py", "-n", "2", "--servers", "3"], ["--servers 3 with -n 2:", "Ask for 2 at most"]),
         (
             ["train", "faulty.py", "-n", "2", "--servers", "1", "--strategy", "ring"],
             ["--servers 1 needs --strategy ps"],
@@ -222,7 +222,9 @@ def test_commands_to_type_can_be_typed_where_names_have_spaces(nfold, tmp_path):
 
     ring = ("-n", "2", "--strategy", "ring")
     assert nfold("train", "my program.py", *ring, "--debug", "--steps", "2", "--out", "my run").code == 0
-    nfold("train", "my program.py", "--debug", "--out", "my run").check_explained("Use --resume 'my run' to go on")
+    nfold("train", "my program.py", "--debug", "--out", "my run").check_explained(
+        "or --resume 'my run' with more --steps"
+    )
     assert f"'{tmp_path}/my program.py'" in nfold("why", "my run").out
     for written_last in ("report.json", "model.safetensors"):
         (tmp_path / "my run" / written_last).unlink()

@@ -83,7 +83,7 @@ def test_a_batch_that_cannot_be_cut_is_placed_by_operators_and_not_refused(nfold
     plan = json.loads((tmp_path / "hypergraph" / "plan.json").read_text())
     assert (plan["workers"], plan["chunks"]) == (2, 1)
     result = nfold(*train, "--strategy", "ring")
-    result.check_explained("the batch cannot be cut into 2 chunks", "--strategy pipeline with --chunks 1")
+    result.check_explained("the batch cannot be cut into 2 chunks", "Use --strategy pipeline")
 
 
 def test_state_moves_from_plan_to_plan(script, alone):
@@ -194,4 +194,4 @@ def test_more_workers_than_operators_are_refused_with_the_numbers(nfold):
     result = nfold("train", "steady.py", "-n", "10", "--chunks", "10", "--strategy", "pipeline", "--debug")
     assert result.code == 2
     assert result.message.startswith("nfold: --strategy pipeline: 10 workers need a stage each, and only ")
-    assert "operators take time. Use -n" in result.message
+    assert "operators take time. Use --strategy hybrid" in result.message

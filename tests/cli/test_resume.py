@@ -141,8 +141,8 @@ def test_a_resume_that_is_refused_leaves_every_file_as_it_was(nfold, tmp_path, c
     ("chunks", "flags", "why"),
     [
         (1, ("--chunks", "3"), "begun with 1 chunk, and their number is part of its result. Leave out --chunks 3."),
-        (1, ("-n", "2", "--strategy", "ring"), "begun with 1 chunk, too few for 2 workers. Use -n 1, or --strategy"),
-        (4, ("-n", "5", "--strategy", "ps"), "begun with 4 chunks, too few for 5 workers. Use -n 4 or fewer, or"),
+        (1, ("-n", "2", "--strategy", "ring"), "begun with 1 chunk, too few for 2 workers. Use -n 1. Where"),
+        (4, ("-n", "5", "--strategy", "ps"), "begun with 4 chunks, too few for 5 workers. Use -n 4 or fewer. Where"),
     ],
 )
 def test_chunks_stay_as_they_are(nfold, chunks, flags, why):

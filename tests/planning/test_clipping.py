@@ -72,5 +72,5 @@ def test_a_simulated_step_waits_for_the_norm():
 
 @pytest.mark.parametrize("strategy", ["ps-async", "ssp"])
 def test_asynchronous_servers_refuse_it_in_a_sentence(strategy):
-    with pytest.raises(PlanError, match=r"clip_norm.*such as ps"):
+    with pytest.raises(PlanError, match=r"clip_norm.*Use --strategy ring or --strategy ps"):
         plan(facts(GRAPH, 2), strategy)

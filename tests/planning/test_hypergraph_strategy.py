@@ -225,7 +225,7 @@ def test_without_the_package_it_proposes_and_says_so(monkeypatch):
     ("asked", "why"),
     [
         (facts(GRAPH, 1), r"one worker has nobody to share the model with"),
-        (facts(GRAPH, 2, 1), r"its workers need no servers: leave out --servers 1"),
+        (facts(GRAPH, 2, 1), r"its workers need no servers"),
         (question(1.0, 1.0, graph=chain(3, update_scope="model")), r"the optimizer must see all parameters at once"),
         (
             question(*[1.0] * 4, graph=chain(3, indivisible="the loss is no mean over samples")),

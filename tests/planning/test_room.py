@@ -148,7 +148,7 @@ def test_what_helps_follows_from_what_has_no_room():
         memory_objection(evaluates, stages, predicted(156, 120, 120)),
     ]
     assert [advice(each) for each in told] == [
-        "Use more --chunks, fewer workers, or another node.",
+        "Use another node.",
         "Use another node.",
         "Use another first node or no test_data().",
     ]
@@ -158,9 +158,9 @@ def test_fewer_workers_help_where_several_share_a_node():
     builds = replace(question(395, 395, 395), nodes=("n0",) * 3)
     told = memory_objection(builds, staged(builds, *ranks_of(GRAPH, 2)), predicted(120, 120, 120))
     assert told is not None
-    assert advice(told) == "Use fewer workers or another node."
+    assert advice(told) == "Use fewer ranks on that node or another node."
     evaluates = replace(question(390, 390, 390, evaluates=True), nodes=("n0",) * 3)
     told = memory_objection(evaluates, staged(evaluates, *ranks_of(GRAPH, 2)), predicted(156, 120, 120))
     assert told is not None
     assert "3 ranks need 396 MiB on n0, which has 390 MiB (to evaluate the whole model" in told
-    assert advice(told) == "Use fewer workers, another first node, or no test_data()."
+    assert advice(told) == "Use fewer ranks on that node, another first node, or no test_data()."

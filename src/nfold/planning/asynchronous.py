@@ -184,7 +184,7 @@ def _clipping_objection(facts: Facts) -> str | None:
         return None
     return (
         "the program clips gradients by their norm over all parameters (clip_norm), and no server knows it before all "
-        "workers' gradients are there. Use a synchronous strategy, such as ps"
+        "workers' gradients are there"
     )
 
 
@@ -193,8 +193,5 @@ def _too_many_servers(facts: Facts) -> str | None:
     everybody = next(_serving(facts))
     serving = {share.rank for bucket in _shared(facts, everybody) for share in bucket.shares}
     if facts.servers > len(serving):
-        return (
-            f"the parameters can be cut into {len(serving)} shares, which is fewer than --servers {facts.servers}. "
-            f"Use --servers {len(serving)}"
-        )
+        return f"the parameters can be cut into {len(serving)} shares, which is fewer than --servers {facts.servers}"
     return None

@@ -13,19 +13,11 @@ LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = 1 << 20, 25 << 20
 def serving_objection(facts: Facts) -> str | None:
     """Return why the optimizer cannot run on shards, or None."""
     if facts.servers and facts.graph.update_scope == "model":
-        return (
-            "the optimizer must see all parameters at once, so it cannot run on separate servers: "
-            f"leave out --servers {facts.servers}, and use --strategy ring"
-        )
+        return "the optimizer must see all parameters at once, so it cannot run on separate servers"
     if facts.graph.update_scope == "model" and facts.workers > 1:
-        return (
-            "the optimizer must see all parameters at once, so its work cannot be shared among servers: "
-            "use --strategy ring"
-        )
+        return "the optimizer must see all parameters at once, so its work cannot be shared among servers"
     if facts.servers and (written := [each.name for each in facts.graph.parameters if each.written]):
-        return (
-            f"forward itself writes to {written[0]}, and servers would not see it: leave out --servers {facts.servers}"
-        )
+        return f"forward itself writes to {written[0]}, and separate servers would not see it"
     return None
 
 
@@ -46,12 +38,10 @@ def tell_idle(workers: int, chunks: int, batch_size: int) -> str | None:
     idle = workers - len(set(even_owners(chunks, workers)[:filled]))
     if not idle:
         return None
-    if workers <= filled:
-        do = f"--chunks {filled}" + (" or fewer" if workers < filled else "")
-    else:
-        fewer = f"-n {filled}" + (f" --chunks {filled}" if chunks > workers else "")
-        do = f"{fewer}, or a batch of at least {2 * chunks}"
-    return f"{tell_filled(batch_size, chunks)}, so {idle} of {workers} workers would never have any. Use {do}"
+    return (
+        f"{tell_filled(batch_size, chunks)}, so {idle} of {workers} workers would never have any; "
+        f"{filled} at most can share it"
+    )
 
 
 def tell_too_few_chunks(workers: int, chunks: int) -> str:

@@ -35,6 +35,8 @@ class Facts:
     """Of asynchronous strategies: whether a gradient's learning rate is divided by its age."""
     evaluates: bool = False
     """Whether the model is evaluated between steps."""
+    chunks_are_settled: bool = False
+    """Whether a run goes on, of whose result the number of chunks is a part."""
     load_is_waited: bool = False
     """Whether loading a sample takes, by the profiles, what a run really waited for it; else what reading it takes,
     ahead of its use and beside computing."""

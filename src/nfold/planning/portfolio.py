@@ -26,10 +26,7 @@ from nfold.planning.windows import busy_windows, narrower
 MANY_RANKS = 33
 """From so many on, proposals are estimated: messages grow with the square of the ranks, and each simulation of 64
 servers takes seconds."""
-NOTHING_PROPOSED = (
-    "it finds no division that gives every worker something to do: the slowest would get no chunk. Use more --chunks, "
-    "fewer workers, or --strategy hypergraph"
-)
+NOTHING_PROPOSED = "it finds no division that gives every worker something to do: the slowest would get no chunk"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

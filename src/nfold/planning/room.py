@@ -81,10 +81,8 @@ def _concerned(why: str, names: Sequence[str]) -> Sequence[str]:
 
 
 def _advice(why: str, num_ranks: int) -> tuple[str, ...]:
-    """Return what helps on a node. Each rank builds the whole model, and rank 0 fetches it, however it is cut."""
-    if not why:
-        return "more --chunks", "fewer workers", "another node"
-    fewer = ("fewer workers",) if num_ranks > 1 else ()
+    """Return what helps on a node, of what no flag says: see `planning/advice.py` for those."""
+    fewer = ("fewer ranks on that node",) if num_ranks > 1 else ()
     return *fewer, *(("another first node", "no test_data()") if why == _EVALUATING else ("another node",))
 
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nfold.core.plan import Plan, Rejected, Unpredicted
-from nfold.errors import PlanError
+from nfold.errors import ClusterError, PlanError
+from nfold.planning.advice import Refused, advise
 from nfold.planning.answers import Answers
 from nfold.planning.asynchronous import ASYNCHRONOUS, NOT_COMPARED
 from nfold.planning.candidates import Candidate
@@ -12,10 +13,10 @@ from nfold.planning.chunking import chunk_notes
 from nfold.planning.collecting import without_collecting
 from nfold.planning.facts import Facts
 from nfold.planning.portfolio import Portfolio
-from nfold.planning.strategies import AUTO, STRATEGIES, Strategy, named
+from nfold.planning.strategies import AUTO, SEARCHED, STRATEGIES, Strategy, named
 from nfold.planning.verdicts import fewer_workers
 from nfold.planning.windows import window_notes
-from nfold.planning.wishes import check
+from nfold.planning.wishes import check, check_ranks
 
 MOST_CANDIDATES = 4
 """Proposals of a strategy that may win, the best by estimate; of strategies that were not asked for, one."""
@@ -34,8 +35,46 @@ def plan(
         answers: what was worked out for the same question before.
 
     Raises:
-        PlanError: the strategy is unknown, cannot be used here, or fits no node's memory.
+        PlanError: the strategy is unknown, cannot be used here, or fits no node's memory; and what would be possible.
     """
+    try:
+        return _plan(facts, strategy, among, answers)
+    except PlanError as error:
+        raise _refused(facts, strategy, error) from error
+
+
+def check_possible(facts: Facts, strategy: str) -> None:
+    """Refuse wishes that make no sense before links are known, and say which ones would.
+
+    Raises:
+        PlanError: see the message.
+    """
+    try:
+        check(facts, strategy)
+    except PlanError as error:
+        raise _refused(facts, strategy, error) from error
+
+
+def _refused(facts: Facts, strategy: str, error: PlanError) -> PlanError:
+    """Return a refusal with what can be had instead; one of wishes that make no sense at all is told as it is."""
+    try:
+        check_ranks(strategy, facts.workers, facts.servers)
+    except PlanError:
+        return error
+    return Refused(str(error), advise(facts, strategy, is_possible))
+
+
+def is_possible(facts: Facts, strategy: str) -> bool:
+    """Whether a plan can be made."""
+    among = [each for each in STRATEGIES if each.name == strategy or (strategy == AUTO and each.name not in SEARCHED)]
+    try:
+        _plan(facts, strategy, among, None)
+    except (PlanError, ClusterError):
+        return False
+    return True
+
+
+def _plan(facts: Facts, strategy: str, among: Sequence[Strategy], answers: Answers | None) -> Plan:
     check(facts, strategy)
     chosen = None if strategy == AUTO else named(strategy)
     portfolio = Portfolio(answers or Answers(facts), among)

@@ -50,7 +50,7 @@ class Single:
 
     def accepts(self, facts: Facts) -> str | None:
         if facts.servers:
-            return f"one worker has nothing to send to a server: leave out --servers {facts.servers}"
+            return "one worker has nothing to send to a server"
         return None
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
@@ -68,7 +68,7 @@ class Ring:
 
     def accepts(self, facts: Facts) -> str | None:
         if facts.servers:
-            return f"a ring has no servers: leave out --servers {facts.servers}, or use --strategy ps"
+            return "a ring has no servers"
         return data_parallel_objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
@@ -106,7 +106,7 @@ class Weighted:
 
     def accepts(self, facts: Facts) -> str | None:
         if facts.workers == 1 and facts.servers:
-            return f"one worker keeps its gradients: leave out --servers {facts.servers}, or use --strategy ps"
+            return "one worker keeps its gradients, and needs no servers"
         return serving_objection(facts) or data_parallel_objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:

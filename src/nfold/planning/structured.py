@@ -79,7 +79,7 @@ class Hybrid:
 def unshared(facts: Facts) -> str | None:
     """Return why workers cannot share a model among themselves, or None."""
     if facts.servers:
-        return f"its workers need no servers: leave out --servers {facts.servers}, or use --strategy ps"
+        return "its workers need no servers"
     if facts.workers < 2:
         return "one worker has nobody to share the model with"
     return None
@@ -103,10 +103,9 @@ def _too_few_runs(facts: Facts) -> str | None:
     count = len(runs_of(facts))
     if any(1 < size <= count for size in _team_sizes(facts)):
         return None
-    fewer = f"-n {count} or fewer, or " if count > 1 else ""
     return (
         f"{facts.workers} workers need a stage each, and only {count} of the {len(facts.graph.operators)} operators "
-        f"take time. Use {fewer}--strategy hybrid."
+        "take time"
     )
 
 
@@ -123,12 +122,12 @@ def _too_few_shared(facts: Facts, sizes: list[int]) -> str | None:
     """Say so where replicas have no chunk each: a stage has as many as there are chunks at most."""
     chunks, runs = _most_chunks(facts, facts.workers), len(runs_of(facts))
     if chunks == 1:
-        return "its stages share chunks, and there is 1: use --strategy pipeline"
+        return "its stages share chunks, and there is 1"
     if any(size <= runs * _most_chunks(facts, size) for size in sizes):
         return None
     return (
         f"{facts.workers} workers need a stage each or chunks to share, and {runs} operators take "
-        f"time, of {chunks} chunks each. Use more --chunks or a smaller -n"
+        f"time, of {chunks} chunks each"
     )
 
 

@@ -16,10 +16,7 @@ def check(facts: Facts, strategy: str) -> None:
     check_batch(strategy, facts.workers, facts.chunks, facts.batch_size)
     chunks = facts.chunks or _least_chunks(strategy, facts.workers)
     if chunks > 1 and facts.graph.indivisible:
-        raise PlanError(
-            f"the batch cannot be cut into {chunks} chunks: {facts.graph.indivisible}. Use -n 1 with --chunks 1, or "
-            f"--strategy {PLACING[0]} with --chunks 1."
-        )
+        raise PlanError(f"the batch cannot be cut into {chunks} chunks: {facts.graph.indivisible}")
 
 
 def check_chunks(strategy: str, workers: int, chunks: int | None) -> None:
@@ -30,8 +27,9 @@ def check_chunks(strategy: str, workers: int, chunks: int | None) -> None:
     """
     if chunks is not None and chunks < _least_chunks(strategy, workers):
         raise PlanError(
-            f"{tell_too_few_chunks(workers, chunks)}. Use --chunks {workers} or more, -n {chunks}, or a strategy that "
-            f"places operators, such as {PLACING[0]}."
+            f"{tell_too_few_chunks(workers, chunks)}: --strategy {strategy} gives each worker chunks of its own, as "
+            f"--chunks {workers} has, or -n {chunks}; a strategy that places operators, such as {PLACING[0]}, "
+            "needs fewer, if the model can be cut"
         )
 
 
@@ -45,11 +43,10 @@ def check_batch(strategy: str, workers: int, chunks: int | None, batch_size: int
     chunks = chunks or _least_chunks(strategy, workers)
     if chunks > batch_size:
         raise PlanError(
-            f"a batch of {batch_size} samples cannot be cut into {chunks} chunks. Use a batch size of at least "
-            f"{chunks}, or fewer workers or chunks."
+            f"a batch of {batch_size} samples cannot be cut into {chunks} chunks, only into {batch_size} or fewer"
         )
     if strategy not in (AUTO, *PLACING) and (idle := tell_idle(workers, chunks, batch_size)):
-        raise PlanError(f"{idle}.")
+        raise PlanError(idle)
 
 
 def _least_chunks(strategy: str, workers: int) -> int:
@@ -67,13 +64,13 @@ def check_ranks(strategy: str, workers: int, servers: int) -> None:
         named(strategy)
     if workers < 1:
         raise PlanError(f"-n {workers}: a job needs at least 1 worker")
-    if not 0 <= servers <= workers:
-        raise PlanError(
-            f"--servers {servers} with -n {workers}: more servers than workers cannot help, since as many already have "
-            f"one link for each worker's. Use --servers 0 to {workers}."
-        )
     if servers and strategy not in (AUTO, *SERVING):
         *most, last = SERVING
         raise PlanError(f"--servers {servers} needs --strategy {', '.join(most)} or {last}, not {strategy}")
+    if not 0 <= servers <= workers:
+        raise PlanError(
+            f"--servers {servers} with -n {workers}: more servers than workers cannot help, since as many already have "
+            f"one link for each worker's. Ask for {workers} at most."
+        )
     if strategy == "single" and workers > 1:
-        raise PlanError(f"--strategy single runs on one worker, but -n asks for {workers}. Use ring or ps.")
+        raise PlanError(f"--strategy single runs on one worker, but -n asks for {workers}: one of the two has to go")

@@ -46,7 +46,7 @@ def check_agreement(parts: Sequence[Fingerprints], graph: ModelGraph, step: int)
                     f"{parameter.users[0]} uses, after {step} steps: they add up to {expected[0]:.9g} and "
                     f"{found[0]:.9g}. Both were updated with the same gradients, so something in the program is not "
                     "repeatable: an optimizer or a hook that draws numbers of its own or reads the time, the host or "
-                    "the rank. Make it depend on nothing else than gradients and values, or use -n 1."
+                    "the rank. Make it depend on nothing else than gradients and values, or use -n 1 --strategy single."
                 )
 
 

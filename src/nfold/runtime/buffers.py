@@ -125,7 +125,7 @@ class Buffers:
             if value_pointer is not None and parameter.data_ptr() != value_pointer:
                 raise ProgramError(
                     f"something replaced the data of {name}; with a parameter server its values lie where the server's "
-                    "messages arrive. Change them in place (copy_), or use --strategy ring."
+                    "messages arrive. Change them in place (copy_), or use --strategy ring --servers 0."
                 )
         for name, regions in self._regions.items():
             if name.startswith("gradient/"):

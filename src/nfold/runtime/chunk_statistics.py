@@ -74,5 +74,5 @@ def _called(module: str, made: int, expected: int) -> str:
     return (
         f"the batch norm {module} was called {made} times for one chunk, not {expected}. Recomputing it in backward "
         "(activation checkpointing) makes its running statistics depend on the workers. Leave it out of the "
-        "checkpointed part, or use -n 1."
+        "checkpointed part, or use -n 1 --strategy single."
     )

@@ -161,7 +161,9 @@ class Postmortem:
         where = f"rank {rank} ({self._place(rank)}) failed {self._doing(message)}: "
         if kind is ProgramError and message["step"] is None:
             where = ""  # every rank sees the same program: which one said so first means nothing
-        return kind(f"{where}{_sentence(message['text'])}{self._others() if where else ''}")
+        error = kind(f"{where}{_sentence(message['text'])}{self._others() if where else ''}")
+        error.recurs = True
+        return error
 
     def _doing(self, message: dict[str, Any]) -> str:
         if message["step"] is not None:

@@ -17,9 +17,9 @@ from nfold.planning.candidates import simulate_proposal
 from nfold.planning.chunking import worthwhile_counts
 from nfold.planning.facts import Facts, Proposal, useful_threads, worker_seconds
 from nfold.planning.foretold import Course, ScheduleEnd, check_last_batch, check_schedule, run_notes
-from nfold.planning.search import plan
+from nfold.planning.search import check_possible, plan
 from nfold.planning.splitting import split_graph, split_profile
-from nfold.planning.wishes import check, check_batch
+from nfold.planning.wishes import check_batch
 from nfold.runtime import events as ev
 from nfold.runtime.alike import check_alike
 from nfold.runtime.asking import Asking, Flow
@@ -126,7 +126,7 @@ class Preparation:
         graph, profiles, cluster = yield from self.profile(ready)
         self._check_kept(graph)
         check_last_batch(graph, self.course(ready))
-        check(self._facts(graph, profiles, cluster, ready), self._settings.strategy)
+        check_possible(self._facts(graph, profiles, with_fast_links(cluster), ready), self._settings.strategy)
         self.foresee(graph, profiles, cluster, ready)
         self._asking.say(ev.Prepared("profiling"))
         yield from self.wire()
@@ -358,6 +358,7 @@ class Preparation:
             staleness=self._settings.staleness,
             staleness_aware=self._settings.staleness_aware,
             evaluates=bool(ready["has_test"]) and self._settings.evaluate,
+            chunks_are_settled=self._settings.begun is not None,
         )
 
 

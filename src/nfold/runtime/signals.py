@@ -77,7 +77,7 @@ class GradientSignals:
             raise ProgramError(
                 f"{len(missing)} parameters got no gradient for one chunk, {missing[0]!r} among them, though they "
                 "had one when the program was tried. Which parameters are used must not change from batch to batch "
-                "when a batch is spread over workers. Use -n 1."
+                "when a batch is spread over workers. Use -n 1 --strategy single."
             )
 
     def _count(self, bucket: str, name: str, parameter: torch.Tensor) -> None:

@@ -16,6 +16,7 @@ from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.trace import RankUsage
 from nfold.errors import PlanError
+from nfold.planning.advice import Refused
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.measuring import with_rate
@@ -71,7 +72,7 @@ class _Trials:
             known = ev.Known(graph=self._graph, profiles=self._profiles, cluster=cluster)
             chosen = preparation.plan(known, self._ready)
         except PlanError as error:
-            self._asking.say(ev.TrialRefused(index, str(error)))
+            self._asking.say(ev.TrialRefused(index, error.reason if isinstance(error, Refused) else str(error)))
             return
         known = replace(known, plan=chosen)
         ranks = tuple(range(chosen.world_size))

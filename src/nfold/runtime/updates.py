@@ -247,7 +247,7 @@ def _learning_rate(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -
     if "lr" not in group:
         raise ProgramError(
             f"{type(optimizer).__name__} keeps no learning rate `lr` in its groups, so an asynchronous server cannot "
-            "weigh one worker's gradient. Use --strategy ps, or ssp with --staleness 0."
+            "weigh one worker's gradient. Use --strategy ssp --staleness 0."
         )
     return group["lr"]
 

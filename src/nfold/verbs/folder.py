@@ -109,10 +109,11 @@ class RunFolder:
             raise PlanError(f"cannot make the run folder {path}: {error.strerror}. Use another --out.") from error
         folder.lock()
         if (path / "plan.json").exists():
-            folder.release()
-            raise PlanError(
-                f"{path} already holds a run. Use --resume {shlex.quote(str(path))} to go on with it, or another --out."
-            )
+            try:
+                others = folder._ways_to_go_on()
+            finally:
+                folder.release()
+            raise PlanError(f"{path} already holds a run. Use another --out{others}.")
         if foreign := folder._foreign():
             folder.release()
             more = f" and {len(foreign) - _MOST_NAMED} more" if len(foreign) > _MOST_NAMED else ""
@@ -196,6 +197,16 @@ class RunFolder:
                     codec.load(_PLANNED[name], self.path / name)
                 for name in there:
                     (self.path / name).unlink()
+
+    def _ways_to_go_on(self) -> str:
+        """Say how the run here goes on, as far as it can: it says how it was started, and steps are left or added."""
+        if not (self.path / "job.json").exists():
+            return ""
+        record, resume = self.record(), f", or --resume {shlex.quote(str(self.path))}"
+        if self.last_step < record.total_steps or not (self.path / MODEL).exists():
+            return f"{resume} to go on with it"
+        is_scheduled = record.recipe is not None and record.recipe.has_scheduler
+        return "" if is_scheduled else f"{resume} with more --steps: it is complete"
 
     def clear_halves(self) -> None:
         """Remove what a job was writing when it was killed."""

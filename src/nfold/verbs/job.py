@@ -367,7 +367,8 @@ class Job:
         is_kept = self._kept_step and (self.folder.path / CHECKPOINT).exists()  # somebody may have removed the folder
         if is_kept and isinstance(self._source, ProgramSource) and not (self._is_refused or is_over):
             resume = self.folder.resume_command
-            error.add_note(f"The checkpoint of step {self._kept_step} is kept; go on with: {resume}")
+            when = "once this is mended, " if error.recurs else ""
+            error.add_note(f"The checkpoint of step {self._kept_step} is kept; {when}go on with: {resume}")
         self._log_matters &= self.folder.log.exists() and self.folder.log.stat().st_size > 0
         if self._log_matters:
             error.add_note(f"The log has the tracebacks and what the ranks printed: {self.folder.log}")

@@ -11,7 +11,7 @@ from nfold.analysis.units import count
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
-from nfold.planning.strategies import AUTO, PLACING, SERVING
+from nfold.planning.strategies import AUTO, PLACING, SERVING, Single
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
 from nfold.verbs.folder import MODEL, JobRecord, RunFolder
@@ -261,7 +261,8 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
     total = options.steps or record.total_steps
     if checkpoint is not None and step >= total:
         folder.ensure_model(checkpoint)
-        raise PlanError(_tell_complete(folder, step, total))
+        is_scheduled = record.recipe is not None and record.recipe.has_scheduler
+        raise PlanError(_tell_complete(folder, step, total, is_scheduled=is_scheduled))
     same = _ways(options) == _ways(record)
     history = folder.history(until=step)
     begun = ev.Begun(
@@ -278,15 +279,17 @@ def _is_evaluated(history: list[dict[str, Any]], step: int, steps_per_epoch: int
     return step % steps_per_epoch != 0 or step == 0 or any(line["step"] == step and line["metrics"] for line in history)
 
 
-def _tell_complete(folder: RunFolder, step: int, total: int) -> str:
+def _tell_complete(folder: RunFolder, step: int, total: int, *, is_scheduled: bool) -> str:
+    lasting = ", as far as its schedule of the learning rate lasts" if is_scheduled else ""
     model = f"{folder.path / MODEL} holds the model"
     if step > total:
         return (
-            f"--steps {total}: the run in {folder.path} has done {step} steps already, and {model}. Use more --steps."
+            f"--steps {total}: the run in {folder.path} has done {step} steps already, and {model}. "
+            f"Use more --steps{lasting}."
         )
     return (
         f"the run in {folder.path} is complete: {step} of {total} steps are done, and {model}. "
-        "Use more --steps to make it longer."
+        f"Use more --steps to make it longer{lasting}."
     )
 
 
@@ -324,10 +327,11 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
     )
     given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
     given |= whole_numbers(given)
-    if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, *PLACING):
+    if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, Single.name, *PLACING):
         raise PlanError(
             f"the run was begun with {count(chunks, 'chunk')}, too few for {given['workers']} workers. "
-            f"Use -n {chunks}{' or fewer' if chunks > 1 else ''}, or --strategy {PLACING[0]}, which places operators."
+            f"Use -n {chunks}{' or fewer' if chunks > 1 else ''}. Where a model can be cut among more workers, "
+            f"--strategy {PLACING[0]} does that."
         )
     if given.get("strategy", AUTO) not in (*SERVING, AUTO):
         given.setdefault("servers", 0)
