@@ -89,7 +89,43 @@ ACROSS = {
     "by their number": lambda out, x: out * len(out),
     "by their number's root": lambda out, x: out / math.sqrt(2) / (x.shape[0] ** 0.5),
     "written by": lambda out, x: _shared_buffer(out),
+    "place in a table": lambda out, x: out + TABLE[: len(x)],
+    "place by a mask": lambda out, x: out.masked_fill((torch.arange(40)[: len(x)] == 0)[:, None], 0.0),
+    "one of them cleared": lambda out, x: _cleared(out.clone()),
+    "one of a mask cleared": lambda out, x: out * _cleared(torch.ones(len(out), 1, dtype=out.dtype)),
+    "some cleared": lambda out, x: out * _cleared(torch.ones(len(out), 1, dtype=out.dtype), slice(2)),
+    "a hidden mean": lambda out, x: out - _ROWS.index_select(0, torch.tensor([0])) * _written_to(_ROWS, out),
+    "a mean looked up": lambda out, x: out - out.mean(0).index_select(0, torch.arange(CLASSES)),
+    "far from the mean": lambda out, x: -torch.cdist(out, out.mean(0) * TABLE[:CLASSES]),
+    "masked by a mean": lambda out, x: F.batch_norm(out, None, None, weight=out.square().mean(0), training=True),
+    "its place times": lambda out, x: torch.arange(len(x), dtype=out.dtype)[:, None] @ TABLE[:1],
+    "their number made a tensor": lambda out, x: torch.scalar_tensor(len(x), dtype=out.dtype) * out,
+    "their number in a range": lambda out, x: torch.arange(len(x), len(x) + CLASSES) * out,
+    "by norms over samples": lambda out, x: out.renorm(2, 1, 0.5),
+    "searched in others": lambda out, x: out * torch.bucketize(x[:, 0].contiguous(), x[:, 1].contiguous())[:, None],
+    "another's name": lambda out, x: centred_gelu(out),
+    "product of covariances": lambda out, x: out + (out.t() @ out).softmax(1) @ TABLE[0],
 }
+TABLE = torch.randn(40, CLASSES, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+_ROWS = torch.ones(3, CLASSES, dtype=torch.float64)
+
+
+def _cleared(rows, which=0):
+    rows[which] = 0
+    return rows
+
+
+def _written_to(rows, out):
+    rows[0] = out.mean(0).detach()
+    return rows[0]
+
+
+@torch.library.custom_op("nfold_tests::gelu", mutates_args=())
+def centred_gelu(x: torch.Tensor) -> torch.Tensor:
+    return x - x.mean(0)
+
+
+centred_gelu.register_fake(torch.empty_like)
 
 
 def _shared_buffer(out):
@@ -122,6 +158,8 @@ MEANS = {
     "margin": lambda out, y: F.multi_margin_loss(out, y),
     "smoothed": lambda out, y: F.cross_entropy(out, y, label_smoothing=0.1),
     "product": lambda out, y: 3 * (out.mean(0) * torch.arange(CLASSES)).sum(),
+    "of another type": lambda out, y: F.cross_entropy(out, y).float(),
+    "one right answer": lambda out, y: F.cross_entropy(out, torch.zeros(len(out), dtype=torch.long)),
     "mask of all": lambda out, y: (F.cross_entropy(out, y, reduction="none") * (y >= 0)).sum() / (y >= 0).sum(),
 }
 
@@ -146,6 +184,11 @@ NO_MEANS = {
     ),
     "other counts": lambda out, y: (F.cross_entropy(out, y, reduction="none") * (y > 0)).sum() / (y > 0).sum(),
 }
+
+
+def test_gradients_divided_by_how_often_a_word_comes_are_mixed():
+    table = nn.Embedding(CLASSES, CLASSES, scale_grad_by_freq=True, dtype=torch.float64)
+    assert of_forward(lambda out, x: out + table(x.argmax(1) % CLASSES)).verdict == "mixed"
 
 
 @pytest.mark.parametrize("name", NO_MEANS)
@@ -183,8 +226,12 @@ class Straight(torch.autograd.Function):
         return gradient / gradient.abs().max()
 
 
-def test_what_forward_does_not_show_is_not_proved():
-    proof = of_forward(lambda out, x: Straight.apply(out))
+straight = Straight.apply
+
+
+@pytest.mark.parametrize("function", [lambda out: Straight.apply(out), straight], ids=["by its class", "taken before"])
+def test_what_forward_does_not_show_is_not_proved(function):
+    proof = of_forward(lambda out, x: function(out))
     assert (proof.verdict, proof.reason) == (
         "unknown",
         "the backward of Straight is the program's own, and may look at the whole batch",

@@ -122,7 +122,7 @@ def _of_samples(fresh: Callable[[], nn.Module], loss: Loss, example: Example) ->
         return f"{NO_MEAN}: {declared}", (), ""
     proof = prove(fresh(), loss, example)
     if proof.verdict == "unknown":
-        return why_indivisible(fresh, loss, example), (), proof.reason
+        return why_indivisible(fresh, loss, example), proof.conditions, proof.reason
     return (proof.reason if proof.verdict == "mixed" else ""), proof.conditions, ""
 
 

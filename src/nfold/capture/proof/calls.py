@@ -28,11 +28,18 @@ class Call:
     """Kind of a symbol that was taken out of a tensor."""
     again: Callable[[Callable[[], torch.Tensor]], torch.Tensor]
     """Computes something more, which is followed as well."""
+    is_pointwise: bool
+    """Whether each element of its result is made of those in its place alone, numbers included."""
     proportional: Callable[[Any, str], bool]
     """Whether a number is made of data alone, and is as large for each sample; noted as a condition of the proof."""
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
+
+    @property
+    def is_statistical(self) -> bool:
+        """Whether it is a batch norm, which may take and give statistics of the batch."""
+        return "batch_norm" in self.name
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return an argument; a default where the operator has none of that name."""
@@ -56,9 +63,12 @@ class Call:
         return SHARED
 
     def _number(self, value: Any) -> Kind:
-        for symbol in symbols_of(value) - {self.samples.symbol}:
-            if (kind := self.numbers(symbol)) is not None and kind != SHARED:
-                return kind
+        taken = [self.numbers(symbol) for symbol in symbols_of(value) - {self.samples.symbol}]
+        for kind in taken:
+            if kind != SHARED:
+                return kind if kind is not None else Unknown(what="a number comes from where nothing was followed")
+        if taken and self.samples.symbol not in symbols_of(value):
+            return SHARED
         power = self.samples.power(value)
         if power is None:
             return Mixed(how="computes with the number of samples")

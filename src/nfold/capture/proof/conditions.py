@@ -1,6 +1,7 @@
 """Writes down how a number is made of data alone, and computes it again for any batch.
 
-A program is a JSON list of operators in the order of their calls. An argument is a number, a text, a list, or
+A program is JSON: operators in the order of their calls, and which result is the number. An argument is a number, a
+text, a list, or
 
     {"step": 3, "out": 0}       a result of an operator before
     {"data": [1, "labels"]}     a tensor of inputs (0) or targets (1)
@@ -67,13 +68,14 @@ def written_program(number: torch.Tensor, tape: Tape, samples: Samples) -> str:
             return value
         raise CannotWrite(type(value).__name__)
 
-    reference(number)
-    return json.dumps(steps)
+    result = reference(number)
+    return json.dumps({"steps": steps, "result": result})
 
 
 def computed(program: str, inputs: Any, targets: Any, size: int) -> float:
     """Compute the number for a batch of `size` samples."""
     results: list[Any] = []
+    written = json.loads(program)
 
     def decode(value: Any) -> Any:
         if isinstance(value, list):
@@ -92,17 +94,17 @@ def computed(program: str, inputs: Any, targets: Any, size: int) -> float:
         return getattr(torch, value["dtype"])
 
     with torch.no_grad():
-        for step in json.loads(program):
+        for step in written["steps"]:
             keywords = {name: decode(each) for name, each in step["kwargs"].items()}
             results.append(_operator(step["op"])(*decode(step["args"]), **keywords))
-    return float(results[-1])
+    return float(decode(written["result"]))
 
 
 def broken(conditions: Sequence[Condition], inputs: Any, targets: Any, size: int) -> str:
     """Say which condition a batch does not meet; empty if it meets all."""
     for condition in conditions:
         found, wanted = computed(condition.program, inputs, targets, size), condition.per_sample * size
-        if not abs(found - wanted) <= _FITS * max(abs(wanted), 1.0):
+        if not abs(found - wanted) <= _FITS * abs(wanted):
             return f"{condition.why}, which is {found:g} for {size} samples here and {wanted:g} elsewhere"
     return ""
 

@@ -29,11 +29,12 @@ from nfold.capture.proof import (
 )
 from nfold.capture.proof.calls import Call, bind, tensors_in, written
 from nfold.capture.proof.counting import Samples, symbols_of
+from nfold.capture.proof.guards import guarded, unforeseen
 from nfold.capture.proof.kinds import SHARED, Kind, Mixed, Rows, Unknown, plain, worst
 from nfold.capture.proof.rules import RULES
 from nfold.capture.proof.rules_pointwise import combined
 from nfold.capture.proof.tape import Path, Tape
-from nfold.capture.proof.where import is_code, users_line
+from nfold.capture.proof.where import is_torchs, users_line
 
 _LONGEST_S = 60.0
 """After that what is left is not followed: a recurrent net over thousands of steps."""
@@ -52,8 +53,9 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.samples, self.tape = samples, Tape(weights)
         self.env = env
-        self._kinds: dict[int, tuple[torch.Tensor, Kind]] = {}
-        """By identity; a tensor stays alive, so that no other takes its place."""
+        self._kinds: dict[int, tuple[torch.Tensor, Kind, int]] = {}
+        """By identity, with the memory it lay in; a tensor stays alive, so that no other takes its place."""
+        self._owners: dict[int, int] = {}
         self._in_storage: dict[int, list[torch.Tensor]] = {}
         self._numbers: dict[Any, Kind] = {}
         self._until = time.monotonic() + _LONGEST_S
@@ -61,19 +63,39 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def give(self, tensor: torch.Tensor, kind: Kind, path: Path | None = None) -> None:
         """Say what a tensor knows of the batch, and where in the data it lies."""
-        self._kinds[id(tensor)] = (tensor, kind)
-        self._in_storage.setdefault(_storage(tensor), []).append(tensor)
+        self._kinds[id(tensor)] = (tensor, kind, _storage(tensor))
+        self._in_storage.setdefault(self._memory(tensor), []).append(tensor)
         if path is not None:
             self.tape.add_data(tensor, path)
 
     def kind(self, tensor: torch.Tensor) -> Kind:
         """Return what a tensor knows of the batch."""
         found = self._kinds.get(id(tensor))
-        if found is not None:
+        if found is not None and found[2] == _storage(tensor):
             return found[1]
-        return (
-            Unknown(what="a tensor comes from where nothing was followed") if isinstance(tensor, FakeTensor) else SHARED
-        )
+        if found is not None or isinstance(tensor, FakeTensor):
+            return Unknown(what="a tensor comes from where nothing was followed")
+        # The model's own, or a constant: it may have been written to under another name.
+        written = [self._kinds[id(each)][1] for each in self._in_storage.get(self._memory(tensor), ())]
+        kind = worst(written) or (SHARED if all(each == SHARED for each in written) else _clash())
+        self.give(tensor, kind)
+        return kind
+
+    def _memory(self, tensor: torch.Tensor) -> int:
+        """Return what tells the memory of a tensor from others; views of the model's own tensors lie in theirs."""
+        storage = _storage(tensor)
+        return self._owners.get(storage, storage)
+
+    def _note_views(self, call: Call, function: torch._ops.OpOverload) -> None:
+        """Remember that results are views of a tensor that is real: stand-ins lie in memory of their own."""
+        source = next(call.tensors(), None)
+        if source is None or isinstance(source, FakeTensor):
+            return
+        for output, returned in zip(call.outputs, function._schema.returns, strict=False):
+            if returned.alias_info is not None:
+                for each in tensors_in([output]):
+                    if each is not source:
+                        self._owners[_storage(each)] = self._memory(source)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute one operator and note the kinds of its results."""
@@ -93,11 +115,13 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             known=self.kind,
             numbers=self._numbers.get,
             again=self._again,
+            is_pointwise=torch.Tag.pointwise in function.tags,
             proportional=self.tape.proportional,
         )
-        targets = written(function, arguments)
+        targets = [] if call.is_statistical else written(function, arguments)
+        self._note_views(call, function)
         self._note(call, self._kinds_of(call, function), targets)
-        if not targets:
+        if not written(function, arguments):
             self.tape.note(function, args, given, result)
         return result
 
@@ -109,16 +133,17 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outputs = call.outputs
         kinds: Kind | Sequence[Kind]
         if all(call.kind_of(each) == SHARED for each in _values(call)) and not _counted(call):
-            kinds = SHARED
-        elif call.name in RULES:
+            return [SHARED] * len(outputs)
+        if (bad := unforeseen(call)) is not None:
+            kinds = bad
+        elif function.namespace == "aten" and call.name in RULES:
             kinds = _checked(RULES[call.name], call)
-        elif torch.Tag.pointwise in function.tags:
+        elif function.namespace == "aten" and torch.Tag.pointwise in function.tags:
             kinds = _checked(combined, call)
         else:
-            found = [call.kind_of(each) for each in _values(call)]
-            kinds = worst(found) or (SHARED if all(kind == SHARED for kind in found) else call.unknown())
+            kinds = worst([call.kind_of(each) for each in _values(call)]) or call.unknown()
         listed = list(kinds) if isinstance(kinds, Sequence) else [kinds] * len(outputs)
-        return [_placed(kind) for kind in listed]
+        return [_placed(guarded(call, kind, output)) for kind, output in zip(listed, outputs, strict=True)]
 
     def _note(self, call: Call, kinds: list[Kind], targets: list[torch.Tensor]) -> None:
         for output, kind in zip(call.outputs, kinds, strict=True):
@@ -134,11 +159,13 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _write(self, target: torch.Tensor, kind: Kind) -> None:
         """Note what was written to a tensor; whatever lies in the same memory knows as much of the batch now."""
-        self.give(target, kind)
-        for other in self._in_storage[_storage(target)]:
+        self.give(target, worst([self.kind(target)]) or kind)
+        for other in self._in_storage[self._memory(target)]:
             self.tape.forget(other)
             if other is not target:
-                self._kinds[id(other)] = (other, _mingled(self.kind(other), kind))
+                is_same = other.shape == target.shape
+                found = kind if is_same and self.kind(other) == kind else _mingled(self.kind(other), self.kind(target))
+                self._kinds[id(other)] = (other, found, _storage(other))
 
 
 def _placed(kind: Kind) -> Kind:
@@ -158,13 +185,11 @@ def _checked(rule: Callable[[Call], Any], call: Call) -> Kind | Sequence[Kind]:
 
 def _mingled(known: Kind, kind: Kind) -> Kind:
     """Return the kind of memory of which something else was written to a part."""
-    if known == kind:
-        return kind
     if bad := worst([known, kind]):
         return bad
     if isinstance(known, Rows):
-        return plain(known) if isinstance(kind, Rows) else known if kind == SHARED else _clash()
-    return _clash() if known != SHARED or kind != SHARED else SHARED
+        return plain(known) if isinstance(kind, Rows) else _clash()
+    return SHARED if known == kind == SHARED else _clash()
 
 
 def _clash() -> Unknown:
@@ -257,6 +282,6 @@ def decided(env: ShapeEnv) -> str:
     """Return the user's line that goes one way or the other by the number of samples; empty if none does."""
     for guard in env.guards:
         frame = guard.sloc.framework_loc
-        if isinstance(frame, traceback.FrameSummary) and is_code(frame.filename):
+        if isinstance(frame, traceback.FrameSummary) and not is_torchs(frame.filename):
             return f"{frame.filename}, line {frame.lineno}: {frame.line}"
     return ""

@@ -6,7 +6,7 @@ batch's, and what each operator does to it.
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -51,8 +51,6 @@ def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
         loss: the user's.
         example: where batches come from; its values do not matter, but for those of the conditions.
     """
-    if example.make_parts is not None:
-        return _unknown("collate, which is the program's own, may join samples by what the others are")
     inputs, targets = example.batch(_SIZE, 4)
     leaves = [((0, *path), tensor) for path, tensor in paths_of(inputs)]
     leaves += [((1, *path), tensor) for path, tensor in paths_of(targets)]
@@ -70,9 +68,20 @@ def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
     found = _judged(kind, outputs, follower)
     if found.verdict != "proved":
         return found
-    if doubt := _doubt(follower, own):
+    own += [f"a hook on the gradient of module {path!r}" for path in hooked_modules(model, backward=True)]
+    if doubt := _doubt(follower, own, value):
         return _unknown(doubt)
-    return _with_conditions(follower, example)
+    found = _with_conditions(follower, example)
+    if example.make_parts is None or found.verdict != "proved":
+        return found
+    # What was followed is one batch as it was joined; only of equal shapes can its conditions be asked elsewhere.
+    kept = () if example.varying else found.conditions
+    return replace(
+        found,
+        verdict="unknown",
+        reason="collate, which is the program's own, may join samples by what the others are",
+        conditions=kept,
+    )
 
 
 def _keep_momentum(model: nn.Module) -> None:
@@ -123,8 +132,24 @@ def _named(path: Path) -> str:
     return "".join(f"[{key!r}]" for key in path) if path else "itself"
 
 
-def _doubt(follower: Follower, own: Sequence[str]) -> str:
+def _own_functions(value: torch.Tensor) -> list[str]:
+    """Return the user's functions with a backward of their own that are in the history of a loss."""
+    waiting, seen, found = [value.grad_fn], set[Any](), list[str]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting += [each for each, _ in node.next_functions]
+        kind = getattr(node, "_forward_cls", None)
+        if kind is not None and not kind.__module__.startswith("torch."):
+            found.append(f"the backward of {kind.__name__}")
+    return found
+
+
+def _doubt(follower: Follower, own: Sequence[str], value: torch.Tensor) -> str:
     """Say what was left out of the proof."""
+    own = [*own, *_own_functions(value)]
     if own:
         return f"{own[0]} is the program's own, and may look at the whole batch"
     if follower.samples.symbol in follower.env.replacements:
@@ -137,25 +162,24 @@ def _doubt(follower: Follower, own: Sequence[str]) -> str:
 def _own_backwards(model: nn.Module) -> Iterator[list[str]]:
     """Collect what of the user's computes gradients, which operators of forward do not show."""
     found = [f"a hook on the gradient of module {path!r}" for path in hooked_modules(model, backward=True)]
-    apply = vars(torch.autograd.Function)["apply"]
-    register = torch.Tensor.register_hook
-
-    def noted(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if not cls.__module__.startswith("torch."):
-            found.append(f"the backward of {cls.__name__}")
-        return apply.__func__(cls, *args, **kwargs)
+    register, enter = torch.Tensor.register_hook, torch.autograd.graph.saved_tensors_hooks.__enter__
 
     def registered(tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
         found.append("a hook on a gradient")
         return register(tensor, hook)  # type: ignore[no-untyped-call]
 
-    torch.autograd.Function.apply = classmethod(noted)  # type: ignore[method-assign, assignment]
+    def entered(hooks: Any) -> None:
+        if not type(hooks).__module__.startswith("torch.") or not hooks.pack_hook.__module__.startswith("torch."):
+            found.append("a hook on what is saved for backward")
+        enter(hooks)
+
     torch.Tensor.register_hook = registered  # type: ignore[method-assign]
+    torch.autograd.graph.saved_tensors_hooks.__enter__ = entered  # type: ignore[method-assign]
     try:
         yield found
     finally:
-        torch.autograd.Function.apply = apply  # type: ignore[method-assign]
         torch.Tensor.register_hook = register  # type: ignore[method-assign]
+        torch.autograd.graph.saved_tensors_hooks.__enter__ = enter  # type: ignore[method-assign]
 
 
 def _with_conditions(follower: Follower, example: Example) -> Proof:
@@ -165,7 +189,7 @@ def _with_conditions(follower: Follower, example: Example) -> Proof:
         try:
             program = written_program(number, follower.tape, follower.samples)
         except CannotWrite:
-            return Proof(verdict="mixed", reason=f"{NO_MEAN}: it {why}")
+            return _unknown(f"the loss {why}")
         shares = {
             computed(program, *example.batch(size, which), size) / size for size, which in ((5, 0), (4, 1), (_SIZE, 4))
         }

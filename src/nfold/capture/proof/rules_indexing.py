@@ -20,8 +20,10 @@ def embeds(call: Call) -> Kind:
     table, indices = call.kind("weight"), call.kind("indices")
     if bad := worst([table, indices]):
         return bad
-    if isinstance(indices, Rows) and indices.index:
-        return call.unknown("a table is looked up by a sample's place in its batch")
+    if call["scale_grad_by_freq"]:
+        return call.mixed("divides gradients by how often a word is in the batch (scale_grad_by_freq)")
+    if isinstance(indices, Sum):
+        return call.mixed("looks up a sum over the samples")
     return call.unknown(_PICKS) if table != SHARED else (plain(indices) if isinstance(indices, Rows) else indices)
 
 
@@ -34,7 +36,10 @@ def embeds_bags(call: Call) -> Kind:
         return bad
     if table != SHARED or not (isinstance(indices, Rows) and isinstance(offsets, Rows)):
         return call.unknown("bags of unlike lengths are looked up")
+    if call["scale_grad_by_freq"]:
+        return call.mixed("divides gradients by how often a word is in the batch (scale_grad_by_freq)")
     even = offsets.index == indices.inner and indices.dim == 0 and weights in (SHARED, indices, plain(indices))
+    even = even and call.samples.multiple(call["indices"].shape[0]) == indices.inner and not call["include_last_offset"]
     return Rows(dim=0) if even else call.unknown("bags of unlike lengths are looked up")
 
 
@@ -71,7 +76,8 @@ def scatters(call: Call) -> Kind:
     if call.name.startswith("index"):
         return _scatters_alike(call, kinds, dim)
     same = len({(kind.dim, kind.inner) for kind in rows}) == 1 and not any(kind.index for kind in rows)
-    return plain(rows[0]) if same and rows[0].dim != dim and isinstance(kinds[0], Rows) else call.unknown(_PICKS)
+    fits = same and rows[0].dim != dim and all(isinstance(kind, Rows) for kind in kinds[:2])
+    return plain(rows[0]) if fits else call.unknown(_PICKS)
 
 
 def _scatters_alike(call: Call, kinds: Sequence[Kind], dim: int) -> Kind:

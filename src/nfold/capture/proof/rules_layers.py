@@ -61,11 +61,13 @@ def group_norm(call: Call) -> Kind:
       "miopen_batch_norm", "batch_norm_with_update", "batch_norm_with_update_functional")  # fmt: skip
 def batch_norm(call: Call) -> Kind | Sequence[Kind]:
     """Normalise over the batch: statistics of its chunks are part of the program under every plan."""
-    kind = call.kind("input")
-    if bad := worst([kind]):
+    kind, settings = call.kind("input"), [call.kind(name) for name in ("weight", "bias")]
+    if not call.get("training", True):
+        settings += [call.kind(name) for name in ("running_mean", "running_var")]
+    if bad := worst([kind, *settings]):
         return bad
-    if not isinstance(kind, Rows):
-        return call.unknown() if isinstance(kind, Sum) else SHARED
+    if not isinstance(kind, Rows) or any(isinstance(each, Sum) for each in settings):
+        return call.unknown() if kind != SHARED or any(each != SHARED for each in settings) else SHARED
     if kind.dim not in (0, 1):
         return call.unknown("a batch norm's channels or places count samples")
     statistics: Kind = plain(Rows(dim=0, inner=kind.inner)) if kind.dim == 1 else _STATISTICS
@@ -76,11 +78,12 @@ _LAST_TWO = (
     "avg_pool2d _adaptive_avg_pool2d adaptive_max_pool2d max_pool2d_with_indices upsample_nearest2d "
     "upsample_bilinear2d upsample_bicubic2d _upsample_nearest_exact2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa "
     "reflection_pad2d replication_pad2d max_unpool2d fractional_max_pool2d max_pool2d mkldnn_max_pool2d "
-    "mkldnn_adaptive_avg_pool2d adaptive_avg_pool2d im2col pixel_shuffle pixel_unshuffle"
+    "mkldnn_adaptive_avg_pool2d adaptive_avg_pool2d"
 )
 _LAST_THREE = (
     "avg_pool3d _adaptive_avg_pool3d adaptive_max_pool3d max_pool3d_with_indices upsample_nearest3d "
-    "upsample_trilinear3d reflection_pad3d replication_pad3d max_pool3d channel_shuffle"
+    "upsample_trilinear3d reflection_pad3d replication_pad3d max_pool3d im2col col2im pixel_shuffle "
+    "pixel_unshuffle"
 )
 _LAST_ONE = (
     "avg_pool1d adaptive_avg_pool1d adaptive_max_pool1d max_pool1d upsample_linear1d upsample_nearest1d "
@@ -94,13 +97,13 @@ def last_one(call: Call) -> Kind:
     return last(call, 1)
 
 
-@rule(*_LAST_TWO.split(), "col2im")
+@rule(*_LAST_TWO.split())
 def last_two(call: Call) -> Kind:
     """Work on the last two dimensions."""
     return last(call, 2)
 
 
-@rule(*_LAST_THREE.split(), "native_channel_shuffle")
+@rule(*_LAST_THREE.split())
 def last_three(call: Call) -> Kind:
     """Work on the last three dimensions."""
     return last(call, 3)
@@ -169,9 +172,7 @@ def ctc_loss(call: Call) -> Kind | Sequence[Kind]:
 
 
 def _is_even(weight: torch.Tensor) -> bool:
-    """Tell whether all class weights are equal, as far as they are known while a program is followed."""
-    if isinstance(weight, FakeTensor):
-        return False
+    """Tell whether all class weights are equal."""
     with _disable_current_modes():
         return bool((weight == weight.flatten()[0]).all())
 
@@ -190,9 +191,11 @@ def likelihood(call: Call) -> Kind | Sequence[Kind]:
         return call.unknown()
     if call["reduction"] != _MEAN:
         return [reduced(call, plain(scores)), TOTAL]
+    if isinstance(call["weight"], FakeTensor):
+        return call.unknown("the loss makes its class weights anew")
     if call["weight"] is not None and not _is_even(call["weight"]):
         return call.mixed("divides by the sum of the class weights (weight=) of the samples in the batch")
     target, ignored = call["target"], call["ignore_index"]
     counted = call.again(lambda: (target != ignored).sum())
     why = f"divides by the number of targets that are not {ignored} (ignore_index)"
-    return [MEAN, TOTAL] if call.proportional(counted, why) else call.mixed(why)
+    return [MEAN, TOTAL] if targets.uniform or call.proportional(counted, why) else call.unknown(f"the loss {why}")

@@ -1,15 +1,16 @@
 """Rules for operators that make tensors, and for those that give no tensor."""
 
 from nfold.capture.proof.calls import ONE_OVER, Call
+from nfold.capture.proof.counting import symbols_of
 from nfold.capture.proof.kinds import SHARED, Kind, Rows, Sum, plain
 from nfold.capture.proof.rules import rule
 from nfold.capture.proof.rules_views import uniform
 
-_CONSTANT = "zeros ones empty new_zeros new_ones new_empty empty_strided new_empty_strided scalar_tensor"
+_CONSTANT = "zeros ones empty new_zeros new_ones new_empty empty_strided new_empty_strided"
 _DRAWN = "rand randn randint normal_functional bernoulli_p"
 _LIKE = "zeros_like ones_like empty_like"
 _DRAWN_LIKE = "rand_like randn_like randint_like"
-_IGNORED = "_assert_async _assert_tensor_metadata sym_size sym_numel sym_stride set resize _assert_scalar"
+_IGNORED = "_assert_async _assert_tensor_metadata sym_size sym_numel sym_stride _assert_scalar"
 
 
 @rule(*_CONSTANT.split())
@@ -18,10 +19,10 @@ def makes(call: Call) -> Kind:
     return uniform(call, SHARED)
 
 
-@rule("full", "new_full", "fill", "full_like")
+@rule("full", "new_full", "fill", "full_like", "scalar_tensor")
 def fills(call: Call) -> Kind:
     """Fill with one number."""
-    number = call.kind_of(call.get("fill_value", call.get("value")))
+    number = call.kind_of(call.get("fill_value", call.get("value", call.get("s"))))
     if number != SHARED and (number == ONE_OVER or any(call.samples.multiple(size) for size in call.shape)):
         return (
             call.mixed("computes with the number of samples")
@@ -57,7 +58,8 @@ def counts(call: Call) -> Kind:
     """Count: up to the number of samples this is each one's place."""
     times = call.samples.multiple(call.shape[0])
     if not times:
-        return SHARED
+        sized = any(call.samples.symbol in symbols_of(call.get(name)) for name in ("start", "end", "step"))
+        return call.unknown("numbers are counted from the size of the batch") if sized else SHARED
     begin, step = call.get("start", 0), call.get("step", 1)
     plain_step = isinstance(step, int) and isinstance(begin, int) and begin == 0
     return (

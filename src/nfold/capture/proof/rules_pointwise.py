@@ -16,8 +16,8 @@ from nfold.capture.proof.where import users_line
 _KEEPS = "alias clone contiguous detach lift_fresh lift_fresh_copy positive conj _conj resolve_conj resolve_neg"
 _DRAWS = "bernoulli normal uniform exponential cauchy log_normal geometric random native_dropout rrelu_with_noise"
 _MORE = (
-    "masked_fill dropout gelu softplus hardswish hardtanh log_sigmoid_forward glu_jvp _to_copy isfinite isinf "
-    "nan_to_num bucketize searchsorted fake_quantize_per_tensor_affine_cachemask polar complex copysign view_as_real "
+    "masked_fill dropout gelu softplus hardswish hardtanh log_sigmoid_forward isfinite isinf "
+    "nan_to_num fake_quantize_per_tensor_affine_cachemask polar complex copysign view_as_real "
     "view_as_complex real imag _prelu_kernel prelu logaddexp where addcmul addcdiv lerp clamp_min clamp_max "
     "soft_margin_loss_backward mse_loss_backward smooth_l1_loss_backward huber_loss_backward "
     "binary_cross_entropy_backward hardswish_backward hardsigmoid_backward elu_backward log_sigmoid_backward "
@@ -94,12 +94,24 @@ def keeps(call: Call) -> Kind:
     return call.kind_of(next(call.tensors()))
 
 
-@rule("to_copy", "copy", "_conj_physical", "neg", "real_neg")
+@rule("bucketize", "searchsorted")
+def looks_up(call: Call) -> Kind:
+    """Place numbers between boundaries, which must be the same for all samples."""
+    name = "boundaries" if "boundaries" in call.arguments else "sorted_sequence"
+    if call.kind(name) != SHARED or call[name].ndim != 1:
+        return worst([call.kind_of(each) for each in call.tensors()]) or call.unknown()
+    return combined(call)
+
+
+@rule("_to_copy", "copy", "_conj_physical", "neg", "real_neg")
 def keeps_or_broadcasts(call: Call) -> Kind:
     """Keep sums as well as rows."""
     kinds = [call.kind_of(each) for each in call.tensors()]
     source = kinds[-1]  # of copy, what is copied
-    if isinstance(source, Sum) or (isinstance(source, Rows) and len(kinds) == 1):
+    if isinstance(source, Sum):
+        fine = all(each.is_floating_point() for each in call.outputs)
+        return source if fine else call.mixed("rounds a sum or a mean over the samples")
+    if isinstance(source, Rows) and len(kinds) == 1:
         return source
     if call.name == "copy" and isinstance(source, Rows):
         found = combined(call, [call["self"], call["src"]] if isinstance(kinds[0], Rows) else [call["src"]])

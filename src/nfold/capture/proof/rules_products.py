@@ -25,7 +25,8 @@ def _product(call: Call, one: Any, other: Any, batch: int) -> Kind:
     if not named:
         return SHARED
     if "inner" in named:
-        return TOTAL if all(role == "inner" for role in named) else call.mixed(_PAIRS)
+        even = left is not None and right is not None and left.inner == right.inner
+        return TOTAL if even and all(role == "inner" for role in named) else call.mixed(_PAIRS)
     if len(set(named)) > 1 or (named[0] == "outer" and len(named) == 2):
         return call.mixed(_PAIRS)
     rows = left or right
@@ -60,8 +61,12 @@ def bmm(call: Call) -> Kind:
 def mv(call: Call) -> Kind:
     """(n, k) x (k)."""
     matrix, vector = call.rows("self"), call.kind("vec")
+    if bad := worst([call.kind("self"), vector]):
+        return bad
     if matrix is None:
-        return vector if not isinstance(vector, Rows) else call.unknown()
+        linear = SHARED in (call.kind("self"), vector)
+        found = vector if call.kind("self") == SHARED else call.kind("self")
+        return found if linear and not isinstance(vector, Rows) else call.unknown()
     if vector == SHARED and matrix.dim == 0:
         return plain(matrix)
     return worst([vector]) or (TOTAL if matrix.dim == 1 and isinstance(vector, Rows) else call.unknown())
@@ -71,7 +76,13 @@ def mv(call: Call) -> Kind:
 def dot(call: Call) -> Kind:
     """(k) x (k)."""
     kinds = [call.kind_of(each) for each in call.tensors()]
-    return worst(kinds) or (TOTAL if all(isinstance(kind, Rows) for kind in kinds) else combined(call))
+    if bad := worst(kinds):
+        return bad
+    rows = [kind for kind in kinds if isinstance(kind, Rows)]
+    if len(rows) == 2:
+        return TOTAL if rows[0].inner == rows[1].inner else call.unknown()
+    sums = [kind for kind in kinds if isinstance(kind, Sum)]
+    return sums[0] if len(sums) == 1 and SHARED in kinds else combined(call)
 
 
 @rule("addmm", "baddbmm", "_addmm_activation", "addmv", "addbmm")
@@ -95,7 +106,7 @@ def added(call: Call) -> Kind:
             if bias == product or (product.mean and bias == SHARED)
             else call.mixed("adds a sum over the samples")
         )
-    return bias
+    return call.mixed("adds a sum over the samples to what is none") if bias == TOTAL else bias
 
 
 @rule("linear")
@@ -194,9 +205,9 @@ def matrices(call: Call) -> Kind:
 @rule("_linalg_solve_ex", "linalg_solve_triangular", "cholesky_solve", "triangular_solve")
 def solves(call: Call) -> Kind:
     """Solve for each matrix."""
-    kinds = {tensor.ndim: call.kind_of(tensor) for tensor in call.tensors()}
-    rows = [(ndim, kind) for ndim, kind in kinds.items() if kind != SHARED]
-    if bad := worst(kinds.values()):
+    kinds = [(tensor.ndim, call.kind_of(tensor)) for tensor in call.tensors()]
+    if bad := worst(kind for _, kind in kinds):
         return bad
-    fits = all(isinstance(kind, Rows) and kind.dim < ndim - 2 for ndim, kind in rows)
-    return (rows[0][1] if rows else SHARED) if fits and len({kind for _, kind in rows}) <= 1 else call.unknown()
+    rows = [(ndim, kind) for ndim, kind in kinds if isinstance(kind, Rows)]
+    fits = all(kind.dim < ndim - 2 for ndim, kind in rows) and len({plain(kind) for _, kind in rows}) == 1
+    return plain(rows[0][1]) if fits and len({ndim for ndim, _ in kinds}) == 1 else call.unknown()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from nfold.capture.proof.calls import Call, all_dims
-from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Rows, Sum, moved
+from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Rows, Sum, moved, plain
 from nfold.capture.proof.rules import rule
 from nfold.capture.proof.rules_pointwise import combined
 from nfold.capture.proof.rules_views import along
@@ -67,8 +67,7 @@ def reduces(call: Call) -> Kind:
 
 @rule("softmax", "_softmax", "_safe_softmax", "log_softmax", "_log_softmax", "cumsum", "cumprod", "logcumsumexp",
       "cummax",
-      "cummin", "sort", "argsort", "topk", "glu", "_cummax_helper", "renorm", "fft_fft", "_weight_norm_interface",
-      "_softmax_backward_data", "_log_softmax_backward_data")  # fmt: skip
+      "cummin", "sort", "argsort", "topk", "glu", "_cummax_helper", "fft_fft")  # fmt: skip
 def orders(call: Call) -> Kind | Sequence[Kind]:
     """Normalise, accumulate or order along one dimension."""
     dim = call.get("dim", -1)
@@ -79,3 +78,13 @@ def orders(call: Call) -> Kind | Sequence[Kind]:
 def transforms(call: Call) -> Kind:
     """Transform along dimensions."""
     return along(call, call["dim"])
+
+
+@rule("_softmax_backward_data", "_log_softmax_backward_data")
+def softmax_back(call: Call) -> Kind:
+    """Normalise back along one dimension."""
+    kind = combined(call, [call["grad_output"], call["output"]])
+    if not isinstance(kind, Rows):
+        return kind
+    along_samples = all_dims(call["dim"], len(call.shape)) == [kind.dim]
+    return call.mixed("computes softmax over the samples") if along_samples else plain(kind)

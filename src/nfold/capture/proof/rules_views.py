@@ -17,7 +17,9 @@ _BY_PLACE = "takes samples by their place in the batch"
 def views(call: Call) -> Kind:
     """Find the samples again by how many elements lie behind one of them."""
     tensor, kind = call.source()
-    if not isinstance(kind, Rows) or "dtype" in call.arguments:
+    if "dtype" in call.arguments and kind != SHARED:
+        return kind if isinstance(kind, Rows) and call.result.shape == tensor.shape else call.unknown()
+    if not isinstance(kind, Rows):
         return kind
     behind = kind.inner
     for size in tensor.shape[kind.dim + 1 :]:
@@ -118,7 +120,8 @@ def selects(call: Call) -> Kind:
         return kind
     dim = real_dim(call["dim"], tensor.ndim)
     if dim == kind.dim:
-        return SHARED if kind.uniform and kind.inner == 1 else call.mixed(_BY_PLACE)
+        whole = kind.uniform and kind.inner == call.samples.multiple(tensor.shape[dim]) == 1
+        return SHARED if whole else call.mixed(_BY_PLACE)
     return moved(kind, kind.dim - (dim < kind.dim))
 
 
@@ -136,8 +139,8 @@ def slices(call: Call) -> Kind:
     whole = kind.inner == 1 and call.get("step", 1) == 1 and times > 0 and call.samples.parts(begin)
     if whole and whole[1] == 0:
         return kind
-    if kind.uniform and kind.inner == 1:
-        return SHARED if times == 0 else kind
+    if kind.uniform and kind.inner == before == 1 and times == 0:
+        return SHARED
     return call.mixed(_BY_PLACE)
 
 
@@ -178,7 +181,7 @@ def joins(call: Call) -> Kind:
         return moved(first, first.dim + (dim <= first.dim))
     if dim == first.dim and (first.inner > 1 or first.index):
         return call.unknown("tensors of several rows a sample are joined along them")
-    return plain(first) if dim == first.dim and len(rows) > 1 and not first.uniform else first
+    return plain(first) if dim == first.dim and len(rows) > 1 else first
 
 
 def _is_empty(tensor: torch.Tensor) -> bool:
@@ -208,9 +211,7 @@ def along(call: Call, dims: Any, *, keeps_rank: bool = True, how: str = "") -> K
     found = all_dims(dims, tensor.ndim)
     if kind.dim in found:
         return call.mixed(how or f"computes {call.name} over the samples")
-    return moved(
-        plain(kind) if kind.index else kind, kind.dim - (0 if keeps_rank else sum(dim < kind.dim for dim in found))
-    )
+    return moved(plain(kind), kind.dim - (0 if keeps_rank else sum(dim < kind.dim for dim in found)))
 
 
 @rule("constant_pad_nd")

@@ -28,10 +28,17 @@ def users_line() -> str:
 
 def is_code(file: str) -> bool:
     """Tell whether a file holds neither torch's code, nor nfold's, nor Python's."""
-    return not file.startswith((_TORCH, _OURS, "<")) and not file.startswith(_PYTHON)
+    is_pythons = file.startswith(_PYTHON) and not file.startswith(_INSTALLED)
+    return not file.startswith((_TORCH, _OURS, "<")) and not is_pythons
 
 
 _PYTHON = str(Path(linecache.__file__).parent) + "/"
+_INSTALLED = tuple(f"{_PYTHON}{folder}/" for folder in ("site-packages", "dist-packages"))
+
+
+def is_torchs(file: str) -> bool:
+    """Tell whether a file holds torch's code."""
+    return file.startswith(_TORCH)
 
 
 def _told(file: str, line: int) -> str:
