@@ -184,7 +184,7 @@ def why_not_cut(kind, loss) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loss", [each_word, slightly_weighted])
 def test_coarse_types_hide_no_loss_that_is_nearly_a_mean(kind, loss):
-    assert why_not_cut(kind, loss).startswith("the loss is not a mean over samples: it divides by the ")
+    assert why_not_cut(kind, loss).startswith("the loss is not a mean over samples: ")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -149,6 +149,7 @@ KNOWN = {
     "runtime/chunk_statistics.py": ["use -n 1 --strategy single."],
     "runtime/checked_loss.py": ["Use -n 1, --chunks 1."],
     "runtime/signals.py": ["Use -n 1 --strategy single."],
+    "runtime/uneven.py": ["Use -n 1, --chunks 1."],
     "runtime/updates.py": ["Use --strategy ssp --staleness 0."],
     "verbs/train.py": ["Leave out --chunks {asked}.", "Use -n {chunks}{"],
 }

@@ -35,7 +35,7 @@ def test_what_forward_writes_is_there_in_the_next_step_wherever_its_operator_is(
 def test_servers_that_would_not_see_it_are_refused(strategy):
     program = of(renormed)
     with pytest.raises(
-        PlanError, match=r"forward itself writes to probe\.middle\.weight, and servers would not see it"
+        PlanError, match=r"forward itself writes to probe\.middle\.weight, and separate servers would not see it"
     ):
         make_plan(program, graph_of(program), strategy, 1, 1, chunks=1)
 

@@ -60,4 +60,4 @@ def test_draws_do_not_depend_on_the_placement(graphs, name):
 
 def test_the_zoo_holds_every_capture_that_keeps_operators_apart(graphs):
     assert len(ZOO) >= 20
-    assert {graphs(name).capture for name in ("vit", "gpt")} == {"fx", "export"}
+    assert {graphs(name).capture for name in ("vit", "gpt")} == {"fx"}, "sizes are followed"

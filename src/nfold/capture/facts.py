@@ -17,7 +17,6 @@ from nfold.capture.example import SIZES, Example
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.least_samples import Least, find_least
 from nfold.capture.program_graph import Loss, dotted
-from nfold.capture.proof.prove import prove
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.sample_mean import NO_MEAN
 from nfold.capture.shared import Watch, places_of_loss, places_of_model
@@ -120,6 +119,8 @@ def _of_samples(fresh: Callable[[], nn.Module], loss: Loss, example: Example) ->
     """Say why a batch cannot be cut, what data must meet for it, and why that had to be tried if it is not proved."""
     if declared := why_no_mean(loss, example.batch(1)[1]):
         return f"{NO_MEAN}: {declared}", (), ""
+    from nfold.capture.proof.prove import prove  # loads torch's tracer, which ranks that do not prove can do without
+
     proof = prove(fresh(), loss, example)
     if proof.verdict == "unknown":
         return why_indivisible(fresh, loss, example), proof.conditions, proof.reason

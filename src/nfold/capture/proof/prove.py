@@ -5,7 +5,9 @@ batch's, and what each operator does to it.
 """
 
 import contextlib
+import io
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,11 +19,12 @@ from nfold.capture.example import Example
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.observe import BatchNorm
 from nfold.capture.program_graph import Loss
-from nfold.capture.proof.conditions import CannotWrite, computed, written_program
+from nfold.capture.proof.conditions import computed
 from nfold.capture.proof.follow import Follower, TooLong, decided, following
 from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Mixed, Unknown
 from nfold.capture.proof.tape import Path
 from nfold.capture.proof.where import users_line_of
+from nfold.capture.proof.writing import CannotWrite, written_program
 from nfold.capture.sample_mean import NO_MEAN
 from nfold.capture.tree import map_tensors, paths_of
 from nfold.core.condition import Condition
@@ -58,13 +61,19 @@ def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
         return _unknown("no part of a batch counts its samples in its first dimension")
     _keep_momentum(model)
     weights = [*model.parameters(), *model.buffers()]
-    with _own_backwards(model) as own, following(leaves, _SIZE, weights) as (follower, stand_in):
+    with (
+        redirect_stdout(io.StringIO()),
+        _own_backwards(model) as own,
+        following(leaves, _SIZE, weights) as (follower, stand_in),
+    ):
         try:
             outputs = call(model, map_tensors(stand_in, inputs))
             value = loss(outputs, map_tensors(stand_in, targets))
         except Exception as error:
             return _unknown(_why_lost(error))
         kind = follower.kind(value) if isinstance(value, torch.Tensor) else Unknown(what="the loss is no tensor")
+    if follower.samples.symbol in follower.env.replacements:
+        return _unknown("it fixes the number of samples")
     found = _judged(kind, outputs, follower)
     if found.verdict != "proved":
         return found
@@ -152,8 +161,6 @@ def _doubt(follower: Follower, own: Sequence[str], value: torch.Tensor) -> str:
     own = [*own, *_own_functions(value)]
     if own:
         return f"{own[0]} is the program's own, and may look at the whole batch"
-    if follower.samples.symbol in follower.env.replacements:
-        return "it fixes the number of samples"
     line = decided(follower.env)
     return f"it decides by the number of samples ({line})" if line else ""
 
