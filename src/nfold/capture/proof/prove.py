@@ -197,9 +197,13 @@ def _with_conditions(follower: Follower, example: Example) -> Proof:
             program = written_program(number, follower.tape, follower.samples)
         except CannotWrite:
             return _unknown(f"the loss {why}")
-        shares = {
-            computed(program, *example.batch(size, which), size) / size for size, which in ((5, 0), (4, 1), (_SIZE, 4))
-        }
+        try:
+            shares = {
+                computed(program, *example.batch(size, which), size) / size
+                for size, which in ((5, 0), (4, 1), (_SIZE, 4))
+            }
+        except Exception as error:  # an operator that computes shapes only, or another number than one
+            return _unknown(f"the loss {why}, which cannot be computed by itself: {type(error).__name__}")
         if max(shares) - min(shares) > 1e-6 * max(map(abs, shares)):
             return Proof(verdict="mixed", reason=f"{NO_MEAN}: it {why}, and samples differ in it")
         found[program] = Condition(program=program, per_sample=max(shares), why=why)
