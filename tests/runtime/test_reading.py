@@ -17,9 +17,9 @@ from nfold.capture.shapes import batch_shapes
 from nfold.errors import PlanError, ProgramError
 from nfold.program import Program
 from nfold.runtime.alike import check_alike
-from nfold.runtime.data import join_seeded
 from nfold.runtime.loading import load_dataset
 from nfold.runtime.ordering import orders_to_compare, sampler_of
+from nfold.runtime.reading import join_seeded
 
 COUNT, WORDS = 40, 11
 

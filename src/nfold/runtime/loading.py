@@ -15,10 +15,10 @@ from nfold.capture.tree import strided_parts, tensors_of
 from nfold.core import codec
 from nfold.errors import ProgramError
 from nfold.program import Program, describe
-from nfold.runtime.data import join_seeded, read_seeded
 from nfold.runtime.evaluation import LOSS
 from nfold.runtime.handed import what_to_hand_over
 from nfold.runtime.ordering import orders_to_compare
+from nfold.runtime.reading import join_seeded, read_seeded
 
 Which = Literal["train_data", "test_data"]
 DATA: tuple[Which, ...] = ("train_data", "test_data")

@@ -37,6 +37,7 @@ from nfold.runtime.engine import Engine, Played
 from nfold.runtime.extra_state import ExtraStates
 from nfold.runtime.letting_go import let_go
 from nfold.runtime.ordering import sampler_of
+from nfold.runtime.reading import Reader
 from nfold.runtime.state import Checkpoint, Offer, fingerprints_of, join_facts, offer
 from nfold.runtime.updates import Kept, OptimizerState, UpdateKey, Updater, build_updaters, kept_by, sparse_gradients
 from nfold.runtime.weights import Weights
@@ -181,7 +182,8 @@ class Replica:
 
     def _build_loader(self, own: RankSchedule, dataset: Any, last_step: int) -> ChunkLoader:
         chunks = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
-        return ChunkLoader(dataset, self.sampler, chunks, last_step, self.program.seed, self.program.collate)
+        reader = Reader(dataset, self.program.seed, self.program.collate)
+        return ChunkLoader(reader, self.sampler, chunks, last_step)
 
     def _build_cells(self, own: RankSchedule, captured: Captured | None, dataset: Any) -> Cells:
         modules = modules_of(self._graph, self._groups)

@@ -31,6 +31,7 @@ from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.data import ChunkLoader
 from nfold.runtime.engine import Engine
 from nfold.runtime.ordering import sampler_of
+from nfold.runtime.reading import Reader
 from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, take_model, take_states, traced
 from nfold.runtime.service.client import Client, Local, RemoteServer, ServerEnd
 from nfold.runtime.service.diary import Diary
@@ -281,7 +282,7 @@ class AsynchronousReplica:
             graph, alone, buckets, batch_size=plan.batch_size, operator_seconds=operator_seconds
         )
         own = schedule.ranks[0]
-        loader = ChunkLoader(dataset, self.sampler, (), 0, self.program.seed, self.program.collate)
+        loader = ChunkLoader(Reader(dataset, self.program.seed, self.program.collate), self.sampler, (), 0)
         modules = modules_of(graph, self._groups)
         captured = traced(self.program, self.model, graph, dataset, own, self.device)
         cells = Cells(
