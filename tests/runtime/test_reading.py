@@ -236,9 +236,10 @@ class Stream(IterableDataset):
         ),
         (lambda: DataLoader(Sentences(), 16, shuffle=True, drop_last=True), r"\[: len\(dataset\) // 16 \* 16\]"),
         (Stream, r"Stream, an IterableDataset.*train_data=lambda: list\(dataset\)"),
+        (lambda: DataLoader(Sentences(), 16, shuffle=True, num_workers=1), r"batch_size=16, loaders=1\.$"),
         (lambda: DataLoader(Stream(), 4), r"list\(dataset\), since its Stream has no indices, batch_size=4"),
     ],
-    ids=["loader", "in order", "weighted", "drop last", "iterable", "loader of iterable"],
+    ids=["loader", "in order", "weighted", "drop last", "iterable", "workers", "loader of iterable"],
 )  # fmt: skip
 def test_what_is_no_data_set_is_refused_with_what_to_hand_over(data, words):
     with pytest.raises(ProgramError, match=words):

@@ -1,4 +1,4 @@
-"""Which samples a chunk holds, and how they get there while the previous step is computed."""
+"""Which samples a chunk holds, and how they get there while the steps before are computed."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,6 +8,8 @@ import torch
 
 from nfold.capture.joining import Batch
 from nfold.core.placement import chunk_sizes
+from nfold.planning.reading import steps_ahead
+from nfold.runtime.loaders import LoadersReader
 from nfold.runtime.reading import Part, Reader
 
 
@@ -82,18 +84,21 @@ def visited_before(order: list[int]) -> tuple[int, ...]:
 
 
 class ChunkLoader:
-    """Loads the chunks of one rank, a step ahead of their use."""
+    """Loads the chunks of one rank ahead of their use."""
 
-    def __init__(self, reader: Reader, sampler: Sampler, chunks: tuple[int, ...], last_step: int) -> None:
+    def __init__(
+        self, reader: Reader | LoadersReader, sampler: Sampler, chunks: tuple[int, ...], last_step: int
+    ) -> None:
         self._reader, self._sampler, self._chunks, self._last_step = reader, sampler, chunks, last_step
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nfold-load")
+        self._ahead = steps_ahead(reader.num_loaders, max(1, len(chunks)))
+        self._pool = ThreadPoolExecutor(max(1, reader.num_loaders), thread_name_prefix="nfold-load")
         self._futures: dict[tuple[int, int], Future[Batch]] = {}
         self._begun = 0
         """Steps whose loading has begun, or is not wanted any more."""
 
     def begin(self, step: int) -> None:
-        """Start loading this step, if it is not loaded yet, and the next one."""
-        for ahead in range(max(step, self._begun), min(step + 2, self._last_step)):
+        """Start loading this step, if it is not loaded yet, and those after it."""
+        for ahead in range(max(step, self._begun), min(step + 1 + self._ahead, self._last_step)):
             sizes = self._sampler.sizes(ahead)
             self.fetch(ahead, tuple(chunk for chunk in self._chunks if sizes[chunk]))
             self._begun = ahead + 1

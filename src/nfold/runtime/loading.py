@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -18,9 +18,8 @@ from nfold.program import Program, describe
 from nfold.runtime.evaluation import LOSS
 from nfold.runtime.handed import what_to_hand_over
 from nfold.runtime.ordering import orders_to_compare
-from nfold.runtime.reading import join_seeded, read_seeded
+from nfold.runtime.reading import Which, join_seeded, read_seeded
 
-Which = Literal["train_data", "test_data"]
 DATA: tuple[Which, ...] = ("train_data", "test_data")
 _BEFORE_ALL_STEPS = -(1 << 62)
 """A step of no epoch."""

@@ -17,6 +17,7 @@ from nfold.planning.candidates import simulate_proposal
 from nfold.planning.chunking import worthwhile_counts
 from nfold.planning.facts import Facts, Proposal, useful_threads, worker_seconds
 from nfold.planning.foretold import Course, ScheduleEnd, check_last_batch, check_schedule, run_notes
+from nfold.planning.reading import least_share, within_cores
 from nfold.planning.search import check_possible, plan
 from nfold.planning.splitting import split_graph, split_profile
 from nfold.planning.wishes import check_batch
@@ -58,7 +59,8 @@ class Preparation:
 
     def load_order(self) -> dict[str, Any]:
         """Return the order that makes every rank load the program."""
-        overrides = {"seed": self._settings.seed, "chunks": self._settings.chunks}
+        settings = self._settings
+        overrides = {"seed": settings.seed, "chunks": settings.chunks, "loaders": settings.loaders}
         return {
             "do": "load",
             "threads": min(self._threads_of(rank) for rank in range(self._settings.world_size)),
@@ -158,8 +160,10 @@ class Preparation:
         }
         reply = (yield from self._asking.ask((self._profiler,), order, "profiled"))[self._profiler]
         graph = codec.decode(ModelGraph, reply["graph"])
-        profiles = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
-        return graph, profiles, self._settings.cluster or Cluster(nodes=(codec.decode(Node, reply["node"]),))
+        cluster = self._settings.cluster or Cluster(nodes=(codec.decode(Node, reply["node"]),))
+        found = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
+        share = least_share(cluster, self._nodes(cluster))
+        return graph, {count: within_cores(each, share) for count, each in found.items()}, cluster
 
     def meet(
         self,

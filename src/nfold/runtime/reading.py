@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from nfold.capture.joining import Batch, Collate, join, read_item
 from nfold.capture.random import LOCK, CellRandom, RandomState
 from nfold.errors import ProgramError
 from nfold.program import describe
 
+Which = Literal["train_data", "test_data"]
 _JOINING = -(1 << 61)
 """Steps of what joining draws, below those of samples, which come before those of the model."""
 TESTING = 1 << 60
@@ -35,9 +36,12 @@ def evaluation_parts(num_samples: int, batch_size: int) -> Iterator[Part]:
 
 
 class Reader:
-    """Reads parts of one dataset in one thread."""
+    """Reads parts of one dataset in one thread of this process."""
 
-    def __init__(self, dataset: Any, seed: int, collate: Collate | None = None, what: str = "train_data") -> None:
+    num_loaders = 0
+    """Of the processes that read for it."""
+
+    def __init__(self, dataset: Any, seed: int, collate: Collate | None = None, what: Which = "train_data") -> None:
         """Args:
         dataset: of the user.
         seed: of the program.
@@ -73,7 +77,7 @@ class Reader:
 
 
 def read_seeded(
-    random: CellRandom, dataset: Any, epoch: int, index: int, again: int = 0, what: str = "train_data"
+    random: CellRandom, dataset: Any, epoch: int, index: int, again: int = 0, what: Which = "train_data"
 ) -> Any:
     """Read a sample that draws as every rank does in an epoch.
 
@@ -94,7 +98,7 @@ def read_seeded(
         return read_item(dataset, index, what)
 
 
-def read_undrawn(dataset: Any, indices: list[int], what: str = "train_data") -> list[Any] | None:
+def read_undrawn(dataset: Any, indices: list[int], what: Which = "train_data") -> list[Any] | None:
     """Read samples that draw no random numbers; None if one does, and then the generators are as they were.
 
     What draws is known only once it has drawn, and that must not be between a seed of the model's and what the model
@@ -123,7 +127,7 @@ def join_seeded(
     items: list[Any],
     indices: list[int],
     collate: Collate | None,
-    what: str = "train_data",
+    what: Which = "train_data",
     *,
     step: int,
     chunk: int,
@@ -147,7 +151,7 @@ def _read_on(parts: Iterator[list[Any]], samples: list[Any]) -> bool:
     return True
 
 
-def _read_parts(dataset: Any, indices: list[int], what: str) -> Iterator[list[Any]]:
+def _read_parts(dataset: Any, indices: list[int], what: Which) -> Iterator[list[Any]]:
     """Read samples one by one, or all at once, if the dataset offers that."""
     if hasattr(dataset, "__getitems__"):
         yield _fetch(dataset, indices, what)
@@ -156,7 +160,7 @@ def _read_parts(dataset: Any, indices: list[int], what: str) -> Iterator[list[An
         yield [read_item(dataset, index, what)]
 
 
-def _fetch(dataset: Any, indices: list[int], what: str) -> list[Any]:
+def _fetch(dataset: Any, indices: list[int], what: Which) -> list[Any]:
     """Read samples together, as the dataset offers; if that raises, find out which one it is."""
     try:
         samples: list[Any] = dataset.__getitems__(indices)
