@@ -122,6 +122,7 @@ def to_plan(
         rejected=rejected,
         asynchrony=proposal.asynchrony,
         windows=proposal.windows,
+        loaders=min(profile.loaders for profile in facts.profiles.values()),
         notes=(*proposal.notes, *window_notes(proposal.windows), *chunk_notes(facts.graph, facts.batch_size, chunks)),
         evaluates=facts.evaluates,
     )
