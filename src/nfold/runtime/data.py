@@ -1,17 +1,19 @@
 """Which samples a chunk holds, and how they get there while the previous step is computed."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
 
 from nfold.capture.joining import Batch, Collate, join, read_item
+from nfold.capture.moving import Moving
 from nfold.capture.random import LOCK, CellRandom, RandomState
 from nfold.core.placement import chunk_sizes
 from nfold.errors import ProgramError
 from nfold.program import describe
+from nfold.runtime.steady_items import check_moved
 
 _JOINING = -(1 << 61)
 """Steps of what joining draws, below those of samples, which come before those of the model."""
@@ -83,6 +85,7 @@ class ChunkLoader:
         self._futures: dict[tuple[int, int], Future[Batch]] = {}
         self._random, self._collate = CellRandom(seed), collate
         self._draws = False
+        self._moving: dict[str, Moving] | None = None
 
     def begin(self, step: int) -> None:
         """Start loading this step, if it is not loaded yet, and the next one."""
@@ -112,6 +115,38 @@ class ChunkLoader:
         return indices, self._pool.submit(self._load, indices, step, chunk).result()
 
     def _load(self, indices: list[int], step: int, chunk: int) -> Batch:
+        """Read a chunk, and look at what may draw by itself: a few items that were tried need not have shown it.
+
+        Raises:
+            ProgramError: it drew.
+        """
+        if self._moving is None:
+            batch = self._read(indices, step, chunk)
+            owners = {"train_data()": self._dataset, "Program(collate=...)": self._collate}
+            found = {name: Moving([owner], counters=False) for name, owner in owners.items()}
+            self._moving = {name: each for name, each in found.items() if each}
+            return batch
+        before = {name: each.state() for name, each in self._moving.items()}
+        batch = self._read(indices, step, chunk)
+        if any(each.moved(before[name]) for name, each in self._moving.items()):
+            self._check_moved(self._moving, indices, step, chunk)
+            self._moving = {}  # items seed what they draw from
+        return batch
+
+    def _check_moved(self, moving: Mapping[str, Moving], indices: list[int], step: int, chunk: int) -> None:
+        """Read item by item, until one is found that moves something each time it is read."""
+        epoch = step // self._sampler.steps_per_epoch
+        for index in indices:
+
+            def read(index: int = index) -> None:
+                items = [read_seeded(self._random, self._dataset, epoch, index)]
+                if self._collate is not None:
+                    join_seeded(self._random, items, [index], self._collate, step=step, chunk=chunk)
+
+            with LOCK:
+                check_moved(moving, read, index, "train_data")
+
+    def _read(self, indices: list[int], step: int, chunk: int) -> Batch:
         """Read samples. From the first that draws on, each is seeded by epoch and sample, which changes no other."""
         samples = None if self._draws else read_undrawn(self._dataset, indices)
         if samples is None:
