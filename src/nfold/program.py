@@ -303,7 +303,7 @@ def describe(error: BaseException, script: Path | None = None) -> str:
     summary = f"{type(error).__name__}: {text}" if text else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if script and Path(frame.filename).resolve() == script] or [
-        frame for frame in frames if not _is_library(frame.filename)
+        frame for frame in frames if not is_library(frame.filename)
     ]
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
@@ -316,7 +316,8 @@ def _is_positive(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
 
 
-def _is_library(filename: str) -> bool:
+def is_library(filename: str) -> bool:
+    """Tell whether a file is Python's, an installed package's or nfold's, and not the user's."""
     parts = Path(filename).parts
     if filename.startswith(("<", sys.prefix, sys.base_prefix)) or "site-packages" in parts:
         return True

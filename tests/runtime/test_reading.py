@@ -196,6 +196,19 @@ def test_a_sampler_that_cannot_work_is_told_before_the_first_step(sampler, words
         orders_to_compare(program(sampler=sampler, epochs=4), Sentences())
 
 
+def test_a_sampler_that_changes_the_data_set_is_refused():
+    class Staged(Sentences):
+        def __init__(self):
+            self.epoch = 0
+
+    def sampler(data, epoch, generator):
+        data.epoch = epoch
+        return range(len(data))
+
+    with pytest.raises(ProgramError, match=r"changes epoch of train_data\(\) when it is asked for epoch 1"):
+        orders_to_compare(program(sampler=sampler, epochs=4), Staged())
+
+
 def test_an_epoch_of_another_length_is_refused_when_it_comes():
     mine = program(sampler=lambda data, epoch, generator: range(8 if epoch == 5 else 16))
     sampler = sampler_of(mine, Sentences(), 8, 1)

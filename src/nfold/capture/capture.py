@@ -84,7 +84,8 @@ def _with_updates(graph: ModelGraph, stepping: Stepping, model: nn.Module, spars
     """Say how far an update can be cut, and how the optimizer's state is kept."""
     kept = keeping(stepping, model, update_scope(stepping, model, sparse), sparse)
     notes = (*graph.notes, kept.note) if kept.note else graph.notes
-    return replace(graph, update_scope=kept.scope, keeps_optimizer=kept.form, unkept=kept.unkept, notes=notes)
+    unkept = kept.unkept or graph.unkept
+    return replace(graph, update_scope=kept.scope, keeps_optimizer=kept.form, unkept=unkept, notes=notes)
 
 
 def capture_program(model: nn.Module, program: Program, dataset: Any) -> Captured:

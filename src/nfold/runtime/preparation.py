@@ -139,7 +139,7 @@ class Preparation:
         """Refuse to write checkpoints that nobody could go on from.
 
         Raises:
-            ProgramError: the optimizer keeps something where no checkpoint finds it.
+            ProgramError: model or optimizer keeps something where no checkpoint finds it.
         """
         if not graph.unkept or self._settings.checkpoint_every == 0:
             return

@@ -1,13 +1,15 @@
 """Reads samples and joins them; what that draws follows from which samples they are, not from who reads them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from nfold.capture.joining import Batch, Collate, join, read_item
+from nfold.capture.moving import Moving
 from nfold.capture.random import LOCK, CellRandom, RandomState
 from nfold.errors import ProgramError
 from nfold.program import describe
+from nfold.runtime.steady_items import check_moved
 
 Which = Literal["train_data", "test_data"]
 _JOINING = -(1 << 61)
@@ -51,13 +53,42 @@ class Reader:
         self._dataset, self._collate, self._what = dataset, collate, what
         self._random = CellRandom(seed)
         self._draws = False
+        self._moving: dict[str, Moving] | None = None if what == "train_data" else {}
+        """What may draw by itself, by who holds it; None: nobody has looked yet."""
 
     def read(self, part: Part) -> Batch:
-        """Read samples. From the first that draws on, each is seeded by epoch and sample, which changes no other.
+        """Read a part, and look at what may draw by itself: a few items that were tried need not have shown it.
 
         Raises:
-            ProgramError: a sample raised, or they do not fit together.
+            ProgramError: a sample raised, they do not fit together, or they draw by themselves.
         """
+        if self._moving is None:
+            batch = self._read(part)
+            owners = {f"{self._what}()": self._dataset, "Program(collate=...)": self._collate}
+            found = {name: Moving([owner], counters=False) for name, owner in owners.items()}
+            self._moving = {name: each for name, each in found.items() if each}
+            return batch
+        before = {name: each.state() for name, each in self._moving.items()}
+        batch = self._read(part)
+        if any(each.moved(before[name]) for name, each in self._moving.items()):
+            self._check_moved(self._moving, part)
+            self._moving = {}  # items seed what they draw from
+        return batch
+
+    def _check_moved(self, moving: Mapping[str, Moving], part: Part) -> None:
+        """Read item by item, until one is found that moves something each time it is read."""
+        for index in part.indices:
+
+            def read(index: int = index) -> None:
+                items = [read_seeded(self._random, self._dataset, part.epoch, index)]
+                if self._collate is not None:
+                    join_seeded(self._random, items, [index], self._collate, step=part.step, chunk=part.chunk)
+
+            with LOCK:
+                check_moved(moving, read, index, self._what)
+
+    def _read(self, part: Part) -> Batch:
+        """Read samples. From the first that draws on, each is seeded by epoch and sample, which changes no other."""
         samples = None if self._draws else read_undrawn(self._dataset, part.indices, self._what)
         if samples is None:
             self._draws = True
