@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfold.core.cluster import Cluster, Node
+from nfold.core.placement import Placement
 from nfold.planning.candidates import simulate_proposal
 from nfold.planning.estimate import estimate
-from nfold.planning.reading import Crowd, busy_s, crowds_of, read_ahead, steps_ahead, within_cores
+from nfold.planning.reading import Crowd, busy_s, chunks_read, crowds_of, read_ahead, steps_ahead, within_cores
 from nfold.planning.scaling import predict_scaling
 from nfold.planning.strategies import named
 
@@ -211,3 +212,11 @@ def test_two_loaders_halve_what_a_step_waits_and_take_memory_on_ranks_that_read(
 @pytest.mark.parametrize(("loaders", "chunks", "steps"), [(0, 3, 1), (1, 3, 2), (3, 3, 2), (4, 3, 3), (2, 1, 3)])
 def test_so_many_steps_are_read_ahead_that_each_loader_has_a_chunk(loaders, chunks, steps):
     assert steps_ahead(loaders, chunks) == steps
+
+
+def test_who_holds_a_model_s_ends_reads_and_its_middle_does_not():
+    graph = chain(4, 4)
+    first, *_, last = (operator.name for operator in graph.operators)
+    owners = {operator.name: (1, 1) for operator in graph.operators} | {first: (0, 0), last: (2, 1)}
+    placement = Placement(num_chunks=2, world_size=3, owners=owners)
+    assert [sorted(chunks_read(graph, placement, rank)) for rank in range(3)] == [[0, 1], [1], [0]]

@@ -110,6 +110,10 @@ class Staff:
         """Return what reads a data set in the loaders that there are; None: this process does."""
         return self._loaders.reader(what) if self._loaders is not None else None
 
+    def processes(self) -> tuple[int, ...]:
+        """Return the numbers of all loaders' processes."""
+        return self._loaders.processes if self._loaders else ()
+
     @property
     def peak_bytes(self) -> int:
         """The most memory that all loaders have held."""

@@ -38,6 +38,7 @@ from nfold.core.trace import RankUsage
 from nfold.errors import InternalError
 from nfold.launch.heap import give_back
 from nfold.planning.reading import chunks_read
+from nfold.planning.splitting import split_graph
 from nfold.program import Program
 from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.collecting import Collected
@@ -236,12 +237,14 @@ class Worker:
 
     def _build(self, order: Message, plan: Plan, checkpoint: Checkpoint | None) -> Replica | AsynchronousReplica:
         seconds = order["operator_seconds"]
-        place = (self.rank, self._the_program, self._datasets["train"], codec.decode(ModelGraph, order["graph"]), plan)
+        graph = codec.decode(ModelGraph, order["graph"])
+        reads = chunks_read(split_graph(graph, plan.splits), plan.placement, self.rank)
+        place = (self.rank, self._the_program, self._datasets["train"], graph, plan)
         shared: dict[str, Any] = {
             "operator_seconds": seconds and {name: (pair[0], pair[1]) for name, pair in seconds.items()},
             "device": self._device,
             "checkpoint": checkpoint,
-            "reader": self._staff.hired("train_data") if chunks_read(place[3], plan.placement, self.rank) else None,
+            "reader": self._staff.hired("train_data") if reads else None,
             "clock": self._clock,
         }
         if plan.asynchrony is None:
@@ -266,7 +269,7 @@ class Worker:
         replica = self._the_replica
         self._doing = "training"
         if self._measures and not self._reporter.is_sampling and (self._owns_process or self.rank == 0):
-            kernel = Kernel(self._address, self._clock)
+            kernel = Kernel(self._address, self._clock, self._staff.processes)
             self._reporter.begin(Sampler(self.rank, replica.plan.nodes[self.rank], kernel.read))
         if isinstance(replica, AsynchronousReplica):
             replica.allow(order["step"])
