@@ -33,6 +33,20 @@ def buckets_of(graph: ModelGraph, placement: Placement, route: Route, bucket_byt
     return tuple(found)
 
 
+def sparse_notes(graph: ModelGraph, reductions: tuple[Reduction, ...]) -> tuple[str, ...]:
+    """Say which sparse gradients travel as dense ones, and how large they are; nothing where none does."""
+    sent = {name for each in reductions if each.route != "local" for name in each.parameters}
+    tables = [each for each in graph.parameters if each.sparse_dims and each.name in sent]
+    if not tables:
+        return ()
+    whose = tables[0].name + (f" and {len(tables) - 1} more" if len(tables) > 1 else "")
+    verbs = ("gradients of", "are") if len(tables) > 1 else ("gradient of", "is")
+    return (
+        f"the {verbs[0]} {whose} {verbs[1]} sparse, and summed over ranks as dense: "
+        f"{sum(each.num_bytes for each in tables) / 2**20:.3g} MiB in each step, whatever rows it touches",
+    )
+
+
 def _fill(
     parameters: list[Parameter], members: tuple[int, ...], route: Route, bucket_bytes: int, *, first: int
 ) -> tuple[Reduction, ...]:

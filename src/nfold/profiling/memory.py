@@ -34,7 +34,8 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:
     It exists after the first step.
     """
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
-    return num_bytes([each for each in held_by(optimizer, parameters).values() if isinstance(each, torch.Tensor)])
+    found = {id(each): each for each in held_by(optimizer, parameters).values() if isinstance(each, torch.Tensor)}
+    return num_bytes(list(found.values()))
 
 
 class Keeper:
