@@ -66,6 +66,11 @@ def seeded_by_torch(own, index):
     return torch.tensor(np.random.default_rng(int(torch.randint(2**40, ()))).random(3)).float()
 
 
+def seeded_anew(own, index):
+    own.rng.manual_seed(int(torch.randint(2**62, ())))  # as the refusal says
+    return torch.randn(3, generator=own.rng)
+
+
 def now_and_then(own, index):
     return torch.randn(3, generator=own.rng) if index % 7 == 5 else torch.ones(3)
 
@@ -107,6 +112,7 @@ STEADY = {
     "a cache": lambda: Made(remembered, memory={}),
     "seeded from the index": lambda: Made(reseeded),
     "seeded by torch": lambda: Made(seeded_by_torch),
+    "seeded anew": lambda: Made(seeded_anew, rng=held()),
     "drawn from torch": lambda: Made(lambda own, index: torch.randn(3)),
 }
 
