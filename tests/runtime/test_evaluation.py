@@ -43,6 +43,30 @@ def test_a_last_smaller_batch_counts_for_its_samples_only():
     assert model.training
 
 
+class Noisy(Dataset):
+    """Test items that draw."""
+
+    def __init__(self) -> None:
+        self.clean = images()
+
+    def __len__(self) -> int:
+        return len(self.clean)
+
+    def __getitem__(self, index):
+        image, label = self.clean[index]
+        return image + torch.randn_like(image), label
+
+
+def test_what_test_items_draw_is_the_same_on_any_number_of_ranks_and_each_time():
+    mine = program("plain")
+    model, sums = build_model(mine, CPU), []
+    for num_parts in (1, 3, 1):
+        parts = [evaluate(mine, model, Noisy(), part, num_parts, CPU)["test_loss"] for part in range(num_parts)]
+        sums.append([sum(column) for column in zip(*parts, strict=True)])
+    assert sums[0] == sums[2]
+    assert sums[1] == pytest.approx(sums[0], rel=1e-12)
+
+
 def test_a_module_is_filled_by_pieces_that_end_anywhere():
     wanted, found = (torch.nn.BatchNorm1d(5) for _ in range(2))
     with torch.no_grad():

@@ -1,7 +1,7 @@
 """Loss and metrics on the test data, over the ranks that hold the whole model, or on one that fetches it for that."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch import nn
 
 from nfold.capture.calling import call
 from nfold.capture.joining import Batch
+from nfold.capture.random import LOCK, CellRandom
 from nfold.capture.tree import map_tensors, shapes_text
 from nfold.errors import ProgramError, one_line
 from nfold.program import Program, describe
@@ -16,12 +17,14 @@ from nfold.runtime.collecting import Run
 from nfold.runtime.data import read_batch
 
 LOSS = "test_loss"
+_EVALUATING = -(1 << 60)
+"""A step of no training."""
 
 
 def evaluate(
     program: Program, model: nn.Module, dataset: Any, part: int, num_parts: int, device: torch.device
 ) -> dict[str, list[float]]:
-    """Evaluate every `num_parts`-th batch of the test data.
+    """Evaluate every `num_parts`-th batch of the test data. What that draws is seeded by the batch.
 
     Returns:
         name -> [sum over samples, number of samples], for the loss and each metric.
@@ -30,17 +33,28 @@ def evaluate(
         ProgramError: the model, the loss or a metric raised for test data, or a metric is no number.
     """
     totals = {name: [0.0, 0.0] for name in (LOSS, *program.metrics)}
+    random, size = CellRandom(program.seed), program.batch_size
     model.eval()
     try:
-        with torch.no_grad():
-            for count, (inputs, targets) in _batches(program, dataset, part, num_parts, device):
-                outputs, loss = _forward(program, model, inputs, targets)
-                _add(totals[LOSS], loss, count)
-                for name in program.metrics:
-                    _add(totals[name], _metric(program, name, outputs, targets), count)
+        for number in range(part, -(-len(dataset) // size), num_parts):
+            indices = list(range(number * size, min((number + 1) * size, len(dataset))))
+            with LOCK, torch.no_grad():  # samples may be read ahead meanwhile, and draw
+                random.enter(_EVALUATING, number)
+                random.seed_everything(0)
+                _evaluate_batch(program, model, _read(program, dataset, indices, device), len(indices), totals)
     finally:
         model.train()
     return totals
+
+
+def _evaluate_batch(
+    program: Program, model: nn.Module, batch: Batch, count: int, totals: dict[str, list[float]]
+) -> None:
+    inputs, targets = batch
+    outputs, loss = _forward(program, model, inputs, targets)
+    _add(totals[LOSS], loss, count)
+    for name in program.metrics:
+        _add(totals[name], _metric(program, name, outputs, targets), count)
 
 
 def fill(model: nn.Module, all_runs: Iterable[Run]) -> nn.Module:
@@ -59,16 +73,11 @@ def fill(model: nn.Module, all_runs: Iterable[Run]) -> nn.Module:
     return model
 
 
-def _batches(
-    program: Program, dataset: Any, part: int, num_parts: int, device: torch.device
-) -> Iterator[tuple[int, Batch]]:
-    """Yield the samples of each batch and the batch."""
-    size = program.batch_size
-    for number, begin in enumerate(range(0, len(dataset), size)):
-        if number % num_parts == part:
-            indices = list(range(begin, min(begin + size, len(dataset))))
-            batch = read_batch(dataset, indices, "test_data", program.collate)
-            yield len(indices), map_tensors(lambda tensor: tensor.to(device), batch)
+def _read(program: Program, dataset: Any, indices: list[int], device: torch.device) -> Batch:
+    batch: Batch = map_tensors(
+        lambda tensor: tensor.to(device), read_batch(dataset, indices, "test_data", program.collate)
+    )
+    return batch
 
 
 def _forward(program: Program, model: nn.Module, inputs: Any, targets: Any) -> tuple[Any, float]:
