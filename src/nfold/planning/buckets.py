@@ -41,9 +41,11 @@ def sparse_notes(graph: ModelGraph, reductions: tuple[Reduction, ...]) -> tuple[
         return ()
     whose = tables[0].name + (f" and {len(tables) - 1} more" if len(tables) > 1 else "")
     verbs = ("gradients of", "are") if len(tables) > 1 else ("gradient of", "is")
+    size = sum(each.num_bytes for each in tables)
+    told = f"{size / 2**20:.3g} MiB" if size >= 1 << 20 else f"{math.ceil(size / 1024)} KiB"
     return (
-        f"the {verbs[0]} {whose} {verbs[1]} sparse, and summed over ranks as dense: "
-        f"{sum(each.num_bytes for each in tables) / 2**20:.3g} MiB in each step, whatever rows it touches",
+        f"the {verbs[0]} {whose} {verbs[1]} sparse, and summed over ranks as dense: {told} in each step, however few "
+        "rows are touched",
     )
 
 
