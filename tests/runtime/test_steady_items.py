@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -67,6 +68,11 @@ def seeded_by_torch(own, index):
     return torch.tensor(np.random.default_rng(int(torch.randint(2**40, ()))).random(3)).float()
 
 
+def seeded_anew(own, index):
+    own.rng.manual_seed(int(torch.randint(2**62, ())))  # as the refusal says
+    return torch.randn(3, generator=own.rng)
+
+
 def now_and_then(own, index):
     return torch.randn(3, generator=own.rng) if index % 7 == 5 else torch.ones(3)
 
@@ -108,20 +114,22 @@ STEADY = {
     "a cache": lambda: Made(remembered, memory={}),
     "seeded from the index": lambda: Made(reseeded),
     "seeded by torch": lambda: Made(seeded_by_torch),
+    "seeded anew": lambda: Made(seeded_anew, rng=held()),
     "drawn from torch": lambda: Made(lambda own, index: torch.randn(3)),
 }
 
 
+PLAIN = Program(
+    model=lambda: torch.nn.Linear(3, 2),
+    loss=torch.nn.functional.cross_entropy,
+    optimizer=lambda params: torch.optim.SGD(params, lr=0.1),
+    train_data=list,
+    batch_size=4,
+)
+
+
 def found(data, **more):
-    mine = Program(
-        model=lambda: torch.nn.Linear(3, 2),
-        loss=torch.nn.functional.cross_entropy,
-        optimizer=lambda params: torch.optim.SGD(params, lr=0.1),
-        train_data=data,
-        batch_size=4,
-        **more,
-    )
-    return facts_of(mine, {"train": data()}, is_alone=True)
+    return facts_of(replace(PLAIN, train_data=data, **more), {"train": data()}, is_alone=True)
 
 
 @pytest.mark.parametrize("name", MOVED)
@@ -130,6 +138,13 @@ def test_what_reading_moves_is_named_before_the_first_step(name):
         ProgramError, match=rf"moves the {name.strip()} of train_data\(\), so an item".replace("[0]", r"\[0\]")
     ):
         found(MOVED[name])
+
+
+def test_test_data_are_looked_at_too():
+    mine = replace(PLAIN, train_data=STEADY["a cache"])
+    datasets = {"train": STEADY["a cache"](), "test": MOVED["generator rng"]()}
+    with pytest.raises(ProgramError, match=r"reading item 0 of test_data\(\) moves the generator rng of test_data\(\)"):
+        facts_of(mine, datasets, is_alone=True)
 
 
 @pytest.mark.parametrize("name", OTHER)

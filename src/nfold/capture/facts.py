@@ -14,6 +14,7 @@ from nfold.capture.compare import close
 from nfold.capture.declared_loss import why_no_mean
 from nfold.capture.divisible import why_indivisible
 from nfold.capture.example import SIZES, Example
+from nfold.capture.held import alike
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.least_samples import Least, find_least
 from nfold.capture.moving import Mover, Moving
@@ -82,7 +83,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     model = fresh()
     around, around_loss = Watch(partial(places_of_model, model)), Watch(partial(places_of_loss, bare))
     hooked = hooked_modules(model)  # some libraries hang hooks of their own on a model when it is called
-    calls = _call(model, loss, example, (around, around_loss))
+    calls = _call(model, loss, example, (around, around_loss), looks=divisible is None)
     reason, unproved = _carried_state(calls), ""
     conditions: tuple[Condition, ...] = ()
     notes = []
@@ -95,7 +96,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
     forgotten = _forgotten(model, calls.changed)
     moved = [each for each in calls.moved if not _keeps(model, each.name)]
-    shows = bool(forgotten) and not torch.equal(*calls.losses[:2])
+    shows = bool(forgotten) and not alike(*calls.losses[:2])
     if forgotten and not (moved or shows):
         notes.append(f"{_told_forgotten(forgotten)}. {_KEEP_IT}")
     hooked = tuple(dict.fromkeys((*hooked, *hooked_modules(model, backward=True))))
@@ -132,8 +133,16 @@ def _of_samples(fresh: Callable[[], nn.Module], loss: Loss, example: Example) ->
     return (proof.reason if proof.verdict == "mixed" else ""), proof.conditions, ""
 
 
-def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...]) -> _Calls:
-    """Train nothing, but compute: the same batch twice, then one of another size."""
+def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...], *, looks: bool) -> _Calls:
+    """Train nothing, but compute: the same batch twice, then one of another size.
+
+    Args:
+        model: a throw-away copy.
+        loss: the user's.
+        example: where batches come from.
+        watches: of what is shared.
+        looks: whether to look for what the second call moves.
+    """
     large, small = SIZES
     calls = _Calls([], [], [], False, {}, [])
     state: dict[tuple[str, str], Any] = {}
@@ -152,7 +161,7 @@ def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, 
         # A first call may build what later ones use, but not from a batch: of that each rank would see another part.
         found_now = (*(changes(state, now) if state else ()), *writes.weights())
         calls.changed.extend(dict.fromkeys(key for key in found_now if key not in calls.changed))
-        if not state:
+        if not state and looks:
             moving = Moving([model])  # a first call may make what others draw from
             where = moving.state()
         elif which == 0:

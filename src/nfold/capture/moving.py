@@ -88,18 +88,18 @@ class _Walk:
         while self._called:
             called, self._called = self._called, []
             for name, read in places_named_by(called):
-                yield from self._held(name, read, True, 1)
+                yield from self._held(read(), name, read, True, 1)
 
-    def _held(self, name: str, read: Callable[[], Any], is_own: bool, depth: int) -> Iterator[Mover]:
+    def _held(self, value: Any, name: str, read: Callable[[], Any], is_own: bool, depth: int) -> Iterator[Mover]:
         """Yield the movers in what is kept in a place.
 
         Args:
+            value: what is there.
             name: of the place.
-            read: returns what is there.
+            read: returns what is there by then.
             is_own: whether a number there is the user's.
             depth: objects around it.
         """
-        value = read()
         if isinstance(value, _NUMBERS):
             if is_own:
                 yield Mover(name, "counter", read)
@@ -134,8 +134,9 @@ class _Walk:
     def _items(self, value: Any, name: str, depth: int) -> Iterator[Mover]:
         """A list of numbers is data; numbers by names may count."""
         if isinstance(value, dict):
-            for key in list(dict.keys(value)):
-                yield from self._held(f"{name}[{key!r}]", functools.partial(dict.get, value, key), True, depth + 1)
+            for key, each in list(dict.items(value)):
+                read = functools.partial(dict.get, value, key)
+                yield from self._held(each, f"{name}[{key!r}]", read, True, depth + 1)
             return
         for index, each in enumerate(value):
             if not isinstance(each, _NUMBERS):
@@ -144,11 +145,11 @@ class _Walk:
     def _object(self, value: Any, name: str, depth: int) -> Iterator[Mover]:
         self._called.append(value)
         around, is_own = f"{name}." if name else "", not _is_library(type(value))
-        for attribute in own_attributes(value):
+        for attribute, each in list(own_attributes(value).items()):
             if isinstance(value, nn.Module) and attribute in _OF_MODULES:
                 continue
             read = functools.partial(_attribute, value, attribute)
-            yield from self._held(f"{around}{attribute}", read, is_own, depth + 1)
+            yield from self._held(each, f"{around}{attribute}", read, is_own, depth + 1)
         for child, module in value._modules.items() if isinstance(value, nn.Module) else ():
             yield from self._within(module, f"{around}{child}", depth)
 

@@ -80,7 +80,10 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
     """
     orders = orders_to_compare(program, datasets["train"])
     items = item_checksums(datasets["train"], program.seed, program.collate)
-    _check_items(program, datasets["train"], items)
+    _check_items(program, datasets["train"], "train_data", items)
+    if "test" in datasets:
+        own = item_checksums(datasets["test"], program.seed, program.collate)
+        _check_items(program, datasets["test"], "test_data", own)
     model = build_model(program, torch.device("cpu"))
     return {
         "num_samples": len(datasets["train"]) if orders is None else orders["0"][0],
@@ -108,12 +111,12 @@ def item_checksums(dataset: Any, seed: int, collate: Collate | None = None) -> d
     return {str(index): _item_checksum(dataset, index, seed, collate) for index in probed_items(len(dataset))}
 
 
-def _check_items(program: Program, dataset: Any, found: Mapping[str, int | None]) -> None:
+def _check_items(program: Program, dataset: Any, what: Which, found: Mapping[str, int | None]) -> None:
     def read(index: int) -> int | None:
         return _item_checksum(dataset, index, program.seed, program.collate)
 
     with LOCK:  # ranks may be threads, and share globals
-        check_items(dataset, program.collate, read, {int(index): each for index, each in found.items()})
+        check_items(dataset, program.collate, read, {int(index): each for index, each in found.items()}, what)
 
 
 def probed_items(num_samples: int) -> list[int]:
