@@ -74,7 +74,7 @@ def test_input(run):
 
 @pytest.mark.parametrize(
     ("cores", "input_s", "loaders", "advised"),
-    [(4, 0.1, 0, 0), (5, 0.1, 0, 0), (6, 0.1, 0, 2), (20, 0.1, 0, 3), (20, 0.1, 2, 6), (6, 0.1, 2, 0), (20, 0.9, 0, 9)],
+    [(2, 0.1, 0, 0), (3, 0.1, 0, 0), (4, 0.1, 0, 2), (20, 0.1, 0, 3), (20, 0.1, 2, 6), (4, 0.1, 2, 0), (9, 0.9, 0, 4)],
 )  # fmt: skip
 def test_loaders_are_advised_where_cores_are_free_for_more(run, cores, input_s, loaders, advised):
     slow = run(cores=cores, input_s=input_s)

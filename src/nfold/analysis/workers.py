@@ -1,7 +1,7 @@
 """What holds all workers back alike: compute, shared cores, input, memory, or fixed costs."""
 
 from collections.abc import Iterator
-from math import ceil
+from math import ceil, floor
 
 from nfold.analysis.facts import CoreUse, Facts
 from nfold.analysis.finding import Finding
@@ -85,16 +85,18 @@ def _what_reads_faster(facts: Facts, lost_s: float) -> Iterator[str]:
 def more_loaders(facts: Facts, lost_s: float) -> int:
     """Return how many loaders would read as fast as a step computes, or as many as cores are free for; 0: no more.
 
+    A core that waits for samples is free for as long.
+
     Args:
         facts: of the run.
         lost_s: of each step, that a typical worker waits for its samples.
     """
     if facts.plan.asynchrony is not None:
         return 0  # its slices are handed out one by one
-    reading = max(1, facts.plan.loaders)
-    free = min(use.idle_cores / use.num_ranks for use in facts.cores)
-    wanted = ceil(reading * facts.step_s / max(facts.step_s - lost_s, 1e-9))
-    loaders = min(wanted, int(free))
+    reading, busy_s = max(1, facts.plan.loaders), max(facts.step_s - lost_s, 1e-9)
+    free = min((use.node.cores - use.threads * busy_s / facts.step_s) / use.num_ranks for use in facts.cores)
+    wanted = ceil(reading * facts.step_s / busy_s)
+    loaders = min(wanted, floor(free + 0.5))
     return loaders if loaders > reading else 0
 
 
