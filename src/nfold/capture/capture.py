@@ -280,11 +280,11 @@ class _Attempt:
                     yield from self._exported()
                 break
             except TraceRefused as refusal:
+                if refusal.exportable and exportable:
+                    yield from self._exported()
                 module = _outside(refusal.module, kept)
                 advice = "" if module else ". A module of its own for that line would be kept whole alone"
                 self._notes.append(f"{module or 'the model'} is kept whole: {_first_line(refusal)}{advice}")
-                if refusal.exportable and exportable:
-                    yield from self._exported()
                 exportable = False
                 kept.append(module)
         yield replace(trace(self._fresh(), self._loss, self._example, opaque=("",)), method="opaque")
