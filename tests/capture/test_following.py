@@ -142,3 +142,16 @@ def test_a_length_that_forward_reads_may_not_change_between_batches(reads: bool,
             play(found, whole, batch(4, 1, length=7))
     else:
         play(found, whole, batch(4, 1, length=7))
+
+
+def test_a_compiled_model_is_cut_as_the_module_that_was_compiled() -> None:
+    net = Net(probe(loop_over_sizes), rows)
+    compiled = torch.compile(net.model(), backend="eager")
+    assert isinstance(compiled, nn.Module)
+    found = capture(compiled, net.loss, net.example())
+    assert (found.graph.capture, len(found.graph.operators) > 3) == ("fx", True)
+    plain, batch = net.model(), net.example().batch(6, 9)
+    loss = net.loss(plain(batch[0]), batch[1])
+    loss.backward()
+    expected = {"loss": loss.detach()} | {f"_orig_mod.{name}": each.grad for name, each in plain.named_parameters()}
+    assert_equal(play(found, [[each.name] for each in found.graph.operators], batch), expected)

@@ -17,7 +17,7 @@ from torch import fx, nn
 from torch.nn.utils import rnn
 from torch.utils import _pytree as pytree
 
-from nfold.capture.calling import call
+from nfold.capture.calling import call, uncompiled
 from nfold.capture.example import SIZES, THIRD_SIZE, Example
 from nfold.capture.known import STANDINS, Known, Standin, Undecided, parts_of
 from nfold.capture.places import place_here, place_of
@@ -105,7 +105,7 @@ class _TraceRoot(nn.Module):
         self.__dict__.update(loss=LossCall(loss), template=template)
 
     def forward(self, input: Any, target: Any) -> Any:
-        outputs = call(self.model, _spread(input, self.__dict__["template"]))
+        outputs = call(uncompiled(self.model), _spread(input, self.__dict__["template"]))
         loss = self.__dict__["loss"]
         if isinstance(outputs, dict) and type(outputs) is not dict:
             loss = _LossOfKind(loss, outputs)
