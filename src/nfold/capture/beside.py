@@ -1,4 +1,4 @@
-"""Finds weights that a loss reads past the outputs of the model: through a global, a closure or an object of its own."""
+"""Finds weights that a loss reads past the outputs of the model: through a global, a closure, an object of its own."""
 
 from collections.abc import Iterator
 from typing import Any
