@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
 
-from nfold.capture.calling import by_keyword
+from nfold.capture.calling import by_keyword, by_position
 from nfold.capture.joining import join
 from nfold.capture.random import CellRandom
 from nfold.capture.samples import sample_batches
@@ -74,7 +74,8 @@ def plain(mine, steps, chunks):
         optimizer.zero_grad()
         for chunk, size in enumerate(sampler.sizes(step)):
             inputs, targets = mine.collate([dataset[index] for index in sampler.indices(step, chunk)])
-            (mine.loss(model(**inputs), targets) * size / mine.batch_size).backward()
+            outputs = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+            (mine.loss(outputs, targets) * size / mine.batch_size).backward()
         optimizer.step()
     return model.state_dict()
 
@@ -287,6 +288,21 @@ def test_a_dict_goes_by_keyword_where_forward_names_all_its_keys(forward, keys, 
     assert by_keyword(Calls(forward), dict.fromkeys(keys)) is expected
 
 
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        (lambda words, mask: 0, True),
+        (lambda words, mask, scale=1: 0, True),
+        (lambda inputs: 0, False),
+        (lambda words, mask=None: 0, False),
+        (lambda words, mask, more: 0, False),
+        (lambda *args: 0, False),
+    ],
+)
+def test_a_tuple_goes_by_position_where_forward_needs_several(forward, expected):
+    assert by_position(Calls(forward), (1, 2)) is by_position(Calls(forward), [1, 2]) is expected
+
+
 @pytest.mark.parametrize("keywords", [True, False])
 def test_the_program_has_the_last_word(keywords):
     class Either(nn.Module):
@@ -303,7 +319,8 @@ def test_the_program_has_the_last_word(keywords):
     assert not graph_of(mine).indivisible
 
 
-def test_a_model_that_decides_on_sizes_is_called_by_keyword_too():
+@pytest.mark.parametrize("is_dict", [True, False])
+def test_a_model_that_decides_on_sizes_is_called_with_several_inputs_too(is_dict):
     class Loops(nn.Module):
         def __init__(self):
             super().__init__()
@@ -314,8 +331,11 @@ def test_a_model_that_decides_on_sizes_is_called_by_keyword_too():
                 first = first - 2 * second
             return self.last(first)
 
-    data = [({"second": torch.arange(4.0).double() / (index + 1), "first": torch.ones(4).double() * index}, index % 3)
-            for index in range(COUNT)]  # fmt: skip
+    def item(index):
+        first, second = torch.ones(4).double() * index, torch.arange(4.0).double() / (index + 1)
+        return ({"second": second, "first": first} if is_dict else (first, second)), index % 3
+
+    data = [item(index) for index in range(COUNT)]
     mine = program(model=Loops, train_data=lambda: data, collate=None)
     graph = graph_of(mine)
     assert graph.capture == "fx"

@@ -48,6 +48,7 @@ from nfold.runtime.handing_over import collect_from, send_file, usage_of
 from nfold.runtime.loaders import Staff
 from nfold.runtime.loading import facts_of, find_device, load_dataset
 from nfold.runtime.orders import Orders
+from nfold.runtime.own_weights import OwnWeights
 from nfold.runtime.rehearsal import rehearse, schedule_end
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
@@ -91,6 +92,7 @@ class Worker:
         self._datasets: dict[str, Any] = {}
         self._transport: Transport | None = None
         self._replica: Replica | AsynchronousReplica | None = None
+        self._own_weights: OwnWeights | None = None
         self._next_step = self._kept_from = self._last_step = 0
         self._built_s = self._built_cpu_s = 0.0
         self._fetched: nn.Module | Exception | None = None
@@ -230,6 +232,8 @@ class Worker:
         limit_unsent(self._the_transport, plan.nodes, order["unsent_bytes"])
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
             self._replica = self._build(order, plan, checkpoint)
+            graph = codec.decode(ModelGraph, order["graph"])
+            self._own_weights = OwnWeights(self._the_program, self._replica.model, self._datasets["train"], graph)
         if self._owns_process:
             settle()
         self._built_s, self._built_cpu_s = self._clock(), time.process_time()
@@ -267,6 +271,8 @@ class Worker:
 
     def _do_until(self, order: Message) -> None:
         replica = self._the_replica
+        if self._own_weights is not None:
+            self._own_weights.check()
         self._doing = "training"
         if self._measures and not self._reporter.is_sampling and (self._owns_process or self.rank == 0):
             kernel = Kernel(self._address, self._clock, self._staff.processes)
