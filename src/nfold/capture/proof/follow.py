@@ -32,6 +32,7 @@ from nfold.capture.proof.counting import Samples, symbols_of
 from nfold.capture.proof.guards import guarded, unforeseen
 from nfold.capture.proof.kinds import SHARED, Kind, Mixed, Rows, Unknown, plain, worst
 from nfold.capture.proof.rules import RULES
+from nfold.capture.proof.rules_layers import STATISTICS
 from nfold.capture.proof.rules_pointwise import combined
 from nfold.capture.proof.tape import Path, Tape
 from nfold.capture.proof.where import is_torchs, users_line
@@ -118,10 +119,10 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             is_pointwise=torch.Tag.pointwise in function.tags,
             proportional=self.tape.proportional,
         )
-        targets = [] if call.is_statistical else written(function, arguments)
+        targets = [] if call.only_reads_statistics else written(function, arguments)
         self._note_views(call, function)
         self._note(call, self._kinds_of(call, function), targets)
-        if not written(function, arguments):
+        if not targets:
             self.tape.note(function, args, given, result)
         return result
 
@@ -154,8 +155,9 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     self.give(each, kind)
             else:
                 self._numbers |= {symbol: kind for symbol in symbols_of(output) - {self.samples.symbol}}
+        kind = kinds[0] if kinds else Unknown(what=f"torch's {call.name} writes")
         for target in targets:
-            self._write(target, kinds[0] if kinds else Unknown(what=f"torch's {call.name} writes"))
+            self._write(target, _placed(STATISTICS) if call.is_statistical else kind)
 
     def _write(self, target: torch.Tensor, kind: Kind) -> None:
         """Note what was written to a tensor; whatever lies in the same memory knows as much of the batch now."""

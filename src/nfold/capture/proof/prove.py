@@ -6,6 +6,7 @@ batch's, and what each operator does to it.
 
 import contextlib
 import io
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from nfold.capture.proof.conditions import computed
 from nfold.capture.proof.follow import Follower, TooLong, decided, following
 from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Mixed, Unknown
 from nfold.capture.proof.tape import Path
-from nfold.capture.proof.where import users_line_of
+from nfold.capture.proof.where import is_torchs, users_line_of
 from nfold.capture.proof.writing import CannotWrite, written_program
 from nfold.capture.sample_mean import NO_MEAN
 from nfold.capture.tree import map_tensors, paths_of
@@ -170,6 +171,14 @@ def _own_backwards(model: nn.Module) -> Iterator[list[str]]:
     """Collect what of the user's computes gradients, which operators of forward do not show."""
     found = [f"a hook on the gradient of module {path!r}" for path in hooked_modules(model, backward=True)]
     register, enter = torch.Tensor.register_hook, torch.autograd.graph.saved_tensors_hooks.__enter__
+    node: Any = torch._C.TensorBase.grad_fn
+
+    def node_of(tensor: torch.Tensor) -> Any:
+        # What registers a hook on it is C++, and leaves no trace that Python could see.
+        caller = sys._getframe(1).f_code.co_filename
+        if not is_torchs(caller) or caller == torch.autograd.graph.__file__:
+            found.append("what it does with grad_fn")
+        return node.__get__(tensor)
 
     def registered(tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
         found.append("a hook on a gradient")
@@ -181,11 +190,13 @@ def _own_backwards(model: nn.Module) -> Iterator[list[str]]:
         enter(hooks)
 
     torch.Tensor.register_hook = registered  # type: ignore[method-assign]
+    torch.Tensor.grad_fn = property(node_of)  # type: ignore[assignment]
     torch.autograd.graph.saved_tensors_hooks.__enter__ = entered  # type: ignore[method-assign]
     try:
         yield found
     finally:
         torch.Tensor.register_hook = register  # type: ignore[method-assign]
+        del torch.Tensor.grad_fn
         torch.autograd.graph.saved_tensors_hooks.__enter__ = enter  # type: ignore[method-assign]
 
 
