@@ -1,6 +1,7 @@
 """What the proof says of programs whose samples see each other, or do not, in ways that few batches show."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -277,6 +278,27 @@ def test_what_cannot_be_followed_is_told_with_its_line(then, words):
     assert proof.verdict == "unknown"
     assert words in proof.reason
     assert f"{__file__}, line " in proof.reason
+
+
+@pytest.mark.parametrize(
+    ("decides", "largest", "verdict"),
+    [
+        (lambda size: size > 8, 64, "mixed"),
+        (lambda size: size > 8, 0, "unknown"),
+        (lambda size: size > 8, 8, "unknown"),
+        (lambda size: size <= 512, 64, "proved"),
+        (lambda size: size <= 512, 5000, "mixed"),
+        (lambda size: size == 1, 64, "proved"),  # no chunk has one sample, unless its batch has
+        (lambda size: size in (5, 64), 64, "mixed"),
+        (lambda size: size % 2 == 0, 64, "mixed"),
+        (lambda size: size == 4000, 4000, "mixed"),
+    ],
+)
+def test_a_decision_by_the_number_of_samples_matters_where_chunks_go_another_way(decides, largest, verdict):
+    net = Net(lambda: Through(lambda out, x: out * 2 if decides(len(x)) else out), rows)
+    proof = prove(net.model(), net.loss, replace(net.example(), largest=largest))
+    assert proof.verdict == verdict
+    assert (f"{__file__}, line " in proof.reason) == (verdict != "proved")
 
 
 def test_following_draws_no_random_numbers():

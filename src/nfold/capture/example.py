@@ -29,6 +29,9 @@ class Example:
     varying: str = ""
     """How batches differ in more than the number of samples, as padded ones do; empty: they do not."""
 
+    largest: int = 0
+    """Samples of a batch that is trained on; 0: not known."""
+
     def batch(self, size: int, which: int = 0) -> tuple[Any, Any]:
         """Return a fresh batch: a program that changes its input in place spoils only its own copy."""
         inputs, target = self.make(size, which)

@@ -8,7 +8,6 @@ import builtins
 import contextlib
 import functools
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,7 +34,7 @@ from nfold.capture.proof.rules import RULES
 from nfold.capture.proof.rules_layers import STATISTICS
 from nfold.capture.proof.rules_pointwise import combined
 from nfold.capture.proof.tape import Path, Tape
-from nfold.capture.proof.where import is_torchs, users_line
+from nfold.capture.proof.where import users_line
 
 _LONGEST_S = 60.0
 """After that what is left is not followed: a recurrent net over thousands of steps."""
@@ -278,12 +277,3 @@ def _counting() -> Iterator[None]:
         yield
     finally:
         builtins.len = own
-
-
-def decided(env: ShapeEnv) -> str:
-    """Return the user's line that goes one way or the other by the number of samples; empty if none does."""
-    for guard in env.guards:
-        frame = guard.sloc.framework_loc
-        if isinstance(frame, traceback.FrameSummary) and not is_torchs(frame.filename):
-            return f"{frame.filename}, line {frame.lineno}: {frame.line}"
-    return ""

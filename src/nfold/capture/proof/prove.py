@@ -7,7 +7,7 @@ batch's, and what each operator does to it.
 import contextlib
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -21,7 +21,8 @@ from nfold.capture.hooks import hooked_modules
 from nfold.capture.observe import BatchNorm
 from nfold.capture.program_graph import Loss
 from nfold.capture.proof.conditions import computed
-from nfold.capture.proof.follow import Follower, TooLong, decided, following
+from nfold.capture.proof.deciding import why_another_way
+from nfold.capture.proof.follow import Follower, TooLong, following
 from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Mixed, Unknown
 from nfold.capture.proof.tape import Path
 from nfold.capture.proof.where import is_torchs, users_line_of
@@ -79,8 +80,11 @@ def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
     if found.verdict != "proved":
         return found
     own += [f"a hook on the gradient of module {path!r}" for path in hooked_modules(model, backward=True)]
-    if doubt := _doubt(follower, own, value):
-        return _unknown(doubt)
+    if own := [*own, *_own_functions(value)]:
+        return _unknown(f"{own[0]} is the program's own, and may look at the whole batch")
+    decision, is_mixed = why_another_way(follower.env, follower.samples.symbol, _SIZE, example.largest)
+    if decision:
+        return Proof(verdict="mixed", reason=f"the program {decision}") if is_mixed else _unknown(decision)
     found = _with_conditions(follower, example)
     if example.make_parts is None or found.verdict != "proved":
         return found
@@ -155,15 +159,6 @@ def _own_functions(value: torch.Tensor) -> list[str]:
         if kind is not None and not kind.__module__.startswith("torch."):
             found.append(f"the backward of {kind.__name__}")
     return found
-
-
-def _doubt(follower: Follower, own: Sequence[str], value: torch.Tensor) -> str:
-    """Say what was left out of the proof."""
-    own = [*own, *_own_functions(value)]
-    if own:
-        return f"{own[0]} is the program's own, and may look at the whole batch"
-    line = decided(follower.env)
-    return f"it decides by the number of samples ({line})" if line else ""
 
 
 @contextlib.contextmanager
