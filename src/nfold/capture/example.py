@@ -16,6 +16,8 @@ sizes that are neighbours, and on none for three; what is built from three sizes
 
 LONGEST = -1
 """As `which`: where batches are padded, the longest sample that was seen, again and again."""
+SECOND_LONGEST = -2
+"""The same of the longest of those that become other shapes than it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

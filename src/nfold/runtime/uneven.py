@@ -4,6 +4,7 @@ from typing import Any
 
 from nfold.capture.proof.conditions import broken
 from nfold.capture.sample_mean import NO_MEAN
+from nfold.capture.tree import shapes_text
 from nfold.core.condition import Condition
 from nfold.errors import ProgramError
 
@@ -12,7 +13,11 @@ def refuse_uneven(conditions: tuple[Condition, ...], batch: tuple[Any, Any], siz
     """Compute what the conditions say of a chunk, some operators on its data each.
 
     Raises:
-        ProgramError: it does not meet one.
+        ProgramError: it does not meet one, or nobody can tell for data of these shapes.
     """
-    if text := broken(conditions, *batch, size):
+    try:
+        text = broken(conditions, *batch, size)
+    except Exception as error:
+        text = f"{conditions[0].why}, which cannot be computed for a batch {shapes_text(batch)}: {error}"
+    if text:
         raise ProgramError(f"{NO_MEAN}: it {text}. Use -n 1, --chunks 1.")
