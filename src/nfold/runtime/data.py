@@ -1,7 +1,7 @@
 """Which samples a chunk holds, and how they get there while the previous step is computed."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -110,6 +110,11 @@ class ChunkLoader:
         """Return which samples a chunk holds, and the chunk as `get` returned it."""
         indices = self._sampler.indices(step, chunk)
         return indices, self._pool.submit(self._load, indices, step, chunk).result()
+
+    def read_some(self, step: int, chunk: int, samples: Sequence[int]) -> Batch:
+        """Read samples of a chunk again by their places in it, and join them by themselves."""
+        indices = self._sampler.indices(step, chunk)
+        return self._pool.submit(self._load, [indices[sample] for sample in samples], step, chunk).result()
 
     def _load(self, indices: list[int], step: int, chunk: int) -> Batch:
         """Read samples. From the first that draws on, each is seeded by epoch and sample, which changes no other."""
