@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from drifting import drift, drifting_plan
 from harness import graph_of, make_plan, play
 from nets import CLASSES, program
 from torch import nn
@@ -185,11 +186,21 @@ def test_chunks_that_a_program_joins_are_joined_anew_part_by_part():
     assert "not a mean over samples" in found[1]
 
 
-def test_a_run_ends_where_the_weights_make_samples_see_each_other():
+def growing():
+    """Return a program whose weights soon reach the limit."""
     data = TensorDataset(*inputs(48))
     fast = partial(torch.optim.SGD, lr=50.0)
-    mine = replace(program("plain", fast, 24), model=Capped, loss=F.cross_entropy, train_data=lambda: data, epochs=8)
+    return replace(program("plain", fast, 24), model=Capped, loss=F.cross_entropy, train_data=lambda: data, epochs=8)
+
+
+FOUND = r"depends on the other samples.*Found at step \d+, by comparing"
+
+
+def test_a_run_ends_where_the_weights_make_samples_see_each_other():
+    mine = growing()
     graph = graph_of(mine)
     assert "it decides on values" in graph.unproved
-    with pytest.raises(ProgramError, match=r"depends on the other samples.*Found at step \d+, by comparing"):
+    with pytest.raises(ProgramError, match=FOUND):
         play(mine, graph, make_plan(mine, graph, "ring", 2, 0, chunks=2), 16)
+    with pytest.raises(ProgramError, match=FOUND):
+        drift(mine, graph, drifting_plan(mine, graph, 2, chunks=2, bound=0), [16])
