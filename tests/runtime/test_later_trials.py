@@ -84,7 +84,7 @@ def test_a_limit_that_later_weights_reach_is_found_at_the_next_trial(size):
     for step in (4, 5, 6):
         seen.look(model, batches[0], step, size, None)
     with pytest.raises(
-        ProgramError, match=r"depends on the other samples.*Found at step 7, .* at step 3 it was still "
+        ProgramError, match=r"depends on the other samples.*Found at step 8, .* at step 4 it was still "
     ):
         seen.look(model, batches[0], 7, size, None)
 
@@ -98,7 +98,7 @@ def rare(size):
 def test_an_input_unlike_all_before_is_tried_when_it_comes():
     step, words = first_found(trials(), Capped(), [*[inputs(40)] * 6, rare(40)])
     assert step == 6
-    assert "Found at step 6" in words
+    assert "Found at step 7" in words
 
 
 def test_inputs_of_another_shape_are_tried_when_they_come():

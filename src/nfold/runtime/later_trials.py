@@ -132,8 +132,8 @@ class LaterTrials:
         return other
 
     def _told(self, step: int) -> str:
-        earlier = "" if self._right is None else f"; at step {self._right} it was still right"
-        return f"Found at step {step}, by comparing the samples of a chunk apart and together{earlier}"
+        earlier = "" if self._right is None else f"; at step {self._right + 1} it was still right"
+        return f"Found at step {step + 1}, by comparing the samples of a chunk apart and together{earlier}"
 
 
 def _some(size: int, new: list[int]) -> list[int]:
