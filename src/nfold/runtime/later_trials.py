@@ -3,8 +3,8 @@
 Before the first step a few samples were compared apart and together, at the first weights and at some near them. What
 limits, masks and branches do with later weights, or with rare samples, shows only then. So a rank that computes the
 whole model compares the samples of its chunk again: of the 1st, 2nd, 4th, 8th .. step, and of one with inputs that are
-unlike all before. The former are 14 in 10,000 steps, each as long as 4 to 18 passes, or 50 ms where these are short; the
-latter take at most a hundredth of the time.
+unlike all before. The former are 14 in 10,000 steps, each as long as 4 to 18 passes, or 50 ms where these are short;
+the latter take at most a hundredth of the time.
 """
 
 import itertools
