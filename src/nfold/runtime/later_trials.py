@@ -18,7 +18,7 @@ from nfold.capture.building import build_model
 from nfold.capture.divisible import PARTS, Cut, cut_rows, why_unlike_now
 from nfold.capture.joining import Batch
 from nfold.capture.random import LOCK, RandomState
-from nfold.capture.tree import map_tensors, num_bytes
+from nfold.capture.tree import map_tensors, num_bytes, tensors_of
 from nfold.errors import ProgramError
 from nfold.launch.limits import unused_memory
 from nfold.program import Program
@@ -89,6 +89,8 @@ class LaterTrials:
             before = RandomState()
             try:
                 return why_unlike_now(lambda: self._copied(model), self._program.loss, *cuts)
+            except Exception:
+                return ""  # there is no memory for it, or no copy: that is no reason to end a run
             finally:
                 before.restore()
 
@@ -105,7 +107,8 @@ class LaterTrials:
         stops = [0, first, first + second, count]
         parts = [samples[start:stop] for start, stop in itertools.pairwise(stops)]
         whole, *joined = (self._moved(read(part)) for part in (samples, *parts))
-        return Cut(whole=whole, parts=joined, sizes=sizes, is_padded=True)
+        is_padded = any(_shapes(part) != _shapes(whole) for part in joined)
+        return Cut(whole=whole, parts=joined, sizes=sizes, is_padded=is_padded)
 
     def _moved(self, batch: Batch) -> Batch:
         inputs, targets = (map_tensors(lambda tensor: tensor.to(self._device), each) for each in batch)
@@ -131,6 +134,10 @@ def _some(size: int, new: list[int]) -> list[int]:
     others = [sample for sample in range(size) if sample not in known]
     count = min(len(others), _SIZE - len(known))
     return sorted({*known, *(others[place * len(others) // count] for place in range(count))})
+
+
+def _shapes(batch: Batch) -> list[torch.Size]:
+    return [tensor.shape[1:] for tensor in tensors_of(batch)]
 
 
 def _counts(tensor: torch.Tensor, size: int) -> bool:

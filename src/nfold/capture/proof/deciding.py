@@ -27,6 +27,8 @@ def why_another_way(env: ShapeEnv, symbol: Any, followed: int, largest: int) -> 
         The decision with its line, empty if none matters; whether chunks go another way than their batch does.
     """
     for expression, line in _decisions(env):
+        if expression.free_symbols != {symbol}:
+            return f"it decides by the number of samples ({line})", False
         sizes = _sizes(expression, largest) if largest else [followed]
         ways = {size: bool(expression.subs(symbol, size)) for size in sizes}
         other = next((size for size in sizes if ways[size] != ways[sizes[-1]]), 0)
