@@ -45,7 +45,7 @@ def peak_memory_bytes(
     sizes = chunk_sizes(facts.batch_size, placement.num_chunks)
     passing = _passing_bytes(facts.graph, placement, sizes)
     first, *others = (
-        profile.base_bytes
+        base_bytes(profile, rank)
         + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
         + _batch_bytes(facts.graph, placement, sizes, rank)
         + passing[rank]
@@ -60,7 +60,12 @@ def evaluation_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> int:
     if not facts.evaluates or not _is_fetched(facts.graph, proposal):
         return 0
     weights = sum(each.num_bytes for each in facts.graph.parameters)
-    return profile.base_bytes + held_bytes(facts.graph, proposal, profile, 0) + weights
+    return base_bytes(profile, 0) + held_bytes(facts.graph, proposal, profile, 0) + weights
+
+
+def base_bytes(profile: Profile, rank: int) -> int:
+    """Return what a rank holds without any model."""
+    return profile.base_bytes + (profile.tracer_bytes if rank == profile.profiler else 0)
 
 
 def _is_fetched(graph: ModelGraph, proposal: Proposal) -> bool:

@@ -158,7 +158,8 @@ class Preparation:
         }
         reply = (yield from self._asking.ask((self._profiler,), order, "profiled"))[self._profiler]
         graph = codec.decode(ModelGraph, reply["graph"])
-        profiles = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
+        decoded = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
+        profiles = {count: replace(profile, profiler=self._profiler) for count, profile in decoded.items()}
         return graph, profiles, self._settings.cluster or Cluster(nodes=(codec.decode(Node, reply["node"]),))
 
     def meet(
