@@ -18,6 +18,10 @@ def refuse_uneven(conditions: tuple[Condition, ...], batch: tuple[Any, Any], siz
     try:
         text = broken(conditions, *batch, size)
     except Exception as error:
-        text = f"{conditions[0].why}, which cannot be computed for a batch {shapes_text(batch)}: {error}"
+        raise ProgramError(
+            f"the loss {conditions[0].why}, and whether it is a mean over samples cannot be told "
+            f"for a chunk {shapes_text(batch)}, which is unlike all that were tried before training. "
+            "Use -n 1, --chunks 1. Or pad all samples to one length."
+        ) from error
     if text:
         raise ProgramError(f"{NO_MEAN}: it {text}. Use -n 1, --chunks 1.")
