@@ -89,6 +89,16 @@ def test_a_limit_that_later_weights_reach_is_found_at_the_next_trial(size):
         seen.look(model, batches[0], 7, size, None)
 
 
+def test_no_trial_is_made_where_there_is_no_room(monkeypatch):
+    model = Capped()
+    with torch.no_grad():
+        model.layer.weight.mul_(100)
+    monkeypatch.setattr("nfold.runtime.later_trials.unused_memory", lambda: 100)
+    assert first_found(trials(), model, [inputs(12)]) == (-1, "")
+    monkeypatch.undo()
+    assert first_found(trials(), model, [inputs(12)])[0] == 0
+
+
 def rare(size):
     x, y = inputs(size)
     x[size // 2] *= 1000

@@ -10,6 +10,7 @@ the latter take at most a hundredth of the time.
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -21,11 +22,13 @@ from nfold.capture.random import LOCK, RandomState
 from nfold.capture.tree import map_tensors, num_bytes, tensors_of
 from nfold.errors import ProgramError
 from nfold.launch.limits import unused_memory
+from nfold.launch.memory import available_bytes
 from nfold.program import Program
 from nfold.runtime.seen_inputs import SeenInputs
 
 Read = Callable[[Sequence[int]], Batch]
 """Reads some samples of a chunk, and joins them by themselves."""
+_MEMORY = Path("/proc/meminfo")
 _SIZE = sum(PARTS)
 _MOST_TIME = 0.01
 """Of the run, for samples that are unlike others."""
@@ -146,5 +149,8 @@ def _counts(tensor: torch.Tensor, size: int) -> bool:
 
 def _has_room(model: nn.Module, device: torch.device) -> bool:
     """Tell whether there is memory for a comparison; where there is none the next one may have it."""
-    left = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else unused_memory()
-    return left is None or left > _TIMES_WEIGHTS * num_bytes(list(model.parameters()))
+    left = [torch.cuda.mem_get_info(device)[0]] if device.type == "cuda" else [unused_memory()]
+    if device.type != "cuda" and _MEMORY.exists():
+        left.append(available_bytes(_MEMORY.read_text(encoding="utf-8")))
+    needed = _TIMES_WEIGHTS * num_bytes(list(model.parameters()))
+    return all(each > needed for each in left if each is not None)
