@@ -70,3 +70,21 @@ def test_a_single_sample_without_a_loss_says_nothing_of_the_others():
 
     model, shape = _rows()
     assert capture(model, loss, _example(*shape)).graph.least_samples == 1
+
+
+def test_inputs_that_go_by_keyword_are_given_so():
+    class Keywords(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 2)
+
+        def forward(self, rows, scale):
+            return self.layer(rows) * scale[:, None]
+
+    plain = _example(8)
+
+    def make(size, which):
+        rows, labels = plain.batch(size, which)
+        return {"rows": rows, "scale": torch.ones(size)}, labels
+
+    assert capture(Keywords(), functional.cross_entropy, Example(make=make)).graph.least_samples == 1

@@ -1,6 +1,7 @@
 """What the proof says of programs whose samples see each other, or do not, in ways that few batches show."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -46,6 +47,7 @@ WITHIN = {
     "layer norm": lambda out, x: F.layer_norm(out, (CLASSES,)),
     "instance norm": lambda out, x: F.instance_norm(out.view(len(out), 1, CLASSES)).flatten(1),
     "batch norm": lambda out, x: F.batch_norm(out, None, None, training=True),
+    "frozen batch norm, twice": lambda out, x: FROZEN(FROZEN(out)),
     "attention": lambda out, x: F.scaled_dot_product_attention(*[x.view(-1, 2, LENGTH, 1)] * 3).sum((1, 2)) + out,
     "dropout": lambda out, x: F.dropout(out, 0.5),
     "einsum": lambda out, x: torch.einsum("bi,bj->bij", out, x).sum(2),
@@ -58,6 +60,9 @@ WITHIN = {
     "one hot": lambda out, x: out + F.one_hot(out.argmax(1), CLASSES),
     "flattened table": lambda out, x: F.embedding(out.argmax(1), torch.eye(CLASSES, dtype=x.dtype)) + out,
 }
+
+
+FROZEN = nn.BatchNorm1d(CLASSES, dtype=torch.float64).eval()
 
 
 def _written(out):
@@ -104,6 +109,7 @@ ACROSS = {
     "by norms over samples": lambda out, x: out.renorm(2, 1, 0.5),
     "searched in others": lambda out, x: out * torch.bucketize(x[:, 0].contiguous(), x[:, 1].contiguous())[:, None],
     "another's name": lambda out, x: centred_gelu(out),
+    "running mean": lambda out, x: _batch_normed(out)[0] + _batch_normed(out)[1],
     "product of covariances": lambda out, x: out + (out.t() @ out).softmax(1) @ TABLE[0],
 }
 TABLE = torch.randn(40, CLASSES, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -118,6 +124,11 @@ def _cleared(rows, which=0):
 def _written_to(rows, out):
     rows[0] = out.mean(0).detach()
     return rows[0]
+
+
+def _batch_normed(out):
+    mean, variance = torch.zeros(CLASSES, dtype=out.dtype), torch.ones(CLASSES, dtype=out.dtype)
+    return F.batch_norm(out, mean, variance, training=True), mean
 
 
 @torch.library.custom_op("nfold_tests::gelu", mutates_args=())
@@ -229,6 +240,22 @@ class Straight(torch.autograd.Function):
 straight = Straight.apply
 
 
+def hooked_node(out):
+    out.grad_fn.register_hook(lambda found, _: tuple(each if each is None else each - each.mean(0) for each in found))
+    return out
+
+
+def hooked_edge(out):
+    torch.autograd.graph.get_gradient_edge(out).node.register_prehook(lambda given: given)
+    return out
+
+
+@pytest.mark.parametrize("function", [hooked_node, hooked_edge])
+def test_a_hook_on_a_node_of_the_backward_pass_is_not_proved(function):
+    proof = of_forward(lambda out, x: function(out))
+    assert (proof.verdict, proof.reason[:25]) == ("unknown", "what it does with grad_fn")
+
+
 @pytest.mark.parametrize("function", [lambda out: Straight.apply(out), straight], ids=["by its class", "taken before"])
 def test_what_forward_does_not_show_is_not_proved(function):
     proof = of_forward(lambda out, x: function(out))
@@ -251,6 +278,27 @@ def test_what_cannot_be_followed_is_told_with_its_line(then, words):
     assert proof.verdict == "unknown"
     assert words in proof.reason
     assert f"{__file__}, line " in proof.reason
+
+
+@pytest.mark.parametrize(
+    ("decides", "largest", "verdict"),
+    [
+        (lambda size: size > 8, 64, "mixed"),
+        (lambda size: size > 8, 0, "unknown"),
+        (lambda size: size > 8, 8, "unknown"),
+        (lambda size: size <= 512, 64, "proved"),
+        (lambda size: size <= 512, 5000, "mixed"),
+        (lambda size: size == 1, 64, "proved"),  # no chunk has one sample, unless its batch has
+        (lambda size: size in (5, 64), 64, "mixed"),
+        (lambda size: size % 2 == 0, 64, "mixed"),
+        (lambda size: size == 4000, 4000, "mixed"),
+    ],
+)
+def test_a_decision_by_the_number_of_samples_matters_where_chunks_go_another_way(decides, largest, verdict):
+    net = Net(lambda: Through(lambda out, x: out * 2 if decides(len(x)) else out), rows)
+    proof = prove(net.model(), net.loss, replace(net.example(), largest=largest))
+    assert proof.verdict == verdict
+    assert (f"{__file__}, line " in proof.reason) == (verdict != "proved")
 
 
 def test_following_draws_no_random_numbers():

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from grids import chain
+from grids import chain, facts
 
 from nfold.errors import ProgramError
 from nfold.planning.foretold import (
@@ -14,7 +14,10 @@ from nfold.planning.foretold import (
     check_schedule,
     run_notes,
     time_notes,
+    tried_note,
 )
+from nfold.planning.search import plan
+from nfold.planning.strategies import named
 
 TWO = replace(chain(2), least_samples=2, least_samples_module="1", least_samples_error="ValueError: one value")
 
@@ -116,3 +119,19 @@ def test_a_time_limit_is_told_by_what_it_cuts_off(limit_s, every, text):
     notes = time_notes(course(), 1.0, limit_s, every)
     assert bool(notes) == bool(text)
     assert all(text in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "strategy", "words"),
+    [
+        (2, "ring", "again at steps 1, 2, 4, 8 .. and with inputs unlike all before: it decides on values"),
+        (2, "pipeline", "not again while it trains, since no rank holds the whole model: it decides on values"),
+        (1, "single", ""),
+    ],
+)
+def test_it_is_told_when_samples_are_tried_again(chunks, strategy, words):
+    made = plan(facts(chain(4), 1 if chunks == 1 else 2, chunks=chunks), strategy, among=(named(strategy),))
+    told = tried_note("it decides on values", made)
+    assert told.endswith(words)
+    assert bool(told) == bool(words)
+    assert tried_note("", made) == ""

@@ -149,3 +149,16 @@ def test_rank_0_fetches_the_batch_statistics_of_asynchronous_workers_with_the_mo
     whole = 3 * 4 * 2 * 10**6
     held = held_bytes(normed, proposal, asked.profiles[1], 0)
     assert peaks(normed, evaluates=True) == (held + whole, peaks(normed, evaluates=False)[1])
+
+
+def test_only_the_rank_that_measured_holds_the_tracer():
+    asked = facts(GRAPH, 2, batch_size=32)
+    proposal = placed(asked, dict.fromkeys("ABCD", (0, 1)))
+    schedule = compile_schedule(GRAPH, proposal.placement, proposal.reductions, batch_size=32)
+    plain = profile(GRAPH, base_bytes=10**6)
+    traced = profile(GRAPH, base_bytes=10**6, tracer_bytes=500, profiler=1)
+    without, measured = (
+        peak_memory_bytes(asked, proposal, each, working_bytes(schedule, each, chunk_sizes(32, 2)))
+        for each in (plain, traced)
+    )
+    assert measured == (without[0], without[1] + 500)

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from nets import program
 from torch.nn import functional as F
 
 from nfold.capture.autocast import AutocastLoss
 from nfold.errors import ProgramError
-from nfold.runtime.checked_loss import CheckedLoss, with_checked_loss
+from nfold.runtime.checked_loss import CheckedLoss
 
 SIZE, CLASSES = 8, 4
 
@@ -283,9 +282,3 @@ def test_what_a_loss_draws_is_what_it_draws_unchecked():
     expected = drawing(made, wanted)
     torch.manual_seed(1)
     assert torch.equal(CheckedLoss(drawing)(made, wanted), expected)
-
-
-def test_only_chunks_are_checked():
-    mine = program("plain")
-    assert with_checked_loss(mine, 1) is mine
-    assert isinstance(with_checked_loss(mine, 2).loss, CheckedLoss)

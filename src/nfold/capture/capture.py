@@ -97,7 +97,7 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
         ProgramError: (also a ValueError) the program fails by itself.
     """
     device = next(check_model(model).parameters()).device
-    example = sample_batches(dataset, device, collate=program.collate)
+    example = replace(sample_batches(dataset, device, collate=program.collate), largest=program.batch_size)
     captured = capture(
         model, program.loss, example, stepping=Stepping.of(program), rebuild=lambda: build_model(program, device)
     )

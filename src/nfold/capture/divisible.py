@@ -8,7 +8,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,15 +29,32 @@ from nfold.capture.trial import try_forward, try_step
 from nfold.errors import ProgramError
 from nfold.program import describe
 
-_PARTS = (5, 4, 3)
+PARTS = (5, 4, 3)
 """Uneven, so that a sum or an unweighted mean shows."""
-_SIZE = sum(_PARTS)
+_SIZE = sum(PARTS)
 _SCALES = (1e-3, 1e6)
 """Of the loss: a hook on a module that clips gradients shows at one of them, whatever its limit is."""
 _SHIFT = 0.1
 """Of weights, for the trial at others, as a part of what they are in the mean."""
 _ROUNDINGS = 8
 """By how many last bits of their type the gradients of chunks may differ that are added in another order."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """A batch, and the same samples in parts."""
+
+    whole: tuple[Any, Any]
+    parts: list[tuple[Any, Any]]
+    sizes: tuple[int, ...]
+    """Samples of each part."""
+    is_padded: bool = False
+    """Whether parts are joined by themselves, and may be shorter than the whole."""
+
+    @property
+    def size(self) -> int:
+        """Samples of the batch."""
+        return sum(self.sizes)
 
 
 def why_indivisible(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:
@@ -56,16 +73,55 @@ def why_indivisible(fresh: Callable[[], nn.Module], loss: Loss, example: Example
     _quiet(finest)
     bare = plain_loss(loss)
     with without_autocast(finest):
-        if _computes(finest, bare, doubled):
+        if _computes(finest, bare, doubled.batch(_SIZE, 2)):
             return _compare_often(finest, bare, doubled)
     del finest
     model = fresh()
     _quiet(model)
     if isinstance(loss, AutocastLoss):
         with without_autocast(model):
-            if _computes(model, loss.loss, example):
+            if _computes(model, loss.loss, example.batch(_SIZE, 2)):
                 return _compare_often(model, loss.loss, example)
     return _compare_often(model, loss, example)
+
+
+def why_unlike_now(fresh: Callable[[], nn.Module], loss: Loss, all_of_it: Cut, some: Cut) -> str:
+    """Compare samples apart and together at the weights of now.
+
+    Args:
+        fresh: makes copies of the model.
+        loss: the user's.
+        all_of_it: whose outputs and loss are compared.
+        some: of them, whose gradients are compared too.
+
+    Returns:
+        How they differ, in the user's words; empty if only by rounding, or where they cannot be compared.
+    """
+    finest, bare = fresh().double(), plain_loss(loss)
+    _quiet(finest)
+    with without_autocast(finest):
+        if _computes(finest, bare, map_tensors(_doubled, some.whole)):
+            return _compare_now(finest, bare, _cut_in_double(all_of_it)) or _compare_now(
+                finest, bare, _cut_in_double(some), with_gradients=True
+            )
+    del finest
+    model = fresh()
+    _quiet(model)
+    # In a coarse type a decision may fall otherwise by rounding: once is no proof.
+    reasons = [_compare_now(model, loss, cut, with_gradients=cut is some) for cut in (all_of_it, some)]
+    return reasons[1] if all(reasons) else ""
+
+
+def _compare_now(model: nn.Module, loss: Loss, cut: Cut, *, with_gradients: bool = False) -> str:
+    with contextlib.suppress(Exception), contextlib.nullcontext() if with_gradients else torch.no_grad():
+        return _difference(model, loss, cut, with_gradients=with_gradients)
+    return ""  # there is no forward without gradients, or a part is too small: at the first weights it was compared
+
+
+def _cut_in_double(cut: Cut) -> Cut:
+    return replace(
+        cut, whole=map_tensors(_doubled, cut.whole), parts=[map_tensors(_doubled, part) for part in cut.parts]
+    )
 
 
 def _in_double(example: Example) -> Example:
@@ -81,10 +137,10 @@ def _doubled(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def _computes(model: nn.Module, loss: Loss, example: Example) -> bool:
+def _computes(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> bool:
     """Tell whether a program that asks for autocast computes without it: some hold tensors of both types."""
     try:
-        try_step(model, loss, example.batch(_SIZE, 2))
+        try_step(model, loss, batch)
     except ProgramError:
         return False
     finally:
@@ -116,49 +172,59 @@ def _scaled(loss: Loss, scale: float, outputs: Any, targets: Any) -> torch.Tenso
 
 
 def _compare(model: nn.Module, loss: Loss, example: Example, which: int) -> str:
-    batch, chunks = _whole_and_parts(example, which)
-    inputs, targets = ([chunk[side] for chunk in chunks] for side in (0, 1))
-    with PrecisionWatch() as watch:
-        full, drew = _forward(model, batch[0])
     try:
-        # Where Python's or numpy's generator draws there are no two outputs to compare; the loss can still be checked.
-        pieces = split(full, _PARTS) if drew else [_forward(model, piece)[0] for piece in inputs]
-        if not example.varying and not _same_outputs(full, pieces):
-            return "an output of the model depends on the other samples of its batch, not only on its own"
-        # Parts first: while they are added up, a weight's gradient is there twice.
-        parts = _backward(model, loss, pieces, split(batch[1], _PARTS) if drew else targets)
-        whole = _backward(model, loss, [full], [batch[1]])
+        return _difference(model, loss, _cut(example, which))
     except Exception as error:
         return f"the program cannot be tried on parts of a batch: {describe(error)}"
+
+
+def _difference(model: nn.Module, loss: Loss, cut: Cut, *, with_gradients: bool = True) -> str:
+    inputs, targets = ([part[side] for part in cut.parts] for side in (0, 1))
+    with PrecisionWatch() as watch:
+        full, drew = _forward(model, cut.whole[0])
+    # Where Python's or numpy's generator draws there are no two outputs to compare; the loss can still be checked.
+    pieces = split(full, cut.sizes) if drew else [_forward(model, piece)[0] for piece in inputs]
+    if not cut.is_padded and not _same_outputs(full, pieces, cut.sizes):
+        return "an output of the model depends on the other samples of its batch, not only on its own"
+    # Parts first: while they are added up, a weight's gradient is there twice.
+    targets = split(cut.whole[1], cut.sizes) if drew else targets
+    parts = _backward(model, loss, pieces, targets, cut.sizes, with_gradients)
+    whole = _backward(model, loss, [full], [cut.whole[1]], (cut.size,), with_gradients)
     if whole is None or parts is None:
         return ""
     rounding = _coarsest([whole.loss, *tensors_of(full), *model.parameters()])
     if not close(whole.loss, parts.loss, rounding):
-        return not_a_mean(whole.loss, parts.loss, _SIZE)
-    if rounding > SINGLE and (text := _compare_rows(loss, full, pieces, batch[1])):
+        return not_a_mean(whole.loss, parts.loss, cut.size)
+    if rounding > SINGLE and (text := _compare_rows(loss, full, pieces, cut)):
         return text
     return _explained(whole, parts, max(_ROUNDINGS * rounding, watch.coarsest))
 
 
-def _whole_and_parts(example: Example, which: int) -> tuple[tuple[Any, Any], list[tuple[Any, Any]]]:
+def _cut(example: Example, which: int) -> Cut:
     """Return a batch and its chunks, which are padded by themselves where the program joins items itself."""
-    if joined := example.parts(_PARTS, which):
-        return joined
-    batch = example.batch(_SIZE, which)
-    return batch, list(zip(split(batch[0], _PARTS), split(batch[1], _PARTS), strict=True))
+    is_padded = bool(example.varying)
+    if joined := example.parts(PARTS, which):
+        return Cut(whole=joined[0], parts=joined[1], sizes=PARTS, is_padded=is_padded)
+    return cut_rows(example.batch(_SIZE, which), PARTS)
 
 
-def _compare_rows(loss: Loss, outputs: Any, pieces: list[Any], targets: Any) -> str:
+def cut_rows(batch: tuple[Any, Any], sizes: tuple[int, ...]) -> Cut:
+    """Cut a batch whose parts are its rows."""
+    parts = list(zip(split(batch[0], sizes), split(batch[1], sizes), strict=True))
+    return Cut(whole=batch, parts=parts, sizes=sizes)
+
+
+def _compare_rows(loss: Loss, outputs: Any, pieces: list[Any], cut: Cut) -> str:
     """Compare the loss of coarse outputs with that of their own rows: equal ones, so single precision tells more."""
-    if not all(_has_rows(tensor, found) for tensor, found in _paired(outputs, pieces) if tensor.ndim):
+    if not all(_has_rows(tensor, found, cut.sizes) for tensor, found in _paired(outputs, pieces) if tensor.ndim):
         return ""  # only while it trains are outputs taken apart along other dimensions
 
     def take(samples: list[int]) -> tuple[Any, Any]:
-        rows = functools.partial(_rows, size=_SIZE, start=samples[0], stop=samples[-1] + 1)
-        return map_tensors(rows, outputs), map_tensors(rows, targets)
+        rows = functools.partial(_rows, size=cut.size, start=samples[0], stop=samples[-1] + 1)
+        return map_tensors(rows, outputs), map_tensors(rows, cut.whole[1])
 
     with contextlib.suppress(Exception):  # it needs the gradients of outputs, and was compared with those
-        return why_unlike_parts(loss, take, [part.tolist() for part in split(torch.arange(_SIZE), _PARTS)])
+        return why_unlike_parts(loss, take, [part.tolist() for part in split(torch.arange(cut.size), cut.sizes)])
     return ""
 
 
@@ -185,12 +251,18 @@ def _forward(model: nn.Module, inputs: Any) -> tuple[Any, bool]:
     return outputs, before.others_moved()
 
 
-def _backward(model: nn.Module, loss: Loss, outputs: list[Any], targets: list[Any]) -> Outcome | None:
-    """Add up the loss and gradients of chunks, each by its share of the samples.
+def _backward(
+    model: nn.Module,
+    loss: Loss,
+    outputs: list[Any],
+    targets: list[Any],
+    sizes: tuple[int, ...],
+    with_gradients: bool,
+) -> Outcome | None:
+    """Add up the loss of chunks, and the gradients if they are wanted, each by its share of the samples.
 
     None if the loss draws from Python's or numpy's generator.
     """
-    sizes = (_SIZE,) if len(outputs) == 1 else _PARTS
     before = RandomState()
     with SteadyDraws():
         losses = [loss(output, target) for output, target in zip(outputs, targets, strict=True)]
@@ -198,17 +270,18 @@ def _backward(model: nn.Module, loss: Loss, outputs: list[Any], targets: list[An
         return None
     value = torch.zeros_like(losses[0], requires_grad=False)
     for part, size in zip(losses, sizes, strict=True):
-        share = part * (size / _SIZE)
-        # One after another, as chunks are; those of outputs that were computed together share their history.
-        share.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+        share = part * (size / sum(sizes))
+        if with_gradients:
+            # One after another, as chunks are; those of outputs that were computed together share their history.
+            share.backward(retain_graph=True)  # type: ignore[no-untyped-call]
         value += share.detach()
     return outcome(value, model)
 
 
-def _same_outputs(full: Any, pieces: list[Any]) -> bool:
+def _same_outputs(full: Any, pieces: list[Any], sizes: tuple[int, ...]) -> bool:
     """Compare the parts of the outputs that have one row per sample."""
     for tensor, found in _paired(full, pieces):
-        if _has_rows(tensor, found):
+        if _has_rows(tensor, found, sizes):
             alike = all(piece.shape[1:] == tensor.shape[1:] for piece in found)
             if not alike or not close(tensor, torch.cat(found)):
                 return False
@@ -222,10 +295,10 @@ def _paired(full: Any, pieces: list[Any]) -> Iterator[tuple[torch.Tensor, list[t
         yield tensor.detach(), [part[path].detach() for part in parts if path in part]
 
 
-def _has_rows(tensor: torch.Tensor, pieces: list[torch.Tensor]) -> bool:
+def _has_rows(tensor: torch.Tensor, pieces: list[torch.Tensor], sizes: tuple[int, ...]) -> bool:
     """Tell whether a tensor has one row per sample."""
     rows = [piece.shape[0] if piece.ndim else -1 for piece in pieces]
-    return bool(tensor.ndim) and tensor.shape[0] == _SIZE and rows == list(_PARTS)
+    return bool(tensor.ndim) and tensor.shape[0] == sum(sizes) and rows == list(sizes)
 
 
 def split(value: Any, sizes: tuple[int, ...]) -> list[Any]:

@@ -16,6 +16,8 @@ sizes that are neighbours, and on none for three; what is built from three sizes
 
 LONGEST = -1
 """As `which`: where batches are padded, the longest sample that was seen, again and again."""
+SECOND_LONGEST = -2
+"""The same of the longest of those that become other shapes than it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +30,9 @@ class Example:
     """(sizes, which) -> a batch, and the same samples joined part by part; None: rows of the batch are its parts."""
     varying: str = ""
     """How batches differ in more than the number of samples, as padded ones do; empty: they do not."""
+
+    largest: int = 0
+    """Samples of a batch that is trained on; 0: not known."""
 
     def batch(self, size: int, which: int = 0) -> tuple[Any, Any]:
         """Return a fresh batch: a program that changes its input in place spoils only its own copy."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nfold.capture.calling import call
 from nfold.capture.example import SIZES, Example
 from nfold.capture.program_graph import Loss
 from nfold.capture.tree import strided_parts, tensors_of
@@ -49,7 +50,7 @@ def _try_one(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> Least:
     with _watching(model) as failing, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of a deviation of one value; what comes of it is looked at
         try:
-            value = loss(model(batch[0]), batch[1])
+            value = loss(call(model, batch[0]), batch[1])
         except Exception as error:
             return Least(min(SIZES), innermost(model, error), describe(error))
     if bool(torch.isfinite(value).all()):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from nfold.capture.example import LONGEST, Example
+from nfold.capture.example import LONGEST, SECOND_LONGEST, Example
 from nfold.capture.joining import Batch, Collate, check_form, join, read_item
 from nfold.capture.random import LOCK, RandomState, seed_all
 from nfold.capture.tree import map_tensors, shapes_text, tensors_of
@@ -42,21 +42,22 @@ def sample_batches(dataset: Any, device: torch.device | None = None, *, collate:
         return batch if device is None else _moved(batch, device)
 
     def make(size: int, which: int) -> Batch:
-        if which == LONGEST and varying:
-            return joined([longest] * size)
+        if which in unlike:
+            return joined([unlike[which]] * size)
         return joined([_spread(max(0, which) * size + offset, length) for offset in range(size)])
 
     def make_parts(sizes: tuple[int, ...], which: int) -> tuple[Batch, list[Batch]]:
         size = sum(sizes)
         indices = [_spread(which * size + offset, length) for offset in range(size)]
-        if varying:  # the longest first, so that parts are padded to other lengths than the whole is
+        if unlike:  # the longest first, so that parts are padded to other lengths than the whole is
+            indices[0], last = unlike[LONGEST], sizes[-1]
+            indices[-last:] = [unlike[SECOND_LONGEST]] * last
             indices.sort(key=lambda index: -_elements(joined([index])))
         stops = [sum(sizes[:count]) for count in range(len(sizes) + 1)]
         return joined(indices), [joined(indices[start:stop]) for start, stop in itertools.pairwise(stops)]
 
     looked_at = list(dict.fromkeys(_spread(number, length) for number in range(_LOOKED_AT)))
-    varying = "" if collate is None else _tell_varying(looked_at, joined)
-    longest = max(looked_at, key=lambda index: _elements(joined([index]))) if varying else 0
+    varying, unlike = _tell_varying(looked_at, joined) if collate is not None else ("", {})
     return Example(make=make, make_parts=None if collate is None else make_parts, varying=varying)
 
 
@@ -69,13 +70,24 @@ def _elements(batch: Batch) -> int:
     return sum(tensor.numel() for tensor in tensors_of(batch))
 
 
-def _tell_varying(indices: list[int], joined: Callable[[list[int]], Batch]) -> str:
-    """Say how batches of one item differ in shape, if they do: then lengths are padded, and differ between batches."""
-    shapes = {shapes_text(joined([index])): index for index in indices}
+def _tell_varying(indices: list[int], joined: Callable[[list[int]], Batch]) -> tuple[str, dict[int, int]]:
+    """Say how batches of one item differ in shape, if they do: then lengths are padded, and differ between batches.
+
+    Returns:
+        That, and the items that LONGEST and SECOND_LONGEST name.
+    """
+    elements: dict[int, int] = {}
+    shapes: dict[str, int] = {}
+    for index in indices:
+        batch = joined([index])
+        elements[index] = sum(tensor.numel() for tensor in tensors_of(batch))
+        shapes.setdefault(shapes_text(batch), index)
     if len(shapes) < 2:
-        return ""
+        return "", {}
     (one, first), (other, second), *_ = shapes.items()
-    return f"item {first} alone becomes {one}, item {second} {other}"
+    longest, next_longest, *_ = sorted(shapes.values(), key=lambda index: -elements[index])
+    told = f"item {first} alone becomes {one}, item {second} {other}"
+    return told, {LONGEST: longest, SECOND_LONGEST: next_longest}
 
 
 def _spread(number: int, length: int) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 from nfold.analysis.breakdown import step_duration, time_parts
 from nfold.analysis.units import count
 from nfold.core.trace import RankUsage, StepParts, Trace
+from nfold.planning.foretold import tried_note
 from nfold.runtime import events as ev
 from nfold.view import BesideLine, Look, Progress, ProgressLine, threads_of
 
@@ -54,9 +55,8 @@ class TerminalObserver:
         servers = f" and {count(plan.servers, 'server')}" if plan.servers else ""
         where = f" -> {folder}" if folder else ""
         graph = planned.known.graph
-        if graph.unproved and plan.chunks > 1:
-            self._line.note(f"note: it is tried, not proved, that samples do not see each other: {graph.unproved}")
-        for note in (*graph.notes, *plan.notes, *planned.foretold):
+        tried = tried_note(graph.unproved, plan)
+        for note in (*([tried] if tried else []), *graph.notes, *plan.notes, *planned.foretold):
             self._line.note(f"note: {note}")
         self._line.note(
             f"{plan.strategy}, {count(plan.workers, 'worker')}{servers}, "

@@ -64,9 +64,13 @@ class Profile:
     activation_bytes_per_sample: float
     """Kept from forward to backward by the whole model."""
     base_bytes: int
-    """Resident memory of a process that has computed and holds no model."""
+    """Resident memory of a process that has computed and holds no model, and has followed no program."""
     peak_bytes: int
     """Most resident memory seen while profiling."""
+    tracer_bytes: int = 0
+    """What the process that measured holds beyond, since it has followed the program."""
+    profiler: int = 0
+    """The rank that measured."""
     update_call_s: float = 3e-4
     """An optimizer step over one small tensor."""
     load_wait: float = 0.0

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nfold.core.graph import ModelGraph
+from nfold.core.plan import Plan
 from nfold.errors import ProgramError
 
 _MOST_TRIED = 64
@@ -116,6 +117,25 @@ def _run_notes(course: Course, every: int | None, has_metrics: bool, has_test: b
         )
     if has_metrics and not has_test:
         yield "metrics are of test data, and the program has none: give Program(test_data=...)"
+
+
+def tried_note(unproved: str, plan: Plan) -> str:
+    """Say what could not be proved of a program's samples, and when it is tried instead; empty where none sees others.
+
+    Args:
+        unproved: see `ModelGraph`.
+        plan: how the program is spread.
+    """
+    if not unproved or plan.chunks == 1:
+        return ""
+    chunks = zip(*plan.placement.owners.values(), strict=True)
+    is_whole = not plan.splits and any(len(set(ranks)) == 1 for ranks in chunks)
+    again = (
+        "again at steps 1, 2, 4, 8 .. and with inputs unlike all before"
+        if is_whole
+        else "not again while it trains, since no rank holds the whole model"
+    )
+    return f"it is tried, not proved, that samples do not see each other, {again}: {unproved}"
 
 
 def time_notes(course: Course, step_s: float, limit_s: float, checkpoint_every: int | None) -> tuple[str, ...]:

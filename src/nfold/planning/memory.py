@@ -47,7 +47,7 @@ def peak_memory_bytes(
     passing = _passing_bytes(facts.graph, placement, sizes)
     read = [chunks_read(facts.graph, placement, rank) for rank in range(placement.world_size)]
     first, *others = (
-        (profile.process_bytes if read[rank] else profile.base_bytes)
+        base_bytes(profile, rank, reads=bool(read[rank]))
         + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
         + _batch_bytes(facts.graph, profile, sizes, read[rank])
         + passing[rank]
@@ -62,7 +62,13 @@ def evaluation_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> int:
     if not facts.evaluates or not _is_fetched(facts.graph, proposal):
         return 0
     weights = sum(each.num_bytes for each in facts.graph.parameters)
-    return profile.process_bytes + held_bytes(facts.graph, proposal, profile, 0) + weights
+    return base_bytes(profile, 0) + held_bytes(facts.graph, proposal, profile, 0) + weights
+
+
+def base_bytes(profile: Profile, rank: int, *, reads: bool = True) -> int:
+    """Return what a rank holds without any model, and its loaders if it reads."""
+    held = profile.process_bytes if reads else profile.base_bytes
+    return held + (profile.tracer_bytes if rank == profile.profiler else 0)
 
 
 def _is_fetched(graph: ModelGraph, proposal: Proposal) -> bool:

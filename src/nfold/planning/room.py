@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from nfold.core.plan import Prediction
 from nfold.core.profile import Profile
 from nfold.planning.facts import Facts, Proposal
-from nfold.planning.memory import evaluation_bytes, foreign_parameters, held_bytes
+from nfold.planning.memory import base_bytes, evaluation_bytes, foreign_parameters, held_bytes
 
 _EVALUATING = "to evaluate the whole model, which rank 0 fetches"
 _BUILDING = "to build the whole model before it is cut"
@@ -115,7 +115,8 @@ def _between_steps(
     weights = _weights(facts)
     gradient, working = _largest_gradient(facts), placement.working
     beside = [gradient if rank in working else 0 for rank in range(placement.world_size)]
-    return needs | {_BUILDING: tuple(profile.process_bytes + weights + each for each in beside)}
+    building = tuple(base_bytes(profile, rank) + weights + each for rank, each in enumerate(beside))
+    return needs | {_BUILDING: building}
 
 
 def _weights(facts: Facts) -> int:

@@ -22,6 +22,7 @@ from nfold.profiling.compute import a_pass, time_loading, time_operators, time_w
 from nfold.profiling.kept import whole_kept
 from nfold.profiling.measure import Clock, Meter
 from nfold.profiling.memory import resident_bytes
+from nfold.profiling.tracer import tracer_bytes
 from nfold.profiling.updating import measure_update
 from nfold.program import Program, describe
 
@@ -59,6 +60,7 @@ def profile_program(
     sizes = tuple(sorted(set(chunk_sizes)))
     with undisturbed(thread_counts[0]):
         dataset = build_dataset(program)
+        traced = tracer_bytes()
         captured = capture_program(build_model(program, device), program, dataset)
         check_samples(captured.graph, sizes[0])
         meter = Meter(clock=clock, device=device)
@@ -71,19 +73,24 @@ def profile_program(
     graph = captured.graph
     del captured, dataset
     count, num_bytes = program.loaders, program.loaders * loader_bytes
-    found = _with_base(profiles).items()
+    found = _with_base(profiles, traced).items()
     return graph, {threads: replace(each, loaders=count, loaders_bytes=num_bytes) for threads, each in found}
 
 
-def _with_base(profiles: dict[int, Profile]) -> dict[int, Profile]:
+def _with_base(profiles: dict[int, Profile], traced: int) -> dict[int, Profile]:
     """Add what the process holds without any model.
 
     It has computed by then: the libraries' code is in memory, and the kernels' own buffers are there to stay.
     """
     give_back()
-    base_bytes = resident_bytes()
+    resident = resident_bytes()
     return {
-        count: replace(profile, base_bytes=base_bytes, peak_bytes=max(profile.peak_bytes, base_bytes))
+        count: replace(
+            profile,
+            base_bytes=resident - traced,
+            tracer_bytes=traced,
+            peak_bytes=max(profile.peak_bytes, resident),
+        )
         for count, profile in profiles.items()
     }
 

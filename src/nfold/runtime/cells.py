@@ -10,6 +10,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from nfold.runtime.chunk_statistics import ChunkStatistics
 from nfold.runtime.clipping import Clipping
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Emit
+from nfold.runtime.later_trials import LaterTrials
 from nfold.runtime.signals import GradientSignals
 from nfold.runtime.uneven import refuse_uneven
 from nfold.runtime.updates import UpdateKey, Updater
@@ -92,13 +94,14 @@ class Cells:
         recorder: StatisticsRecorder | None,
         device: torch.device,
         shapes: Shapes | None = None,
+        trials: LaterTrials | None = None,
     ) -> None:
         self._program, self._model, self._captured, self._graph = program, model, captured, graph
         self._schedule, self._buffers, self._updaters, self._clipping = schedule, buffers, updaters, clipping
         buffers.allocate(TAKEN, 0)
         self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
-        self._shapes = shapes
+        self._shapes, self._trials = shapes, trials
         self._random = CellRandom(program.seed)
         self._is_random = any(operator.num_random for operator in graph.operators)
         self._is_split = graph.is_split
@@ -154,6 +157,8 @@ class Cells:
 
     def _forward(self, task: Task) -> None:
         segment = self._schedule.segments[task.segment]
+        if self._trials is not None and self._is_whole(segment) and not self._step.live:
+            self._try_again(self._trials, task.chunk)
         self._random.enter(self._step.index, task.chunk)
         try:
             with torch.enable_grad():
@@ -175,10 +180,17 @@ class Cells:
         if self._statistics is not None:
             self._statistics.record(task.chunk, segment)
 
+    def _try_again(self, trials: LaterTrials, chunk: int) -> None:
+        step, size = self._step.index, self._step.sizes[chunk]
+        read = partial(self._loader.read_some, step, chunk)
+        trials.look(self._model, self._step.batches[chunk], step, size, read)
+
+    def _is_whole(self, segment: Segment) -> bool:
+        return len(segment.operators) == len(self._graph.operators) and not self._is_split
+
     def _runs_module(self, segment: Segment) -> bool:
         """Whether the segment is the whole model and needs no seeds between its operators."""
-        whole = len(segment.operators) == len(self._graph.operators)
-        return whole and not self._is_split and (not self._is_random or self._graph.capture == "opaque")
+        return self._is_whole(segment) and (not self._is_random or self._graph.capture == "opaque")
 
     def _forward_whole(self, task: Task) -> _Live:
         inputs, targets = self._step.batches.pop(task.chunk)

@@ -29,9 +29,9 @@ from nfold.runtime.samples import (
 from nfold.runtime.seen_targets import SeenTargets
 
 
-def with_checked_loss(program: Program, num_chunks: int) -> Program:
-    """Return a program whose loss is checked if that decides what is learnt."""
-    return replace(program, loss=CheckedLoss(program.loss)) if num_chunks > 1 else program
+def with_checked_loss(program: Program) -> Program:
+    """Return a program whose loss is checked."""
+    return replace(program, loss=CheckedLoss(program.loss))
 
 
 class CheckedLoss:

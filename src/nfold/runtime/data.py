@@ -1,8 +1,9 @@
 """Which samples a chunk holds, and how they get there while the steps before are computed."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import torch
 
@@ -120,6 +121,13 @@ class ChunkLoader:
         """Return which samples a chunk holds, and the chunk as `get` returned it."""
         part = self._sampler.part(step, chunk)
         return part.indices, self._pool.submit(self._reader.read, part).result()
+
+    def read_some(self, step: int, chunk: int, samples: Sequence[int]) -> Batch:
+        """Read samples of a chunk again by their places in it, and join them by themselves."""
+        part = self._sampler.part(step, chunk)
+        again = tuple(part.again[sample] for sample in samples) if part.again else ()
+        some = replace(part, indices=[part.indices[sample] for sample in samples], again=again)
+        return self._pool.submit(self._reader.read, some).result()
 
     def close(self) -> None:
         """Stop loading."""

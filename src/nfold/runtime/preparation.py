@@ -161,9 +161,10 @@ class Preparation:
         reply = (yield from self._asking.ask((self._profiler,), order, "profiled"))[self._profiler]
         graph = codec.decode(ModelGraph, reply["graph"])
         cluster = self._settings.cluster or Cluster(nodes=(codec.decode(Node, reply["node"]),))
-        found = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
+        decoded = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
+        profiles = {count: replace(profile, profiler=self._profiler) for count, profile in decoded.items()}
         share = least_share(cluster, self._nodes(cluster))
-        return graph, {count: within_cores(each, share) for count, each in found.items()}, cluster
+        return graph, {count: within_cores(each, share) for count, each in profiles.items()}, cluster
 
     def meet(
         self,

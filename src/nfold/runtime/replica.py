@@ -35,6 +35,7 @@ from nfold.runtime.clipping import Clipping
 from nfold.runtime.data import ChunkLoader
 from nfold.runtime.engine import Engine, Played
 from nfold.runtime.extra_state import ExtraStates
+from nfold.runtime.later_trials import LaterTrials
 from nfold.runtime.letting_go import let_go
 from nfold.runtime.loaders import LoadersReader
 from nfold.runtime.ordering import sampler_of
@@ -120,7 +121,9 @@ class Replica:
         clock: Clock = time.perf_counter,
     ) -> None:
         self.rank, self.plan, self.device = rank, plan, device
-        self.program = with_checked_loss(program, plan.chunks) if graph.unproved else program
+        is_tried = bool(graph.unproved) and plan.chunks > 1
+        self.program = with_checked_loss(program) if is_tried else program
+        self._trials = LaterTrials(program, device) if is_tried else None
         self._graph, self._transport, self._clock = split_graph(graph, plan.splits), transport, clock
         schedule = compile_schedule(
             self._graph,
@@ -204,6 +207,7 @@ class Replica:
             recorder=recorder,
             device=self.device,
             shapes=batch_shapes(sample_batches(dataset, collate=self.program.collate)) if captured else None,
+            trials=self._trials,
         )
 
     @property

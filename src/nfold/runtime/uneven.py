@@ -4,6 +4,7 @@ from typing import Any
 
 from nfold.capture.proof.conditions import broken
 from nfold.capture.sample_mean import NO_MEAN
+from nfold.capture.tree import shapes_text
 from nfold.core.condition import Condition
 from nfold.errors import ProgramError
 
@@ -12,7 +13,15 @@ def refuse_uneven(conditions: tuple[Condition, ...], batch: tuple[Any, Any], siz
     """Compute what the conditions say of a chunk, some operators on its data each.
 
     Raises:
-        ProgramError: it does not meet one.
+        ProgramError: it does not meet one, or nobody can tell for data of these shapes.
     """
-    if text := broken(conditions, *batch, size):
+    try:
+        text = broken(conditions, *batch, size)
+    except Exception as error:
+        raise ProgramError(
+            f"the loss {conditions[0].why}, and whether it is a mean over samples cannot be told "
+            f"for a chunk {shapes_text(batch)}, which is unlike all that were tried before training. "
+            "Use -n 1, --chunks 1. Or pad all samples to one length."
+        ) from error
+    if text:
         raise ProgramError(f"{NO_MEAN}: it {text}. Use -n 1, --chunks 1.")

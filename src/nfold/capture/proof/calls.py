@@ -41,6 +41,11 @@ class Call:
         """Whether it is a batch norm, which may take and give statistics of the batch."""
         return "batch_norm" in self.name
 
+    @property
+    def only_reads_statistics(self) -> bool:
+        """Whether it is a batch norm that leaves its running statistics as they are."""
+        return self.is_statistical and not self.get("training", True)
+
     def get(self, name: str, default: Any = None) -> Any:
         """Return an argument; a default where the operator has none of that name."""
         return self.arguments.get(name, default)

@@ -6,6 +6,8 @@ text, a list, or
     {"step": 3, "out": 0}       a result of an operator before
     {"data": [1, "labels"]}     a tensor of inputs (0) or targets (1)
     {"size": [4, 0]}            4 x the number of samples + 0
+    {"length": [1], "dim": 1, "times": 2, "plus": -1}
+                                2 x the length of a tensor of the data along a dimension - 1
     {"dtype": "int64"}          a type
     {"constant": [..], "dtype": "float32"}
 """
@@ -40,7 +42,11 @@ def computed(program: str, inputs: Any, targets: Any, size: int) -> float:
         if "data" in value:
             return _at((inputs, targets), value["data"])
         if "size" in value:
-            return value["size"][0] * size + value["size"][1]
+            times, plus = decode(value["size"])
+            return times * size + plus
+        if "length" in value:
+            length = _at((inputs, targets), value["length"]).shape[value["dim"]]
+            return value["times"] * length + value["plus"]
         if "constant" in value:
             return torch.tensor(value["constant"], dtype=getattr(torch, value["dtype"]))
         return getattr(torch, value["dtype"])

@@ -8,7 +8,6 @@ import builtins
 import contextlib
 import functools
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,9 +31,10 @@ from nfold.capture.proof.counting import Samples, symbols_of
 from nfold.capture.proof.guards import guarded, unforeseen
 from nfold.capture.proof.kinds import SHARED, Kind, Mixed, Rows, Unknown, plain, worst
 from nfold.capture.proof.rules import RULES
+from nfold.capture.proof.rules_layers import STATISTICS
 from nfold.capture.proof.rules_pointwise import combined
 from nfold.capture.proof.tape import Path, Tape
-from nfold.capture.proof.where import is_torchs, users_line
+from nfold.capture.proof.where import users_line
 
 _LONGEST_S = 60.0
 """After that what is left is not followed: a recurrent net over thousands of steps."""
@@ -118,10 +118,10 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             is_pointwise=torch.Tag.pointwise in function.tags,
             proportional=self.tape.proportional,
         )
-        targets = [] if call.is_statistical else written(function, arguments)
+        targets = [] if call.only_reads_statistics else written(function, arguments)
         self._note_views(call, function)
         self._note(call, self._kinds_of(call, function), targets)
-        if not written(function, arguments):
+        if not targets:
             self.tape.note(function, args, given, result)
         return result
 
@@ -154,8 +154,9 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     self.give(each, kind)
             else:
                 self._numbers |= {symbol: kind for symbol in symbols_of(output) - {self.samples.symbol}}
+        kind = kinds[0] if kinds else Unknown(what=f"torch's {call.name} writes")
         for target in targets:
-            self._write(target, kinds[0] if kinds else Unknown(what=f"torch's {call.name} writes"))
+            self._write(target, _placed(STATISTICS) if call.is_statistical else kind)
 
     def _write(self, target: torch.Tensor, kind: Kind) -> None:
         """Note what was written to a tensor; whatever lies in the same memory knows as much of the batch now."""
@@ -276,12 +277,3 @@ def _counting() -> Iterator[None]:
         yield
     finally:
         builtins.len = own
-
-
-def decided(env: ShapeEnv) -> str:
-    """Return the user's line that goes one way or the other by the number of samples; empty if none does."""
-    for guard in env.guards:
-        frame = guard.sloc.framework_loc
-        if isinstance(frame, traceback.FrameSummary) and not is_torchs(frame.filename):
-            return f"{frame.filename}, line {frame.lineno}: {frame.line}"
-    return ""

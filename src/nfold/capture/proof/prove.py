@@ -6,7 +6,8 @@ batch's, and what each operator does to it.
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -15,15 +16,17 @@ import torch
 from torch import nn
 
 from nfold.capture.calling import call
-from nfold.capture.example import Example
+from nfold.capture.example import LONGEST, SECOND_LONGEST, Example
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.observe import BatchNorm
 from nfold.capture.program_graph import Loss
 from nfold.capture.proof.conditions import computed
-from nfold.capture.proof.follow import Follower, TooLong, decided, following
+from nfold.capture.proof.deciding import why_another_way
+from nfold.capture.proof.follow import Follower, TooLong, following
 from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Mixed, Unknown
+from nfold.capture.proof.lengths import NoLength, of_any_length
 from nfold.capture.proof.tape import Path
-from nfold.capture.proof.where import users_line_of
+from nfold.capture.proof.where import is_torchs, users_line_of
 from nfold.capture.proof.writing import CannotWrite, written_program
 from nfold.capture.sample_mean import NO_MEAN
 from nfold.capture.tree import map_tensors, paths_of
@@ -49,16 +52,57 @@ class Proof:
 def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
     """Follow a program once. About a millisecond for each operator that PyTorch calls; no memory for activations.
 
+    Where lengths differ between batches it is followed at two of them, so that its conditions hold for any.
+
     Args:
         model: a throw-away copy in training mode.
         loss: the user's.
         example: where batches come from; its values do not matter, but for those of the conditions.
     """
-    inputs, targets = example.batch(_SIZE, 4)
-    leaves = [((0, *path), tensor) for path, tensor in paths_of(inputs)]
-    leaves += [((1, *path), tensor) for path, tensor in paths_of(targets)]
+    if not example.varying:
+        proof, numbers = _followed(model, loss, example.batch(_SIZE, 4), example.largest)
+    else:
+        batches = [example.batch(_SIZE, which) for which in (LONGEST, SECOND_LONGEST)]
+        (proof, numbers), (other, others) = (_followed(model, loss, batch, example.largest) for batch in batches)
+        if proof.verdict == "proved" == other.verdict:
+            try:
+                numbers = _of_any_length(numbers, others, batches)
+            except (NoLength, ValueError):
+                return _unknown("what the loss divides by is made in another way for other lengths")
+        proof = other if proof.verdict == "proved" else proof
+    if proof.verdict == "proved":
+        proof = _with_conditions(proof, numbers, example)
+    if example.make_parts is None or proof.verdict != "proved":
+        return proof
+    # What was followed is one batch as it was joined.
+    doubt = "collate, which is the program's own, may join samples by what the others are"
+    return replace(proof, verdict="unknown", reason=doubt)
+
+
+_Numbers = list[tuple[str, str]]
+"""What the loss divides by, as `conditions` computes it, and what is done with it."""
+
+
+def _of_any_length(numbers: _Numbers, others: _Numbers, batches: list[tuple[Any, Any]]) -> _Numbers:
+    one, other = ({path: tensor.shape for path, tensor in _leaves(batch)} for batch in batches)
+    lengths = {
+        (path, dim): (size, other[path][dim])
+        for path, shape in one.items()
+        for dim, size in enumerate(shape)
+        if path in other and len(shape) == len(other[path])
+    }
+    pairs = zip(numbers, others, strict=True)
+    return [(of_any_length(program, there, lengths), why) for (program, why), (there, _) in pairs]
+
+
+def _leaves(batch: tuple[Any, Any]) -> list[tuple[Path, torch.Tensor]]:
+    return [((side, *path), tensor) for side, value in enumerate(batch) for path, tensor in paths_of(value)]
+
+
+def _followed(model: nn.Module, loss: Loss, batch: tuple[Any, Any], largest: int) -> tuple[Proof, _Numbers]:
+    leaves = _leaves(batch)
     if not any(tensor.ndim and tensor.shape[0] == _SIZE for _, tensor in leaves):
-        return _unknown("no part of a batch counts its samples in its first dimension")
+        return _unknown("no part of a batch counts its samples in its first dimension"), []
     _keep_momentum(model)
     weights = [*model.parameters(), *model.buffers()]
     with (
@@ -67,30 +111,33 @@ def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
         following(leaves, _SIZE, weights) as (follower, stand_in),
     ):
         try:
-            outputs = call(model, map_tensors(stand_in, inputs))
-            value = loss(outputs, map_tensors(stand_in, targets))
+            outputs = call(model, map_tensors(stand_in, batch[0]))
+            value = loss(outputs, map_tensors(stand_in, batch[1]))
         except Exception as error:
-            return _unknown(_why_lost(error))
+            return _unknown(_why_lost(error)), []
         kind = follower.kind(value) if isinstance(value, torch.Tensor) else Unknown(what="the loss is no tensor")
     if follower.samples.symbol in follower.env.replacements:
-        return _unknown("it fixes the number of samples")
+        return _unknown("it fixes the number of samples"), []
     found = _judged(kind, outputs, follower)
     if found.verdict != "proved":
-        return found
-    own += [f"a hook on the gradient of module {path!r}" for path in hooked_modules(model, backward=True)]
-    if doubt := _doubt(follower, own, value):
-        return _unknown(doubt)
-    found = _with_conditions(follower, example)
-    if example.make_parts is None or found.verdict != "proved":
-        return found
-    # What was followed is one batch as it was joined; only of equal shapes can its conditions be asked elsewhere.
-    kept = () if example.varying else found.conditions
-    return replace(
-        found,
-        verdict="unknown",
-        reason="collate, which is the program's own, may join samples by what the others are",
-        conditions=kept,
-    )
+        return found, []
+    if own := [*own, *_own_functions(value)]:
+        return _unknown(f"{own[0]} is the program's own, and may look at the whole batch"), []
+    decision, is_mixed = why_another_way(follower.env, follower.samples.symbol, _SIZE, largest)
+    if decision:
+        mixed = Proof(verdict="mixed", reason=f"the program {decision}")
+        return (mixed if is_mixed else _unknown(decision)), []
+    return _written(found, follower)
+
+
+def _written(proof: Proof, follower: Follower) -> tuple[Proof, _Numbers]:
+    found: _Numbers = []
+    for number, why in follower.tape.numbers:
+        try:
+            found.append((written_program(number, follower.tape, follower.samples), why))
+        except CannotWrite:
+            return _unknown(f"the loss {why}"), []
+    return proof, found
 
 
 def _keep_momentum(model: nn.Module) -> None:
@@ -156,20 +203,19 @@ def _own_functions(value: torch.Tensor) -> list[str]:
     return found
 
 
-def _doubt(follower: Follower, own: Sequence[str], value: torch.Tensor) -> str:
-    """Say what was left out of the proof."""
-    own = [*own, *_own_functions(value)]
-    if own:
-        return f"{own[0]} is the program's own, and may look at the whole batch"
-    line = decided(follower.env)
-    return f"it decides by the number of samples ({line})" if line else ""
-
-
 @contextlib.contextmanager
 def _own_backwards(model: nn.Module) -> Iterator[list[str]]:
     """Collect what of the user's computes gradients, which operators of forward do not show."""
     found = [f"a hook on the gradient of module {path!r}" for path in hooked_modules(model, backward=True)]
     register, enter = torch.Tensor.register_hook, torch.autograd.graph.saved_tensors_hooks.__enter__
+    node: Any = torch._C.TensorBase.grad_fn
+
+    def node_of(tensor: torch.Tensor) -> Any:
+        # What registers a hook on it is C++, and leaves no trace that Python could see.
+        caller = sys._getframe(1).f_code.co_filename
+        if not is_torchs(caller) or caller == torch.autograd.graph.__file__:
+            found.append("what it does with grad_fn")
+        return node.__get__(tensor)
 
     def registered(tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
         found.append("a hook on a gradient")
@@ -181,30 +227,28 @@ def _own_backwards(model: nn.Module) -> Iterator[list[str]]:
         enter(hooks)
 
     torch.Tensor.register_hook = registered  # type: ignore[method-assign]
+    torch.Tensor.grad_fn = property(node_of)  # type: ignore[assignment]
     torch.autograd.graph.saved_tensors_hooks.__enter__ = entered  # type: ignore[method-assign]
     try:
         yield found
     finally:
         torch.Tensor.register_hook = register  # type: ignore[method-assign]
+        del torch.Tensor.grad_fn
         torch.autograd.graph.saved_tensors_hooks.__enter__ = enter  # type: ignore[method-assign]
 
 
-def _with_conditions(follower: Follower, example: Example) -> Proof:
+def _with_conditions(proof: Proof, numbers: _Numbers, example: Example) -> Proof:
     """Return the proof with what it assumes of data, if that holds of some samples."""
+    batches = [(size, example.batch(size, which)) for size, which in ((5, 0), (4, 1), (_SIZE, 4))]
+    if example.varying:
+        batches += [(1, example.batch(1, which)) for which in (LONGEST, SECOND_LONGEST)]
     found: dict[str, Condition] = {}
-    for number, why in follower.tape.numbers:
+    for program, why in numbers:
         try:
-            program = written_program(number, follower.tape, follower.samples)
-        except CannotWrite:
-            return _unknown(f"the loss {why}")
-        try:
-            shares = {
-                computed(program, *example.batch(size, which), size) / size
-                for size, which in ((5, 0), (4, 1), (_SIZE, 4))
-            }
+            shares = {computed(program, *batch, size) / size for size, batch in batches}
         except Exception as error:  # an operator that computes shapes only, or another number than one
             return _unknown(f"the loss {why}, which cannot be computed by itself: {type(error).__name__}")
         if max(shares) - min(shares) > 1e-6 * max(map(abs, shares)):
             return Proof(verdict="mixed", reason=f"{NO_MEAN}: it {why}, and samples differ in it")
         found[program] = Condition(program=program, per_sample=max(shares), why=why)
-    return Proof(verdict="proved", conditions=tuple(found.values()), num_operators=follower.num_operators)
+    return replace(proof, conditions=tuple(found.values()))

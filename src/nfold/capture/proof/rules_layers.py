@@ -13,7 +13,7 @@ from nfold.capture.proof.rules_pointwise import combined
 
 _MEAN = 1
 """Of torch's `reduction`: 0 none, 1 mean, 2 sum."""
-_STATISTICS = Mixed(how="uses the statistics of a batch norm")
+STATISTICS = Mixed(how="uses the statistics of a batch norm")
 
 
 def last(call: Call, count: int, name: str = "") -> Kind:
@@ -70,7 +70,7 @@ def batch_norm(call: Call) -> Kind | Sequence[Kind]:
         return call.unknown() if kind != SHARED or any(each != SHARED for each in settings) else SHARED
     if kind.dim not in (0, 1):
         return call.unknown("a batch norm's channels or places count samples")
-    statistics: Kind = plain(Rows(dim=0, inner=kind.inner)) if kind.dim == 1 else _STATISTICS
+    statistics: Kind = plain(Rows(dim=0, inner=kind.inner)) if kind.dim == 1 else STATISTICS
     return [plain(kind), *(statistics for _ in call.outputs[1:])]
 
 

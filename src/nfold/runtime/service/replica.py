@@ -30,6 +30,7 @@ from nfold.runtime.cells import Cells
 from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.data import ChunkLoader
 from nfold.runtime.engine import Engine
+from nfold.runtime.later_trials import LaterTrials
 from nfold.runtime.loaders import LoadersReader
 from nfold.runtime.ordering import sampler_of
 from nfold.runtime.reading import Reader
@@ -91,7 +92,9 @@ class AsynchronousReplica:
             clock: seconds.
         """
         self.rank, self.plan, self.device = rank, plan, device
-        self.program = with_checked_loss(program, plan.chunks) if graph.unproved else program
+        is_tried = bool(graph.unproved) and plan.chunks > 1
+        self.program = with_checked_loss(program) if is_tried else program
+        self._trials = LaterTrials(program, device) if is_tried else None
         self._graph, self._transport, self._clock = graph, transport, clock
         self._report, self._flush, self._fail = report, flush, fail
         self._failing = threading.Lock()
@@ -312,6 +315,7 @@ class AsynchronousReplica:
             recorder=StatisticsRecorder(self.model, modules) if modules else None,
             device=self.device,
             shapes=batch_shapes(sample_batches(dataset, collate=self.program.collate)) if captured else None,
+            trials=self._trials,
         )
         network = MemoryNetwork(1)
         engine = Engine(own, num_tags(schedule), network.transport(0), cells, self._clock)

@@ -1,0 +1,71 @@
+"""Remembers what inputs were like, to tell which samples of a chunk are unlike all before.
+
+Inputs are large, so of fractions only the extremes of a chunk are looked at, which is one pass over it; rows are
+looked at where it goes beyond what was seen, or holds what is no number. Of whole numbers each that is new counts.
+"""
+
+from typing import Any
+
+import torch
+
+from nfold.capture.tree import paths_of
+from nfold.runtime.samples import num_samples
+from nfold.runtime.seen_targets import SeenTargets
+
+
+class SeenInputs:
+    """The inputs of one rank, by their place in the structure of inputs."""
+
+    def __init__(self) -> None:
+        self._whole = SeenTargets()
+        self._fractions: dict[tuple[Any, ...], _Extremes] = {}
+        self._shapes: set[tuple[Any, ...]] = set()
+
+    def new_samples(self, inputs: Any, size: int) -> list[int]:
+        """Note the inputs of some samples, and return which brought something new; all where their shape is new."""
+        dense = {path: each for path, each in paths_of(inputs) if each.layout is torch.strided and each.numel()}
+        shapes = tuple((path, each.shape[1:]) for path, each in dense.items())
+        if shapes not in self._shapes:
+            self._shapes.add(shapes)
+            self._note(dense, size)
+            return list(range(size))
+        return self._note(dense, size)
+
+    def _note(self, tensors: dict[tuple[Any, ...], torch.Tensor], size: int) -> list[int]:
+        if num_samples(tensors) != size:
+            return []
+        found: set[int] = set()
+        for path, tensor in tensors.items():
+            if tensor.is_floating_point():
+                found |= self._fractions.setdefault(path, _Extremes()).note(tensor.reshape(size, -1))
+        whole = {path: each for path, each in tensors.items() if not each.is_floating_point()}
+        return sorted(found.union(self._whole.new_samples(whole, size)))
+
+
+class _Extremes:
+    def __init__(self) -> None:
+        self._least, self._greatest, self._is_missing_known = float("inf"), float("-inf"), False
+
+    def note(self, rows: torch.Tensor) -> set[int]:
+        """Return the rows that go beyond all others, or hold the first that are no numbers."""
+        least, greatest = (each.item() for each in rows.aminmax())
+        if least != least:  # not a number
+            missing = rows.isnan()
+            is_new = set() if self._is_missing_known else _where(missing)
+            self._is_missing_known = True
+            return is_new | (set() if bool(missing.all()) else self.note(_filled(rows, missing)))
+        beyond = (rows < self._least) | (rows > self._greatest) if self._is_beyond(least, greatest) else None
+        self._least, self._greatest = min(least, self._least), max(greatest, self._greatest)
+        return set() if beyond is None else _where(beyond)
+
+    def _is_beyond(self, least: float, greatest: float) -> bool:
+        return least < self._least or greatest > self._greatest
+
+
+def _filled(rows: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:
+    """Put a number of the rows in the place of those that are none."""
+    return rows.masked_fill(missing, rows[~missing][0].item())
+
+
+def _where(places: torch.Tensor) -> set[int]:
+    return set(places.any(1).nonzero().flatten().tolist())

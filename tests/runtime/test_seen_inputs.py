@@ -1,0 +1,50 @@
+"""Samples whose inputs are unlike all before."""
+
+import pytest
+import torch
+
+from nfold.runtime.seen_inputs import SeenInputs
+
+NAN = float("nan")
+
+
+def rows(*firsts):
+    return torch.stack([torch.tensor([first, 0.5]) for first in firsts])
+
+
+def test_all_of_a_first_chunk_and_of_one_of_another_shape_are_new():
+    seen = SeenInputs()
+    assert seen.new_samples(rows(0.0, 1.0), 2) == [0, 1]
+    assert seen.new_samples(rows(0.0, 1.0, 0.3), 3) == []
+    assert seen.new_samples(torch.zeros(2, 3), 2) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("firsts", "new"),
+    [
+        ((0.2, 1.0), []),
+        ((0.2, 1.5), [1]),
+        ((-1.0, 1.5), [0, 1]),
+        ((0.2, NAN), [1]),
+        ((NAN, 9.0), [0, 1]),
+        ((NAN, NAN), [0, 1]),
+    ],
+)
+def test_what_goes_beyond_or_is_no_number_is_new_once(firsts, new):
+    seen = SeenInputs()
+    seen.new_samples(rows(0.0, 1.0), 2)
+    assert seen.new_samples(rows(*firsts), 2) == new
+    assert seen.new_samples(rows(*firsts), 2) == []
+
+
+def test_each_new_whole_number_counts_wherever_it_lies():
+    seen = SeenInputs()
+    seen.new_samples({"words": torch.tensor([[1, 2], [3, 9]]), "x": rows(0.0, 1.0)}, 2)
+    assert seen.new_samples({"words": torch.tensor([[1, 9], [3, 5]]), "x": rows(0.5, 1.0)}, 2) == [1]
+
+
+def test_what_does_not_count_samples_is_not_looked_at():
+    seen = SeenInputs()
+    odd = torch.zeros(2, 3), torch.zeros(5)
+    seen.new_samples(odd, 2)
+    assert seen.new_samples((odd[0] + 9, odd[1]), 2) == []
