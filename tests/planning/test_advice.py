@@ -148,9 +148,7 @@ KNOWN = {
     "runtime/buffers.py": ["use --strategy ring --servers 0."],
     "runtime/chunk_statistics.py": ["use -n 1 --strategy single."],
     "runtime/checked_loss.py": ["Use -n 1, --chunks 1."],
-    "runtime/later_trials.py": ["Use -n 1, --chunks 1."],
     "runtime/signals.py": ["Use -n 1 --strategy single."],
-    "runtime/uneven.py": ["Use -n 1, --chunks 1."],
     "runtime/updates.py": ["Use --strategy ssp --staleness 0."],
     "verbs/train.py": ["Leave out --chunks {asked}.", "Use -n {chunks}{"],
 }

@@ -196,6 +196,24 @@ def test_chunks_that_a_program_joins_are_joined_anew_part_by_part():
     assert "not a mean over samples" in found[1]
 
 
+def test_names_beside_tensors_are_read_with_their_samples():
+    class Named(Capped):
+        def forward(self, inputs):
+            x, names = inputs
+            assert len(names) == len(x)
+            return super().forward(x)
+
+    def read(samples):
+        x, y = inputs(12)
+        return (x[samples], [f"{each}.jpg" for each in samples]), y[samples]
+
+    model = Named()
+    assert first_found(trials(Named), model, [read(range(12))], read) == (-1, "")
+    with torch.no_grad():
+        model.layer.weight.mul_(100)
+    assert first_found(trials(Named), model, [read(range(12))], read)[0] == 0
+
+
 def growing():
     """Return a program whose weights soon reach the limit."""
     data = TensorDataset(*inputs(48))

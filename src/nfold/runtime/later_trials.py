@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -75,7 +76,7 @@ class LaterTrials:
         found = self._compare(model, batch, size, new, read)
         self._spent_s += self._clock() - begin_s
         if found:
-            raise ProgramError(f"{found}. {self._told(step)}. Use -n 1, --chunks 1.")
+            raise ProgramError(f"{found}. {self._told(step)}. Begin again with -n 1 --strategy single --chunks 1.")
         self._right = step
 
     def _is_due(self, step: int) -> bool:
@@ -87,7 +88,7 @@ class LaterTrials:
         return self._num_steps & (self._num_steps - 1) == 0
 
     def _compare(self, model: nn.Module, batch: Batch, size: int, new: list[int], read: Read) -> str:
-        own = read if self._program.collate is not None else None
+        own = read if self._program.collate is not None or not _is_rows(batch) else None
         cuts = [self._cut(batch, size, samples, own) for samples in (list(range(size)), _some(size, new))]
         with LOCK:  # ranks may be threads, and what this draws must not be missing elsewhere
             before = RandomState()
@@ -132,6 +133,13 @@ def _some(size: int, new: list[int]) -> list[int]:
     others = [sample for sample in range(size) if sample not in known]
     count = min(len(others), _SIZE - len(known))
     return sorted({*known, *(others[place * len(others) // count] for place in range(count))})
+
+
+def _is_rows(value: Any) -> bool:
+    """Tell whether there are tensors only: a list of texts has no rows to take."""
+    if isinstance(value, (list, tuple, dict)):
+        return all(map(_is_rows, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, torch.Tensor)
 
 
 def _shapes(batch: Batch) -> list[torch.Size]:

@@ -21,7 +21,7 @@ def refuse_uneven(conditions: tuple[Condition, ...], batch: tuple[Any, Any], siz
         raise ProgramError(
             f"the loss {conditions[0].why}, and whether it is a mean over samples cannot be told "
             f"for a chunk {shapes_text(batch)}, which is unlike all that were tried before training. "
-            "Use -n 1, --chunks 1. Or pad all samples to one length."
+            "Begin again with -n 1 --strategy single --chunks 1. Or pad all samples to one length."
         ) from error
     if text:
-        raise ProgramError(f"{NO_MEAN}: it {text}. Use -n 1, --chunks 1.")
+        raise ProgramError(f"{NO_MEAN}: it {text}. Begin again with -n 1 --strategy single --chunks 1.")
