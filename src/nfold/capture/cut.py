@@ -23,11 +23,12 @@ from typing import Any
 from torch import fx
 
 from nfold.capture.fixed import FixedSizes, fixed_sizes
-from nfold.capture.known import is_shaped_by_values, reads_size
+from nfold.capture.known import reads_size
 from nfold.capture.observe import Play
 from nfold.capture.program_graph import Traced
 from nfold.capture.sizes import Spec, fit_number, fit_tensor
 from nfold.capture.tracing import TraceRefused
+from nfold.capture.value_sizes import ValueSizes
 
 
 @dataclass(slots=True)
@@ -147,9 +148,12 @@ def _specs(traced: Traced, plays: list[Play]) -> dict[fx.Node, Spec]:
 def _size_nodes(traced: Traced, plays: list[Play]) -> dict[fx.Node, Any]:
     """Find sizes of tensors and what is computed from nothing but them."""
     sizes: dict[fx.Node, Any] = {}
-    values = [{node: seen.value for node, seen in play.nodes.items()} for play in plays]
+    seen = plays[0].nodes
+    by_values = ValueSizes(
+        {node: each.reading for node, each in seen.items()}, {node: each.value for node, each in seen.items()}
+    )
     for node in traced.nodes:
-        if reads_size(node) and is_shaped_by_values(node, values):
+        if reads_size(node) and by_values.decide(node):
             continue
         if reads_size(node) or (node.all_input_nodes and all(used in sizes for used in node.all_input_nodes)):
             rule = fit_number(_observed(plays, node))

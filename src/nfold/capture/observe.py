@@ -13,6 +13,7 @@ from nfold.capture.flops import FlopCounter
 from nfold.capture.program_graph import INPUT, Scope, Traced
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.tree import strided_parts, tensors_of
+from nfold.capture.value_sizes import Reading, ValueReads
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -32,6 +33,8 @@ class Observation:
     statistics: tuple[str, ...]
     """Batch-norm modules that it called."""
     flops: float
+    reading: Reading = field(default_factory=lambda: Reading(is_plain=True))
+    """What it did with values; known of the first play alone."""
     has_gradient: bool = False
 
 
@@ -55,8 +58,8 @@ def observe(traced: Traced, model: nn.Module, example: Example) -> list[Play]:
     """
     large, small = SIZES
     scope = Scope(model, traced.constants)
-    with FlopCounter() as counter:
-        plays = [_play(traced, scope, example, (large, 1), counter)]
+    with FlopCounter() as counter, ValueReads() as reads:
+        plays = [_play(traced, scope, example, (large, 1), counter, reads)]
     plays += [_play(traced, scope, example, key) for key in ((small, 1), (THIRD_SIZE, 1), (large, 0))]
     _backward(traced, plays[-1])
     return plays
@@ -95,7 +98,12 @@ def watch_statistics(model: nn.Module) -> Iterator[list[str]]:
 
 
 def _play(
-    traced: Traced, scope: Scope, example: Example, key: tuple[int, int], counter: FlopCounter | None = None
+    traced: Traced,
+    scope: Scope,
+    example: Example,
+    key: tuple[int, int],
+    counter: FlopCounter | None = None,
+    reads: ValueReads | None = None,
 ) -> Play:
     play = Play(size=key[0])
     values = dict(zip(("input", "target"), example.batch(*key), strict=True))
@@ -108,6 +116,8 @@ def _play(
                 play.nodes[node] = Observation(value, _storages(value), frozenset(), False, False, (), 0.0)
             else:
                 seen = play.nodes[node] = _observe_node(node, scope, play, calls, counter, random)
+                if reads is not None:
+                    seen.reading = reads.take(node, scope)
                 if seen.random or seen.foreign_random:
                     random = RandomState()  # only then: it takes longer than most nodes do
     return play
