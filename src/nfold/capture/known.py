@@ -93,6 +93,10 @@ class Known:
             raise Undecided("decides on the number of samples in a batch")
         return first
 
+    def values(self, node: fx.Node) -> list[Any]:
+        """Return the values for some batches, as examples."""
+        return [value for _, value in self._of(node)]
+
     def length(self, node: fx.Node) -> int:
         """Return how many parts a value has.
 

@@ -12,6 +12,7 @@ from nfold.capture.example import SIZES, THIRD_SIZE, Example
 from nfold.capture.flops import FlopCounter
 from nfold.capture.program_graph import INPUT, Scope, Traced
 from nfold.capture.random import RandomState, seed_all
+from nfold.capture.statements.statement import Statement
 from nfold.capture.tree import strided_parts, tensors_of
 from nfold.capture.value_sizes import Reading, ValueReads
 
@@ -133,10 +134,12 @@ def _observe_node(
     calls.clear()
     with node.meta["region"].enter():
         value = compute(node, scope, args, kwargs)
+    written = given if _may_write(node, scope) else []
+    written += [tensor for tensor, old in zip(given, versions, strict=True) if tensor._version != old]
     observation = Observation(
         value=value,
         storages=_storages(value),
-        mutated=_storages([tensor for tensor, old in zip(given, versions, strict=True) if tensor._version != old]),
+        mutated=_storages(written),
         random=before.torch_moved(),
         foreign_random=before.others_moved(),
         statistics=tuple(calls),
@@ -147,6 +150,12 @@ def _observe_node(
         reached = play.reached
         value.register_hook(lambda _gradient: reached.add(node))  # type: ignore[no-untyped-call]
     return observation
+
+
+def _may_write(node: fx.Node, scope: Scope) -> bool:
+    """Tell whether a node may write to what it is given, though it need not have done so."""
+    module = scope.module(str(node.target)) if node.op == "call_module" else None
+    return isinstance(module, Statement) and module.writes
 
 
 def _backward(traced: Traced, play: Play) -> None:

@@ -7,7 +7,9 @@ torch.nn modules stay whole (LSTM, dropout, batch norm), and the graph keeps the
 
 import builtins
 import contextlib
+import itertools
 import math
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Never
@@ -24,6 +26,8 @@ from nfold.capture.places import place_here, place_of
 from nfold.capture.program_graph import Loss, LossCall, Traced, dotted, module_path
 from nfold.capture.random import RandomState
 from nfold.capture.regions import Region
+from nfold.capture.statements.holding import CannotHold, Holding
+from nfold.capture.statements.statement import Held
 from nfold.capture.tree import with_items
 from nfold.capture.writes import WeightWrites
 
@@ -57,7 +61,9 @@ class TraceRefused(Exception):
         self.exportable = exportable
 
 
-def trace(model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, ...] = ()) -> Traced:
+def trace(
+    model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, ...] = (), holding: Holding | None = None
+) -> Traced:
     """Trace a throw-away copy of a model and a loss. About 0.1 ms per node.
 
     Args:
@@ -65,6 +71,7 @@ def trace(model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, 
         loss: kept as one node.
         example: batches, for their structure, and for their sizes where forward asks for them.
         opaque: paths of modules to keep whole; `""` is the model itself.
+        holding: statements to keep whole.
 
     Raises:
         TraceRefused: control flow on a value, or anything else that fx cannot follow.
@@ -75,7 +82,7 @@ def trace(model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, 
     tracer = _Tracer(frozenset(opaque), known)
     before = RandomState()
     try:
-        with _patched(tracer), (writes := WeightWrites(model)):
+        with _patched(tracer), (holding or Holding()).during(tracer), (writes := WeightWrites(model)):
             graph = tracer.trace(root)
     except TraceRefused:
         raise
@@ -87,7 +94,8 @@ def trace(model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, 
         raise TraceRefused("it draws random numbers outside of the graph")
     if written := writes.weights():
         raise TraceRefused(f"it writes to {dotted(written[0])} outside of the graph", exportable=False)
-    constants = {name: value for name, value in vars(root).items() if isinstance(value, torch.Tensor)}
+    _drop_unused(graph)
+    constants = {name: value for name, value in vars(root).items() if isinstance(value, (torch.Tensor, Held))}
     return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept), asks_sizes=known.was_asked)
 
 
@@ -175,6 +183,32 @@ class _Tracer(fx.Tracer):
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return Standin(node, self)
 
+    # Statements that stay whole
+
+    def path_of(self, module: nn.Module) -> str:
+        """Return where the model has a module.
+
+        Raises:
+            CannotHold: it has not.
+        """
+        try:
+            return module_path(self.path_of_module(module))
+        except NameError as error:
+            raise CannotHold(f"uses a {type(module).__name__} that is no part of the model") from error
+
+    def node_of(self, held: Held, values: tuple[Any, ...]) -> tuple[fx.Proxy, list[tuple[Any, ...]]]:
+        """Put statements into the graph; see `Holding`."""
+        others = vars(self.root)
+        target = next(name for name in _numbered(held.name) if name not in others)
+        others[target] = held
+        self.kept[held.name] = None
+        standin = self.create_proxy("call_module", target, values, {})
+        return standin, self.ask(Known.values, standin.node)
+
+    def settle(self, node: fx.Node, held: Held) -> None:
+        """Put in what is known of statements now."""
+        vars(self.root)[str(node.target)] = held
+
     # What Python asks of stand-ins
 
     @property
@@ -225,6 +259,19 @@ class _Tracer(fx.Tracer):
         """
         place = place_here() or "forward"
         raise TraceRefused(f"{place} {why}", self.innermost, exportable=exportable)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}@{number}" for number in itertools.count(2))
+
+
+def _drop_unused(graph: fx.Graph) -> None:
+    """Leave out variables that statements set and nobody reads: they need not be of one kind."""
+    for node in reversed(list(graph.nodes)):
+        is_part = node.target is operator.getitem and node.args[0].op == "call_module"
+        if is_part and not node.users:
+            graph.erase_node(node)
 
 
 class _Apply:

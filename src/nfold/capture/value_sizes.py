@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nfold.capture.program_graph import Scope
 from nfold.capture.rows import is_watched
+from nfold.capture.statements.statement import Statement
 from nfold.capture.tree import tensors_of
 
 _TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
@@ -80,7 +81,10 @@ class ValueReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         reads, operators = self._reads, self._operators
         self._reads, self._operators = False, []
         if node.op == "call_module":  # a layer's result has a shape of its own, even where its code looks at a mask
-            is_layer = _is_of_torch(scope.module(str(node.target)))
+            module = scope.module(str(node.target))
+            if isinstance(module, Statement):
+                return Reading(decides=True, is_plain=True)  # what its results are is checked whenever it is called
+            is_layer = _is_of_torch(module)
             return Reading(decides=reads and not is_layer, is_plain=is_layer)
         is_plain = _is_plain(node)
         return Reading(
