@@ -159,7 +159,7 @@ def test_other_ranks_keep_the_same_modules_whole(probe: type[nn.Module]) -> None
 
 def test_who_changes_the_input_is_named() -> None:
     note, *_ = captured(ChangesInput).graph.notes
-    assert note == "captured by fx, it cannot be cut: it changes its input in place, by mul_"
+    assert note == "the model cannot be cut into operators: it changes its input in place, by mul_"
 
 
 @pytest.mark.parametrize("probe", STATEFUL, ids=lambda probe: probe.__name__)

@@ -36,6 +36,7 @@ from nfold.capture.stepping import Stepping
 from nfold.capture.tracing import TraceRefused, is_leaf, trace
 from nfold.capture.tree import tensors_of
 from nfold.capture.trial import check_model
+from nfold.capture.wording import plainly
 from nfold.core.graph import ModelGraph
 from nfold.core.outputs import first_difference
 from nfold.errors import InternalError
@@ -174,7 +175,7 @@ class _Attempt:
                     captured, f"the model does not equal itself when it is called again with the same seed: {where}"
                 )
             if captured:
-                self._notes.append(f"captured by {traced.method}, it would compute something else: {failure}")
+                self._note(f"operator by operator, the model would compute something else: {failure}")
             is_wrong = is_wrong or traced.method == "fx"
         raise InternalError("not even the whole model as one operator could be captured")
 
@@ -257,15 +258,19 @@ class _Attempt:
             plays = observe(traced, self._fresh(), self._example)
             pieces = cut(traced, plays, whole=traced.method == "opaque")
         except Exception as error:
-            self._notes.append(f"captured by {traced.method}, it cannot be cut: {error}")
+            why = str(error) if isinstance(error, TraceRefused) else f"it {plainly(error)}"
+            self._note(f"the model cannot be cut into operators: {why}")
             return None
         found = describe(replace(traced, notes=(*self._notes, *traced.notes)), pieces, plays, self._facts, self._model)
         if shared := self._written_by_some(found.graph):
-            self._notes.append(
-                f"captured by {traced.method}, it cannot be cut: forward writes to {shared}, which others use"
-            )
+            self._note(f"the model cannot be cut into operators: forward writes to {shared}, which others use")
             return None
         return found
+
+    def _note(self, text: str) -> None:
+        """Note it once, however often it is tried."""
+        if text not in self._notes:
+            self._notes.append(text)
 
     def _written_by_some(self, graph: ModelGraph) -> str:
         """Return a weight that forward writes to and several operators use: each rank would have another one."""

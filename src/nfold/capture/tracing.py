@@ -29,6 +29,7 @@ from nfold.capture.regions import Region
 from nfold.capture.statements.holding import CannotHold, Holding
 from nfold.capture.statements.statement import Held
 from nfold.capture.tree import with_items
+from nfold.capture.wording import plainly
 from nfold.capture.writes import WeightWrites
 
 _FROM_NUMBERS = ("tensor", "as_tensor", "scalar_tensor")
@@ -74,7 +75,7 @@ def trace(
         holding: statements to keep whole.
 
     Raises:
-        TraceRefused: control flow on a value, or anything else that fx cannot follow.
+        TraceRefused: control flow on a value, or anything else that cannot be followed.
     """
     batches = {size: example.batch(size) for size in (*SIZES, THIRD_SIZE)}
     root = _TraceRoot(model, loss, batches[SIZES[0]][0])
@@ -88,7 +89,7 @@ def trace(
         raise
     except Exception as error:
         place = place_of(error) or "forward"
-        raise TraceRefused(f"{place} {_plainly(error)}", tracer.innermost) from error
+        raise TraceRefused(f"{place} {plainly(error)}", tracer.innermost) from error
     if before.moved():
         before.restore()
         raise TraceRefused("it draws random numbers outside of the graph")
@@ -329,14 +330,6 @@ def _patched(tracer: _Tracer) -> Iterator[None]:
         torch.autograd.Function.apply = apply  # type: ignore[method-assign]
         for owner, name, function, _ in originals:
             setattr(owner, name, function)
-
-
-def _plainly(error: Exception) -> str:
-    """Say what an error means to somebody who has never seen a stand-in."""
-    text = str(error).strip().split("\n")[0]
-    if "Proxy" in text or "proxy" in text or "symbolic" in text or "fx" in text:
-        return "needs the values of a tensor"
-    return f"cannot be followed ({type(error).__name__}: {text})"
 
 
 def _spread(proxy: Any, template: Any) -> Any:
