@@ -170,8 +170,28 @@ class Gated(Base):
         return self.last(self.inner(x.view(count * width // 6, 6)) / count)
 
 
+class OneName(Base):
+    """Only for large values it is another name of x."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.sigmoid(self.first(x)) * 4
+        y = x if x.max() > 3.5 else x * 0.5
+        z = x * 1.0
+        y += 1
+        return self.last(self.inner(x) + y + z)
+
+
+class OneTuple(Base):
+    def single(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x / 2,) if x.abs().max() > 3 else (x,)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        (x,) = self.single(self.first(x))
+        return self.last(self.inner(x))
+
+
 CUT = [Halved, InPlace, Loop, Broken, Returns, Chooses, ByMethod, ByFunction, Pair, InLoop, NoGradient, Checks, Random]
-CUT += [Closure, Gated]
+CUT += [Closure, Gated, OneName, OneTuple]
 
 
 class Appends(Base):
@@ -180,6 +200,17 @@ class Appends(Base):
         if parts[0].abs().max() > 3:
             parts.append(parts[0] / 2)
         return self.last(self.inner(sum(parts)))
+
+
+class Collects(Base):
+    """By another name."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = {"x": self.first(x)}
+        if found["x"].abs().max() > 3:
+            same = found
+            same["x"] = same["x"] / 2
+        return self.last(self.inner(found["x"]))
 
 
 class Remembers(Base):
@@ -199,7 +230,18 @@ class Writes(Base):
         return self.last(self.inner(x) * self.buffered)
 
 
-WHOLE = [Appends, Remembers, Writes]
+class Detached(Base):
+    """What comes later decides on it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        if x.abs().max() > 3:
+            x = x.detach()
+        x = x * 2 if x.requires_grad else x * 3
+        return self.last(self.inner(x))
+
+
+WHOLE = [Appends, Remembers, Writes, Detached]
 
 
 class Absent(Base):
@@ -255,8 +297,16 @@ def test_cut_before_and_after(net: type[nn.Module]) -> None:
 def test_what_statements_leave_behind_keeps_them_in_their_module(net: type[nn.Module]) -> None:
     found, model = captured(net)
     assert found.graph.whole == ("",)
-    assert "decides on the values of a tensor" in " ".join(found.graph.notes)
+    assert "values of a tensor" in " ".join(found.graph.notes)
     assert_equal(play(found, [["model"]], batch(6, RARE)), eager(model(), batch(6, RARE)))
+
+
+def test_a_dict_that_statements_change_by_another_name_ends_the_run() -> None:
+    found, model = captured(Collects)
+    names = [[operator.name] for operator in found.graph.operators]
+    assert_equal(play(found, names, batch(6, 1)), eager(model(), batch(6, 1)))
+    with pytest.raises(ProgramError, match="change a dict that others use"):
+        play(found, names, batch(6, RARE))
 
 
 def test_a_result_of_another_kind_than_in_trials_is_refused() -> None:

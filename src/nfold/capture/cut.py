@@ -16,7 +16,7 @@ import graphlib
 import heapq
 import itertools
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,13 +178,30 @@ def _parts(traced: Traced, plays: list[Play]) -> set[fx.Node]:
 def _join_writers(traced: Traced, plays: list[Play], groups: _Groups) -> None:
     for play in plays:
         touching: dict[int, list[fx.Node]] = {}
+        memory = _memory(traced, play)
         for node in traced.nodes:
             seen = play.nodes[node]
-            for storage in seen.storages | _given(node, play):
+            for storage in {memory(each) for each in seen.storages | _given(node, play)}:
                 touching.setdefault(storage, []).append(node)
-            for storage in seen.mutated:
+            for storage in {memory(each) for each in seen.mutated}:
                 _refuse_writing(touching[storage][0], node, traced)
                 groups.join(touching[storage])
+
+
+def _memory(traced: Traced, play: Play) -> Callable[[int], int]:
+    """Return what names the memory of a storage: the same where one may be the other in a branch that was not taken."""
+    same: dict[int, int] = {}
+
+    def memory(storage: int) -> int:
+        while storage in same:
+            storage = same[storage]
+        return storage
+
+    for node in traced.nodes:
+        if play.nodes[node].may_alias:
+            first, *others = {memory(each) for each in play.nodes[node].storages | _given(node, play)} or {0}
+            same |= dict.fromkeys(others, first)
+    return memory
 
 
 def _given(node: fx.Node, play: Play) -> frozenset[int]:

@@ -5,6 +5,7 @@ One that comes from the values of a tensor may not: with other samples it is ano
 """
 
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +25,8 @@ _SIZE_METHODS = {"size", "dim", "numel", "nelement", "ndimension", "__len__"}
 _SIZE_ATTRIBUTES = {"shape", "ndim"}
 _KIND_ATTRIBUTES = {"dtype", "device", "layout", "is_cuda", "is_sparse", "requires_grad"}
 _KIND_METHODS = {"is_floating_point", "is_complex", "is_contiguous", "get_device", "is_signed"}
+_SELDOM_ALIKE = {"requires_grad", "is_contiguous"}
+"""What may be another in a branch that was not taken."""
 _KIND_FUNCTIONS = (torch.is_floating_point, torch.is_complex)
 _LEN = len
 """The function itself: a trace puts another in its place."""
@@ -185,7 +188,7 @@ def _reads_of(node: fx.Node) -> Iterator[fx.Node]:
 
 def _reads_form(node: fx.Node) -> bool:
     name = node.target if node.op == "call_method" else node.args[1] if node.target is getattr else ""
-    return name in ("dim", "ndimension", "ndim") or _reads_kind(node)
+    return name in ("dim", "ndimension", "ndim") or (_reads_kind(node) and name not in _SELDOM_ALIKE)
 
 
 def _number(rule: Any, size: int) -> Any:
@@ -224,6 +227,19 @@ class Standin(fx.Proxy):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
+
+    def _in_place(self, operation: str, other: Any) -> Any:
+        """Compute `x += y`: in place where x may be another name of a value, as a new value elsewhere."""
+        name = f"i{operation.rstrip('_')}" if self.tracer.holds else operation  # type: ignore[attr-defined]
+        return self.tracer.create_proxy("call_function", getattr(operator, name), (self, other), {})
+
+    __iadd__ = functools.partialmethod(_in_place, "add")
+    __isub__ = functools.partialmethod(_in_place, "sub")
+    __imul__ = functools.partialmethod(_in_place, "mul")
+    __itruediv__ = functools.partialmethod(_in_place, "truediv")
+    __ipow__ = functools.partialmethod(_in_place, "pow")
+    __iand__ = functools.partialmethod(_in_place, "and_")
+    __ior__ = functools.partialmethod(_in_place, "or_")
 
     def __len__(self) -> int:
         return self._known(Known.length)  # type: ignore[no-any-return]

@@ -34,6 +34,8 @@ class Observation:
     statistics: tuple[str, ...]
     """Batch-norm modules that it called."""
     flops: float
+    may_alias: bool = False
+    """Whether its value may lie in what it was given, though it need not have done so."""
     reading: Reading = field(default_factory=lambda: Reading(is_plain=True))
     """What it did with values; known of the first play alone."""
     has_gradient: bool = False
@@ -134,16 +136,18 @@ def _observe_node(
     calls.clear()
     with node.meta["region"].enter():
         value = compute(node, scope, args, kwargs)
-    written = given if _may_write(node, scope) else []
+    statement = _statement(node, scope)
+    written = list(given) if statement and statement.held.writes else []
     written += [tensor for tensor, old in zip(given, versions, strict=True) if tensor._version != old]
     observation = Observation(
         value=value,
         storages=_storages(value),
         mutated=_storages(written),
-        random=before.torch_moved(),
+        random=before.torch_moved() or (statement is not None and statement.held.draws),
         foreign_random=before.others_moved(),
         statistics=tuple(calls),
         flops=float(counter.total - flops) if counter else 0.0,
+        may_alias=statement is not None,
     )
     if isinstance(value, torch.Tensor) and value.requires_grad and node.op != "get_attr":
         # A hook that knew the value would keep it, and the model behind it, for good: no collector sees that circle.
@@ -152,10 +156,10 @@ def _observe_node(
     return observation
 
 
-def _may_write(node: fx.Node, scope: Scope) -> bool:
-    """Tell whether a node may write to what it is given, though it need not have done so."""
+def _statement(node: fx.Node, scope: Scope) -> Statement | None:
+    """Return the user's statements that a node stands for: in other branches they may do what was not seen."""
     module = scope.module(str(node.target)) if node.op == "call_module" else None
-    return isinstance(module, Statement) and module.writes
+    return module if isinstance(module, Statement) else None
 
 
 def _backward(traced: Traced, play: Play) -> None:

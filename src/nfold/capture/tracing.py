@@ -186,6 +186,11 @@ class _Tracer(fx.Tracer):
 
     # Statements that stay whole
 
+    @property
+    def holds(self) -> bool:
+        """Whether there are any: what comes out of them may be another name of what they were given."""
+        return any(isinstance(value, Held) for value in vars(self.root).values())
+
     def path_of(self, module: nn.Module) -> str:
         """Return where the model has a module.
 

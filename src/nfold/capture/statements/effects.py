@@ -1,6 +1,8 @@
 """What statements do beside setting variables: what a function in their place could not do, and what it writes to."""
 
 import ast
+import builtins
+import re
 from collections.abc import Iterator
 
 _NEVER = (
@@ -8,6 +10,9 @@ _NEVER = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.AsyncFor, ast.AsyncWith),
 )
 _NAMES = {"super", "locals", "globals", "vars", "eval", "exec", "setattr", "delattr", "__class__"}
+_DRAWS = re.compile("rand|dropout|bernoulli|normal|uniform|multinomial|exponential|cauchy|choice|shuffle|sample")
+_HISTORY = {"requires_grad", "requires_grad_", "grad", "grad_fn", "is_leaf", "backward", "register_hook", "retain_grad"}
+"""Attributes that look at how a tensor was computed: across a cut it comes without."""
 _READING = {"items", "keys", "values", "get", "index", "count", "copy"}
 """Methods of lists and dicts that change nothing."""
 
@@ -24,6 +29,8 @@ def why_not_alone(statements: tuple[ast.stmt, ...]) -> str:
             return name  # it is another name inside of its class
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             return f"sets .{node.attr}"
+        if isinstance(node, ast.Attribute) and node.attr in _HISTORY:
+            return node.attr
     stored = {node.id for node in _nodes(statements) if isinstance(node, ast.Name)}
     return next((f"writes to {name}" for name in _written(statements) if name not in stored), "")
 
@@ -49,6 +56,16 @@ def changes_container(statements: tuple[ast.stmt, ...], name: str) -> bool:
         and node.attr not in _READING
         for node in _nodes(statements)
     )
+
+
+def may_draw(statements: tuple[ast.stmt, ...], modules: set[str]) -> bool:
+    """Tell whether statements may draw random numbers: by a name that says so, or in code that is not looked into."""
+    for call in (node.func for node in _nodes(statements) if isinstance(node, ast.Call)):
+        if isinstance(call, ast.Name) and not hasattr(builtins, call.id):
+            return True
+        if isinstance(call, ast.Attribute) and (_root(call) in modules or _DRAWS.search(call.attr)):
+            return True
+    return False
 
 
 def _written(statements: tuple[ast.stmt, ...]) -> Iterator[str]:

@@ -18,10 +18,10 @@ from torch import fx, nn
 
 from nfold.capture.places import is_users
 from nfold.capture.statements.choice import Choice, choices
-from nfold.capture.statements.effects import attributes_of, changes_container, written_variables
+from nfold.capture.statements.effects import attributes_of, changes_container, may_draw, written_variables
 from nfold.capture.statements.functions import functions_of
 from nfold.capture.statements.rewriting import HOLD, as_function, rewritten, source_of
-from nfold.capture.statements.statement import UNBOUND, Held, as_read_only, kind_of
+from nfold.capture.statements.statement import UNBOUND, Held, kind_of
 from nfold.capture.statements.uses import Unusable, used_of_module
 
 _MOST = 8
@@ -151,6 +151,7 @@ class Holding:
             uses=uses,
             outputs=None if choice.returns else choice.outputs,
             writes=bool(written_variables(choice.statements)),
+            draws=may_draw(choice.statements, set(modules)),
         )
         standin, observed = tracer.node_of(held, tuple(values.values()))
         kinds = {tuple(map(kind_of, parts)) for parts in observed}
@@ -193,7 +194,7 @@ def _given(
             except Unusable as reason:
                 raise CannotHold(str(reason)) from reason
         elif _is_plain(value) and not (isinstance(value, (list, dict)) and changes_container(choice.statements, name)):
-            values[name] = as_read_only(value)
+            values[name] = value
         else:
             raise CannotHold(f"uses {name}, a {type(value).__name__}")
     if outside := written - variables.keys() - _set_here(choice):

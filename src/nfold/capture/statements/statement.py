@@ -35,6 +35,8 @@ class Held:
     """Variables to return; None: what the statements return."""
     writes: bool
     """Whether they may write to what they are given."""
+    draws: bool
+    """Whether they may draw random numbers."""
     kinds: tuple[Any, ...] = ()
     """What the outputs were in trials: see `kind_of`."""
 
@@ -46,7 +48,7 @@ class Held:
         """Return the outputs one by one."""
         if self.outputs is not None:
             return tuple(result.get(name, UNBOUND) for name in self.outputs)
-        return result if type(result) is tuple else (result,)
+        return result if type(result) is tuple and len(result) != 1 else (result,)
 
 
 class Statement(nn.Module):
@@ -67,11 +69,6 @@ class Statement(nn.Module):
             elif isinstance(value, nn.Parameter):
                 self.register_parameter(str(index), value)
 
-    @property
-    def writes(self) -> bool:
-        """Whether it may write to what it is given."""
-        return self.held.writes
-
     def forward(self, *values: Any) -> tuple[Any, ...]:
         """Compute.
 
@@ -87,19 +84,30 @@ class Statement(nn.Module):
         return found
 
 
-class ReadOnlyList(list[Any]):
-    """A list of variables: what statements add to it, nobody else would see."""
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+    raise ProgramError(
+        f"statements that decide on values of a tensor change a {type(self).__mro__[1].__name__} that others use, and "
+        "those may compute elsewhere. Make a new one, and give that"
+    )
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise ProgramError("statements that decide on values of a tensor change a list; make a new one (old + [more])")
 
+class _ReadOnlyList(list[Any]):
     append = extend = insert = remove = pop = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
 
+class _ReadOnlyDict(dict[Any, Any]):
+    update = pop = popitem = clear = setdefault = _refuse
+    __setitem__ = __delitem__ = __ior__ = _refuse
+
+
 def as_read_only(value: Any) -> Any:
     """Return a value that statements cannot change unseen."""
-    return ReadOnlyList(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return _ReadOnlyList(map(as_read_only, value))
+    if type(value) is dict:
+        return _ReadOnlyDict({key: as_read_only(each) for key, each in value.items()})
+    return tuple(map(as_read_only, value)) if type(value) is tuple else value
 
 
 def kind_of(value: Any) -> Any:
