@@ -190,8 +190,24 @@ class OneTuple(Base):
         return self.last(self.inner(x))
 
 
+class Helped(Base):
+    """Variables of the branch are its own, whatever they are."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for layer in self.layers:
+            if x.abs().max() > 3:
+                scale = x.abs().max()
+                x = x / scale
+            else:
+                count = 3
+                x = x / count
+            x = layer(x)
+        return self.last(x)
+
+
 CUT = [Halved, InPlace, Loop, Broken, Returns, Chooses, ByMethod, ByFunction, Pair, InLoop, NoGradient, Checks, Random]
-CUT += [Closure, Gated, OneName, OneTuple]
+CUT += [Closure, Gated, OneName, OneTuple, Helped]
 
 
 class Appends(Base):

@@ -95,7 +95,7 @@ def trace(
         raise TraceRefused("it draws random numbers outside of the graph")
     if written := writes.weights():
         raise TraceRefused(f"it writes to {dotted(written[0])} outside of the graph", exportable=False)
-    _drop_unused(graph)
+    _drop_unused(graph, vars(root))
     constants = {name: value for name, value in vars(root).items() if isinstance(value, (torch.Tensor, Held))}
     return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept), asks_sizes=known.was_asked)
 
@@ -272,12 +272,17 @@ def _numbered(name: str) -> Iterator[str]:
     yield from (f"{name}@{number}" for number in itertools.count(2))
 
 
-def _drop_unused(graph: fx.Graph) -> None:
+def _drop_unused(graph: fx.Graph, others: dict[str, Any]) -> None:
     """Leave out variables that statements set and nobody reads: they need not be of one kind."""
     for node in reversed(list(graph.nodes)):
-        is_part = node.target is operator.getitem and node.args[0].op == "call_module"
-        if is_part and not node.users:
-            graph.erase_node(node)
+        held = others.get(str(node.target))
+        if node.op != "call_module" or not isinstance(held, Held):
+            continue
+        parts = {part for part in node.users if part.target is operator.getitem}
+        for part in [part for part in parts if not part.users]:
+            graph.erase_node(part)
+        used = {part.args[1] for part in node.users if part in parts}
+        others[str(node.target)] = held.checking(used)
 
 
 class _Apply:

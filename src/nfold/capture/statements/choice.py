@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nfold.capture.statements.effects import why_not_alone
+from nfold.capture.statements.variables import read_before, surely_set
 
 Function = ast.FunctionDef
 
@@ -81,15 +82,11 @@ def _choice(function: Function, statements: tuple[ast.stmt, ...], *, returns: bo
     changed = {id(node.target) for node in ast.walk(function) if isinstance(node, ast.AugAssign)}
     stored = {each.id for each in names if id(each) in inside and not isinstance(each.ctx, ast.Load)}
     stored |= {name for each in statements for node in ast.walk(each) if (name := _name_of_error(node))}
-    read = {each.id for each in names if isinstance(each.ctx, ast.Load) or id(each) in changed}
-    read_inside = {
-        each.id for each in names if id(each) in inside and (isinstance(each.ctx, ast.Load) or id(each) in changed)
-    }
-    if not is_repeated:
-        outside = (each for each in names if id(each) not in inside)
-        read = {each.id for each in outside if isinstance(each.ctx, ast.Load) or id(each) in changed}
-    outputs = () if returns else tuple(sorted(stored & read))
-    return Choice(statements, returns, frozenset(read_inside.union(outputs)), outputs)
+    outside = (each for each in names if id(each) not in inside)
+    read = {each.id for each in outside if isinstance(each.ctx, ast.Load) or id(each) in changed}
+    before = read_before(statements)
+    outputs = set() if returns else stored & (read | before if is_repeated else read)
+    return Choice(statements, returns, frozenset(before | (outputs - surely_set(statements))), tuple(sorted(outputs)))
 
 
 def _name_of_error(node: ast.AST) -> str | None:

@@ -138,6 +138,7 @@ class Holding:
         """Stand for statements: a node of the graph; or compute, where something else than the trace calls them."""
         known, choice = self._chosen[number]
         tracer = self._tracer
+        variables = {name: value for name, value in variables.items() if value is not UNBOUND}
         names = tuple(sorted(name for name in choice.inputs if name in variables))
         function = as_function(choice, names, known.code, known.functions[0].__globals__)
         if tracer is None or tracer.is_computing:

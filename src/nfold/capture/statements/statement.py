@@ -1,7 +1,7 @@
 """Statements of the user's as a part of a program: bound to a model, they compute with its own modules and weights."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -38,11 +38,16 @@ class Held:
     draws: bool
     """Whether they may draw random numbers."""
     kinds: tuple[Any, ...] = ()
-    """What the outputs were in trials: see `kind_of`."""
+    """What the outputs were in trials: see `kind_of`; one that was not set, or that nobody uses, may be anything."""
 
     def bind(self, model: nn.Module) -> "Statement":
         """Return the statements as a module that has the weights which they use."""
         return Statement(self, model)
+
+    def checking(self, used: set[int]) -> "Held":
+        """Return the same, with the kinds of those outputs alone that others use, or take for nothing."""
+        kinds = tuple(kind if index in used or kind is type(None) else Unbound for index, kind in enumerate(self.kinds))
+        return replace(self, kinds=kinds)
 
     def parts(self, result: Any) -> tuple[Any, ...]:
         """Return the outputs one by one."""
@@ -78,9 +83,8 @@ class Statement(nn.Module):
         held = self.held
         with_names = dict(zip(held.inputs, map(as_read_only, values), strict=True))
         found = held.parts(held.function(**with_names, **self.given))
-        kinds = tuple(map(kind_of, found))
-        if held.kinds and kinds != held.kinds:
-            raise ProgramError(_other_kind(held, found, kinds))
+        if held.kinds and (other := _other_kind(held, found)):
+            raise ProgramError(other)
         return found
 
 
@@ -115,13 +119,16 @@ def kind_of(value: Any) -> Any:
     return (torch.Tensor, value.ndim, value.dtype) if isinstance(value, torch.Tensor) else type(value)
 
 
-def _other_kind(held: Held, found: Sequence[Any], kinds: Sequence[Any]) -> str:
+def _other_kind(held: Held, found: Sequence[Any]) -> str:
+    """Say which output is of another kind than in trials; empty if none is."""
     if len(found) != len(held.kinds):
         return f"{held.name} gives {len(found)} values, and gave {len(held.kinds)} when nfold tried the program"
-    index = next(i for i, (kind, usual) in enumerate(zip(kinds, held.kinds, strict=True)) if kind != usual)
-    name, usual = held.outputs[index] if held.outputs else "a result", held.kinds[index]
-    before = f"a tensor of {usual[1]} dimensions, {usual[2]}" if isinstance(usual, tuple) else usual.__name__
-    return (
-        f"{held.name} gives {name} as {shapes_text(found[index])}, and gave {before} when nfold tried the program: "
-        "what comes after was followed for that alone. Let it give the same kind in every case"
-    )
+    for index, (value, usual) in enumerate(zip(found, held.kinds, strict=True)):
+        if usual is not Unbound and kind_of(value) != usual:
+            name = held.outputs[index] if held.outputs else "a result"
+            before = f"a tensor of {usual[1]} dimensions, {usual[2]}" if isinstance(usual, tuple) else usual.__name__
+            return (
+                f"{held.name} gives {name} as {shapes_text(value)}, and gave {before} when nfold tried the program: "
+                "what comes after was followed for that alone. Let it give the same kind in every case"
+            )
+    return ""
