@@ -289,6 +289,10 @@ class _Attempt:
                 return replace(traced, notes=tuple(notes))
             except TraceRefused as refusal:
                 name = holding.take(refusal.__cause__ or refusal) if holds else ""
+                if not name and holding.why_not:
+                    refusal.args = (
+                        f"{_first_line(refusal)}, and is no operator of its own, since it {holding.why_not}",
+                    )
                 if not name:
                     raise
                 notes.append(_held(name, refusal))

@@ -50,6 +50,12 @@ def choices(function: Function, line: int) -> Iterator[Choice]:
         yield _choice(function, statements, returns=returns, is_repeated=is_repeated)
 
 
+def why_none(function: Function, line: int) -> str:
+    """Say what the smallest statement around a line does that no function in its place could; empty if nothing."""
+    path = _path(function, line)
+    return why_not_alone((path[-1][0][path[-1][1]],)) if path else ""
+
+
 def _path(function: Function, line: int) -> list[tuple[list[ast.stmt], int]]:
     """Return the blocks around a line, with the place of the statement in each, outermost first."""
     path: list[tuple[list[ast.stmt], int]] = []

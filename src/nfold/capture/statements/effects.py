@@ -21,16 +21,16 @@ def why_not_alone(statements: tuple[ast.stmt, ...]) -> str:
     """Say what statements do that no function in their place could; empty if nothing."""
     for node in _nodes(statements):
         if isinstance(node, _NEVER):
-            return type(node).__name__
+            return f"has a {type(node).__name__}"
         if isinstance(node, ast.Name) and node.id in _NAMES:
-            return node.id
+            return f"uses {node.id}"
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
         if name.startswith("__") and not name.endswith("__"):
-            return name  # it is another name inside of its class
+            return f"uses {name}"  # it is another name inside of its class
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             return f"sets .{node.attr}"
         if isinstance(node, ast.Attribute) and node.attr in _HISTORY:
-            return node.attr
+            return f"uses .{node.attr}"
     stored = {node.id for node in _nodes(statements) if isinstance(node, ast.Name)}
     return next((f"writes to {name}" for name in _written(statements) if name not in stored), "")
 

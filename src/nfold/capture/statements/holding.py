@@ -17,7 +17,7 @@ import torch
 from torch import fx, nn
 
 from nfold.capture.places import is_users
-from nfold.capture.statements.choice import Choice, choices
+from nfold.capture.statements.choice import Choice, choices, why_none
 from nfold.capture.statements.effects import attributes_of, changes_container, may_draw, written_variables
 from nfold.capture.statements.functions import functions_of
 from nfold.capture.statements.rewriting import HOLD, as_function, rewritten, source_of
@@ -67,6 +67,8 @@ class Holding:
         self._functions: list[_Function] = []
         self._chosen: dict[int, tuple[_Function, Choice]] = {}
         self._tracer: Tracer | None = None
+        self.why_not = ""
+        """Why the last statement that was asked for cannot be held."""
 
     def take(self, error: BaseException) -> str:
         """Hold the smallest statements in which a trace failed, for the next trace.
@@ -74,6 +76,7 @@ class Holding:
         Returns:
             Their file and lines; empty if there are none that could be held.
         """
+        self.why_not = ""
         if len(self._chosen) >= _MOST:
             return ""
         for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -104,6 +107,7 @@ class Holding:
         source = source_of(known.code) if known and known.functions else None
         if known is None or source is None:
             return ""
+        self.why_not = self.why_not or why_none(source, line)
         for choice in choices(source, line):
             within = {number for number, other in known.chosen.items() if _is_within(other, choice)}
             if any(_is_within(choice, other) for other in known.chosen.values()):
@@ -111,7 +115,9 @@ class Holding:
             number = len(self._chosen)
             chosen = {key: each for key, each in known.chosen.items() if key not in within} | {number: choice}
             code = rewritten(source, known.code, chosen)
-            if code is None or self._why_not(choice, frame.f_locals):
+            if why := self._why_not(choice, frame.f_locals):
+                self.why_not = self.why_not or why
+            if code is None or why:
                 continue
             known.chosen, known.code_now, self._chosen[number] = chosen, code, (known, choice)
             if known not in self._functions:

@@ -103,6 +103,8 @@ def _compiled(body: list[ast.stmt], function: ast.FunctionDef, code: CodeType) -
     own, function.body = function.body, body
     try:
         module = compile(_parsed(code.co_filename), code.co_filename, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
     finally:
         function.body = own
     found = (each for each in _codes(module) if (each.co_name, each.co_firstlineno) == _place(code))
