@@ -143,6 +143,7 @@ class Known:
             with _disable_current_modes():
                 with self._reads:
                     for node in self._waiting:
+                        self._reads.begin()
                         self._values[SIZES[0]][node] = self._compute(node, SIZES[0])
                         self._readings[node] = self._reads.take(node, self._scope)
                 for size in (size for size in self._values if size != SIZES[0]):

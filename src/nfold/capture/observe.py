@@ -51,6 +51,14 @@ class Play:
     """Nodes to whose value a gradient came back."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Watches:
+    """What is noted of one play alone."""
+
+    counter: FlopCounter
+    reads: ValueReads
+
+
 def observe(traced: Traced, model: nn.Module, example: Example) -> list[Play]:
     """Play four batches: three sizes, and the first size again with other samples; one backward at the end.
 
@@ -62,7 +70,7 @@ def observe(traced: Traced, model: nn.Module, example: Example) -> list[Play]:
     large, small = SIZES
     scope = Scope(model, traced.constants)
     with FlopCounter() as counter, ValueReads() as reads:
-        plays = [_play(traced, scope, example, (large, 1), counter, reads)]
+        plays = [_play(traced, scope, example, (large, 1), _Watches(counter, reads))]
     plays += [_play(traced, scope, example, key) for key in ((small, 1), (THIRD_SIZE, 1), (large, 0))]
     _backward(traced, plays[-1])
     return plays
@@ -101,12 +109,7 @@ def watch_statistics(model: nn.Module) -> Iterator[list[str]]:
 
 
 def _play(
-    traced: Traced,
-    scope: Scope,
-    example: Example,
-    key: tuple[int, int],
-    counter: FlopCounter | None = None,
-    reads: ValueReads | None = None,
+    traced: Traced, scope: Scope, example: Example, key: tuple[int, int], watches: _Watches | None = None
 ) -> Play:
     play = Play(size=key[0])
     values = dict(zip(("input", "target"), example.batch(*key), strict=True))
@@ -118,24 +121,25 @@ def _play(
                 value = values[INPUT if node.target == INPUT else "target"]
                 play.nodes[node] = Observation(value, _storages(value), frozenset(), False, False, (), 0.0)
             else:
-                seen = play.nodes[node] = _observe_node(node, scope, play, calls, counter, random)
-                if reads is not None:
-                    seen.reading = reads.take(node, scope)
+                seen = play.nodes[node] = _observe_node(node, scope, play, calls, watches, random)
                 if seen.random or seen.foreign_random:
                     random = RandomState()  # only then: it takes longer than most nodes do
     return play
 
 
 def _observe_node(
-    node: fx.Node, scope: Scope, play: Play, calls: list[str], counter: FlopCounter | None, before: RandomState
+    node: fx.Node, scope: Scope, play: Play, calls: list[str], watches: _Watches | None, before: RandomState
 ) -> Observation:
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda used: play.nodes[used].value)
     given = [tensor for tensor in tensors_of([list(args), kwargs]) if not tensor.is_inference()]
     versions = [tensor._version for tensor in given]
-    flops = counter.total if counter else 0
+    flops = watches.counter.total if watches else 0
     calls.clear()
+    if watches:
+        watches.reads.begin()
     with node.meta["region"].enter():
         value = compute(node, scope, args, kwargs)
+    reading = watches.reads.take(node, scope) if watches else Reading(is_plain=True)
     statement = _statement(node, scope)
     written = list(given) if statement and statement.held.writes else []
     written += [tensor for tensor, old in zip(given, versions, strict=True) if tensor._version != old]
@@ -146,7 +150,8 @@ def _observe_node(
         random=before.torch_moved() or (statement is not None and statement.held.draws),
         foreign_random=before.others_moved(),
         statistics=tuple(calls),
-        flops=float(counter.total - flops) if counter else 0.0,
+        flops=float(watches.counter.total - flops) if watches else 0.0,
+        reading=reading,
         may_alias=statement is not None,
     )
     if isinstance(value, torch.Tensor) and value.requires_grad and node.op != "get_attr":

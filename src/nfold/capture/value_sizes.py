@@ -25,7 +25,7 @@ _TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _UNTAGGED = {"_pack_padded_sequence", "_pad_packed_sequence", "equal", "linalg_lstsq", "segment_reduce"}
 """ATen operators without those tags whose result says more of values than it should."""
 _LEAVING = ("tolist", "numpy", "__array__", "__dlpack__", "tensor_split", "data_ptr")
-"""Methods of tensors that read values without an operator."""
+"""Methods of tensors that may read values without an operator."""
 _MASKS = (torch.bool, torch.uint8)
 _FIXED_LENGTH = ("pad_packed_sequence", "where", "nonzero")
 """Functions that return as many tensors whatever the values are: two, or one for each dimension."""
@@ -61,7 +61,7 @@ class ValueReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Self:
         for owner, name in (*((torch.Tensor, name) for name in _LEAVING), (torch, "tensor_split")):
-            self._patches.enter_context(_replaced(owner, name, self._noting(getattr(owner, name))))
+            self._patches.enter_context(_replaced(owner, name, self._noting(name, getattr(owner, name))))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -76,10 +76,13 @@ class ValueReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._operators.append(func)
         return result
 
-    def take(self, node: fx.Node, scope: Scope) -> Reading:
-        """Return what has happened since the last call, all of it done by one node."""
-        reads, operators = self._reads, self._operators
+    def begin(self) -> None:
+        """Forget what has happened: a node is about to be computed."""
         self._reads, self._operators = False, []
+
+    def take(self, node: fx.Node, scope: Scope) -> Reading:
+        """Return what has happened since the beginning, all of it done by one node."""
+        reads, operators = self._reads, self._operators
         if node.op == "call_module":  # a layer's result has a shape of its own, even where its code looks at a mask
             module = scope.module(str(node.target))
             if isinstance(module, Statement):
@@ -87,17 +90,19 @@ class ValueReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
             is_layer = _is_of_torch(module)
             return Reading(decides=reads and not is_layer, is_plain=is_layer)
         is_plain = _is_plain(node)
+        is_computed = is_plain and bool(operators)
         return Reading(
-            decides=reads,
-            is_pointwise=is_plain and bool(operators) and all(torch.Tag.pointwise in each.tags for each in operators),
-            is_total=is_plain and not node.kwargs and len(node.args) == 1 and all(map(_is_total, operators)),
+            decides=reads or (_name(node) == "tensor_split" and len(node.all_input_nodes) > 1),
+            is_pointwise=is_computed and all(torch.Tag.pointwise in each.tags for each in operators),
+            is_total=is_computed and not node.kwargs and len(node.args) == 1 and all(map(_is_total, operators)),
             is_plain=is_plain,
             gives_list=_name(node) not in _FIXED_LENGTH and (not operators or any(map(_gives_list, operators))),
         )
 
-    def _noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _noting(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._reads = True
+            given = [*args[1:], *kwargs.values()]
+            self._reads = self._reads or name != "tensor_split" or any(isinstance(each, torch.Tensor) for each in given)
             return method(*args, **kwargs)
 
         return call
