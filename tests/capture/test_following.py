@@ -75,7 +75,7 @@ def looked_up_by_value(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x * {12345.0: 2.0}.get(x.detach().sum().item(), 3.0)
 
 
-WHOLE = {
+HELD = {
     looked_up_by_value: "decides on the values of a tensor",
     branch_on_samples: "decides on the number of samples in a batch",
     branch_on_selected: "decides on a size that the values of a tensor decide",
@@ -108,14 +108,15 @@ def test_followed(between: Callable[[Any, torch.Tensor], torch.Tensor], method: 
     assert again.graph == found.graph
 
 
-@pytest.mark.parametrize("between", WHOLE, ids=lambda between: between.__name__)
-def test_what_another_batch_would_decide_otherwise_is_kept_whole_and_its_line_named(
+@pytest.mark.parametrize("between", HELD, ids=lambda between: between.__name__)
+def test_a_line_that_another_batch_would_decide_otherwise_is_one_operator_and_named(
     between: Callable[[Any, torch.Tensor], torch.Tensor],
 ) -> None:
     graph = captured(between)[0].graph
-    assert [operator.name for operator in graph.operators] == ["model"]
-    note = next(note for note in graph.notes if note.startswith("the model is kept whole: `return "))
-    assert f"(test_following.py:{between.__code__.co_firstlineno + 1}) {WHOLE[between]}" in note
+    line = f"test_following.py:{between.__code__.co_firstlineno + 1}"
+    assert [operator.name for operator in graph.operators] == ["first", line, "last", "loss"]
+    (note,) = (note for note in graph.notes if note.startswith(f"{line} is one operator"))
+    assert f"({line}) {HELD[between]}" in note
     assert not any(word in " ".join(graph.notes) for word in ("fx", "Proxy", "TORCH_LOGS", "cuda"))
 
 

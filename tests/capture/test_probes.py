@@ -64,7 +64,8 @@ EXACT = {
     GRULoop: "fx",
 }
 MIXING = [HalvesOfBatch, PairsOfSamples, OddBatches]
-WHOLE = [BranchOnValue, LoopOverBatch, Checkpointed, ChangesInput, GradientHook, Mapped]
+WHOLE = [Checkpointed, ChangesInput, GradientHook]
+HELD_LINES = {BranchOnValue: 149, LoopOverBatch: 180, Mapped: 348}
 STATEFUL = {
     MovingAverage: "average",
     AddedBuffer: "total",
@@ -76,7 +77,7 @@ STATEFUL = {
     NormedByFunction: "mean",
     **HELD,
 }
-DRAWING = {NoiseOfBatchSize: "fx", TorchRandomBranch: "opaque", PythonRandom: "opaque"}
+DRAWING = {NoiseOfBatchSize: "fx", TorchRandomBranch: "fx", PythonRandom: "opaque"}
 
 
 def captured(probe: type[nn.Module]) -> Captured:
@@ -125,6 +126,16 @@ def test_whole(probe: type[nn.Module]) -> None:
     assert_equals_module(found)
 
 
+@pytest.mark.parametrize("probe", HELD_LINES, ids=lambda probe: probe.__name__)
+def test_whole_lines(probe: type[nn.Module]) -> None:
+    found = captured(probe)
+    line = f"probes.py:{HELD_LINES[probe]}"
+    assert [operator.name for operator in found.graph.operators] == ["first", line, "last", "loss"]
+    assert found.graph.whole == (line,)
+    assert not found.graph.static_gradients
+    assert_equals_module(found)
+
+
 def test_only_modules_in_which_a_trace_goes_wrong_are_kept_whole() -> None:
     found = captured(WrongInside)
     names = [operator.name for operator in found.graph.operators]
@@ -148,7 +159,7 @@ def test_other_ranks_keep_the_same_modules_whole(probe: type[nn.Module]) -> None
 
 def test_who_changes_the_input_is_named() -> None:
     note, *_ = captured(ChangesInput).graph.notes
-    assert note == "captured by fx, it cannot be cut: it changes its input in place, by mul_"
+    assert note == "the model cannot be cut into operators: it changes its input in place, by mul_"
 
 
 @pytest.mark.parametrize("probe", STATEFUL, ids=lambda probe: probe.__name__)
@@ -198,7 +209,7 @@ def test_draws_repeat(probe: type[nn.Module]) -> None:
     assert len(set(losses)) > 1
 
 
-def test_an_untraceable_block_stays_whole_and_the_rest_is_cut() -> None:
+def test_an_untraceable_line_stays_whole_and_the_rest_is_cut() -> None:
     class Outer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -208,8 +219,9 @@ def test_an_untraceable_block_stays_whole_and_the_rest_is_cut() -> None:
             return self.after(self.probe(self.before(x)))
 
     found = captured(Outer)
-    assert [operator.name for operator in found.graph.operators] == ["before", "probe", "after", "loss"]
-    assert any(note.startswith("probe is kept whole: `return x * 2 if x.sum() > 0") for note in found.graph.notes)
+    names = ["before", "probe.first", "probes.py:149", "probe.last", "after", "loss"]
+    assert [operator.name for operator in found.graph.operators] == names
+    assert found.graph.notes[-1].startswith("probes.py:149 is one operator, cut off before and after: `return x * 2 if")
     assert not found.graph.static_gradients
     assert_equals_module(found)
 

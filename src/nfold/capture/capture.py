@@ -31,11 +31,13 @@ from nfold.capture.outputs import outputs_of
 from nfold.capture.program_graph import Loss, Traced
 from nfold.capture.random import LOCK, RandomState, seed_all
 from nfold.capture.samples import sample_batches
+from nfold.capture.statements.holding import Holding
 from nfold.capture.states import fresh_copies
 from nfold.capture.stepping import Stepping
 from nfold.capture.tracing import TraceRefused, is_leaf, trace
 from nfold.capture.tree import tensors_of
 from nfold.capture.trial import check_model
+from nfold.capture.wording import plainly
 from nfold.core.graph import ModelGraph
 from nfold.core.outputs import first_difference
 from nfold.errors import InternalError
@@ -188,7 +190,7 @@ class _Attempt:
                     captured, f"the model does not equal itself when it is called again with the same seed: {where}"
                 )
             if captured:
-                self._notes.append(f"captured by {traced.method}, it would compute something else: {failure}")
+                self._note(f"operator by operator, the model would compute something else: {failure}")
             is_wrong = is_wrong or traced.method == "fx"
         raise InternalError("not even the whole model as one operator could be captured")
 
@@ -261,7 +263,9 @@ class _Attempt:
     def with_whole(self, modules: Iterable[str]) -> Iterator[Traced]:
         """Yield the program with some modules whole, beside those that cannot be traced."""
         with contextlib.suppress(TraceRefused):  # then it is none
-            yield trace(self._fresh(), self._loss, self._example, opaque=(*self._kept, *modules))
+            yield self._traced((*self._kept, *modules))
+        with contextlib.suppress(TraceRefused):
+            yield self._traced((*self._kept, *modules), holds=False)
 
     def bind(self, traced: Traced) -> Captured | None:
         """Cut a trace and name its parts; None if it cannot be played or cut."""
@@ -269,19 +273,44 @@ class _Attempt:
             plays = observe(traced, self._fresh(), self._example)
             pieces = cut(traced, plays, whole=traced.method == "opaque")
         except Exception as error:
-            self._notes.append(f"captured by {traced.method}, it cannot be cut: {error}")
+            why = str(error) if isinstance(error, TraceRefused) else f"it {plainly(error)}"
+            self._note(f"the model cannot be cut into operators: {why}")
             return None
-        found = describe(replace(traced, notes=tuple(self._notes)), pieces, plays, self._facts, self._model)
+        found = describe(replace(traced, notes=(*self._notes, *traced.notes)), pieces, plays, self._facts, self._model)
         if shared := self._written_by_some(found.graph):
-            self._notes.append(
-                f"captured by {traced.method}, it cannot be cut: forward writes to {shared}, which others use"
-            )
+            self._note(f"the model cannot be cut into operators: forward writes to {shared}, which others use")
             return None
         return found
+
+    def _note(self, text: str) -> None:
+        """Note it once, however often it is tried."""
+        if text not in self._notes:
+            self._notes.append(text)
 
     def _written_by_some(self, graph: ModelGraph) -> str:
         """Return a weight that forward writes to and several operators use: each rank would have another one."""
         return next((each.name for each in graph.parameters if each.written and len(each.users) > 1), "")
+
+    def _traced(self, opaque: tuple[str, ...], *, holds: bool = True) -> Traced:
+        """Trace the program, with statements whole where that lets the trace go on.
+
+        Raises:
+            TraceRefused: there are none, or they did not help.
+        """
+        holding, notes = Holding(), list[str]()
+        while True:
+            try:
+                traced = trace(self._fresh(), self._loss, self._example, opaque=opaque, holding=holding)
+                return replace(traced, notes=tuple(notes))
+            except TraceRefused as refusal:
+                name = holding.take(refusal.__cause__ or refusal) if holds else ""
+                if not name and holding.why_not:
+                    refusal.args = (
+                        f"{_first_line(refusal)}, and is no operator of its own, since it {holding.why_not}",
+                    )
+                if not name:
+                    raise
+                notes.append(_held(name, refusal))
 
     def traces(self) -> Iterator[Traced]:
         """Yield the program as each method sees it, the whole model as one operator last."""
@@ -289,7 +318,9 @@ class _Attempt:
         exportable = not kept
         while "" not in kept and not self._example.varying and len(kept) <= len(self._whole) + _MOST_OPAQUE:
             try:
-                yield trace(self._fresh(), self._loss, self._example, opaque=tuple(kept))
+                yield (traced := self._traced(tuple(kept)))
+                if set(traced.opaque) - set(kept):
+                    yield self._traced(tuple(kept), holds=False)
                 # It did not pass the gate.
                 if exportable:
                     yield from self._exported()
@@ -318,6 +349,13 @@ def _undisturbed() -> Iterator[None]:
             yield
         finally:
             before.restore()
+
+
+def _held(name: str, refusal: TraceRefused) -> str:
+    return (
+        f"{name} {'are' if '-' in name.rpartition(':')[2] else 'is'} one operator, cut off before and after: "
+        f"{_first_line(refusal)}. A choice between two values can be written as torch.where(condition, a, b)"
+    )
 
 
 def _names(captured: Captured) -> list[str]:

@@ -16,18 +16,19 @@ import graphlib
 import heapq
 import itertools
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import fx
 
 from nfold.capture.fixed import FixedSizes, fixed_sizes
-from nfold.capture.known import is_shaped_by_values, reads_size
+from nfold.capture.known import reads_size
 from nfold.capture.observe import Play
 from nfold.capture.program_graph import Traced
 from nfold.capture.sizes import Spec, fit_number, fit_tensor
 from nfold.capture.tracing import TraceRefused
+from nfold.capture.value_sizes import ValueSizes
 
 
 @dataclass(slots=True)
@@ -147,9 +148,12 @@ def _specs(traced: Traced, plays: list[Play]) -> dict[fx.Node, Spec]:
 def _size_nodes(traced: Traced, plays: list[Play]) -> dict[fx.Node, Any]:
     """Find sizes of tensors and what is computed from nothing but them."""
     sizes: dict[fx.Node, Any] = {}
-    values = [{node: seen.value for node, seen in play.nodes.items()} for play in plays]
+    seen = plays[0].nodes
+    by_values = ValueSizes(
+        {node: each.reading for node, each in seen.items()}, {node: each.value for node, each in seen.items()}
+    )
     for node in traced.nodes:
-        if reads_size(node) and is_shaped_by_values(node, values):
+        if reads_size(node) and by_values.decide(node):
             continue
         if reads_size(node) or (node.all_input_nodes and all(used in sizes for used in node.all_input_nodes)):
             rule = fit_number(_observed(plays, node))
@@ -174,13 +178,30 @@ def _parts(traced: Traced, plays: list[Play]) -> set[fx.Node]:
 def _join_writers(traced: Traced, plays: list[Play], groups: _Groups) -> None:
     for play in plays:
         touching: dict[int, list[fx.Node]] = {}
+        memory = _memory(traced, play)
         for node in traced.nodes:
             seen = play.nodes[node]
-            for storage in seen.storages | _given(node, play):
+            for storage in {memory(each) for each in seen.storages | _given(node, play)}:
                 touching.setdefault(storage, []).append(node)
-            for storage in seen.mutated:
+            for storage in {memory(each) for each in seen.mutated}:
                 _refuse_writing(touching[storage][0], node, traced)
                 groups.join(touching[storage])
+
+
+def _memory(traced: Traced, play: Play) -> Callable[[int], int]:
+    """Return what names the memory of a storage: the same where one may be the other in a branch that was not taken."""
+    same: dict[int, int] = {}
+
+    def memory(storage: int) -> int:
+        while storage in same:
+            storage = same[storage]
+        return storage
+
+    for node in traced.nodes:
+        if play.nodes[node].may_alias:
+            first, *others = {memory(each) for each in play.nodes[node].storages | _given(node, play)} or {0}
+            same |= dict.fromkeys(others, first)
+    return memory
 
 
 def _given(node: fx.Node, play: Play) -> frozenset[int]:

@@ -18,6 +18,7 @@ from nfold.capture.program_graph import LOSS, Loss
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.replay import play_step, segments_of
 from nfold.capture.segments import compile_nodes
+from nfold.capture.wording import plainly
 
 
 def pass_gate(captured: Captured, fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:
@@ -54,7 +55,7 @@ def pass_gate(captured: Captured, fresh: Callable[[], nn.Module], loss: Loss, ex
             seed_all(seed)
             value = play_step(bound, segments, example.batch(*key))
         except Exception as error:
-            return f"the cut program raises {type(error).__name__}: {error}"
+            return f"cut into operators, it {plainly(error)}"
         text = difference(expected, outcome(value, cut), precision)
         if text:
             return text

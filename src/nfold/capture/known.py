@@ -5,33 +5,31 @@ One that comes from the values of a tensor may not: with other samples it is ano
 """
 
 import contextlib
+import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from nfold.capture.example import SIZES
 from nfold.capture.observe import compute
 from nfold.capture.program_graph import INPUT, Scope
 from nfold.capture.random import RandomState
 from nfold.capture.sizes import Affine, fit_number
+from nfold.capture.value_sizes import Reading, ValueReads, ValueSizes
 
 _SIZE_METHODS = {"size", "dim", "numel", "nelement", "ndimension", "__len__"}
 _SIZE_ATTRIBUTES = {"shape", "ndim"}
 _KIND_ATTRIBUTES = {"dtype", "device", "layout", "is_cuda", "is_sparse", "requires_grad"}
 _KIND_METHODS = {"is_floating_point", "is_complex", "is_contiguous", "get_device", "is_signed"}
+_SELDOM_ALIKE = {"requires_grad", "is_contiguous"}
+"""What may be another in a branch that was not taken."""
 _KIND_FUNCTIONS = (torch.is_floating_point, torch.is_complex)
 _LEN = len
 """The function itself: a trace puts another in its place."""
-_FROM_VALUES = {
-    *("nonzero", "argwhere", "unique", "unique_consecutive", "masked_select", "bincount", "tolist", "item"),
-    *("repeat_interleave", "pack_padded_sequence", "pad_packed_sequence", "pack_sequence", "unpad_sequence"),
-    *("unpack_sequence", "one_hot", "numpy", "_unique2"),
-}
-"""What gives numbers, or shapes that depend on values."""
 _MOST_SAMPLES = 128
 """Batches from one sample to this many are tried by arithmetic, and the powers of two above."""
 _TRIED = (*range(1, _MOST_SAMPLES + 1), *(1 << power for power in range(8, 21)))
@@ -44,37 +42,6 @@ def reads_size(node: fx.Node) -> bool:
     if node.target is getattr:
         return node.args[1] in _SIZE_ATTRIBUTES
     return node.target in (torch.ops.aten.sym_size.int, _LEN)
-
-
-def is_shaped_by_values(node: fx.Node, plays: Sequence[Mapping[fx.Node, Any]]) -> bool:
-    """Tell whether the shape of what a node asks for its size may be another for other values.
-
-    Args:
-        node: that reads a size.
-        plays: values of the nodes, for some batches.
-    """
-    seen, waiting = {node}, list(node.all_input_nodes)
-    while waiting:
-        if (each := waiting.pop()) not in seen:
-            seen.add(each)
-            if _shapes_by_values(each, plays):
-                return True
-            waiting += each.all_input_nodes
-    return False
-
-
-def _shapes_by_values(node: fx.Node, plays: Sequence[Mapping[fx.Node, Any]]) -> bool:
-    name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-    if str(name).removesuffix(".default") in _FROM_VALUES or (name == "where" and _LEN(node.args) == 1):
-        return True
-    if node.target is not operator.getitem:
-        return False
-    indices = pytree.tree_leaves(node.args[1:])
-    return any(
-        isinstance(index, fx.Node) and getattr(play[index], "dtype", None) in (torch.bool, torch.uint8)
-        for index in indices
-        for play in plays
-    )
 
 
 class Undecided(Exception):
@@ -97,6 +64,8 @@ class Known:
         self._scope, self._batches = Scope(model, constants), batches
         self._values: dict[int, dict[fx.Node, Any]] = {size: {} for size in batches}
         self._waiting: list[fx.Node] = []
+        self._reads, self._readings = ValueReads(), dict[fx.Node, Reading]()
+        self._value_sizes = ValueSizes(self._readings, self._values[SIZES[0]])
         self.is_computing = False
         """Whether the user's own modules and functions are at work, and must not be traced."""
         self.was_asked = False
@@ -119,13 +88,17 @@ class Known:
         if not _from_sizes(node):
             raise Undecided("decides on the values of a tensor")
         self.was_asked = True
-        observed, plays = self._of(node), list(self._values.values())
+        observed = self._of(node)
         first = observed[0][1]
-        if any(is_shaped_by_values(each, plays) for each in _sizes_of(node)):
+        if any(map(self._is_decided, _reads_of(node))):
             raise Undecided("decides on a size that the values of a tensor decide")
         if any(value != first for _, value in observed) or any(self._at(node, size) != first for size in _TRIED):
             raise Undecided("decides on the number of samples in a batch")
         return first
+
+    def values(self, node: fx.Node) -> list[Any]:
+        """Return the values for some batches, as examples."""
+        return [value for _, value in self._of(node)]
 
     def length(self, node: fx.Node) -> int:
         """Return how many parts a value has.
@@ -138,18 +111,29 @@ class Known:
         lengths = {len(value) for _, value in observed}
         if len(lengths) > 1:
             raise Undecided("takes a batch apart sample by sample")
-        is_open = isinstance(observed[0][1], (torch.Tensor, list))
-        if is_open and (_shapes_by_values(node, ()) or is_shaped_by_values(node, list(self._values.values()))):
+        if self._value_sizes.decide_length(node):
             raise Undecided("takes apart what the values of a tensor decide the length of")
         return lengths.pop()
 
     def keys(self, node: fx.Node) -> list[Any]:
-        """Return the keys of a dict."""
-        return list(self._of(node)[0][1])
+        """Return the keys of a dict.
+
+        Raises:
+            Undecided: values decide them.
+        """
+        keys = list(self._of(node)[0][1])
+        if self._value_sizes.decide_length(node):
+            raise Undecided("takes apart what the values of a tensor decide the keys of")
+        return keys
 
     def _of(self, node: fx.Node) -> list[tuple[int, Any]]:
         self._catch_up()
         return [(size, values[node]) for size, values in self._values.items()]
+
+    def _is_decided(self, reader: fx.Node) -> bool:
+        """Tell whether values decide what a node reads of a tensor."""
+        sizes = self._value_sizes
+        return sizes.decide_form(reader) if _reads_form(reader) else sizes.decide(reader)
 
     def _catch_up(self) -> None:
         if not self._waiting:
@@ -157,7 +141,12 @@ class Known:
         before, self.is_computing = RandomState(), True
         try:
             with _disable_current_modes():
-                for size in self._values:
+                with self._reads:
+                    for node in self._waiting:
+                        self._reads.begin()
+                        self._values[SIZES[0]][node] = self._compute(node, SIZES[0])
+                        self._readings[node] = self._reads.take(node, self._scope)
+                for size in (size for size in self._values if size != SIZES[0]):
                     for node in self._waiting:
                         self._values[size][node] = self._compute(node, size)
         finally:
@@ -189,13 +178,18 @@ class Known:
         raise Undecided("decides on the number of samples in a batch")
 
 
-def _sizes_of(node: fx.Node) -> Iterator[fx.Node]:
-    """Yield what reads the sizes from which a number comes."""
-    if reads_size(node):
+def _reads_of(node: fx.Node) -> Iterator[fx.Node]:
+    """Yield what reads the sizes and types from which a number comes."""
+    if reads_size(node) or _reads_kind(node):
         yield node
-    elif not _reads_kind(node):
+    else:
         for used in node.all_input_nodes:
-            yield from _sizes_of(used)
+            yield from _reads_of(used)
+
+
+def _reads_form(node: fx.Node) -> bool:
+    name = node.target if node.op == "call_method" else node.args[1] if node.target is getattr else ""
+    return name in ("dim", "ndimension", "ndim") or (_reads_kind(node) and name not in _SELDOM_ALIKE)
 
 
 def _number(rule: Any, size: int) -> Any:
@@ -234,6 +228,19 @@ class Standin(fx.Proxy):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
+
+    def _in_place(self, operation: str, other: Any) -> Any:
+        """Compute `x += y`: in place where x may be another name of a value, as a new value elsewhere."""
+        name = f"i{operation.rstrip('_')}" if self.tracer.holds else operation  # type: ignore[attr-defined]
+        return self.tracer.create_proxy("call_function", getattr(operator, name), (self, other), {})
+
+    __iadd__ = functools.partialmethod(_in_place, "add")
+    __isub__ = functools.partialmethod(_in_place, "sub")
+    __imul__ = functools.partialmethod(_in_place, "mul")
+    __itruediv__ = functools.partialmethod(_in_place, "truediv")
+    __ipow__ = functools.partialmethod(_in_place, "pow")
+    __iand__ = functools.partialmethod(_in_place, "and_")
+    __ior__ = functools.partialmethod(_in_place, "or_")
 
     def __len__(self) -> int:
         return self._known(Known.length)  # type: ignore[no-any-return]

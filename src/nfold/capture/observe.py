@@ -12,7 +12,9 @@ from nfold.capture.example import SIZES, THIRD_SIZE, Example
 from nfold.capture.flops import FlopCounter
 from nfold.capture.program_graph import INPUT, Scope, Traced
 from nfold.capture.random import RandomState, seed_all
+from nfold.capture.statements.statement import Statement
 from nfold.capture.tree import strided_parts, tensors_of
+from nfold.capture.value_sizes import Reading, ValueReads
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -32,6 +34,10 @@ class Observation:
     statistics: tuple[str, ...]
     """Batch-norm modules that it called."""
     flops: float
+    may_alias: bool = False
+    """Whether its value may lie in what it was given, though it need not have done so."""
+    reading: Reading = field(default_factory=lambda: Reading(is_plain=True))
+    """What it did with values; known of the first play alone."""
     has_gradient: bool = False
 
 
@@ -45,6 +51,14 @@ class Play:
     """Nodes to whose value a gradient came back."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Watches:
+    """What is noted of one play alone."""
+
+    counter: FlopCounter
+    reads: ValueReads
+
+
 def observe(traced: Traced, model: nn.Module, example: Example) -> list[Play]:
     """Play four batches: three sizes, and the first size again with other samples; one backward at the end.
 
@@ -55,8 +69,8 @@ def observe(traced: Traced, model: nn.Module, example: Example) -> list[Play]:
     """
     large, small = SIZES
     scope = Scope(model, traced.constants)
-    with FlopCounter() as counter:
-        plays = [_play(traced, scope, example, (large, 1), counter)]
+    with FlopCounter() as counter, ValueReads() as reads:
+        plays = [_play(traced, scope, example, (large, 1), _Watches(counter, reads))]
     plays += [_play(traced, scope, example, key) for key in ((small, 1), (THIRD_SIZE, 1), (large, 0))]
     _backward(traced, plays[-1])
     return plays
@@ -95,7 +109,7 @@ def watch_statistics(model: nn.Module) -> Iterator[list[str]]:
 
 
 def _play(
-    traced: Traced, scope: Scope, example: Example, key: tuple[int, int], counter: FlopCounter | None = None
+    traced: Traced, scope: Scope, example: Example, key: tuple[int, int], watches: _Watches | None = None
 ) -> Play:
     play = Play(size=key[0])
     values = dict(zip(("input", "target"), example.batch(*key), strict=True))
@@ -107,36 +121,50 @@ def _play(
                 value = values[INPUT if node.target == INPUT else "target"]
                 play.nodes[node] = Observation(value, _storages(value), frozenset(), False, False, (), 0.0)
             else:
-                seen = play.nodes[node] = _observe_node(node, scope, play, calls, counter, random)
+                seen = play.nodes[node] = _observe_node(node, scope, play, calls, watches, random)
                 if seen.random or seen.foreign_random:
                     random = RandomState()  # only then: it takes longer than most nodes do
     return play
 
 
 def _observe_node(
-    node: fx.Node, scope: Scope, play: Play, calls: list[str], counter: FlopCounter | None, before: RandomState
+    node: fx.Node, scope: Scope, play: Play, calls: list[str], watches: _Watches | None, before: RandomState
 ) -> Observation:
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda used: play.nodes[used].value)
     given = [tensor for tensor in tensors_of([list(args), kwargs]) if not tensor.is_inference()]
     versions = [tensor._version for tensor in given]
-    flops = counter.total if counter else 0
+    flops = watches.counter.total if watches else 0
     calls.clear()
+    if watches:
+        watches.reads.begin()
     with node.meta["region"].enter():
         value = compute(node, scope, args, kwargs)
+    reading = watches.reads.take(node, scope) if watches else Reading(is_plain=True)
+    statement = _statement(node, scope)
+    written = list(given) if statement and statement.held.writes else []
+    written += [tensor for tensor, old in zip(given, versions, strict=True) if tensor._version != old]
     observation = Observation(
         value=value,
         storages=_storages(value),
-        mutated=_storages([tensor for tensor, old in zip(given, versions, strict=True) if tensor._version != old]),
-        random=before.torch_moved(),
+        mutated=_storages(written),
+        random=before.torch_moved() or (statement is not None and statement.held.draws),
         foreign_random=before.others_moved(),
         statistics=tuple(calls),
-        flops=float(counter.total - flops) if counter else 0.0,
+        flops=float(watches.counter.total - flops) if watches else 0.0,
+        reading=reading,
+        may_alias=statement is not None,
     )
     if isinstance(value, torch.Tensor) and value.requires_grad and node.op != "get_attr":
         # A hook that knew the value would keep it, and the model behind it, for good: no collector sees that circle.
         reached = play.reached
         value.register_hook(lambda _gradient: reached.add(node))  # type: ignore[no-untyped-call]
     return observation
+
+
+def _statement(node: fx.Node, scope: Scope) -> Statement | None:
+    """Return the user's statements that a node stands for: in other branches they may do what was not seen."""
+    module = scope.module(str(node.target)) if node.op == "call_module" else None
+    return module if isinstance(module, Statement) else None
 
 
 def _backward(traced: Traced, play: Play) -> None:

@@ -33,9 +33,14 @@ def place_of(error: BaseException) -> str:
     return _first(reversed(frames))
 
 
+def is_users(file: str) -> bool:
+    """Tell whether code is neither nfold's nor torch's, and in a file."""
+    return not file.startswith((_PACKAGE, _TORCH, "<"))
+
+
 def _first(frames: Iterable[tuple[str, int]]) -> str:
     for file, line in frames:
-        if not file.startswith((_PACKAGE, _TORCH, "<")):
+        if is_users(file):
             text = linecache.getline(file, line).strip()
             shown = f"{text[: _LONGEST - 3]}..." if len(text) > _LONGEST else text
             return f"`{shown}` ({os.path.basename(file)}:{line})" if shown else f"{os.path.basename(file)}:{line}"

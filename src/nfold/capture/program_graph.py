@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import fx, nn
 
+from nfold.capture.statements.statement import Held
 from nfold.core.graph import Rows
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -38,7 +39,7 @@ class Traced:
     constants: dict[str, Any] = field(default_factory=dict)
     """Tensors and functions that the trace made for itself, by path."""
     opaque: tuple[str, ...] = ()
-    """Modules kept whole because tracing them fails or would be wrong."""
+    """Modules, and statements by file and line, kept whole because tracing them fails or would be wrong."""
     notes: tuple[str, ...] = ()
     asks_sizes: bool = False
     """Whether sizes have decided which way the trace went."""
@@ -80,7 +81,9 @@ class Scope:
         self._rows, self._weights = rows or {}, weights or {}
 
     def module(self, target: str) -> nn.Module:
-        """Return a module by path."""
+        """Return a module by path, or statements that the trace has kept whole."""
+        if isinstance(held := self._constants.get(target), Held):
+            return held.bind(self.model)
         return self.model.get_submodule(module_path(target))
 
     def owner(self, target: str) -> tuple[Any, str]:

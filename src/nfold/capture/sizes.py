@@ -5,6 +5,9 @@ from typing import Any
 
 import torch
 
+from nfold.capture.tree import dtype_name, shapes_text
+from nfold.errors import ProgramError
+
 
 @dataclass(frozen=True, slots=True)
 class Affine:
@@ -35,6 +38,20 @@ class Spec:
     def at(self, size: int) -> tuple[int, ...]:
         """Return the shape for a batch."""
         return tuple(line.at(size) for line in self.shape)
+
+    def check(self, value: torch.Tensor, size: int) -> None:
+        """Refuse a value for a batch that whoever waits for it would take for another one.
+
+        Raises:
+            ProgramError: it has another shape or type.
+        """
+        if tuple(value.shape) != self.at(size) or value.dtype != self.dtype:
+            raise ProgramError(
+                f"a tensor between two operators is {shapes_text(value)} for a chunk of {size} samples, and in all "
+                f"trials of the program it was {dtype_name(self.dtype)}{list(self.at(size))}: values of a tensor "
+                "decide its shape, which no other rank could know. Mask it (torch.where) instead of selecting from it, "
+                "so that it has one shape, or do not cut the model"
+            )
 
     def pack(self, value: torch.Tensor) -> torch.Tensor:
         """Return the elements of a value without gaps, as they lie in memory."""

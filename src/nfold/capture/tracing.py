@@ -7,7 +7,9 @@ torch.nn modules stay whole (LSTM, dropout, batch norm), and the graph keeps the
 
 import builtins
 import contextlib
+import itertools
 import math
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Never
@@ -24,7 +26,10 @@ from nfold.capture.places import place_here, place_of
 from nfold.capture.program_graph import Loss, LossCall, Traced, dotted, module_path
 from nfold.capture.random import RandomState
 from nfold.capture.regions import Region
+from nfold.capture.statements.holding import CannotHold, Holding
+from nfold.capture.statements.statement import Held
 from nfold.capture.tree import with_items
+from nfold.capture.wording import plainly
 from nfold.capture.writes import WeightWrites
 
 _FROM_NUMBERS = ("tensor", "as_tensor", "scalar_tensor")
@@ -57,7 +62,9 @@ class TraceRefused(Exception):
         self.exportable = exportable
 
 
-def trace(model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, ...] = ()) -> Traced:
+def trace(
+    model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, ...] = (), holding: Holding | None = None
+) -> Traced:
     """Trace a throw-away copy of a model and a loss. About 0.1 ms per node.
 
     Args:
@@ -65,9 +72,10 @@ def trace(model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, 
         loss: kept as one node.
         example: batches, for their structure, and for their sizes where forward asks for them.
         opaque: paths of modules to keep whole; `""` is the model itself.
+        holding: statements to keep whole.
 
     Raises:
-        TraceRefused: control flow on a value, or anything else that fx cannot follow.
+        TraceRefused: control flow on a value, or anything else that cannot be followed.
     """
     batches = {size: example.batch(size) for size in (*SIZES, THIRD_SIZE)}
     root = _TraceRoot(model, loss, batches[SIZES[0]][0])
@@ -75,19 +83,20 @@ def trace(model: nn.Module, loss: Loss, example: Example, *, opaque: tuple[str, 
     tracer = _Tracer(frozenset(opaque), known)
     before = RandomState()
     try:
-        with _patched(tracer), (writes := WeightWrites(model)):
+        with _patched(tracer), (holding or Holding()).during(tracer), (writes := WeightWrites(model)):
             graph = tracer.trace(root)
     except TraceRefused:
         raise
     except Exception as error:
         place = place_of(error) or "forward"
-        raise TraceRefused(f"{place} {_plainly(error)}", tracer.innermost) from error
+        raise TraceRefused(f"{place} {plainly(error)}", tracer.innermost) from error
     if before.moved():
         before.restore()
         raise TraceRefused("it draws random numbers outside of the graph")
     if written := writes.weights():
         raise TraceRefused(f"it writes to {dotted(written[0])} outside of the graph", exportable=False)
-    constants = {name: value for name, value in vars(root).items() if isinstance(value, torch.Tensor)}
+    _drop_unused(graph, vars(root))
+    constants = {name: value for name, value in vars(root).items() if isinstance(value, (torch.Tensor, Held))}
     return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept), asks_sizes=known.was_asked)
 
 
@@ -179,6 +188,37 @@ class _Tracer(fx.Tracer):
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return Standin(node, self)
 
+    # Statements that stay whole
+
+    @property
+    def holds(self) -> bool:
+        """Whether there are any: what comes out of them may be another name of what they were given."""
+        return any(isinstance(value, Held) for value in vars(self.root).values())
+
+    def path_of(self, module: nn.Module) -> str:
+        """Return where the model has a module.
+
+        Raises:
+            CannotHold: it has not.
+        """
+        try:
+            return module_path(self.path_of_module(module))
+        except NameError as error:
+            raise CannotHold(f"uses a {type(module).__name__} that is no part of the model") from error
+
+    def node_of(self, held: Held, values: tuple[Any, ...]) -> tuple[fx.Proxy, list[tuple[Any, ...]]]:
+        """Put statements into the graph; see `Holding`."""
+        others = vars(self.root)
+        target = next(name for name in _numbered(held.name) if name not in others)
+        others[target] = held
+        self.kept[held.name] = None
+        standin = self.create_proxy("call_module", target, values, {})
+        return standin, self.ask(Known.values, standin.node)
+
+    def settle(self, node: fx.Node, held: Held) -> None:
+        """Put in what is known of statements now."""
+        vars(self.root)[str(node.target)] = held
+
     # What Python asks of stand-ins
 
     @property
@@ -230,6 +270,24 @@ class _Tracer(fx.Tracer):
         """
         place = place_here() or "forward"
         raise TraceRefused(f"{place} {why}", self.innermost, exportable=exportable)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}@{number}" for number in itertools.count(2))
+
+
+def _drop_unused(graph: fx.Graph, others: dict[str, Any]) -> None:
+    """Leave out variables that statements set and nobody reads: they need not be of one kind."""
+    for node in reversed(list(graph.nodes)):
+        held = others.get(str(node.target))
+        if node.op != "call_module" or not isinstance(held, Held):
+            continue
+        parts = {part for part in node.users if part.target is operator.getitem}
+        for part in [part for part in parts if not part.users]:
+            graph.erase_node(part)
+        used = {part.args[1] for part in node.users if part in parts}
+        others[str(node.target)] = held.checking(used)
 
 
 class _Apply:
@@ -287,14 +345,6 @@ def _patched(tracer: _Tracer) -> Iterator[None]:
         torch.autograd.Function.apply = apply  # type: ignore[method-assign]
         for owner, name, function, _ in originals:
             setattr(owner, name, function)
-
-
-def _plainly(error: Exception) -> str:
-    """Say what an error means to somebody who has never seen a stand-in."""
-    text = str(error).strip().split("\n")[0]
-    if "Proxy" in text or "proxy" in text or "symbolic" in text or "fx" in text:
-        return "needs the values of a tensor"
-    return f"cannot be followed ({type(error).__name__}: {text})"
 
 
 def _spread(proxy: Any, template: Any) -> Any:

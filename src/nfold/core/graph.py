@@ -162,8 +162,8 @@ class ModelGraph:
     least_samples_error: str = ""
     """What it raised."""
     whole: tuple[str, ...] = ()
-    """The user's modules that no operator divides, since a trace cannot go into them or goes wrong there; `""` is the
-    model itself."""
+    """The user's modules that no operator divides, since a trace cannot go into them or goes wrong there (`""` is the
+    model itself), and statements that decide on values, by file and lines: `net.py:31-33`."""
     notes: tuple[str, ...] = ()
     """What capture found and did about it, in plain words."""
 

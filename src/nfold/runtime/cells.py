@@ -307,7 +307,9 @@ class Cells:
             self._note_use(name, task.chunk)
         else:
             value = self._summed_gradient(name, task.chunk)
-        host = self._spec(name).pack(value.detach()).cpu()
+        spec = self._spec(name)
+        spec.check(value, self._step.sizes[task.chunk])
+        host = spec.pack(value.detach()).cpu()
         return as_bytes(host)
 
     def incoming(self, task: Task) -> memoryview:

@@ -19,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nfold.capture.proof import (
+    rules_gradients,
     rules_indexing,
     rules_layers,
     rules_making,
@@ -39,7 +40,7 @@ from nfold.capture.proof.where import users_line
 _LONGEST_S = 60.0
 """After that what is left is not followed: a recurrent net over thousands of steps."""
 
-_ = (rules_indexing, rules_layers, rules_making, rules_products, rules_reductions, rules_views)
+_ = (rules_gradients, rules_indexing, rules_layers, rules_making, rules_products, rules_reductions, rules_views)
 
 
 class TooLong(Exception):

@@ -15,7 +15,8 @@ _MAKES = (
     "zeros ones empty full new_zeros new_ones new_empty new_full full_like fill scalar_tensor rand randn randint arange"
 )
 _MORE = "empty_strided new_empty_strided randperm mul div add sub rsub native_group_norm normal_functional unsafe_split"
-_SIZED = frozenset(f"{_VIEWS} {_MAKES} {_MORE}".split())
+_BACK = "slice_backward select_backward"
+_SIZED = frozenset(f"{_VIEWS} {_MAKES} {_MORE} {_BACK}".split())
 """Operators whose rules look at the number of samples among their arguments."""
 _PLACES = "t transpose permute unsqueeze squeeze select index index_put nll_loss_forward _embedding_bag"
 _KEEP = "_embedding_bag_forward_only alias clone contiguous detach lift_fresh _to_copy copy"
