@@ -57,7 +57,8 @@ def test_idle_cores_are_offered(run):
 
 
 def test_waiting_for_a_slow_rank(run):
-    slow = run(workers=3, cores=4, compute_s=(0.01, 0.01, 0.05), communication_s=(0.045, 0.045, 0.005))
+    compute_s, planned_s = (0.01, 0.01, 0.05), (0.01, 0.01, 0.01)
+    slow = run(workers=3, cores=4, compute_s=compute_s, planned_s=planned_s, communication_s=(0.045, 0.045, 0.005))
     verdict = slow.report().verdict
     assert (verdict.kind, verdict.place) == ("peer wait", "rank 2 on here")
     assert verdict.value == pytest.approx(40)  # what it works longer than a typical worker

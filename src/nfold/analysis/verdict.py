@@ -7,7 +7,8 @@ from nfold.analysis.ages import is_old, worth
 from nfold.analysis.finding import Finding
 from nfold.analysis.gains import ChangeKind, Outlook
 from nfold.analysis.limit import own_limit
-from nfold.analysis.stragglers import UNEVEN
+from nfold.analysis.pipelines import NOTABLY, UNEVEN_STAGES
+from nfold.analysis.stragglers import MORE_SAMPLES, UNEVEN
 from nfold.core.cluster import Cluster
 from nfold.core.plan import Plan
 from nfold.core.report import Gain, Verdict, VerdictClass
@@ -46,9 +47,14 @@ def main_finding(findings: Sequence[Finding]) -> Finding:
         raise InternalError("no finding can be the verdict: compute always should")
     top = next((each for each in candidates if each.verdict == "memory"), candidates[0])
     waited = next((each for each in candidates if each.verdict in _NEEDLESS), None)
-    if top.verdict == "compute" and waited is not None and waited.weight_s >= UNEVEN * top.weight_s:
+    if top.verdict == "compute" and waited is not None and waited.weight_s >= _least_share(waited) * top.weight_s:
         return waited
     return top
+
+
+def _least_share(finding: Finding) -> float:
+    """Of the computing: how much waiting is no accident. What the plan itself divides unevenly is none."""
+    return NOTABLY - 1 if finding.sub_cause in (UNEVEN_STAGES, MORE_SAMPLES) else UNEVEN
 
 
 def verdict(finding: Finding, outlook: Outlook | None, strategy: str, program: str) -> Verdict:
