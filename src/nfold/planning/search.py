@@ -66,12 +66,16 @@ def _refused(facts: Facts, strategy: str, error: PlanError) -> PlanError:
 
 def is_possible(facts: Facts, strategy: str) -> bool:
     """Whether a plan can be made."""
+    return possible_plan(facts, strategy) is not None
+
+
+def possible_plan(facts: Facts, strategy: str) -> Plan | None:
+    """Return a plan, the best but for what takes long to search for; None where none can be made."""
     among = [each for each in STRATEGIES if each.name == strategy or (strategy == AUTO and each.name not in SEARCHED)]
     try:
-        _plan(facts, strategy, among, None)
+        return _plan(facts, strategy, among, None)
     except (PlanError, ClusterError):
-        return False
-    return True
+        return None
 
 
 def _plan(facts: Facts, strategy: str, among: Sequence[Strategy], answers: Answers | None) -> Plan:
