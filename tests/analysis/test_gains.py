@@ -170,8 +170,9 @@ def test_no_smaller_chunks_are_advised_where_weights_fill_the_memory():
     report = Injected(workers=2, mbit=5000, memories={"n1": 105 << 20}, chunks=2).report()
     assert report.verdict.kind == "memory"
     assert not [gain for gain in report.verdict.gains if "chunks 4" in gain.change]
-    assert report.verdict.advice.startswith("Give n1 more memory")
-    assert report.next_command == "nfold plan my.py -n 2"
+    assert report.verdict.advice.startswith("`--strategy pipeline` (2.50 MiB instead of 5.50 MiB on n1, predicted)")
+    assert report.verdict.advice.endswith("Give n1 more memory.")
+    assert report.next_command.startswith("nfold train my.py -n 2 --strategy pipeline --chunks")
 
 
 def test_one_workers_own_input_wins_what_it_costs():

@@ -6,15 +6,17 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from grids import chain, facts
+from grids import chain, channel, facts
 from pretended import GRAPH as ONE
 
 import nfold
 from nfold.errors import PlanError
 from nfold.planning.advice import Change, advise, changes
 from nfold.planning.asynchronous import check_staleness
-from nfold.planning.search import check_possible, is_possible, plan
-from nfold.planning.strategies import STRATEGIES
+from nfold.planning.candidates import simulate_proposal
+from nfold.planning.search import check_possible, is_possible, plan, possible_plan
+from nfold.planning.strategies import STRATEGIES, named
+from nfold.planning.verdicts import fewer_workers
 from nfold.planning.wishes import check_chunks, check_ranks
 
 FLAGS = {"-n": "workers", "--servers": "servers", "--chunks": "chunks", "--strategy": "strategy"}
@@ -138,6 +140,27 @@ def test_a_run_that_goes_on_is_never_told_to_change_its_chunks():
 def test_what_was_asked_of_staleness_stays_understood():
     asked = replace(question(CHAIN, workers=2, servers=0, chunks=None, batch_size=24, memory=1 << 40), staleness=2)
     assert {change.strategy for change in changes(asked, "ssp")} <= {None}
+
+
+@pytest.mark.parametrize("graph", ["plain", "indivisible", "whole updates", "one operator"])
+@pytest.mark.parametrize("chunks", [None, 1, 2])
+def test_a_strategy_that_shall_have_all_workers_has_them(graph, chunks):
+    """Where links are slow few workers train; a chunk or two do not give all of them something under every strategy."""
+    asked = question(GRAPHS[graph], workers=4, servers=0, chunks=chunks, batch_size=24, memory=1 << 40)
+    slow = replace(asked.cluster.nodes[0], local=channel(bandwidth_bytes_per_s=1e3, latency_s=0.1))
+    slow = replace(asked, cluster=replace(asked.cluster, nodes=(slow,)))
+    found = possible_plan(slow, "auto")
+    for note in found.notes if found else ():
+        for name in re.findall(r"Use --strategy (\w+) to have all", note):
+            assert possible_plan(slow, name).placement.working == (0, 1, 2, 3)
+
+
+def test_a_strategy_that_leaves_some_idle_is_not_advised_to_have_all():
+    asked = question(CHAIN, workers=4, servers=0, chunks=None, batch_size=24, memory=1 << 40)
+    strategies = [named(name) for name in ("single", "ring")]
+    won, best = (simulate_proposal(asked, each.name, next(iter(each.propose(asked)))) for each in strategies)
+    assert "Use --strategy ring to have all." in fewer_workers(4, won, best, "", has_all=lambda name: name == "ring")
+    assert "Use" not in fewer_workers(4, won, best, "", has_all=lambda name: False)
 
 
 SOURCES = Path(nfold.__file__).parent

@@ -119,7 +119,7 @@ def _incast(facts: Facts) -> Finding | None:
         place=f"rank {rank} on {use.node}",
         evidence=evidence,
         head=f"Server: {evidence}, and each step waits {seconds(exposed_s)} for it.",
-        remedy="Spread the sums: more servers (--servers), or --strategy ring.",
+        remedy="Spread the sums: over more servers, or over the workers themselves.",
     )
 
 
@@ -221,7 +221,7 @@ def _summing(facts: Facts) -> Finding | None:
         value=busy_s * 1e3,
         evidence=evidence,
         head=f"Server: {evidence}, while the workers wait {seconds(exposed_s)}.",
-        remedy="Spread the sums: more servers (--servers), or --strategy ring.",
+        remedy="Spread the sums: over more servers, or over the workers themselves.",
         next_command=f"nfold train {{file}} -n {workers} --strategy ps --servers {facts.plan.servers + 1}",
         node=node,
     )

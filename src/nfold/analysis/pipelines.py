@@ -42,7 +42,7 @@ def bubble(facts: Facts) -> Finding | None:
         value=lost_s * 1e3,
         evidence=evidence,
         head=f"Bubble, {percent(lost_s / facts.step_s)} of each step: {evidence}.",
-        remedy=f"More chunks keep the workers busier: --chunks {2 * chunks}.",
+        remedy="More chunks keep the workers busier, if the batch can be cut into more.",
         next_command=f"nfold train {{file}} -n {workers} --strategy {facts.plan.strategy} --chunks {2 * chunks}",
     )
 
@@ -65,7 +65,7 @@ def uneven_stages(facts: Facts, rank: int, excess_s: float) -> tuple[str, str, s
     own, even = planned_s[rank] / sum(planned_s.values()), 1 / len(planned_s)
     return (
         UNEVEN_STAGES,
-        "Let --strategy auto look for a more even division, or use fewer workers.",
+        "Let nfold look for a more even division (--strategy auto), or use fewer workers.",
         f"the plan gives it {percent(own)} of all computing, an even part would be {percent(even)}",
     )
 

@@ -85,11 +85,11 @@ def verdict(finding: Finding, outlook: Outlook | None, strategy: str, program: s
     )
 
 
-def next_command(finding: Finding, outlook: Outlook | None, plan: Plan, cluster: Cluster, program: str) -> str:
+def next_command(finding: Finding, outlook: Outlook | None, plan: Plan, cluster: Cluster) -> str:
     """Return what to type next: what wins most by flags alone, else what answers a question that is still open.
 
     Comparing sizes and strategies is no open question any more where all of them were simulated. Empty where nothing
-    is open: a plan of one rank has nothing to show.
+    is open: a plan of one rank has nothing to show. `{file}` in it stands for the user's program.
     """
     command = finding.next_command
     if outlook is not None:
@@ -97,10 +97,15 @@ def next_command(finding: Finding, outlook: Outlook | None, plan: Plan, cluster:
         if typed:
             command = typed[0]
         elif command.startswith("nfold compare") and plan.world_size > 1:
-            command = f"nfold plan {{file}} -n {plan.workers}" + (f" --servers {plan.servers}" if plan.servers else "")
+            command = plan_again(plan)
         elif command.startswith("nfold compare") and outlook.useful_workers == 1 and len(cluster.nodes) == 1:
             command = ""  # with more nodes it is open: one worker's run was simulated with others beside it only
-    return command.replace("{file}", program)
+    return command
+
+
+def plan_again(plan: Plan) -> str:
+    """Return the command that shows what else was possible with as many ranks."""
+    return f"nfold plan {{file}} -n {plan.workers}" + (f" --servers {plan.servers}" if plan.servers else "")
 
 
 def cures(finding: Finding, outlook: Outlook) -> list[Gain]:
@@ -121,7 +126,8 @@ def _advice(finding: Finding, outlook: Outlook | None, strategy: str) -> str:
     if outlook is None:
         return finding.remedy
     if finding.verdict == "memory":
-        return " ".join([*(_saving(gain) for gain in cures(finding, outlook)), finding.remedy])
+        saving = (_saving(tried.gain) for tried in outlook.tried if tried.kind == "memory")
+        return " ".join([*saving, finding.remedy])
     best = sorted(cures(finding, outlook)[:MOST_GAINS], key=lambda gain: gain.speedup)
     if best:
         return _sentence(best, outlook.useful_workers, strategy, outlook.ages)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from nfold.core.plan import Plan, Rejected, Unpredicted
 from nfold.errors import ClusterError, PlanError
@@ -99,8 +100,15 @@ def _plan(facts: Facts, strategy: str, among: Sequence[Strategy], answers: Answe
     if chosen is not None or found.workers == facts.workers:
         return found
     why_none = "; ".join(f"{loser.strategy}: {loser.why}" for loser in portfolio.rejected[:1])
-    note = fewer_workers(facts.workers, winner, portfolio.best_on(facts.workers), why_none)
+    best = portfolio.best_on(facts.workers)
+    note = fewer_workers(facts.workers, winner, best, why_none, has_all=partial(_has_all, facts))
     return replace(found, notes=(*found.notes, note))
+
+
+def _has_all(facts: Facts, strategy: str) -> bool:
+    """Whether the plan of a strategy gives every worker something to do."""
+    found = possible_plan(facts, strategy)
+    return found is not None and len(found.placement.working) == facts.workers
 
 
 def to_plan(
