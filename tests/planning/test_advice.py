@@ -20,7 +20,7 @@ from nfold.planning.verdicts import fewer_workers
 from nfold.planning.wishes import check_chunks, check_ranks
 
 FLAGS = {"-n": "workers", "--servers": "servers", "--chunks": "chunks", "--strategy": "strategy"}
-ADVICE = re.compile(r"(?:[Uu]se|[Ll]eave out|[Aa]dd|[Tt]ry) (.*?)(?:\.(?= |$)|; |$)")
+ADVICE = re.compile(r"(?:[Uu]se|[Ll]eave out|[Aa]dd|[Tt]ry|[Bb]egin again with) (.*?)(?:\.(?= |$)|; |$)")
 CHAIN = chain(1000, 300, 7)
 GRAPHS = {
     "plain": CHAIN,
@@ -107,6 +107,13 @@ def test_a_wrong_advice_would_be_noticed():
         obey(asked, "ring", change)
 
 
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_whatever_is_refused_while_it_trains_may_begin_again_on_one_worker(graph):
+    (change,) = advised("the loss is not a mean over samples. Begin again with -n 1 --strategy single --chunks 1.")
+    asked = question(GRAPHS[graph], workers=4, servers=0, chunks=4, batch_size=24, memory=1 << 40)
+    obey(asked, "ring", change)
+
+
 @pytest.mark.parametrize(
     ("text", "flags"),
     [
@@ -164,15 +171,17 @@ def test_a_strategy_that_leaves_some_idle_is_not_advised_to_have_all():
 
 
 SOURCES = Path(nfold.__file__).parent
-BY_HAND = re.compile(r"(?:[Uu]se|[Tt]ry|[Ll]eave out) [^\"]*?(?:--strategy|-n|--chunks) [\w{][^\"]*")
+BY_HAND = re.compile(
+    r"(?:[Uu]se|[Tt]ry|[Ll]eave out|[Bb]egin again with) [^\"]*?(?:--strategy|-n|--chunks) [\w{][^\"]*"
+)
 KNOWN = {
     "planning/verdicts.py": ["Use --strategy {best.strategy} to have all."],
     "runtime/agreement.py": ["use -n 1 --strategy single."],
     "runtime/buffers.py": ["use --strategy ring --servers 0."],
     "runtime/chunk_statistics.py": ["use -n 1 --strategy single."],
-    "runtime/checked_loss.py": ["Use -n 1, --chunks 1."],
+    "runtime/checked_loss.py": ["Begin again with -n 1 --strategy single --chunks 1."],
     "runtime/signals.py": ["Use -n 1 --strategy single."],
-    "runtime/uneven.py": ["Use -n 1, --chunks 1."],
+    "runtime/uneven.py": ["Begin again with -n 1 --strategy single --chunks 1."],
     "runtime/updates.py": ["Use --strategy ssp --staleness 0."],
     "verbs/train.py": ["Leave out --chunks {asked}.", "Use -n {chunks}{"],
 }

@@ -15,4 +15,4 @@ def refuse_uneven(conditions: tuple[Condition, ...], batch: tuple[Any, Any], siz
         ProgramError: it does not meet one.
     """
     if text := broken(conditions, *batch, size):
-        raise ProgramError(f"{NO_MEAN}: it {text}. Use -n 1, --chunks 1.")
+        raise ProgramError(f"{NO_MEAN}: it {text}. Begin again with -n 1 --strategy single --chunks 1.")
