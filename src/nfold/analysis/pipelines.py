@@ -60,7 +60,7 @@ def uneven_stages(facts: Facts, rank: int, excess_s: float) -> tuple[str, str, s
         return None
     typical_s = of_typical_s([own_s for other, own_s in planned_s.items() if other != rank])
     extra = 1 - typical_s / planned_s[rank]
-    if planned_s[rank] < NOTABLY * typical_s or extra * facts.mean_s(rank, "compute_s") < HALF * excess_s:
+    if planned_s[rank] < NOTABLY * typical_s or extra * busy_s(facts, rank) < HALF * excess_s:
         return None
     own, even = planned_s[rank] / sum(planned_s.values()), 1 / len(planned_s)
     return (
@@ -76,6 +76,10 @@ def planned_work_s(facts: Facts) -> dict[int, float]:
     return {rank: planned[rank] for rank in facts.busy_workers if rank < len(planned) and planned[rank] > 0}
 
 
+def busy_s(facts: Facts, rank: int) -> float:
+    """Return the seconds of a mean step in which a rank did not wait for messages."""
+    return facts.mean_s(rank, "step_s") - facts.mean_s(rank, "communication_s")
+
+
 def _busiest_s(facts: Facts) -> float:
-    workers = range(facts.plan.workers)
-    return max(facts.mean_s(rank, "step_s") - facts.mean_s(rank, "communication_s") for rank in workers)
+    return max(busy_s(facts, rank) for rank in range(facts.plan.workers))

@@ -24,7 +24,7 @@ from nfold.analysis.breakdown import WorkerStep, peer_waits
 from nfold.analysis.evening import of_typical_s
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import HALF, Finding
-from nfold.analysis.pipelines import planned_work_s, uneven_stages
+from nfold.analysis.pipelines import busy_s, planned_work_s, uneven_stages
 from nfold.analysis.system import THROTTLED
 from nfold.analysis.units import percent, seconds
 from nfold.core.trace import StepParts
@@ -89,8 +89,8 @@ def find_straggler(facts: Facts) -> Straggler | None:
     return Straggler(
         rank=rank,
         share=last.count(rank) / len(last),
-        busy_s=_busy_s(facts, rank),
-        typical_s=median(_busy_s(facts, other) for other in others),
+        busy_s=busy_s(facts, rank),
+        typical_s=median(busy_s(facts, other) for other in others),
         excess_s=facts.parts.peer_wait_s
         if is_asynchronous
         else min(fmean(map(_excess_s, facts.steps)), _beside_the_usual_s(facts)),
@@ -151,10 +151,6 @@ def _excess_s(step: WorkerStep) -> float:
 
 def _work_s(parts: StepParts) -> float:
     return parts.step_s - parts.communication_s
-
-
-def _busy_s(facts: Facts, rank: int) -> float:
-    return facts.mean_s(rank, "step_s") - facts.mean_s(rank, "communication_s")
 
 
 def _why(facts: Facts, straggler: Straggler) -> tuple[str, str, str]:
