@@ -30,6 +30,8 @@ class Run:
     threads: int = 1
     crowding: tuple[float, ...] = (1.0,)
     compute_s: tuple[float, ...] = (0.04, 0.04)
+    planned_s: tuple[float, ...] = ()
+    """Where the plan expected other compute seconds than those."""
     communication_s: tuple[float, ...] = (0.01, 0.01)
     input_s: float = 0.0
     update_s: float = 0.0
@@ -83,7 +85,7 @@ class Run:
                 num_chunks=self.workers, world_size=self.world_size, owners={"op": tuple(range(self.workers))}
             ),
             reductions=(reduction,),
-            loads_s=self.compute_s,
+            loads_s=self.planned_s or self.compute_s,
             predicted=Prediction(step_s=self.predicted_s, sent_bytes_per_step=2_000_000, peak_memory_bytes=()),
         )
 

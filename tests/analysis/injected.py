@@ -25,7 +25,7 @@ from nfold.analysis.verdict import main_finding, verdict
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan
-from nfold.core.profile import Timing
+from nfold.core.profile import OperatorProfile, Timing
 from nfold.core.report import Report, Verdict
 from nfold.core.trace import RankUsage, ReductionParts, Span, StepParts, StepTrace, SystemSample, Trace
 from nfold.planning.candidates import simulate_proposal
@@ -49,6 +49,8 @@ class Injected:
     megabytes: float = 2.0
     seconds_per_sample: float = 1e-3
     """Forward; backward takes twice as long."""
+    operators: tuple[float, ...] = (0.2, 0.2, 0.2, 0.2, 0.2)
+    """Share of each of the five in that, the loss last."""
     batch_size: int = 32
     chunks: int | None = None
     mbit: float = 200.0
@@ -161,10 +163,12 @@ class Injected:
         elements = int(self.megabytes * (1 << 20) / 4 / 4)
         graph = chain(elements, elements, elements, elements)
         update = Timing(median_s=self.update_s, spread_s=0.0, repeats=1)
-        kept = {"activation_bytes_per_sample": self.activation_bytes_per_sample}
+        fields = {"activation_bytes_per_sample": self.activation_bytes_per_sample, "update": update}
+        equal = profile(graph, self.seconds_per_sample, **fields)
+        profiles = {1: replace(equal, operators=tuple(map(_times, equal.operators, self.operators)))}
         return Facts(
             graph=graph,
-            profiles={1: profile(graph, self.seconds_per_sample, update=update, **kept)},
+            profiles=profiles,
             cluster=cluster,
             nodes=self._nodes,
             workers=self.workers,
@@ -281,6 +285,18 @@ class Injected:
             received_bytes=sum(each.sent_bytes for each in own),
             **{**given, **{name: value * span_s for name, value in per_second.items()}},
         )
+
+
+def _times(operator: OperatorProfile, share: float) -> OperatorProfile:
+    """The same operator, with another share of the work than a fifth."""
+
+    def changed(timing: Timing) -> Timing:
+        return replace(timing, median_s=5 * share * timing.median_s)
+
+    timings = (
+        replace(each, forward=changed(each.forward), backward=changed(each.backward)) for each in operator.timings
+    )
+    return replace(operator, timings=tuple(timings))
 
 
 def _turned(cluster: Cluster, by: int) -> Cluster:

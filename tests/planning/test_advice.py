@@ -6,19 +6,21 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from grids import chain, facts
+from grids import chain, channel, facts
 from pretended import GRAPH as ONE
 
 import nfold
 from nfold.errors import PlanError
 from nfold.planning.advice import Change, advise, changes
 from nfold.planning.asynchronous import check_staleness
-from nfold.planning.search import check_possible, is_possible, plan
-from nfold.planning.strategies import STRATEGIES
+from nfold.planning.candidates import simulate_proposal
+from nfold.planning.search import check_possible, is_possible, plan, possible_plan
+from nfold.planning.strategies import STRATEGIES, named
+from nfold.planning.verdicts import fewer_workers
 from nfold.planning.wishes import check_chunks, check_ranks
 
 FLAGS = {"-n": "workers", "--servers": "servers", "--chunks": "chunks", "--strategy": "strategy"}
-ADVICE = re.compile(r"(?:[Uu]se|[Ll]eave out|[Aa]dd|[Tt]ry) (.*?)(?:\.(?= |$)|; |$)")
+ADVICE = re.compile(r"(?:[Uu]se|[Ll]eave out|[Aa]dd|[Tt]ry|[Bb]egin again with) (.*?)(?:\.(?= |$)|; |$)")
 CHAIN = chain(1000, 300, 7)
 GRAPHS = {
     "plain": CHAIN,
@@ -105,6 +107,13 @@ def test_a_wrong_advice_would_be_noticed():
         obey(asked, "ring", change)
 
 
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_whatever_is_refused_while_it_trains_may_begin_again_on_one_worker(graph):
+    (change,) = advised("the loss is not a mean over samples. Begin again with -n 1 --strategy single --chunks 1.")
+    asked = question(GRAPHS[graph], workers=4, servers=0, chunks=4, batch_size=24, memory=1 << 40)
+    obey(asked, "ring", change)
+
+
 @pytest.mark.parametrize(
     ("text", "flags"),
     [
@@ -140,15 +149,40 @@ def test_what_was_asked_of_staleness_stays_understood():
     assert {change.strategy for change in changes(asked, "ssp")} <= {None}
 
 
+@pytest.mark.parametrize("graph", ["plain", "indivisible", "whole updates", "one operator"])
+@pytest.mark.parametrize("chunks", [None, 1, 2])
+def test_a_strategy_that_shall_have_all_workers_has_them(graph, chunks):
+    """Where links are slow few workers train; a chunk or two do not give all of them something under every strategy."""
+    asked = question(GRAPHS[graph], workers=4, servers=0, chunks=chunks, batch_size=24, memory=1 << 40)
+    slow = replace(asked.cluster.nodes[0], local=channel(bandwidth_bytes_per_s=1e3, latency_s=0.1))
+    slow = replace(asked, cluster=replace(asked.cluster, nodes=(slow,)))
+    found = possible_plan(slow, "auto")
+    for note in found.notes if found else ():
+        for name in re.findall(r"Use --strategy (\w+) to have all", note):
+            assert possible_plan(slow, name).placement.working == (0, 1, 2, 3)
+
+
+def test_a_strategy_that_leaves_some_idle_is_not_advised_to_have_all():
+    asked = question(CHAIN, workers=4, servers=0, chunks=None, batch_size=24, memory=1 << 40)
+    strategies = [named(name) for name in ("single", "ring")]
+    won, best = (simulate_proposal(asked, each.name, next(iter(each.propose(asked)))) for each in strategies)
+    assert "Use --strategy ring to have all." in fewer_workers(4, won, best, "", has_all=lambda name: name == "ring")
+    assert "Use" not in fewer_workers(4, won, best, "", has_all=lambda name: False)
+
+
 SOURCES = Path(nfold.__file__).parent
-BY_HAND = re.compile(r"(?:[Uu]se|[Tt]ry|[Ll]eave out) [^\"]*?(?:--strategy|-n|--chunks) [\w{][^\"]*")
+BY_HAND = re.compile(
+    r"(?:[Uu]se|[Tt]ry|[Ll]eave out|[Bb]egin again with) [^\"]*?(?:--strategy|-n|--chunks) [\w{][^\"]*"
+)
 KNOWN = {
     "planning/verdicts.py": ["Use --strategy {best.strategy} to have all."],
     "runtime/agreement.py": ["use -n 1 --strategy single."],
     "runtime/buffers.py": ["use --strategy ring --servers 0."],
     "runtime/chunk_statistics.py": ["use -n 1 --strategy single."],
-    "runtime/checked_loss.py": ["Use -n 1, --chunks 1."],
+    "runtime/checked_loss.py": ["Begin again with -n 1 --strategy single --chunks 1."],
     "runtime/signals.py": ["Use -n 1 --strategy single."],
+    "runtime/uneven.py": ["Begin again with -n 1 --strategy single --chunks 1."],
+    "runtime/later_trials.py": ["Begin again with -n 1 --strategy single --chunks 1."],
     "runtime/updates.py": ["Use --strategy ssp --staleness 0."],
     "verbs/train.py": ["Leave out --chunks {asked}.", "Use -n {chunks}{"],
 }

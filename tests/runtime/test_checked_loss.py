@@ -55,7 +55,10 @@ def test_a_target_that_is_left_out_is_noticed_when_it_comes():
     checked = CheckedLoss(F.cross_entropy)
     for _ in range(6):
         checked(outputs(), labels(0, 1, 2, 3))
-    with pytest.raises(ProgramError, match=r"not a mean over samples: for 3 samples .* Use -n 1, --chunks 1"):
+    with pytest.raises(
+        ProgramError,
+        match=r"not a mean over samples: for 3 samples .* Begin again with -n 1",
+    ):
         checked(outputs(), labels(1, 2, 3, 1, -100))
 
 

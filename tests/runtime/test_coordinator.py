@@ -465,7 +465,7 @@ def test_links_declared_too_slow_for_a_first_step_are_refused_before_ranks_are_w
         return
     error = failure(commands)
     assert isinstance(error, PlanError)
-    assert "longer than the 0 s allowed: ring sends" in str(error)
+    assert "longer than the 0.2 s allowed: ring sends" in str(error)
     assert "n0's downlink moves 0.001 Mbit/s" in str(error)
 
 

@@ -93,7 +93,7 @@ def test_a_model_of_padded_batches_is_not_cut_and_told_why():
     mine = program()
     graph = graph_of(mine)
     assert len(graph.operators) == 1
-    with pytest.raises(PlanError, match=r"its batches are padded.* pad to one length in collate"):
+    with pytest.raises(PlanError, match=r"its batches are of unlike shapes.* pad to one length in collate"):
         make_plan(mine, graph, "pipeline", 2, 0, chunks=4)
 
 

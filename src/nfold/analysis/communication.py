@@ -119,7 +119,7 @@ def _incast(facts: Facts) -> Finding | None:
         place=f"rank {rank} on {use.node}",
         evidence=evidence,
         head=f"Server: {evidence}, and each step waits {seconds(exposed_s)} for it.",
-        remedy="Spread the sums: more servers (--servers), or --strategy ring.",
+        remedy="Spread the sums: over more servers, or over the workers themselves.",
     )
 
 
@@ -133,21 +133,25 @@ def _full_link(facts: Facts) -> Finding | None:
     evidence = (
         f"{use.owner} moves {link_rate(use.wire_bytes_per_s)} while it is in use, "
         f"{_of_known(use, known, use.channel.origin)}"
+        if use.is_seen
+        else f"{use.owner} needs {seconds(use.busy_s)} for the bytes of a step at the {_before(use)}, and is in use "
+        f"for {seconds(use.in_use_s)}"
     )
     return _on_link(facts, use, evidence=evidence, head=_network(facts, use))
 
 
 def _slow_link(facts: Facts) -> Finding | None:
     """No link is as fast as it was known to be, and something waits all the time: the longest queue is the place."""
-    use = max(_longest(facts), key=lambda use: (round(use.queued_share, 1), use.side == "uplink"), default=None)
+    use = max(_longest(facts), key=_queued, default=None)
     if use is None or use.queued_share < QUEUED:
         return None
     known = f"{link_rate(use.known_bytes_per_s)} {use.channel.origin}"
     evidence = (
         f"something waits for {use.owner} for {percent(use.queued_share)} of the time of use, and it moves "
-        f"{link_rate(use.wire_bytes_per_s)} of {known}"
+        f"{link_rate(use.moved_bytes_per_s * use.framing)} of {known}"
     )
-    return _on_link(facts, use, evidence=evidence, head=f"{_network(facts, use)} It was {known} before the run.")
+    was = f" It was {known} before the run." if use.is_seen else ""
+    return _on_link(facts, use, evidence=evidence, head=f"{_network(facts, use)}{was}")
 
 
 def _on_link(
@@ -182,10 +186,13 @@ def _network(facts: Facts, use: ChannelUse) -> str:
     of_step = min(1.0, use.in_use_s / facts.step_s) if facts.step_s > 0 else 0.0
     alike = _num_alike(facts, use)
     one_of = f", one of {alike} alike" if alike > 1 else ""
-    return (
-        f"Network, {use.owner}{one_of}: {link_rate(use.wire_bytes_per_s)}, {percent(use.busy_share)} busy for "
-        f"{percent(of_step)} of each step."
-    )
+    speed = link_rate(use.wire_bytes_per_s) if use.is_seen else f"{_before(use)} (too few messages show its speed)"
+    return f"Network, {use.owner}{one_of}: {speed}, {percent(use.busy_share)} busy for {percent(of_step)} of each step."
+
+
+def _before(use: ChannelUse) -> str:
+    """`20 Mbit/s measured before the run`: where the run itself shows no speed."""
+    return f"{link_rate(use.known_bytes_per_s)} {use.channel.origin} before the run"
 
 
 def _full_loopback(facts: Facts, use: ChannelUse) -> Finding:
@@ -214,7 +221,7 @@ def _summing(facts: Facts) -> Finding | None:
         value=busy_s * 1e3,
         evidence=evidence,
         head=f"Server: {evidence}, while the workers wait {seconds(exposed_s)}.",
-        remedy="Spread the sums: more servers (--servers), or --strategy ring.",
+        remedy="Spread the sums: over more servers, or over the workers themselves.",
         next_command=f"nfold train {{file}} -n {workers} --strategy ps --servers {facts.plan.servers + 1}",
         node=node,
     )
@@ -243,7 +250,12 @@ def _fullest(facts: Facts, uses: Iterable[ChannelUse]) -> ChannelUse | None:
     full = [use for use in uses if _is_full(facts, use)]
     needs_s = [use.bytes_per_step / use.channel.bandwidth_bytes_per_s for use in full]
     longest = [use for use, need_s in zip(full, needs_s, strict=True) if need_s >= ALIKE * max(needs_s)]
-    return max(longest, key=lambda use: use.queued_share, default=None)
+    return max(longest, key=_queued, default=None)
+
+
+def _queued(use: ChannelUse) -> tuple[float, bool]:
+    """How much waits for a link; of those for which as much does, uplinks are named."""
+    return round(use.queued_share, 1), use.side == "uplink"
 
 
 def _is_full(facts: Facts, use: ChannelUse) -> bool:

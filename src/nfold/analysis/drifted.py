@@ -14,6 +14,7 @@ from dataclasses import replace
 from statistics import fmean, median
 
 from nfold.analysis.calibrate import corrected, ratio
+from nfold.analysis.evening import of_typical_s
 from nfold.analysis.facts import Facts
 from nfold.analysis.network import ChannelUse
 from nfold.analysis.questions import with_nodes, with_profiles, without_computing, without_input, without_updates
@@ -26,7 +27,6 @@ from nfold.analysis.what_if import (
     NETWORK,
     OWN_CORES,
     UPDATE,
-    of_typical_s,
     with_own_cores,
     without_latency,
     without_network,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Literal
 
+from nfold.analysis.accepted import is_accepted
 from nfold.analysis.ages import altered
 from nfold.analysis.changes import (
     Case,
@@ -235,21 +236,29 @@ def _more_chunks(case: Case, main: Finding) -> Iterator[Tried]:
     if main.kind == "bubble" and 2 * count <= plan.batch_size:
         halved = {name: tuple(rank for rank in ranks for _ in range(2)) for name, ranks in owners.items()}
         placement = replace(plan.placement, num_chunks=count, owners=halved)
-        finer = replayed(case, case.question, replace(plan, chunks=count, placement=placement))
-        yield _tried(case, "chunks", f"`--chunks {count}`", finer, _command(finer.plan))
+        finer = replace(plan, chunks=count, placement=placement)
+        if is_accepted(_command(finer), case.question):
+            yield _tried(case, "chunks", f"`--chunks {count}`", replayed(case, case.question, finer), _command(finer))
 
 
-def _smaller_chunks(case: Case, main: Finding) -> Iterator[Tried]:
-    """Cut the batch into twice as many chunks, where memory lacks: what is kept for one backward pass is halved."""
+def _saving_memory(case: Case, main: Finding) -> Iterator[Tried]:
+    """Where memory lacks: smaller chunks, of which a backward pass keeps less, or a part of the model on each rank."""
     plan = case.plan
     count = 2 * plan.chunks
-    finer = _by_the_same(case, replace(case.question, chunks=count)) if count <= plan.batch_size else None
-    if main.kind != "memory" or finer is None:
+    if main.kind != "memory":
         return
-    now, then = (_peak_bytes(each, main.node) for each in (plan, finer.plan))
+    if count <= plan.batch_size and (finer := _by_the_same(case, replace(case.question, chunks=count))):
+        yield from _saved(case, main, f"`--chunks {count}`", finer)
+    whole = replace(case.question, servers=0, nodes=plan.nodes[: plan.workers], chunks=plan.chunks)
+    if not plan.placement.is_cut and plan.workers > 1 and (cut := proposed(whole, named("pipeline"))):
+        yield from _saved(case, main, "`--strategy pipeline`", cut)
+
+
+def _saved(case: Case, main: Finding, what: str, changed: Changed) -> Iterator[Tried]:
+    now, then = (_peak_bytes(each, main.node) for each in (case.plan, changed.plan))
     if now >= WORTH_SAYING * then:
-        what = f"`--chunks {count}` ({size(then)} instead of {size(now)} on {main.node}, predicted)"
-        yield _tried(case, "memory", what, finer, _command(finer.plan))
+        saved = f"{what} ({size(then)} instead of {size(now)} on {main.node}, predicted)"
+        yield _tried(case, "memory", saved, changed, _command(changed.plan))
 
 
 def _peak_bytes(plan: Plan, node: str) -> int:
@@ -347,7 +356,7 @@ _OF_THE_PLAN: Mapping[ChangeKind, _Rule] = {
 _OF_ITS_SIZE: Mapping[ChangeKind, _Rule] = {
     "strategy": _strategies,
     "servers": _servers,
-    "memory": _smaller_chunks,
+    "memory": _saving_memory,
     "fewer workers": _fewer_workers,
 }
 

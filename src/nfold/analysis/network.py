@@ -15,6 +15,10 @@ from nfold.core.trace import Span, StepTrace, Trace
 Side = Literal["uplink", "downlink", "loopback"]
 SURELY_MORE = 1.1
 """Two measurements of one full link differ by less."""
+KEPT_BYTES = 256 << 10
+"""What the kernel takes at most of a message that has not left."""
+_ALIKE = 0.9
+"""Of the known speed: what comes as fast as that came as fast as the link could."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +34,9 @@ class ChannelUse:
     num_messages: float
     """Per step, on the rank with most of them (they follow each other)."""
     speed_bytes_per_s: float
-    """Of a link: measured while bytes kept coming. Within a node: bytes over the time of use."""
+    """Of a link: what it carries while it sends. Within a node: bytes over the time of use."""
+    is_seen: bool = True
+    """Whether this run shows that speed; else too little came for it, and it is what was known of the link before."""
     framing: float = 1.0
     """Bytes on the wire for each byte of payload; all other figures are of payload."""
     queued_s: float = 0.0
@@ -49,7 +55,14 @@ class ChannelUse:
     @property
     def wire_bytes_per_s(self) -> float:
         """Its speed as links are sold, headers included."""
-        return self.speed_bytes_per_s * self.framing
+        return self.speed_bytes_per_s * self.framing if self.is_seen else self.known_bytes_per_s
+
+    @property
+    def moved_bytes_per_s(self) -> float:
+        """What it surely moved: its speed, or where that is not seen its bytes over the time of use."""
+        if self.is_seen:
+            return self.speed_bytes_per_s
+        return self.bytes_per_step / self.in_use_s if self.in_use_s > 0 else 0.0
 
     @property
     def known_bytes_per_s(self) -> float:
@@ -59,8 +72,8 @@ class ChannelUse:
 
     @property
     def utilisation(self) -> float:
-        """Its speed in this run over what was measured or declared before it."""
-        return self.speed_bytes_per_s / self.channel.bandwidth_bytes_per_s
+        """What it surely moved in this run over what was measured or declared before it."""
+        return self.moved_bytes_per_s / self.channel.bandwidth_bytes_per_s
 
     @property
     def full_share(self) -> float | None:
@@ -69,13 +82,13 @@ class ChannelUse:
         Then nobody knows what it can carry: a probe whose ranks lacked processor time found too little.
         """
         declared = self.channel.declared_bytes_per_s
-        share = self.wire_bytes_per_s / declared if declared else self.utilisation
+        share = self.moved_bytes_per_s * self.framing / declared if declared else self.utilisation
         return None if share > SURELY_MORE else min(1.0, share)
 
     @property
     def busy_s(self) -> float:
         """What its bytes need at its speed."""
-        return self.bytes_per_step / self.speed_bytes_per_s if self.speed_bytes_per_s > 0 else 0.0
+        return self.bytes_per_step * self.framing / self.wire_bytes_per_s if self.wire_bytes_per_s > 0 else 0.0
 
     @property
     def busy_share(self) -> float:
@@ -148,7 +161,12 @@ def with_arriving_bytes(step: StepTrace) -> StepTrace:
 
 
 def network_in_use_s(step: StepTrace, rank: int, plan: Plan, cluster: Cluster) -> float:
-    """Return the seconds in which a rank had bytes to send or bytes coming.
+    """Return the seconds in which a rank had bytes to send or bytes coming."""
+    return union_s(network_in_use(step, rank, plan, cluster))
+
+
+def network_in_use(step: StepTrace, rank: int, plan: Plan, cluster: Cluster) -> list[tuple[float, float]]:
+    """Return when a rank had bytes to send or bytes coming, on the clock of its step; intervals may overlap.
 
     A receive may be posted long before its bytes exist, so nothing counts before the rank's first send could start or
     its first arrival can have left the peer.
@@ -157,7 +175,7 @@ def network_in_use_s(step: StepTrace, rank: int, plan: Plan, cluster: Cluster) -
     sends = [span.start_s for span in spans if span.kind == "SEND"]
     arrivals = [_earliest_start_s(span, plan, cluster) for span in spans if span.kind == "RECV"]
     begin_s = min([*sends, *arrivals], default=0.0)
-    return union_s([(max(begin_s, span.start_s), span.end_s) for span in spans])
+    return [(max(begin_s, span.start_s), span.end_s) for span in spans]
 
 
 class _Step:
@@ -175,7 +193,7 @@ class _Step:
             elif span.kind == "RECV":
                 self._receives.setdefault((span.peer, span.rank), []).append(span)
         ranks = {rank for way in self._sends for rank in way}
-        self._in_use_s = {rank: network_in_use_s(step, rank, plan, cluster) for rank in ranks}
+        self._in_use = {rank: self._on_clock(rank, network_in_use(step, rank, plan, cluster)) for rank in ranks}
 
     def uses(self) -> list[ChannelUse]:
         """One use per node and direction; its ranks share uplink and downlink but not what is within the node."""
@@ -195,7 +213,7 @@ class _Step:
 
     def _local(self, node: str, channel: Channel, ways: list[tuple[int, int]]) -> ChannelUse:
         busiest = max(ways, key=self._bytes)
-        in_use_s = self._in_use_s[busiest[0]]
+        in_use_s = union_s(self._in_use[busiest[0]])
         return ChannelUse(
             node=node,
             side="loopback",
@@ -211,27 +229,54 @@ class _Step:
 
         Messages of several peers come side by side and show only at their ends, so that few of them may seem fast.
         """
-        own = 0 if side == "uplink" else 1
-        num_bytes = sum(map(self._bytes, ways))
-        in_use_s = max(self._in_use_s[way[own]] for way in ways)
-        floor = num_bytes / in_use_s if in_use_s > 0 else 0.0
-        known = channel.bandwidth_bytes_per_s
+        num_bytes, known = sum(map(self._bytes, ways)), channel.bandwidth_bytes_per_s
         speed = self._uplink_speed(ways, num_bytes, known) if side == "uplink" else self._speed_into(ways)
+        if speed is not None and speed < _ALIKE * known and self._may_be_paced(ways, known):
+            speed = None
+        own = 0 if side == "uplink" else 1
+        in_use = [each for rank in {way[own] for way in ways} for each in self._in_use[rank]]
+        if speed is None and side == "uplink":
+            in_use += [self._until_left(span, known) for way in ways for span in self._sends[way]]
+        in_use_s = union_s(in_use)
+        floor = num_bytes / in_use_s if in_use_s > 0 else 0.0
+        is_seen = speed is not None or floor > known
+        speed = min(speed, max(floor, known)) if speed is not None else max(floor, known)
         return ChannelUse(
             node=node,
             side=side,
             channel=channel,
             bytes_per_step=num_bytes,
-            in_use_s=in_use_s,
+            in_use_s=max(in_use_s, num_bytes / speed),
             num_messages=self._num_messages(ways, own),
-            speed_bytes_per_s=floor if speed is None else min(speed, max(floor, known)),
+            speed_bytes_per_s=speed,
+            is_seen=is_seen,
             queued_s=fmean(union_s(_intervals(self._sends[way])) for way in ways),
         )
+
+    def _until_left(self, span: Span, known: float) -> tuple[float, float]:
+        """When a message was sent, until what the kernel has taken of it has left at the known speed."""
+        start_s, end_s = self._on_node_clock(span)
+        left_s = start_s + span.payload_bytes / known
+        return start_s, max(end_s, min(left_s, end_s + KEPT_BYTES / known))
+
+    def _may_be_paced(self, ways: list[tuple[int, int]], known: float) -> bool:
+        """Whether bytes may have come as slowly as chunks were computed: the kernel took them all at once.
+
+        Where the batch alone is shared out, what a rank sends next waits for messages, and not for computing.
+        """
+        if self._plan.asynchrony is not None or not self._plan.placement.is_cut:
+            return False
+        return sum(self._taken_bytes_per_s(way) for way in ways) > known
+
+    def _taken_bytes_per_s(self, way: tuple[int, int]) -> float:
+        sending_s = union_s(_intervals(self._sends[way]))
+        return self._bytes(way) / sending_s if sending_s > 0 else float("inf")
 
     def _uplink_speed(self, ways: list[tuple[int, int]], num_bytes: float, known: float) -> float | None:
         """What its receivers got together, but never more than while anything was being sent.
 
-        Where too little came to tell, only that bound is left; it says nothing of what the kernel took at once.
+        Where too little came to tell, only that bound is left; it says nothing of what the kernel took at once, which
+        is more than the link can carry.
         """
         spans = [span for way in ways for span in self._sends[way]]
         sending_s = union_s([self._on_node_clock(span) for span in spans])
@@ -256,8 +301,12 @@ class _Step:
         return [(*self._on_node_clock(span), span.payload_bytes) for span in spans]
 
     def _on_node_clock(self, span: Span) -> tuple[float, float]:
-        begin_s = self._step.begin_s[span.rank] if self._step.begin_s else 0.0
-        return begin_s + span.start_s, begin_s + span.end_s
+        return self._on_clock(span.rank, [(span.start_s, span.end_s)])[0]
+
+    def _on_clock(self, rank: int, intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        """On the clock that ranks of one node share."""
+        zero_s = self._step.begin_s[rank] if self._step.begin_s else 0.0
+        return [(zero_s + start_s, zero_s + end_s) for start_s, end_s in intervals]
 
     def _bytes(self, way: tuple[int, int]) -> int:
         return sum(span.payload_bytes for span in self._sends[way])
@@ -289,6 +338,8 @@ def _per_step(use: ChannelUse, num_steps: int) -> ChannelUse:
 
 def _mean(uses: list[ChannelUse]) -> ChannelUse:
     """A mean step, but the median speed: one disturbed step must not move it."""
+    seen = [use.speed_bytes_per_s for use in uses if use.is_seen]
+    is_seen = 2 * len(seen) >= len(uses)
     return ChannelUse(
         node=uses[0].node,
         side=uses[0].side,
@@ -296,7 +347,8 @@ def _mean(uses: list[ChannelUse]) -> ChannelUse:
         bytes_per_step=fmean(use.bytes_per_step for use in uses),
         in_use_s=fmean(use.in_use_s for use in uses),
         num_messages=fmean(use.num_messages for use in uses),
-        speed_bytes_per_s=median(use.speed_bytes_per_s for use in uses),
+        speed_bytes_per_s=median(seen) if is_seen else uses[0].channel.bandwidth_bytes_per_s,
+        is_seen=is_seen,
         queued_s=fmean(use.queued_s for use in uses),
     )
 

@@ -5,10 +5,11 @@ stage 1   .  F0 F1 F2 .  B0 .  B1 .  B2 .       the last gradient has to come ba
 stage 2   .  .  F0 B0 F1 B1 F2 B2 .  .  .
 """
 
+from nfold.analysis.evening import of_typical_s
 from nfold.analysis.facts import Facts
 from nfold.analysis.finding import HALF, Finding
 from nfold.analysis.units import count, percent, seconds
-from nfold.analysis.what_if import AS_PLANNED, NETWORK, of_typical_s
+from nfold.analysis.what_if import AS_PLANNED, NETWORK
 
 UNEVEN_STAGES = "uneven stages"
 NOTABLY = 1.1
@@ -41,7 +42,7 @@ def bubble(facts: Facts) -> Finding | None:
         value=lost_s * 1e3,
         evidence=evidence,
         head=f"Bubble, {percent(lost_s / facts.step_s)} of each step: {evidence}.",
-        remedy=f"More chunks keep the workers busier: --chunks {2 * chunks}.",
+        remedy="More chunks keep the workers busier, if the batch can be cut into more.",
         next_command=f"nfold train {{file}} -n {workers} --strategy {facts.plan.strategy} --chunks {2 * chunks}",
     )
 
@@ -54,20 +55,31 @@ def uneven_stages(facts: Facts, rank: int, excess_s: float) -> tuple[str, str, s
         rank: that comes last.
         excess_s: what it works longer than a typical other one.
     """
-    if not facts.plan.placement.is_cut:
+    planned_s = planned_work_s(facts)
+    if not facts.plan.placement.is_cut or rank not in planned_s:
         return None
-    planned = facts.plan.loads_s[: facts.plan.workers]
-    typical_s = of_typical_s([load_s for load_s in planned[:rank] + planned[rank + 1 :] if load_s > 0])
-    if planned[rank] - typical_s < HALF * excess_s or planned[rank] < NOTABLY * typical_s:
+    typical_s = of_typical_s([own_s for other, own_s in planned_s.items() if other != rank])
+    extra = 1 - typical_s / planned_s[rank]
+    if planned_s[rank] < NOTABLY * typical_s or extra * busy_s(facts, rank) < HALF * excess_s:
         return None
-    times = f"{planned[rank] / typical_s:.1f}x as long as" if typical_s > 0 else "longer than"
+    own, even = planned_s[rank] / sum(planned_s.values()), 1 / len(planned_s)
     return (
         UNEVEN_STAGES,
-        "Let --strategy auto look for a more even division, or use fewer workers.",
-        f"its operators take {times} a typical worker's, since none can be divided further",
+        "Let nfold look for a more even division (--strategy auto), or use fewer workers.",
+        f"the plan gives it {percent(own)} of all computing, an even part would be {percent(even)}",
     )
 
 
+def planned_work_s(facts: Facts) -> dict[int, float]:
+    """Return what each worker was planned to compute in a step; those left out that were to compute nothing."""
+    planned = facts.plan.loads_s
+    return {rank: planned[rank] for rank in facts.busy_workers if rank < len(planned) and planned[rank] > 0}
+
+
+def busy_s(facts: Facts, rank: int) -> float:
+    """Return the seconds of a mean step in which a rank did not wait for messages."""
+    return facts.mean_s(rank, "step_s") - facts.mean_s(rank, "communication_s")
+
+
 def _busiest_s(facts: Facts) -> float:
-    workers = range(facts.plan.workers)
-    return max(facts.mean_s(rank, "step_s") - facts.mean_s(rank, "communication_s") for rank in workers)
+    return max(busy_s(facts, rank) for rank in range(facts.plan.workers))

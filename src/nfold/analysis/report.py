@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+from nfold.analysis.accepted import is_accepted
 from nfold.analysis.breakdown import (
     WorkerStep,
     busiest_sent_bytes,
@@ -20,7 +21,7 @@ from nfold.analysis.network import bus_bandwidth_bytes_per_s
 from nfold.analysis.prospect import Prospect, look_ahead
 from nfold.analysis.reductions import reduction_splits
 from nfold.analysis.regime import since_change
-from nfold.analysis.verdict import main_finding, next_command, verdict
+from nfold.analysis.verdict import main_finding, next_command, plan_again, verdict
 from nfold.core.cluster import Cluster
 from nfold.core.plan import Plan
 from nfold.core.report import PredictedStep, Report, Verdict
@@ -71,10 +72,12 @@ def report(
     """
     facts = gather(plan, since_change(trace), cluster, skip)
     prospect = look_ahead(facts, question) if question is not None else Prospect(facts=facts)
-    return _report(prospect, result, skip, worker_steps(trace, 0))
+    return _report(prospect, question, result, skip, worker_steps(trace, 0))
 
 
-def _report(prospect: Prospect, result: Result, skip: int, whole: Sequence[WorkerStep]) -> Report:
+def _report(
+    prospect: Prospect, question: Question | None, result: Result, skip: int, whole: Sequence[WorkerStep]
+) -> Report:
     facts, plan, trace = prospect.facts, prospect.facts.plan, prospect.facts.trace
     step_s, throughput = step_quantiles(trace, skip), samples_per_s(trace, skip)
     found = findings(facts)
@@ -110,12 +113,23 @@ def _report(prospect: Prospect, result: Result, skip: int, whole: Sequence[Worke
             is_asynchronous=trace.is_asynchronous,
             held_share=_held_share(facts),
         ),
-        next_command=next_command(main, prospect.outlook, plan, facts.cluster, result.program),
+        next_command=_next_command(main, prospect, question).replace("{file}", result.program),
         staleness=dict(trace.staleness),
         busiest_sent_bytes_per_step=busiest_sent_bytes(trace, plan.batch_size),
         reductions=reduction_splits(trace, facts.steps[0][0].step),
         loads=tuple(facts.loads.values()),
     )
+
+
+def _next_command(main: Finding, prospect: Prospect, question: Question | None) -> str:
+    """Return a command that nfold would accept, by all that the question knows; empty if there is none."""
+    plan = prospect.facts.plan
+    command = next_command(main, prospect.outlook, plan, prospect.facts.cluster)
+    was_planned = prospect.outlook is not None and any(command == each.gain.command for each in prospect.outlook.tried)
+    if question is None or not command or was_planned:
+        return command
+    tried = (command, plan_again(plan) if plan.world_size > 1 else "")
+    return next((each for each in tried if each and is_accepted(each, question)), "")
 
 
 def _num_steps(facts: Facts) -> int:

@@ -80,7 +80,9 @@ def _room(facts: Facts, node: str) -> str:
 
 
 def _speed(use: ChannelUse) -> str:
-    return rate(use.speed_bytes_per_s) if use.side == "loopback" else link_rate(use.wire_bytes_per_s)
+    if use.side == "loopback":
+        return rate(use.speed_bytes_per_s)
+    return link_rate(use.moved_bytes_per_s * use.framing)
 
 
 def _sending_share(facts: Facts, rank: int) -> float:

@@ -21,18 +21,18 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from nfold.analysis.breakdown import WorkerStep, peer_waits
+from nfold.analysis.evening import of_typical_s
 from nfold.analysis.facts import Facts
-from nfold.analysis.finding import Finding
-from nfold.analysis.pipelines import uneven_stages
+from nfold.analysis.finding import HALF, Finding
+from nfold.analysis.pipelines import busy_s, planned_work_s, uneven_stages
 from nfold.analysis.system import THROTTLED
 from nfold.analysis.units import percent, seconds
-from nfold.analysis.what_if import of_typical_s
 from nfold.core.trace import StepParts
 
 UNEVEN = 0.25
 """Of a typical worker's work: equal ranks on a shared machine differ by about a tenth, so a quarter is no accident, and
 making it even costs nothing, where computing faster does."""
-_HALF = 0.5
+MORE_SAMPLES = "more samples"
 _MORE_SAMPLES = 1.1
 _STOLEN_CORES = 0.1
 _NEIGHBOUR_CORES = 0.25
@@ -69,8 +69,8 @@ def peer_wait(facts: Facts) -> Finding | None:
         lost_s=lost_s,
         value=lost_s * 1e3,
         evidence=evidence,
-        head=f"Waiting for rank {rank} on {node} ({why}): the others wait {seconds(lost_s)} of each "
-        f"{seconds(facts.step_s)}, and {evidence}.",
+        head=f"Waiting for rank {rank} on {node} ({why}): each step of {seconds(facts.step_s)} loses {seconds(lost_s)} "
+        f"to it, and {evidence}.",
         remedy=advice,
         next_command=f"nfold compare {{file}} -n {max(1, facts.plan.workers - 1)},{facts.plan.workers}",
         node=node,
@@ -89,8 +89,8 @@ def find_straggler(facts: Facts) -> Straggler | None:
     return Straggler(
         rank=rank,
         share=last.count(rank) / len(last),
-        busy_s=_busy_s(facts, rank),
-        typical_s=median(_busy_s(facts, other) for other in others),
+        busy_s=busy_s(facts, rank),
+        typical_s=median(busy_s(facts, other) for other in others),
         excess_s=facts.parts.peer_wait_s
         if is_asynchronous
         else min(fmean(map(_excess_s, facts.steps)), _beside_the_usual_s(facts)),
@@ -103,11 +103,21 @@ def typical_input_s(facts: Facts) -> float:
 
 
 def typical_compute_s(facts: Facts) -> float:
-    """Return the compute seconds of a worker that nobody waits for, mean over the steps.
+    """Return the compute seconds of a worker that nobody waits for, mean over the steps; no less than an even part.
 
-    Of two workers the faster one, since what the slower one needs beyond it is waited for.
+    Of two workers the faster one, since what the slower one needs beyond it is waited for. Where the plan gives them
+    unlike parts, each counts as if it had as much as a typical one, or an even part of all if that is more: however
+    work is divided, it has to be done.
     """
-    return fmean(of_typical_s([parts.compute_s for parts in step]) for step in facts.steps)
+    planned_s = {} if facts.plan.asynchrony is not None else planned_work_s(facts)
+    if not planned_s:
+        return fmean(of_typical_s([parts.compute_s for parts in step]) for step in facts.steps)
+    usual_s = max(of_typical_s(planned_s.values()), fmean(planned_s.values()))
+    enough = {rank: usual_s / own_s for rank, own_s in planned_s.items() if own_s >= HALF * usual_s}
+    return fmean(
+        of_typical_s([parts.compute_s * enough[parts.rank] for parts in step if parts.rank in enough])
+        for step in facts.steps
+    )
 
 
 def _beside_the_usual_s(facts: Facts) -> float:
@@ -143,10 +153,6 @@ def _work_s(parts: StepParts) -> float:
     return parts.step_s - parts.communication_s
 
 
-def _busy_s(facts: Facts, rank: int) -> float:
-    return facts.mean_s(rank, "step_s") - facts.mean_s(rank, "communication_s")
-
-
 def _why(facts: Facts, straggler: Straggler) -> tuple[str, str, str]:
     """Return the sub-cause, what to do about it, and the numbers behind it."""
     uneven = uneven_stages(facts, straggler.rank, straggler.busy_s - straggler.typical_s)
@@ -165,7 +171,7 @@ def _why(facts: Facts, straggler: Straggler) -> tuple[str, str, str]:
 
 
 def _changing(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
-    if straggler.busy_s - straggler.typical_s >= _HALF * straggler.excess_s:
+    if straggler.busy_s - straggler.typical_s >= HALF * straggler.excess_s:
         return None
     limited = [load.throttled_share > THROTTLED for load in facts.loads.values() if load.rank in facts.busy_workers]
     if limited and all(limited):
@@ -183,7 +189,7 @@ def _changing(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None
 
 def _own_input(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | None:
     own, typical = _own_and_typical(facts, straggler.rank, "input_s")
-    if own - typical <= _HALF * (straggler.busy_s - straggler.typical_s):
+    if own - typical <= HALF * (straggler.busy_s - straggler.typical_s):
         return None
     numbers = f"it waits {seconds(own)} for data, the others {seconds(typical)}"
     return "input", "Bring its data nearer, or make the dataset's items cheaper there.", numbers
@@ -202,7 +208,7 @@ def _more_samples(facts: Facts, straggler: Straggler) -> tuple[str, str, str] | 
     if own_s * typical / own > typical_s * own / typical:
         return None  # how slowly it computes each of them does more
     return (
-        "more samples",
+        MORE_SAMPLES,
         "Use a number of chunks that the workers can share equally (--chunks).",
         (f"it has {own:.0f} samples a step, the others {typical:.0f}"),
     )

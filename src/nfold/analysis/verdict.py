@@ -7,7 +7,8 @@ from nfold.analysis.ages import is_old, worth
 from nfold.analysis.finding import Finding
 from nfold.analysis.gains import ChangeKind, Outlook
 from nfold.analysis.limit import own_limit
-from nfold.analysis.stragglers import UNEVEN
+from nfold.analysis.pipelines import NOTABLY, UNEVEN_STAGES
+from nfold.analysis.stragglers import MORE_SAMPLES, UNEVEN
 from nfold.core.cluster import Cluster
 from nfold.core.plan import Plan
 from nfold.core.report import Gain, Verdict, VerdictClass
@@ -46,9 +47,14 @@ def main_finding(findings: Sequence[Finding]) -> Finding:
         raise InternalError("no finding can be the verdict: compute always should")
     top = next((each for each in candidates if each.verdict == "memory"), candidates[0])
     waited = next((each for each in candidates if each.verdict in _NEEDLESS), None)
-    if top.verdict == "compute" and waited is not None and waited.weight_s >= UNEVEN * top.weight_s:
+    if top.verdict == "compute" and waited is not None and waited.weight_s >= _least_share(waited) * top.weight_s:
         return waited
     return top
+
+
+def _least_share(finding: Finding) -> float:
+    """Of the computing: how much waiting is no accident. What the plan itself divides unevenly is none."""
+    return NOTABLY - 1 if finding.sub_cause in (UNEVEN_STAGES, MORE_SAMPLES) else UNEVEN
 
 
 def verdict(finding: Finding, outlook: Outlook | None, strategy: str, program: str) -> Verdict:
@@ -79,11 +85,11 @@ def verdict(finding: Finding, outlook: Outlook | None, strategy: str, program: s
     )
 
 
-def next_command(finding: Finding, outlook: Outlook | None, plan: Plan, cluster: Cluster, program: str) -> str:
+def next_command(finding: Finding, outlook: Outlook | None, plan: Plan, cluster: Cluster) -> str:
     """Return what to type next: what wins most by flags alone, else what answers a question that is still open.
 
     Comparing sizes and strategies is no open question any more where all of them were simulated. Empty where nothing
-    is open: a plan of one rank has nothing to show.
+    is open: a plan of one rank has nothing to show. `{file}` in it stands for the user's program.
     """
     command = finding.next_command
     if outlook is not None:
@@ -91,10 +97,15 @@ def next_command(finding: Finding, outlook: Outlook | None, plan: Plan, cluster:
         if typed:
             command = typed[0]
         elif command.startswith("nfold compare") and plan.world_size > 1:
-            command = f"nfold plan {{file}} -n {plan.workers}" + (f" --servers {plan.servers}" if plan.servers else "")
+            command = plan_again(plan)
         elif command.startswith("nfold compare") and outlook.useful_workers == 1 and len(cluster.nodes) == 1:
             command = ""  # with more nodes it is open: one worker's run was simulated with others beside it only
-    return command.replace("{file}", program)
+    return command
+
+
+def plan_again(plan: Plan) -> str:
+    """Return the command that shows what else was possible with as many ranks."""
+    return f"nfold plan {{file}} -n {plan.workers}" + (f" --servers {plan.servers}" if plan.servers else "")
 
 
 def cures(finding: Finding, outlook: Outlook) -> list[Gain]:
@@ -115,7 +126,8 @@ def _advice(finding: Finding, outlook: Outlook | None, strategy: str) -> str:
     if outlook is None:
         return finding.remedy
     if finding.verdict == "memory":
-        return " ".join([*(_saving(gain) for gain in cures(finding, outlook)), finding.remedy])
+        saving = (_saving(tried.gain) for tried in outlook.tried if tried.kind == "memory")
+        return " ".join([*saving, finding.remedy])
     best = sorted(cures(finding, outlook)[:MOST_GAINS], key=lambda gain: gain.speedup)
     if best:
         sentence = _sentence(best, outlook.useful_workers, strategy, outlook.ages)

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median_low
 
+from nfold.analysis.evening import evened, of_typical_s
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import Schedule, TaskKind
 from nfold.core.trace import StepTrace
@@ -63,9 +63,13 @@ def what_if(scenario: Scenario, as_planned_s: float, causes: Collection[str]) ->
     """
     found = {AS_PLANNED: as_planned_s}
     for name in causes:
-        changed = VARIANTS[name](scenario)
-        found[name] = as_planned_s if changed == scenario else max(changed.play().step_s)
+        found[name] = min(as_planned_s, _even_load_s(scenario) if name == EVEN_LOAD else _changed_s(name, scenario))
     return found
+
+
+def _changed_s(name: str, scenario: Scenario) -> float:
+    changed = _VARIANTS[name](scenario)
+    return float("inf") if changed == scenario else max(changed.play().step_s)
 
 
 def without_network(node: Node) -> Node:
@@ -93,20 +97,38 @@ def with_own_cores(node: Node, threads: Sequence[int]) -> Node:
     return replace(node, cores=cores, speed=node.speed * measured_under, crowding=(1.0,))
 
 
-def _with_even_load(scenario: Scenario) -> Scenario:
-    """Let no rank that computes take longer than a typical one."""
-    cluster, nodes = scenario.cluster, scenario.nodes
+def _even_load_s(scenario: Scenario) -> float:
+    """Return the step in which no rank that computes takes longer than a typical one, or than an even part of all.
+
+    What a rank has too much goes to those with room. A schedule is ordered for its own division, though, so it may play
+    another one badly: then the step counts that a pipeline of even stages would take, `longest (1 + (n - 1) / chunks)`.
+    """
     kinds = _kinds(scenario.schedule)
-    loads: dict[int, float] = {}
+    work_s: dict[int, float] = {}
     for key, seconds in scenario.task_seconds.items():
         if kinds.get(key) in ("F", "B") and seconds > 0:
-            loads[key[0]] = loads.get(key[0], 0.0) + seconds / cluster.node(nodes[key[0]]).speed
-    typical_s = of_typical_s(loads.values())
-    even = {
-        key: seconds * min(1.0, typical_s / loads[key[0]]) if kinds.get(key) in ("F", "B") and seconds > 0 else seconds
-        for key, seconds in scenario.task_seconds.items()
-    }
-    return replace(scenario, task_seconds=even)
+            work_s[key[0]] = work_s.get(key[0], 0.0) + seconds
+    even = evened(work_s, {rank: scenario.cluster.node(scenario.nodes[rank]).speed for rank in work_s})
+
+    def played_s(factors: Mapping[int, float]) -> float:
+        changed = {
+            key: seconds * factors.get(key[0], 1.0) if kinds.get(key) in ("F", "B") else seconds
+            for key, seconds in scenario.task_seconds.items()
+        }
+        return max(replace(scenario, task_seconds=changed).play().step_s)
+
+    least_s = played_s(even.shorter)
+    if even.moved == even.shorter:
+        return least_s
+    if not _is_cut(scenario.schedule):
+        return played_s(even.moved)
+    piped_s = even.longest_s * (1 + (len(work_s) - 1) / max(1, scenario.schedule.num_chunks))
+    return max(least_s, min(played_s(even.moved), piped_s))
+
+
+def _is_cut(schedule: Schedule) -> bool:
+    """Whether chunks travel between ranks."""
+    return any(task.kind == "SEND" and task.chunk >= 0 for rank in schedule.ranks for task in rank.tasks)
 
 
 def _without_input(scenario: Scenario) -> Scenario:
@@ -142,14 +164,6 @@ def with_load_seconds(scenario: Scenario, seconds: Mapping[int, float]) -> Scena
         for key, value in scenario.task_seconds.items()
     }
     return replace(scenario, task_seconds=changed)
-
-
-def of_typical_s(loads: Collection[float]) -> float:
-    """Return what a typical rank takes: the lower median over ranks, so of two that of the faster; 0.0 where none is.
-
-    Over ranks and not over nodes, since it is workers who wait for each other.
-    """
-    return median_low(loads) if loads else 0.0
 
 
 def _without_bubble(scenario: Scenario) -> Scenario:
@@ -198,10 +212,9 @@ def _kinds(schedule: Schedule) -> dict[tuple[int, int], TaskKind]:
     return {(rank.rank, task.id): task.kind for rank in schedule.ranks for task in rank.tasks}
 
 
-VARIANTS: dict[str, Callable[[Scenario], Scenario]] = {
+_VARIANTS: dict[str, Callable[[Scenario], Scenario]] = {
     NETWORK: lambda scenario: _with_nodes(scenario, without_network),
     LATENCY: lambda scenario: _with_nodes(scenario, without_latency),
-    EVEN_LOAD: _with_even_load,
     OWN_CORES: _with_own_cores,
     COMPUTE: _without("F", "B"),
     INPUT: _without_input,
@@ -209,4 +222,4 @@ VARIANTS: dict[str, Callable[[Scenario], Scenario]] = {
     OWN_INPUT: _with_even_input,
     BUBBLE: _without_bubble,
 }
-"""What is taken away, by the name under which `causes` looks for it."""
+"""What is taken away, by the name under which `causes` looks for it; how uneven work is evened stands above."""

@@ -153,19 +153,16 @@ def memory(facts: Facts) -> Finding | None:
         unit="%",
         evidence=evidence,
         head=f"Memory: {evidence}. A little more and the machine swaps or kills a rank.",
-        remedy=_more_room(facts, name, ranks),
+        remedy=_more_room(name, ranks),
         node=name,
         next_command=f"nfold plan {{file}} -n {facts.plan.workers}",
     )
 
 
-def _more_room(facts: Facts, name: str, ranks: int) -> str:
-    """What to do where more chunks do not save enough."""
-    if ranks > 1:
-        return f"Use fewer ranks on {name}, or give it more memory."
-    if facts.plan.workers > 1:
-        return f"Give {name} more memory, or let each node hold a part of the model only (--strategy pipeline)."
-    return f"Give {name} more memory, or let further nodes hold a part of the model (--strategy pipeline)."
+def _more_room(name: str, ranks: int) -> str:
+    """What to do where nothing that was simulated saves enough."""
+    fewer = f"Use fewer ranks on {name}, or give" if ranks > 1 else "Give"
+    return f"{fewer} {'it' if ranks > 1 else name} more memory."
 
 
 def _small_batch(facts: Facts, lost_s: float) -> Finding:
@@ -201,9 +198,9 @@ def _who_computes(facts: Facts) -> str:
 def _what_helps(facts: Facts, use: CoreUse) -> str:
     idle = min(other.idle_cores for other in facts.cores)
     if idle >= 1:
-        return f"{count(int(idle), 'core')} of {use.node.name} would be free for more ranks (-n)."
+        return f"{count(int(idle), 'core')} of {use.node.name} would be free for more ranks."
     if use.threads > use.num_ranks:
-        return f"Every core is in use; a rank for each (-n {int(use.node.cores)}) may use them better than threads do."
+        return "Every core is in use; a rank for each may use them better than threads do."
     machines = "this machine" if len(facts.cores) == 1 else "these machines"
     another = "a second machine" if len(facts.cores) == 1 else "another machine"
     return f"More ranks on {machines} will not help; {another} would."

@@ -172,8 +172,8 @@ class _Attempt:
         is_wrong = False
         if self._example.varying:
             self._notes.append(
-                f"its batches are padded, and activations of an unknown size cannot be sent: {self._example.varying}. "
-                "Only the batch can be shared out; to cut the model, pad to one length in collate"
+                f"its batches are of unlike shapes, and activations of an unknown size cannot be sent: "
+                f"{self._example.varying}. The model stays whole; to cut it, pad to one length in collate"
             )
         for traced in self.traces():
             if traced.method == "opaque" and is_wrong and (found := self._mostly_cut()):

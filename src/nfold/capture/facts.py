@@ -18,6 +18,7 @@ from nfold.capture.held import alike
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.least_samples import Least, find_least
 from nfold.capture.moving import Mover, Moving
+from nfold.capture.padding import why_padding
 from nfold.capture.program_graph import Loss, dotted
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.sample_mean import NO_MEAN
@@ -84,7 +85,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     around, around_loss = Watch(partial(places_of_model, model)), Watch(partial(places_of_loss, bare))
     hooked = hooked_modules(model)  # some libraries hang hooks of their own on a model when it is called
     calls = _call(model, loss, example, (around, around_loss), looks=divisible is None)
-    reason, unproved = _carried_state(calls), ""
+    reason, unproved = _carried_state(calls, model), ""
     conditions: tuple[Condition, ...] = ()
     notes = []
     if divisible is None:
@@ -129,7 +130,8 @@ def _of_samples(fresh: Callable[[], nn.Module], loss: Loss, example: Example) ->
 
     proof = prove(fresh(), loss, example)
     if proof.verdict == "unknown":
-        return why_indivisible(fresh, loss, example), proof.conditions, proof.reason
+        reason = why_indivisible(fresh, loss, example)
+        return reason and (why_padding(fresh, example) or reason), proof.conditions, proof.reason
     return (proof.reason if proof.verdict == "mixed" else ""), proof.conditions, ""
 
 
@@ -263,15 +265,26 @@ def _keeps(model: nn.Module, name: str) -> bool:
     return _says_more(max(owners, key=lambda each: len(each[0]))[1])
 
 
+def _is_result(model: nn.Module, path: str, name: str) -> bool:
+    """Whether forward has left a tensor that it computed from weights in a plain attribute: an auxiliary loss, say."""
+    kept = getattr(model.get_submodule(path), "__dict__", {}).get(name)
+    return isinstance(kept, torch.Tensor) and kept.requires_grad and not kept.is_leaf
+
+
 def _says_more(module: nn.Module) -> bool:
     return type(module).get_extra_state is not nn.Module.get_extra_state
 
 
-def _carried_state(calls: _Calls) -> str:
+def _carried_state(calls: _Calls, model: nn.Module) -> str:
     first, second, *_ = calls.losses
     if calls.changed:
         names = ", ".join(map(dotted, calls.changed[:3]))
         more = f" and {len(calls.changed) - 3} more" if len(calls.changed) > 3 else ""
+        if close(first, second) and all(_is_result(model, *key) for key in calls.changed):
+            return (
+                f"forward keeps what it has computed in {names}{more}, of which only that of the last chunk would be "
+                "left. Return it as a part of the outputs, and let the loss take it from there"
+            )
         return (
             f"forward changes {names}{more}, so its result depends on the forward passes before it: "
             "cut into chunks, it would be called more often"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from nfold.core.plan import Plan, Rejected, Unpredicted
 from nfold.errors import ClusterError, PlanError
@@ -67,12 +68,16 @@ def _refused(facts: Facts, strategy: str, error: PlanError) -> PlanError:
 
 def is_possible(facts: Facts, strategy: str) -> bool:
     """Whether a plan can be made."""
+    return possible_plan(facts, strategy) is not None
+
+
+def possible_plan(facts: Facts, strategy: str) -> Plan | None:
+    """Return a plan, the best but for what takes long to search for; None where none can be made."""
     among = [each for each in STRATEGIES if each.name == strategy or (strategy == AUTO and each.name not in SEARCHED)]
     try:
-        _plan(facts, strategy, among, None)
+        return _plan(facts, strategy, among, None)
     except (PlanError, ClusterError):
-        return False
-    return True
+        return None
 
 
 def _plan(facts: Facts, strategy: str, among: Sequence[Strategy], answers: Answers | None) -> Plan:
@@ -96,8 +101,15 @@ def _plan(facts: Facts, strategy: str, among: Sequence[Strategy], answers: Answe
     if chosen is not None or found.workers == facts.workers:
         return found
     why_none = "; ".join(f"{loser.strategy}: {loser.why}" for loser in portfolio.rejected[:1])
-    note = fewer_workers(facts.workers, winner, portfolio.best_on(facts.workers), why_none)
+    best = portfolio.best_on(facts.workers)
+    note = fewer_workers(facts.workers, winner, best, why_none, has_all=partial(_has_all, facts))
     return replace(found, notes=(*found.notes, note))
+
+
+def _has_all(facts: Facts, strategy: str) -> bool:
+    """Whether the plan of a strategy gives every worker something to do."""
+    found = possible_plan(facts, strategy)
+    return found is not None and len(found.placement.working) == facts.workers
 
 
 def to_plan(

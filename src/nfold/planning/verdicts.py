@@ -1,6 +1,6 @@
 """Says why a candidate lost, and which candidates nobody beats in everything: time, bytes and memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nfold.core.plan import Prediction
 from nfold.planning.candidates import Candidate
@@ -53,7 +53,9 @@ def comparison(
     return f"{slower} on {fewer} of {workers} workers, since {waiting:.0%} of it would be waiting for messages"
 
 
-def fewer_workers(asked: int, winner: Candidate, best: Candidate | None, why_none: str) -> str:
+def fewer_workers(
+    asked: int, winner: Candidate, best: Candidate | None, why_none: str, *, has_all: Callable[[str], bool]
+) -> str:
     """Say why a plan leaves workers idle that were asked for.
 
     Args:
@@ -61,6 +63,7 @@ def fewer_workers(asked: int, winner: Candidate, best: Candidate | None, why_non
         winner: what was taken.
         best: the fastest on all of them; None: nothing can run there.
         why_none: then why not.
+        has_all: whether a strategy that is asked for by name gives all of them something to do.
     """
     used = winner.proposal.workers
     if best is None:
@@ -70,7 +73,8 @@ def fewer_workers(asked: int, winner: Candidate, best: Candidate | None, why_non
     return (
         f"only {used} of {asked} workers train: a step is predicted to take "
         f"{mine.step_s * 1e3:.1f} ms on {used} ({winner.strategy}) and {theirs.step_s * 1e3:.1f} ms on {asked} "
-        f"({best.strategy}, {waiting:.0%} of it waiting for messages). Use --strategy {best.strategy} to have all."
+        f"({best.strategy}, {waiting:.0%} of it waiting for messages)"
+        f"{f'. Use --strategy {best.strategy} to have all.' if has_all(best.strategy) else ''}"
     )
 
 

@@ -77,7 +77,7 @@ class CheckedLoss:
         if found is None:
             found = self._verdict(outputs, targets, samples, size)
         if found:
-            raise ProgramError(f"{found}. Use -n 1, --chunks 1.")
+            raise ProgramError(f"{found}. Begin again with -n 1 --strategy single --chunks 1.")
 
     def _verdict(self, outputs: Any, targets: Any, samples: list[int], size: int) -> str | None:
         """Say how a whole differs from its parts, however outputs are read; None if they cannot be taken apart."""

@@ -1,0 +1,132 @@
+"""Why a batch is not cut is told by the likely cause: padding, what a module keeps, a loss that is no mean."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from zoo import Net, rows
+
+from nfold.capture.capture import capture
+from nfold.capture.samples import sample_batches
+
+WORDS = 11
+
+
+class Sentences(torch.utils.data.Dataset):
+    """Words of 2 to 7 places, and a class."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return torch.arange(2 + index * 5 % 6) * (index + 1) % (WORDS - 1) + 1, index % 3
+
+
+def padded(items):
+    words = nn.utils.rnn.pad_sequence([words for words, _ in items], batch_first=True)
+    return words, torch.tensor([kind for _, kind in items])
+
+
+def ragged(items):
+    """Words of all sentences one after another, and how many each has: nothing is padded."""
+    words = [words for words, _ in items]
+    starts = torch.tensor([0, *(len(each) for each in words[:-1])]).cumsum(0)
+    return {"words": torch.cat(words), "starts": starts}, torch.tensor([kind for _, kind in items])
+
+
+class Attention(nn.Module):
+    """Looks at every place, padded ones included, unless it is masked."""
+
+    def __init__(self, masks):
+        super().__init__()
+        self.embedding, self.last, self.masks = nn.Embedding(WORDS, 8), nn.Linear(8, 3), masks
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, words):
+        x, padding = self.embedding(words), words == 0
+        found, _ = self.attention(x, x, x, key_padding_mask=padding if self.masks else None)
+        return self.last(found[:, 0])
+
+
+class Bag(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag, self.last = nn.EmbeddingBag(WORDS, 6), nn.Linear(6, 3)
+
+    def forward(self, inputs):
+        return self.last(self.bag(inputs["words"], inputs["starts"]))
+
+
+def of_sentences(model, collate, loss=F.cross_entropy):
+    torch.manual_seed(0)
+    return capture(model(), loss, sample_batches(Sentences(), collate=collate), rebuild=model).graph
+
+
+def test_attention_to_padded_places_is_told_as_that_and_not_as_a_loss_that_is_no_mean():
+    reason = of_sentences(lambda: Attention(masks=False), padded).indivisible
+    assert reason.startswith(
+        "an output of the model depends on the other samples of its batch, most likely on the length"
+    )
+    assert "padded places without a mask" in reason
+
+
+def test_a_loss_that_is_no_mean_is_told_as_that_where_batches_are_padded():
+    def total(outputs, target):
+        return F.cross_entropy(outputs, target, reduction="sum")
+
+    reason = of_sentences(lambda: Attention(masks=True), padded, total).indivisible
+    assert "not a mean over samples" in reason
+    assert "padded" not in reason
+
+
+def test_what_is_not_padded_is_not_said_to_be():
+    told = " ".join(note for note in of_sentences(Bag, ragged).notes)
+    assert "its batches are of unlike shapes" in told
+    assert "are padded" not in told
+
+
+class Experts(nn.Module):
+    """A mixture of two experts, which keeps how unevenly they are used."""
+
+    def __init__(self, keeps):
+        super().__init__()
+        self.gate, self.experts, self.keeps = (
+            nn.Linear(12, 2),
+            nn.ModuleList([nn.Linear(12, 12) for _ in range(2)]),
+            keeps,
+        )
+        self.aux, self.calls = None, 0
+
+    def forward(self, x):
+        shares = self.gate(x).softmax(1)
+        if self.keeps == "aux":
+            self.aux = (shares**2).sum(1)
+        else:
+            self.calls += 1
+        return sum(shares[:, index, None] * expert(x) for index, expert in enumerate(self.experts))
+
+
+class Mixture(nn.Module):
+    def __init__(self, keeps):
+        super().__init__()
+        self.moe, self.last = Experts(keeps), nn.Linear(12, 5)
+
+    def forward(self, x):
+        out = self.last(self.moe(x))
+        return out if self.moe.aux is None else out + 0.01 * self.moe.aux[:, None]
+
+
+@pytest.mark.parametrize(
+    ("keeps", "told"),
+    [
+        (
+            "aux",
+            "forward keeps what it has computed in moe.aux, of which only that of the last chunk",
+        ),
+        ("calls", "forward changes moe.calls, so its result depends on the forward passes before it"),
+    ],
+)
+def test_what_a_module_keeps_for_the_loss_is_told_from_what_it_carries_over(keeps, told):
+    net = Net(lambda: Mixture(keeps), rows)
+    graph = capture(net.model(), net.loss, net.example(), rebuild=net.model).graph
+    assert graph.indivisible.startswith(told)
