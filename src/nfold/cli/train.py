@@ -88,13 +88,15 @@ def _show(parsed: argparse.Namespace, done: "Run") -> None:
     from nfold.analysis.units import figure
     from nfold.cli.terminal import look
     from nfold.core import codec
-    from nfold.verbs.folder import BEST, PAGE
+    from nfold.verbs.folder import AVERAGE, BEST, PAGE
     from nfold.view import brief_text
 
     ending = [f"run: {done.folder}", f"page: {done.folder / PAGE}", f"more: nfold why {shlex.quote(str(done.folder))}"]
     if (best := done.best) is not None:
         value = f"{best['metric']} {figure(best['value'])} after step {best['step']}"
         ending.insert(1, f"best: {done.folder / BEST} ({value})")
+    if (done.folder / AVERAGE).exists():
+        ending.insert(1, f"averaged weights: {done.folder / AVERAGE}")
     if done.was_complete:
         print(done.told, file=sys.stderr if parsed.json else sys.stdout)
     if parsed.json:

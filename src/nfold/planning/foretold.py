@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nfold.core.averages import Averages
 from nfold.core.graph import ModelGraph
 from nfold.errors import ProgramError
 
@@ -116,6 +117,20 @@ def _run_notes(course: Course, every: int | None, has_metrics: bool, has_test: b
         )
     if has_metrics and not has_test:
         yield "metrics are of test data, and the program has none: give Program(test_data=...)"
+
+
+def averages_notes(averages: Averages | None, course: Course, graph: ModelGraph) -> tuple[str, ...]:
+    """Return what a user should know of the averages of weights before the run begins."""
+    if averages is None:
+        return ()
+    if not averages.count(course.total_steps, course.steps_per_epoch):
+        return (f"{averages} takes no weights in the {_steps(course.total_steps)} of the run: no average is kept",)
+    if graph.statistics and not averages.use_buffers:
+        return (
+            "batch norms of the averaged weights have the model's own statistics: before you use them, call "
+            "torch.optim.swa_utils.update_bn with your data, or average statistics too: Averages(use_buffers=True)",
+        )
+    return ()
 
 
 def time_notes(course: Course, step_s: float, limit_s: float, checkpoint_every: int | None) -> tuple[str, ...]:

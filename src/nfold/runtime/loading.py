@@ -89,6 +89,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         "chunks": program.chunks,
         "has_scheduler": program.scheduler is not None,
         "clip_norm": program.clip_norm,
+        "averages": codec.encode(program.averages) if program.averages else None,
         "items": item_checksums(datasets["train"], program.seed, program.collate),
         "weights": weights_checksums(model),
         "first_pass": None if is_alone else first_pass(program, model, datasets["train"]),

@@ -39,6 +39,7 @@ Step = (
     | ev.Evaluated
     | ev.KeepCheckpoint
     | ev.KeepBest
+    | ev.KeepAverage
     | ev.Settled
     | ev.SetLinks
     | ev.TrialPlanned
