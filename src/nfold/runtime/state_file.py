@@ -184,15 +184,20 @@ class StoredState:
         """Return whether it holds averages of the weights, too."""
         return any(name.startswith(AVERAGE_PREFIX) for name in Header(self.header).entries)
 
-    def model(self, prefix: str = MODEL_PREFIX) -> Iterator[bytes]:
-        """Yield the bytes of a file of the module's state dict alone, or of its averages, piece by piece."""
+    def model(self, prefix: str = MODEL_PREFIX, facts: Mapping[str, Any] | None = None) -> Iterator[bytes]:
+        """Yield the bytes of a file of the module's state dict alone, or of its averages, piece by piece.
+
+        Args:
+            prefix: of the names here of what is wanted.
+            facts: what the file shall say beside it.
+        """
         header = Header(self.header)
         sources = {name.removeprefix(prefix): name for name in header.entries if name.startswith(prefix)}
         entries = in_order(
             Entry(name=own, dtype=header.entries[name].dtype, shape=header.entries[name].shape)
             for own, name in sources.items()
         )
-        yield pack_header(entries)
+        yield pack_header(entries, facts)
         for entry in entries:
             begin, end = header.range_of(sources[entry.name])
             for start in range(begin, end, RUN_BYTES):

@@ -397,11 +397,18 @@ class RunFolder:
             self._ensure(AVERAGE, partial(checkpoint.model, AVERAGE_PREFIX), "the averaged weights")
 
     def _ensure(self, name: str, pieces: Callable[[], Iterator[bytes]], what: str) -> None:
-        if self._holds(name, pieces()):  # else it is that of a run that was stopped earlier and went on
-            return
+        if not self._holds(name, pieces()):  # that of a run that was stopped earlier and went on
+            self.write_pieces(name, pieces(), what)
+
+    def write_pieces(self, name: str, pieces: Iterable[bytes], what: str) -> None:
+        """Write a file as `write_whole` does, a piece at a time.
+
+        Raises:
+            CheckpointError: as `write_whole` does.
+        """
         spool = Spool(self.path / f"{name}{PARTIAL}")
         try:
-            for piece in pieces():
+            for piece in pieces:
                 spool.add(piece)
         except BaseException:
             spool.drop()
