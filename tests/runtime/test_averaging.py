@@ -179,3 +179,4 @@ def test_buffers_are_those_that_the_model_has_by_now():
     with averages.in_place():
         assert model.seen.tolist() == [2.0, 2.0]
     assert model.seen.tolist() == [3.0, 3.0]
+    assert model.ones.stride() == (0,)

@@ -119,7 +119,7 @@ class WeightAverages:
     def _take_buffers(self) -> None:
         now = self._buffers()
         for index, name in enumerate(self._buffer_names):
-            self._holder.register_buffer(f"buffer{index}", now[name])
+            self._holder.register_buffer(f"buffer{index}", now[name].contiguous())  # an expanded one has no room
 
     @torch.no_grad()
     def _swap(self) -> None:
