@@ -37,7 +37,7 @@ test: check browser
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'quiet $(PICK)' $$(grep -rl 'mark.quiet' tests --include='test_*.py')
 
 # Machines of the runtime decide and do nothing, so they are pure, too.
-MACHINES := coordinator failing_ranks gather going_on measuring postmortem preparation reduction_times reprobing service_parts slowness system vigil
+MACHINES := averages coordinator failing_ranks gather going_on measuring postmortem preparation reduction_times reprobing service_parts slowness system vigil
 PURE := $(addprefix tests/,core program simulation planning analysis verbs view) \
   $(patsubst %,tests/launch/test_%.py,emulation_plan faults memory threads) $(MACHINES:%=tests/runtime/test_%.py)
 

@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # typing itself would take longer to import than all else
 if TYPE_CHECKING:
     from typing import Any
 
+    from nfold.core.averages import Averages
     from nfold.core.cluster import Cluster
     from nfold.core.graph import ModelGraph
     from nfold.core.placement import Placement, chunk_sizes
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nfold.version import __version__
 
 _HOME = {
+    "Averages": "core.averages",
     "Cluster": "core.cluster",
     "ModelGraph": "core.graph",
     "NfoldError": "errors",
@@ -52,6 +54,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Averages",
     "Cluster",
     "ModelGraph",
     "NfoldError",

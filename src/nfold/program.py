@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from nfold.core.averages import Averages, check_averages
 from nfold.core.whole import whole
 from nfold.errors import NfoldError, ProgramError, one_line
 
@@ -98,6 +99,8 @@ class Program:
     keywords: bool | None = None
     """Whether a dict of inputs is given to the model as `model(**inputs)`. None: where forward names all its keys, and
     takes more than one argument."""
+    averages: Averages | None = None
+    """Averages of the weights that are kept, evaluated and saved beside them."""
 
     def __post_init__(self) -> None:
         for name, form in _FORMS.items():
@@ -123,6 +126,7 @@ class Program:
             object.__setattr__(self, name, number)
         object.__setattr__(self, "loaders", _checked_loaders(self.loaders))
         _check_metrics(self.metrics)
+        check_averages(self.averages, self.metrics)
         object.__setattr__(self, "seed", checked_seed(self.seed, f"Program(seed={self.seed!r})", ProgramError))
         if self.autocast not in (None, "bfloat16"):
             raise ProgramError(

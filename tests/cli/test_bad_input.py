@@ -50,6 +50,8 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
             ["compare", ".", "--strategies", "ps", "--servers", "1", "--steps", "3", "--no-measure"],
             ["--strategies, --servers, --steps, --no-measure would change nothing", "give a script to run"],
         ),
+        (["plan", "faulty.py", "--keep", "accuracy"], ["--keep 'accuracy': it must be best:METRIC"]),
+        (["plan", "faulty.py", "--checkpoint-every", "-1"], ["checkpoint_every is -1"]),
         (["plan", "faulty.py", "--out", "somewhere"], ["--out somewhere: plan leaves no folder", "--json"]),
         (["train"], ["a script to train, or --resume RUN"]),
         ([], ["no command was given. The commands are demo, train, compare, plan, why, report, emulate", "--help"]),

@@ -114,7 +114,7 @@ def test_workers_without_a_cell_keep_out_of_training_and_of_evaluations(script, 
 
     parts = []
     monkeypatch.setattr("nfold.runtime.preparation.plan", planned)
-    monkeypatch.setattr("nfold.runtime.worker.evaluate", evaluated)
+    monkeypatch.setattr("nfold.runtime.evaluating.evaluate", evaluated)
     run = library.train(script, workers=3, strategy="hybrid", steps=STEPS, debug=True, out="idle")
     assert run.plan.placement.working == (1, 2)
     check_equal(run, alone)

@@ -241,6 +241,24 @@ def test_a_run_that_goes_on_remembers_its_best(script):
     assert Path("mine/best.safetensors").read_bytes() == Path("whole/best.safetensors").read_bytes()
 
 
+@pytest.mark.parametrize("ends", ["is complete", "is resumed"])
+def test_a_best_model_that_a_kill_has_left_out_is_kept_when_the_run_goes_on(script, ends):
+    wishes = {"debug": True, "keep": "best:test_loss:max", "seed": 1}
+    run = library.train(script, out="mine", steps=10, **wishes)
+    assert run.best["step"] == 10, "the last evaluation is the best"
+    best = Path("mine/best.safetensors")
+    whole = best.read_bytes()
+    earlier = library.train(script, out="earlier", steps=5, **wishes)
+    for left in (None, (earlier.folder / best.name).read_bytes()):
+        best.unlink() if left is None else best.write_bytes(left)
+        if ends == "is complete":
+            assert library.train(script, out="mine", go_on=True, debug=True).was_complete
+        else:
+            with pytest.raises(library.NfoldError, match="complete"):  # by then it is there
+                library.resume("mine", debug=True)
+        assert best.read_bytes() == whole
+
+
 def test_to_keep_the_best_at_what_is_no_metric_is_refused(script):
     for verb in (library.train, library.plan):
         with pytest.raises(ValueError, match=r"no metric 'acuracy'.* The program has: accuracy, test_loss"):

@@ -58,6 +58,12 @@ def test_a_trial_that_cannot_be_says_why_and_the_others_go_on(script, tmp_path):
     assert not (tmp_path / "runs").exists(), "nothing is written"
 
 
+@pytest.mark.parametrize("wish", [{"stop_after": "3h"}, {"keep": "best:accuracy"}])
+def test_what_trials_would_leave_aside_is_refused(script, wish):
+    with pytest.raises(PlanError, match=next(iter(wish))):
+        try_plans(script, [RING], debug=True, **wish)
+
+
 @pytest.mark.parametrize(
     ("trials", "why"),
     [

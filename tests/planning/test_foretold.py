@@ -6,10 +6,13 @@ from dataclasses import replace
 import pytest
 from grids import chain, facts
 
+from nfold.core.averages import Averages
+from nfold.core.graph import Statistic
 from nfold.errors import ProgramError
 from nfold.planning.foretold import (
     Course,
     ScheduleEnd,
+    averages_notes,
     check_last_batch,
     check_schedule,
     run_notes,
@@ -98,6 +101,18 @@ def test_a_checkpoint_period_longer_than_the_run_is_told(every, asked, text):
     notes = run_notes(asked, checkpoint_every=every, has_metrics=True, has_test=True)
     assert bool(notes) == bool(text)
     assert all(text in note for note in notes)
+
+
+def test_what_becomes_of_averages_is_told():
+    averages, plain = Averages(start_step=27), chain()
+    (late,) = averages_notes(averages, course(), plain)
+    assert late == "Averages(start_step=27) takes no weights in the 27 steps of the run: no average is kept"
+    assert averages_notes(averages, course(total_steps=28), plain) == ()
+    assert averages_notes(None, course(), plain) == ()
+    norm = replace(plain, statistics=(Statistic(module="norm", num_channels=1, num_calls=1, dtype="float32"),))
+    (note,) = averages_notes(Averages(), course(), norm)
+    assert "update_bn" in note
+    assert averages_notes(Averages(use_buffers=True), course(), norm) == ()
 
 
 def test_metrics_without_data_are_told():

@@ -90,6 +90,14 @@ def test_a_stage_needs_its_weights_its_chunks_its_messages_and_its_data():
     assert second == 10**6 + unused + 4 * (4 * 6000) + tied // 2 + 8 * 300 + 32 * 8 + 2 * 32 * 8 + passing[1]
 
 
+def test_averages_take_as_much_as_the_weights_that_a_rank_keeps():
+    plain = profile(GRAPH, base_bytes=10**6)
+    averaged = replace(GRAPH, averages_weights=True)
+    proposal = placed(facts(GRAPH, 2, batch_size=32, profiles={1: plain}), stages(4, world_size=2))
+    more = [held_bytes(averaged, proposal, plain, rank) - held_bytes(GRAPH, proposal, plain, rank) for rank in (0, 1)]
+    assert more == [4 * (1000 + 2000 + 8000), 4 * (2000 + 4000 + 8000)]
+
+
 def test_an_empty_chunk_keeps_nothing():
     asked = facts(GRAPH, 4, batch_size=4, profiles={1: profile(GRAPH, activation_bytes_per_sample=1e6)})
     proposal = placed(asked, dict.fromkeys("ABCD", (0, 1, 2, 3)))

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
+from nfold.core.averages import Averages
 from nfold.errors import NfoldError, ProgramError
 from nfold.program import Program, ProgramSource, describe
 
@@ -297,6 +298,14 @@ def test_a_norm_to_clip_to_is_a_number_above_0(limit):
     assert Program(**FIELDS, clip_norm=1).clip_norm == 1
     with pytest.raises(ProgramError, match=r"^Program\(clip_norm=.*above 0.*Leave it out"):
         Program(**FIELDS, clip_norm=limit)
+
+
+def test_averages_are_declared_and_no_model_of_torch():
+    assert Program(**FIELDS, averages=Averages(decay=0.9)).averages == Averages(decay=0.9)
+    with pytest.raises(ProgramError, match=r"^Program\(averages=.*, got function\. Write averages=nfold\.Averages"):
+        Program(**FIELDS, averages=lambda model: model)
+    with pytest.raises(ProgramError, match="'averaged_f1'"):
+        Program(**FIELDS, averages=Averages(), metrics={"averaged_f1": max})
 
 
 @pytest.mark.parametrize("is_trained", [True, False])

@@ -39,7 +39,14 @@ READY = {
         "samples": 4,
         "outputs": [codec.encode(ModuleOutput(module="a (Linear)", norm=2.0, projection=-1.0))],
     },
-    **{"autocast": None, "has_scheduler": False, "clip_norm": None, "most_threads": 4, "schedule_end": None},
+    **{
+        "autocast": None,
+        "has_scheduler": False,
+        "clip_norm": None,
+        "averages": None,
+        "most_threads": 4,
+        "schedule_end": None,
+    },
 }
 """Four steps an epoch, eight in all."""
 

@@ -2,9 +2,12 @@
 
 import queue
 import signal
+from types import SimpleNamespace
 
 import pytest
 
+from nfold.core.trace import StepParts
+from nfold.runtime import events as ev
 from nfold.runtime.session import Session
 
 
@@ -56,3 +59,47 @@ def test_no_more_ranks_are_started_once_it_is_told_to_end(by):
     assert launcher.stopped == [0.0]
     assert door.closed
     assert signal.getsignal(by) == before
+
+
+class Deaf:
+    """A rank's channel."""
+
+    def send(self, message, blob=b""):
+        pass
+
+
+class Scripted:
+    """A coordinator that has ordered sixteen steps, of which four are done, two seconds each."""
+
+    def __init__(self, asynchrony):
+        self.heard = None
+        plan = SimpleNamespace(asynchrony=asynchrony)
+        part = StepParts.from_row([3, 0, 2.0, *[0.0] * 6, 0, 1])
+        self._commands = [
+            ev.Planned(None, plan, 99, 99, 0, None),
+            ev.Order((0,), {"do": "until", "step": 16}),
+            ev.StepDone(2, 0, 0.5, (part,), None),
+            ev.StepDone(3, 0, 0.5, (part,), None),
+        ]
+
+    def start(self, places):
+        return self._commands
+
+    def handle(self, event):
+        self.heard = event
+        return [ev.Finished()]
+
+
+@pytest.mark.parametrize(("asynchrony", "hears"), [(object(), ev.TimeUp), (None, ev.Tick)])
+def test_asynchronous_ranks_are_told_that_the_time_is_over_before_what_they_were_given_to_do(asynchrony, hears):
+    """Others end with the step under way."""
+    events, coordinator, door = queue.SimpleQueue(), Scripted(asynchrony), Door()
+    events.put(ev.Received(0, {"is": "hello", "host": "h", "pid": 1}))
+    door.channels = {0: Deaf()}
+    now_s = 0.0
+    given = {"world_size": 1, "token": "t", "log": lambda text: None, "clock": lambda: now_s}
+    session = Session(coordinator, Launcher(None, None), door, events, stop_in_s=100.0, stop_after_s=100.0, **given)
+    for happening in session.run():
+        if isinstance(happening, ev.StepDone):
+            now_s = 80.0
+    assert isinstance(coordinator.heard, hears)

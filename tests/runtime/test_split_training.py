@@ -6,11 +6,14 @@ from functools import cache
 
 import pytest
 import torch
-from harness import difference, graph_of, placed_plan, plain_loop, play, read_checkpoint, with_more
+from harness import CPU, difference, graph_of, placed_plan, plain_loop, play, read_checkpoint, with_more
 from nets import CLASSES, adamw, double, program, sgd
 from torch import nn
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from nfold.capture.building import build_model
+from nfold.core.averages import Averages
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement
 from nfold.core.plan import Plan
@@ -142,3 +145,21 @@ def test_a_checkpoint_of_parts_is_the_whole_models(graphs):
         assert difference(found, tensors) <= 1e-9
         assert {key: each.shape for key, each in found.items()} == {key: each.shape for key, each in tensors.items()}
     assert kept > 0
+
+
+@pytest.mark.parametrize("route", ["ring", "server"])
+def test_averages_of_parts_are_those_of_the_whole_model(graphs, route):
+    mine, graph = replace(program_of("residual"), averages=Averages(decay=0.6)), graphs("residual")
+    split = random_plan(mine, graph, CASES["residual"], 3, 6, route)
+    states = [play(mine, graph, split, steps) for steps in (1, 2)]
+    whole = build_model(mine, CPU)
+    average = AveragedModel(whole, multi_avg_fn=get_ema_multi_avg_fn(0.6))
+    for each in states:
+        whole.load_state_dict(each.state)
+        average.update_parameters(whole)
+    unsplit = play(mine, graph, random_plan(mine, graph, {}, 2, 7), 2, checkpoint=states[-1].checkpoint)
+    again = play(mine, graph, random_plan(mine, graph, CASES["residual"], 2, 8), 2, checkpoint=unsplit.checkpoint)
+    for checkpoint in (states[-1].checkpoint, unsplit.checkpoint, again.checkpoint):
+        for name, wanted in average.module.state_dict().items():
+            found = read_checkpoint(checkpoint).average(name, 0, wanted.numel())
+            assert torch.equal(found.view(wanted.shape), wanted), name

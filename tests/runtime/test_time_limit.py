@@ -23,6 +23,19 @@ def test_the_longest_checkpoint_so_far_has_its_room():
     assert limit.due_s == 96.0
 
 
+def test_steps_that_are_handed_out_and_cannot_be_called_back_have_their_time():
+    limit = TimeLimit(100.0)
+    limit.allowed(16)
+    assert limit.due_s == 100.0, "nobody knows how long a step takes"
+    limit.played(3, 2.0)
+    limit.played(4, 2.0)
+    assert limit.due_s == 100.0 - 12 * 2.0
+    limit.played(5, 20.0)
+    assert limit.due_s == 100.0 - 11 * 2.0, "of one step that was held up nothing follows"
+    limit.played(16, 2.0)
+    assert limit.due_s == 100.0
+
+
 def test_what_was_told_or_never_given_is_never_due():
     limit = TimeLimit(5.0)
     limit.tell()

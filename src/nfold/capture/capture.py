@@ -103,7 +103,11 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
     captured = capture(
         model, program.loss, example, stepping=Stepping.of(program), rebuild=lambda: build_model(program, device)
     )
-    graph = replace(captured.graph, clips_gradients=program.clip_norm is not None)
+    graph = replace(
+        captured.graph,
+        clips_gradients=program.clip_norm is not None,
+        averages_weights=program.averages is not None,
+    )
     return Captured(graph, captured.layout, captured.model)
 
 

@@ -72,6 +72,18 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     add_fault(parser)
 
 
+def add_keeping(parser: argparse.ArgumentParser) -> None:
+    """Add what a run keeps, which a plan checks."""
+    parser.add_argument(
+        "--checkpoint-every", type=int, metavar="K", help="steps between checkpoints; an epoch unless given; 0: none"
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="best:METRIC",
+        help="keep the model of the best evaluation too, as in best:accuracy or best:test_loss:min",
+    )
+
+
 def add_fault(parser: argparse.ArgumentParser) -> None:
     """Add --fault."""
     parser.add_argument(

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nfold.cli.beginning import begun_s
-from nfold.cli.flags import add_json, add_program, add_run_flags, only_result_on_stdout, wishes
+from nfold.cli.flags import add_json, add_keeping, add_program, add_run_flags, only_result_on_stdout, wishes
 from nfold.errors import PlanError
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ def add_parser(commands: Any) -> None:
         "--resume", metavar="RUN", help="go on with a run from its last checkpoint; FILE.py: where its script is now"
     )
     parser.add_argument(
-        "--checkpoint-every", type=int, metavar="K", help="steps between checkpoints; an epoch unless given; 0: none"
-    )
-    parser.add_argument(
         "--go-on", action="store_true", help="go on with the run that --out holds; begin it where it holds none"
     )
     parser.add_argument(
@@ -42,11 +39,7 @@ def add_parser(commands: Any) -> None:
         metavar="TIME",
         help="write a checkpoint and end with exit code 75 so long after the start: 90 (seconds), 30m, 3h, 1d",
     )
-    parser.add_argument(
-        "--keep",
-        metavar="best:METRIC",
-        help="keep the model of the best evaluation too, as in best:accuracy or best:test_loss:min",
-    )
+    add_keeping(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -88,13 +81,15 @@ def _show(parsed: argparse.Namespace, done: "Run") -> None:
     from nfold.analysis.units import figure
     from nfold.cli.terminal import look
     from nfold.core import codec
-    from nfold.verbs.folder import BEST, PAGE
+    from nfold.verbs.folder import AVERAGE, BEST, PAGE
     from nfold.view import brief_text
 
     ending = [f"run: {done.folder}", f"page: {done.folder / PAGE}", f"more: nfold why {shlex.quote(str(done.folder))}"]
     if (best := done.best) is not None:
         value = f"{best['metric']} {figure(best['value'])} after step {best['step']}"
         ending.insert(1, f"best: {done.folder / BEST} ({value})")
+    if (done.folder / AVERAGE).exists():
+        ending.insert(1, f"averaged weights: {done.folder / AVERAGE}")
     if done.was_complete:
         print(done.told, file=sys.stderr if parsed.json else sys.stdout)
     if parsed.json:

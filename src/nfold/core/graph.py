@@ -153,6 +153,8 @@ class ModelGraph:
     """Why no checkpoint of the model or the optimizer can be gone on from, and what to do; empty if one can."""
     clips_gradients: bool = False
     """Whether gradients are scaled by their norm over all trained parameters before the update."""
+    averages_weights: bool = False
+    """Whether an average of every weight is kept beside it."""
     static_gradients: bool = True
     """Whether the same parameters get a gradient in every step. An opaque model may skip some."""
     least_samples: int = 1

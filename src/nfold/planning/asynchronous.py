@@ -181,6 +181,7 @@ def _shared(facts: Facts, serving: tuple[int, ...]) -> tuple[Reduction, ...]:
 def _objection(facts: Facts) -> str | None:
     return (
         _clipping_objection(facts)
+        or _averaging_objection(facts)
         or serving_objection(facts)
         or data_parallel_objection(facts)
         or _too_many_servers(facts)
@@ -194,6 +195,12 @@ def _clipping_objection(facts: Facts) -> str | None:
         "the program clips gradients by their norm over all parameters (clip_norm), and no server knows it before all "
         "workers' gradients are there"
     )
+
+
+def _averaging_objection(facts: Facts) -> str | None:
+    if not facts.graph.averages_weights:
+        return None
+    return "the program averages its weights (averages), and workers never hold all weights of the same step"
 
 
 def _too_many_servers(facts: Facts) -> str | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nfold.core.averages import Averages
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.errors import ProgramError
@@ -136,6 +137,20 @@ def tried_note(unproved: str, plan: Plan) -> str:
         else "not again while it trains, since no rank holds the whole model"
     )
     return f"it is tried, not proved, that samples do not see each other, {again}: {unproved}"
+
+
+def averages_notes(averages: Averages | None, course: Course, graph: ModelGraph) -> tuple[str, ...]:
+    """Return what a user should know of the averages of weights before the run begins."""
+    if averages is None:
+        return ()
+    if not averages.count(course.total_steps, course.steps_per_epoch):
+        return (f"{averages} takes no weights in the {_steps(course.total_steps)} of the run: no average is kept",)
+    if graph.statistics and not averages.use_buffers:
+        return (
+            "batch norms of the averaged weights have the model's own statistics: before you use them, call "
+            "torch.optim.swa_utils.update_bn with your data, or average statistics too: Averages(use_buffers=True)",
+        )
+    return ()
 
 
 def time_notes(course: Course, step_s: float, limit_s: float, checkpoint_every: int | None) -> tuple[str, ...]:

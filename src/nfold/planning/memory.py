@@ -3,6 +3,7 @@
 whole process     the interpreter, torch, its kernels' buffers, the data set          measured when it has computed
 loaders           the same but for the buffers, in each process that reads for the rank
 weights           of the operators that it owns, and of those without users        the rest is let go after building
+averages          of these weights, where the program has some
 gradients, state  of the buckets that it reduces or serves, with what it receives to add
 activations       kept from forward to backward by the chunks that it has begun, most when most are
 backward          of one operator: a weight's gradient before it is added to its bucket, gradients of activations
@@ -158,7 +159,8 @@ def _passing_bytes(graph: ModelGraph, placement: Placement, sizes: tuple[int, ..
 def _state_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int, foreign: frozenset[str]) -> int:
     """Parameters, gradients, optimizer state and receive buffers of one rank."""
     total = sum(reduction.num_bytes for reduction in proposal.reductions) or 1
-    amount = float(sum(each.num_bytes for each in graph.parameters if each.name not in foreign))
+    weights = sum(each.num_bytes for each in graph.parameters if each.name not in foreign)
+    amount = float(weights * (2 if graph.averages_weights else 1))
     for reduction in proposal.reductions:
         amount += _bucket_bytes(reduction, profile.optimizer_bytes / total, rank)
         if proposal.asynchrony:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nfold.core import codec
+from nfold.core.averages import Averages, averaged, is_averaged
 from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage
 from nfold.errors import NfoldError
@@ -26,7 +27,7 @@ from nfold.runtime.postmortem import Postmortem
 from nfold.runtime.preparation import Preparation, build_order
 from nfold.runtime.progress import Progress
 from nfold.runtime.reprobing import Reprobing
-from nfold.runtime.same_program import check_same_program, recipe_of, tell_kept
+from nfold.runtime.same_program import averages_of, check_same_program, recipe_of, tell_kept
 from nfold.runtime.steering import Steering
 from nfold.runtime.trials import try_all
 from nfold.runtime.vigil import PATIENCE, Patience, Vigil
@@ -62,6 +63,8 @@ class Coordinator:
         self._best = BestSoFar(settings.keep, best)
         self._steering = Steering(first_step, is_looped=settings.lockstep)
         self._gathers = 0
+        self._averages: Averages | None = None
+        self._per_epoch = 1
         self._interrupted = self._time_is_up = self._is_terminated = False
         self._flow = self._run()
         self._over = False
@@ -151,9 +154,11 @@ class Coordinator:
         ready = yield from self._asking.ask(everyone, self._preparation.load_order(), "ready")
         facts = self._preparation.check_ready(ready)
         recipe = recipe_of(facts)
+        self._averages, self._per_epoch = averages_of(facts), self._preparation.course(facts).steps_per_epoch
         if self._settings.keep is not None:
             has_test, evaluates = bool(facts["has_test"]), self._settings.evaluate
-            check_keep(self._settings.keep, facts["metrics"], has_test=has_test, evaluates=evaluates)
+            metrics = [*facts["metrics"], *(map(averaged, facts["metrics"]) if self._averages else ())]
+            check_keep(self._settings.keep, metrics, has_test=has_test, evaluates=evaluates)
         if self._settings.begun is not None:
             check_same_program(self._settings.begun, facts["batch_size"], recipe)
         if self._settings.trials:
@@ -166,7 +171,7 @@ class Coordinator:
             yield from self._preparation.wire()
         chosen = known.plan or self._preparation.plan(known, facts)
         known = replace(known, plan=chosen)
-        course, foretold = self._preparation.course(facts), self._preparation.notes(facts, chosen)
+        course, foretold = self._preparation.course(facts), self._preparation.notes(facts, chosen, known.graph)
         total, per_epoch = course.total_steps, course.steps_per_epoch
         planned = ev.Planned(known, chosen, total, per_epoch, self._first_step, recipe, foretold)
         if self._settings.plan_only:
@@ -242,6 +247,9 @@ class Coordinator:
                 self._postmortem.reached(progress.done)
         if self._interrupted and granted < total and self._settings.checkpoint_every != 0:
             commands.append(self._keeping(granted, ranks, progress))
+        if self._has_averages(granted):
+            progress.pending.append((granted, "average", set(ranks)))
+            commands.append(ev.Order(ranks, {"do": "average", "tag": self._next_tag()}))
         commands.append(ev.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
         self._postmortem.ordered("finish")
         return (yield from self._finish(ranks, progress, commands, total))
@@ -313,7 +321,12 @@ class Coordinator:
         self, step: int, ranks: tuple[int, ...], progress: Progress, *, is_fetched: bool = False
     ) -> ev.Command:
         progress.pending.append((step, "evaluated", set(ranks)))
-        return ev.Order(ranks, {"do": "evaluate", "tag": self._next_tag(), "is_fetched": is_fetched})
+        tags = {"tag": self._next_tag(), "averaged_tag": self._next_tag() if self._has_averages(step) else None}
+        return ev.Order(ranks, {"do": "evaluate", **tags, "is_fetched": is_fetched})
+
+    def _has_averages(self, step: int) -> bool:
+        """Whether weights were averaged by then."""
+        return self._averages is not None and self._averages.count(step, self._per_epoch) > 0
 
     def _waits_for_best(self, progress: Progress) -> bool:
         """Whether ranks must not go on: an evaluation may turn out to be the best, and its model is to be kept."""
@@ -327,7 +340,8 @@ class Coordinator:
             facts = self._best.take(done.step, done.metrics) if isinstance(done, ev.Evaluated) else None
             if facts is not None:
                 progress.pending.append((facts["step"], "model", set(ranks)))
-                commands.append(ev.Order(ranks, {"do": "model", "tag": self._next_tag(), "facts": facts}))
+                wanted = {"facts": facts, "is_averaged": self._averages is not None and is_averaged(facts["metric"])}
+                commands.append(ev.Order(ranks, {"do": "model", "tag": self._next_tag(), **wanted}))
         return commands
 
     def _next_tag(self) -> int:

@@ -6,6 +6,7 @@ All plain data: a job can be replayed from a list of events.
 from dataclasses import dataclass, field
 from typing import Any
 
+from nfold.core.averages import Averages
 from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
@@ -89,6 +90,7 @@ class Recipe:
     """Checksum of the indices that the program's own sampler gives for the first epoch; None: it has none."""
     has_collate: bool = False
     """Whether the program joins items itself."""
+    averages: Averages | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -308,6 +310,14 @@ class KeepBest:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepAverage:
+    """Put the averaged weights in their place."""
+
+    step: int
+    file: Arrived
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """In lockstep: after so many steps all that was due is done, and nothing more happens until the caller goes on."""
 
@@ -384,6 +394,7 @@ Command = (
     | Evaluated
     | KeepCheckpoint
     | KeepBest
+    | KeepAverage
     | Settled
     | SetLinks
     | TrialPlanned

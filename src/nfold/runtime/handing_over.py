@@ -26,6 +26,7 @@ def collect_from(
     *,
     step: int,
     with_optimizer: bool,
+    is_averaged: bool = False,
     told: dict[str, Any] | None = None,
 ) -> Collected | None:
     """Collect the whole model's state; returns it on rank 0, a piece at a time, and None elsewhere.
@@ -36,6 +37,7 @@ def collect_from(
         tag: counts the gathers of a job.
         step: steps that are done.
         with_optimizer: whether it is to go on from.
+        is_averaged: whether it is that of the averaged weights.
         told: what a file that is not says beside its tensors.
     """
 
@@ -44,6 +46,10 @@ def collect_from(
         return joined if with_optimizer else told
 
     offered = replica.offer(with_optimizer=with_optimizer)
+    if is_averaged:
+        assert isinstance(replica, Replica), "asynchronous plans average nothing"
+        assert replica.averages is not None, "the coordinator knows whether the program averages"
+        offered = replica.averages.instead(offered)
     return collect(transport, replica.plan.world_size, tag, offered, join)
 
 

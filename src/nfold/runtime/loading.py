@@ -98,6 +98,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         "has_scheduler": program.scheduler is not None,
         "clip_norm": program.clip_norm,
         "items": items,
+        "averages": codec.encode(program.averages) if program.averages else None,
         "weights": weights_checksums(model),
         "first_pass": None if is_alone else first_pass(program, model, datasets["train"]),
     }

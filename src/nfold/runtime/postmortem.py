@@ -16,6 +16,8 @@ _DOING = {
     "drop": "while it made room for the next plan to try",
     "evaluate": "while it evaluated the test data",
     "checkpoint": "while its state was gathered for a checkpoint",
+    "model": "while the best model was gathered",
+    "average": "while the averaged weights were gathered",
     "finish": "while it finished",
 }
 """What a rank does at an order, in words that follow `failed` or `was killed`."""

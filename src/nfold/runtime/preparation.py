@@ -17,7 +17,7 @@ from nfold.planning.candidates import simulate_proposal
 from nfold.planning.chunking import worthwhile_counts
 from nfold.planning.facts import Facts, Proposal, useful_threads, worker_seconds
 from nfold.planning.first_step import check_first_step, first_step_notes
-from nfold.planning.foretold import Course, ScheduleEnd, check_last_batch, check_schedule, run_notes
+from nfold.planning.foretold import Course, ScheduleEnd, averages_notes, check_last_batch, check_schedule, run_notes
 from nfold.planning.reading import least_share, within_cores
 from nfold.planning.search import check_possible, plan
 from nfold.planning.splitting import split_graph, split_profile
@@ -39,6 +39,7 @@ from nfold.runtime.measuring import (
     with_links,
     with_paces,
 )
+from nfold.runtime.same_program import averages_of
 from nfold.runtime.slowness import expected_times_s, expected_waits_s
 from nfold.runtime.unsent import unsent_bytes
 from nfold.transport.probe import ProbedPair
@@ -107,7 +108,7 @@ class Preparation:
             first_step=self._first_step,
         )
 
-    def notes(self, ready: Ready, chosen: Plan) -> tuple[str, ...]:
+    def notes(self, ready: Ready, chosen: Plan, graph: ModelGraph) -> tuple[str, ...]:
         """Return what a user should know of the run that is planned, beside what its plan says."""
         return (
             *run_notes(
@@ -116,6 +117,7 @@ class Preparation:
                 has_metrics=bool(ready["has_metrics"]),
                 has_test=bool(ready["has_test"]),
             ),
+            *averages_notes(averages_of(ready), self.course(ready), graph),
             *first_step_notes(chosen, self._settings.first_step_limit_s),
         )
 

@@ -7,7 +7,7 @@ from nfold.core.plan import Plan
 from nfold.core.trace import ReductionParts, Span, StepParts, StepTrace, SystemSample
 from nfold.planning.asynchronous import serving_ranks
 from nfold.runtime import events as ev
-from nfold.runtime.averages import averages
+from nfold.runtime.means import means
 from nfold.runtime.service.rows import aligned
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ class Progress:
         self._ranks, self._plan, self._per_epoch = ranks, chosen, per_epoch
         self.done = first_step
         self.pending: list[tuple[int, str, set[int]]] = []
-        """Evaluations, checkpoints and models that were ordered: after which step, what, and who has not replied."""
+        """Evaluations, checkpoints, models and averages that were ordered: after which step, what, who owes it."""
         self._reports: dict[int, dict[int, dict[str, Any]]] = {}
         self._sums: dict[int, list[dict[str, list[float]]]] = {}
         """By the step after which it was evaluated."""
         self._files: dict[tuple[int, str], Arrived] = {}
-        """Of checkpoints and models."""
+        """Of checkpoints, models and averages."""
         self._step_s: float | None = None
 
     def window(self) -> int:
@@ -51,7 +51,7 @@ class Progress:
                 self._reports.setdefault(report["step"], {})[event.rank] = report
             samples = tuple(SystemSample.from_row(row) for row in event.message["samples"])
             return [*([ev.Sampled(samples)] if samples else []), *self._complete_steps()]
-        if kind in ("evaluated", "checkpoint", "model"):
+        if kind in ("evaluated", "checkpoint", "model", "average"):
             return self._complete_pending(event, kind)
         return []
 
@@ -105,6 +105,8 @@ class Progress:
                 commands.append(ev.KeepCheckpoint(step, self._files.pop((step, kind))))
             if kind == "model":
                 commands.append(ev.KeepBest(step, self._files.pop((step, kind))))
+            if kind == "average":
+                commands.append(ev.KeepAverage(step, self._files.pop((step, kind))))
             if kind == "evaluated":
-                commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, averages(self._sums.pop(step, []))))
+                commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, means(self._sums.pop(step, []))))
         return commands

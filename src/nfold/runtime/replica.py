@@ -27,6 +27,7 @@ from nfold.planning.schedule import compile_schedule
 from nfold.planning.splitting import split_graph
 from nfold.program import Program
 from nfold.runtime.agreement import check_agreement, fingerprints
+from nfold.runtime.averaging import WeightAverages
 from nfold.runtime.buffers import Buffers, Piece
 from nfold.runtime.cells import Cells
 from nfold.runtime.changed_buffers import ChangedBuffers
@@ -156,6 +157,7 @@ class Replica:
         chunks = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
         reads = reader or Reader(dataset, program.seed, program.collate)
         self._loader = ChunkLoader(reads, self.sampler, chunks, last_step)
+        self.averages = self._build_averages(checkpoint)
         self._cells = self._build_cells(own, captured, dataset)
         self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock, times_reductions=measures)
         norms = {statistic.module for statistic in graph.statistics}
@@ -174,6 +176,11 @@ class Replica:
         if checkpoint is not None:
             take_states(updaters.values(), checkpoint, self._weights)
         return updaters
+
+    def _build_averages(self, checkpoint: Checkpoint | None) -> WeightAverages | None:
+        if self.program.averages is None:
+            return None
+        return WeightAverages(self.program.averages, self.sampler.steps_per_epoch, self._weights, checkpoint)
 
     def _build_clipping(self, parameters: dict[str, nn.Parameter]) -> Clipping | None:
         limit = self.program.clip_norm
@@ -224,11 +231,19 @@ class Replica:
         sizes = self.sampler.sizes(index)
         self._cells.begin(index, sizes)
         played = self._engine.play(index, sizes, keep_spans=keep_spans)
+        self._average(index + 1, played)
         self._previous_end_s = played.end_s
         samples = sum(sizes[chunk] for chunk in self._cells.losses)
         sent_bytes = self._transport.sent_bytes - sent_before
         parts = self._parts(index, played, played.end_s - begin_s, samples, sent_bytes)
         return StepResult(parts, dict(self._cells.losses), tuple(played.spans), played.begin_s, played.reductions)
+
+    def _average(self, steps: int, played: Played) -> None:
+        """Average the weights that the step has left; it is a part of updating them."""
+        if self.averages is not None and self.averages.update(steps):
+            end_s = self._clock()
+            played.seconds["UPDATE"] += end_s - played.end_s
+            played.end_s = end_s
 
     def pause(self) -> None:
         """Begin the next step's time at its own start: something that is no step comes between."""
@@ -254,7 +269,7 @@ class Replica:
     # State
 
     def offer(self, *, with_optimizer: bool) -> Offer:
-        """Return what only this rank holds of the whole model, and of the optimizer's state if that is wanted."""
+        """Return what only this rank holds of the whole model; if wanted, of the optimizer's state and averages too."""
         own = [op for op in self._graph.operators if min(self.plan.placement.owners[op.name]) == self.rank]
         modules = dict.fromkeys(module for operator in own for module in operator.statistics)
         modules |= dict.fromkeys(self._changed_buffers.modules())
@@ -263,7 +278,8 @@ class Replica:
         marks = fingerprints(self.rank, self.plan.reductions, self._weights.parameters)
         updaters = self._updaters if with_optimizer else None
         place = (self.rank, self.plan.reductions, updaters, self._weights, modules, untrained)
-        return offer(*place, fingerprints=marks, extras=self._extra_states.changed())
+        offered = offer(*place, fingerprints=marks, extras=self._extra_states.changed())
+        return self.averages.beside(offered) if self.averages is not None and with_optimizer else offered
 
     def _untrained(self) -> tuple[str, ...]:
         """Parameters that no reduction holds, and of whose users this rank is the first owner."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from nfold.core import codec
+from nfold.core.averages import Averages
 from nfold.errors import ProgramError
 from nfold.runtime import events as ev
 
@@ -16,7 +18,13 @@ def recipe_of(ready: dict[str, Any]) -> ev.Recipe:
         clip_norm=ready["clip_norm"],
         order=ready["orders"]["0"][1] if ready["orders"] else None,
         has_collate=ready["has_collate"],
+        averages=averages_of(ready),
     )
+
+
+def averages_of(ready: dict[str, Any]) -> Averages | None:
+    """Return which averages of weights the program that a rank loaded wants."""
+    return codec.decode(Averages, ready["averages"]) if ready["averages"] else None
 
 
 def check_same_program(begun: ev.Begun, batch_size: int, recipe: ev.Recipe) -> None:
@@ -47,6 +55,7 @@ def _words(recipe: ev.Recipe) -> list[str]:
         "no clip_norm" if recipe.clip_norm is None else f"clip_norm={recipe.clip_norm}",
         "no sampler" if recipe.order is None else f"a sampler of checksum {recipe.order}",
         "a collate" if recipe.has_collate else "no collate",
+        "no averages" if recipe.averages is None else str(recipe.averages),
     ]
 
 

@@ -39,6 +39,7 @@ Step = (
     | ev.Evaluated
     | ev.KeepCheckpoint
     | ev.KeepBest
+    | ev.KeepAverage
     | ev.Settled
     | ev.SetLinks
     | ev.TrialPlanned
@@ -75,7 +76,7 @@ class Session:
         self._interrupts = 0
         self._limit = TimeLimit() if stop_in_s is None else TimeLimit(clock() + stop_in_s)
         self._stop_after_s = stop_after_s
-        self._is_leaving = self._finished = False
+        self._is_leaving = self._finished = self._cannot_halt = False
         self._tick_s = 0.0
 
     def __enter__(self) -> Self:
@@ -122,6 +123,8 @@ class Session:
                     if command.message["do"] == "until" and not begun:
                         begun = True
                         yield ev.TrainingBegins()
+                    if command.message["do"] == "until" and self._cannot_halt:
+                        self._limit.allowed(command.message["step"])
                     self._send(command)
                 elif isinstance(command, ev.SendState):
                     self._send_state(command)
@@ -163,6 +166,10 @@ class Session:
         self._events.put(ev.Interrupted(by_manager=True))
 
     def _note_time(self, command: ev.Command) -> None:
+        if isinstance(command, ev.Planned):
+            self._cannot_halt = command.plan.asynchrony is not None  # others end with the step under way
+        if isinstance(command, ev.StepDone):
+            self._limit.played(command.step + 1, max(part.step_s for part in command.parts))
         if isinstance(command, ev.KeepCheckpoint):
             self._limit.kept(self._clock())
         elif isinstance(command, ev.StepDone | ev.Evaluated):

@@ -5,6 +5,7 @@ State belongs to parameters, not to ranks: every rank offers what only it has, r
 checkpoint is a safetensors file:
 
     model.NAME             the plain module's state dict
+    average.NAME           the same of the averaged weights, where there are some
     optimizer.NAME.KEY     whatever the optimizer keeps for that parameter
     state_dict.PATH        or what its own state_dict() has there, where it is not by parameter
     metadata "nfold"       step, chunks, the optimizer's class and plain values or the form of its state dict
@@ -23,7 +24,7 @@ from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError, ProgramError
 from nfold.runtime.agreement import Fingerprints, check_finite, first_diverged
 from nfold.runtime.extra_state import Extras, plain_extras
-from nfold.runtime.state_file import MODEL_PREFIX, Entry, Header
+from nfold.runtime.state_file import AVERAGE_PREFIX, MODEL_PREFIX, Entry, Header
 from nfold.runtime.updates import OptimizerState, Plain, UpdateKey, Updater
 from nfold.runtime.weights import Weights
 
@@ -135,7 +136,7 @@ def offer(
     """
     reductions = tuple(reductions)
     prefix = "" if updaters is None else MODEL_PREFIX
-    whole_state = weights.model.state_dict()
+    whole_state = weights.model.state_dict(keep_vars=True)  # who gives averages knows tensors by themselves
     state_dict = {name: value for name, value in whole_state.items() if isinstance(value, torch.Tensor)}
     changed = dict(extras or {})
     plain = (plain_extras(whole_state) if rank == 0 else {}) | plain_extras(changed)
@@ -358,6 +359,11 @@ class Checkpoint:
             for key, entry in entries.items()
         }
         return OptimizerState({parameter: tensors}, elementwise, self._scalars, self._groups, self.kind)
+
+    def average(self, name: str, start: int, stop: int) -> torch.Tensor | None:
+        """Return elements of the average of a tensor of the state dict, flat; None if there is none."""
+        entry = self._header.entries.get(AVERAGE_PREFIX + name)
+        return None if entry is None else self._elements(entry, start, stop)
 
     @property
     def has_state_dict(self) -> bool:

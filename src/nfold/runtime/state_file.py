@@ -16,7 +16,7 @@ from typing import Any
 from nfold.core.codec import SCHEMA_VERSION, CodecError, check_version
 from nfold.errors import CheckpointError
 
-MODEL_PREFIX = "model."
+MODEL_PREFIX, AVERAGE_PREFIX = "model.", "average."
 RUN_BYTES = 1 << 20
 """Of a tensor that are in memory at once."""
 ITEM_BYTES = {
@@ -179,15 +179,25 @@ class StoredState:
             raise CheckpointError(f"{self.path} was cut off while it was read. Put a copy of it back.")
         return data
 
-    def model(self) -> Iterator[bytes]:
-        """Yield the bytes of a file of the module's state dict alone, piece by piece."""
+    @property
+    def has_averages(self) -> bool:
+        """Return whether it holds averages of the weights, too."""
+        return any(name.startswith(AVERAGE_PREFIX) for name in Header(self.header).entries)
+
+    def model(self, prefix: str = MODEL_PREFIX, facts: Mapping[str, Any] | None = None) -> Iterator[bytes]:
+        """Yield the bytes of a file of the module's state dict alone, or of its averages, piece by piece.
+
+        Args:
+            prefix: of the names here of what is wanted.
+            facts: what the file shall say beside it.
+        """
         header = Header(self.header)
-        sources = {name.removeprefix(MODEL_PREFIX): name for name in header.entries if name.startswith(MODEL_PREFIX)}
+        sources = {name.removeprefix(prefix): name for name in header.entries if name.startswith(prefix)}
         entries = in_order(
             Entry(name=own, dtype=header.entries[name].dtype, shape=header.entries[name].shape)
             for own, name in sources.items()
         )
-        yield pack_header(entries)
+        yield pack_header(entries, facts)
         for entry in entries:
             begin, end = header.range_of(sources[entry.name])
             for start in range(begin, end, RUN_BYTES):

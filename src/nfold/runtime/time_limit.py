@@ -13,11 +13,22 @@ class TimeLimit:
         self._end_s = end_s
         self._checkpoint_s = 0.0
         self._since_s: float | None = None
+        self._allowed = self._done = 0
+        self._steps_s = (0.0, 0.0)
+        """Of the last two: one that something held up shall not count."""
 
     @property
     def due_s(self) -> float:
-        """When to stop: earlier by what the longest checkpoint so far took to write."""
-        return self._end_s - self._checkpoint_s
+        """When to stop: earlier by the steps that nobody can call back, and by the longest checkpoint so far."""
+        return self._end_s - self._checkpoint_s - max(0, self._allowed - self._done) * min(self._steps_s)
+
+    def allowed(self, steps: int) -> None:
+        """Note that the steps before this one will be played, whatever the time."""
+        self._allowed = steps
+
+    def played(self, steps: int, step_s: float) -> None:
+        """Note that so many steps are done, and how long the last one took."""
+        self._done, self._steps_s = steps, (self._steps_s[1], step_s)
 
     def tell(self) -> None:
         """Note that it was told: it is due no more."""

@@ -36,13 +36,12 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage
 from nfold.errors import InternalError
-from nfold.launch.heap import give_back
 from nfold.planning.reading import chunks_read
 from nfold.planning.splitting import split_graph
 from nfold.program import Program
 from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.collecting import Collected
-from nfold.runtime.evaluation import evaluate, fill
+from nfold.runtime.evaluating import Evaluating
 from nfold.runtime.failing import failed
 from nfold.runtime.handing_over import collect_from, send_file, usage_of
 from nfold.runtime.loaders import Staff
@@ -151,6 +150,8 @@ class Worker:
                 self._do_checkpoint(order)
             case "model":
                 self._do_model(order)
+            case "average":
+                self._do_average(order)
             case "finish":
                 self._do_finish(order)
             case "drop":
@@ -297,26 +298,27 @@ class Worker:
             self._replica.trace(self._kept)
 
     def _do_evaluate(self, order: Message) -> None:
-        replica, plan = self._the_replica, self._the_replica.plan
+        replica, averaged_tag = self._the_replica, order["averaged_tag"]
         self._pause()
-        model, evaluating = replica.model, plan.placement.working
-        if not replica.is_complete:
-            fetched, self._fetched, evaluating = self._fetched, None, (0,)
-            if isinstance(fetched, Exception):
-                raise fetched
-            model = model if fetched is None else fetched
-            collected = None if order["is_fetched"] else self._collect(order["tag"], with_optimizer=False)
-            if collected is not None:
-                model = fill(build_model(self._the_program, self._device), collected.runs)
-        sums: dict[str, list[float]] = {}
-        if self.rank in evaluating:
-            part, dataset = evaluating.index(self.rank), self._datasets["test"]
-            reader = self._staff.reader("test_data")
-            sums = evaluate(self._the_program, model, dataset, part, len(evaluating), self._device, reader)
-        if model is not replica.model:
-            del model
-            give_back()
+        here = Evaluating(
+            self._the_program, replica, self._datasets["test"], self._device, self._staff.reader("test_data")
+        )
+        if replica.is_complete:
+            averages = replica.averages if isinstance(replica, Replica) and averaged_tag is not None else None
+            sums = here.everywhere(averages)
+        else:
+            collect = partial(self._collect, with_optimizer=False)
+            sums = here.on_rank_0(
+                lambda: self._take_fetched() if order["is_fetched"] else here.filled(collect(order["tag"])),
+                None if averaged_tag is None else lambda: here.filled(collect(averaged_tag, is_averaged=True)),
+            )
         self._channel.send({"is": "evaluated", "sums": sums})
+
+    def _take_fetched(self) -> nn.Module | None:
+        fetched, self._fetched = self._fetched, None
+        if isinstance(fetched, Exception):
+            raise fetched
+        return fetched
 
     def _do_checkpoint(self, order: Message) -> None:
         self._pause()
@@ -328,9 +330,16 @@ class Worker:
 
     def _do_model(self, order: Message) -> None:
         self._pause()
-        collected = self._collect(order["tag"], with_optimizer=False, told=order["facts"])
+        wanted = {"is_averaged": order["is_averaged"], "told": order["facts"]}
+        collected = self._collect(order["tag"], with_optimizer=False, **wanted)
         has_file, _ = send_file(self._channel, "model", collected)
         self._channel.send({"is": "model", "has_file": has_file})
+
+    def _do_average(self, order: Message) -> None:
+        self._pause()
+        collected = self._collect(order["tag"], with_optimizer=False, is_averaged=True)
+        has_file, _ = send_file(self._channel, "average", collected)
+        self._channel.send({"is": "average", "has_file": has_file})
 
     def _do_finish(self, order: Message) -> None:
         self._part()
@@ -383,9 +392,8 @@ class Worker:
         """Steps that this rank knows to be done."""
         return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
 
-    def _collect(self, tag: int, *, with_optimizer: bool, told: dict[str, Any] | None = None) -> Collected | None:
-        place = (self._the_replica, self._the_transport, tag)
-        return collect_from(*place, step=self._next_step, with_optimizer=with_optimizer, told=told)
+    def _collect(self, tag: int, **wanted: Any) -> Collected | None:
+        return collect_from(self._the_replica, self._the_transport, tag, step=self._next_step, **wanted)
 
     def _usage(self, plan: Plan) -> RankUsage:
         return usage_of(

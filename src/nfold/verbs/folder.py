@@ -7,8 +7,9 @@ import os
 import re
 import shlex
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,14 @@ from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, PlanError
 from nfold.runtime.events import Known, Recipe
 from nfold.runtime.spool import PARTIAL, Arrived, Spool, Spools
-from nfold.runtime.state_file import StoredState, header_of
+from nfold.runtime.state_file import AVERAGE_PREFIX, StoredState, header_of
 from nfold.verbs import history
 from nfold.verbs.place import clear_away, place
 
 CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
 BEST = "best.safetensors"
+AVERAGE = "average.safetensors"
 EMULATED = "emulated.toml"
 LOG = "log.txt"
 TRACE, REPORT, PAGE = "trace.json", "report.json", "report.html"
@@ -45,10 +47,10 @@ _PLANNED: dict[str, type] = {
 """What a job writes before it says in job.json how it was started."""
 _FILES = (
     *(*_PLANNED, "job.json", TRACE, REPORT),
-    *("history.jsonl", LOG, CHECKPOINT, MODEL, BEST, EMULATED),
+    *("history.jsonl", LOG, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
 )
 _MOST_NAMED = 5
-_SENT = re.compile(rf"(checkpoint|model)-\d+{re.escape(PARTIAL)}")
+_SENT = re.compile(rf"(checkpoint|model|average)-\d+{re.escape(PARTIAL)}")
 """Files that ranks send, while they come."""
 
 
@@ -385,20 +387,33 @@ class RunFolder:
         return None
 
     def ensure_model(self, checkpoint: StoredState) -> None:
-        """Write the model of a run that was stopped between its last checkpoint and its end.
+        """Write the model, and its averages, of a run that was stopped between its last checkpoint and its end.
 
         Raises:
             CheckpointError: as `write_whole` does.
         """
-        if not self._holds(checkpoint):  # that of a run that was stopped earlier and went on
-            spool = Spool(self.path / f"{MODEL}{PARTIAL}")
-            try:
-                for piece in checkpoint.model():
-                    spool.add(piece)
-            except BaseException:
-                spool.drop()
-                raise
-            self.put_in_place(MODEL, spool.end(), "the model")
+        self._ensure(MODEL, checkpoint.model, "the model")
+        if checkpoint.has_averages:
+            self._ensure(AVERAGE, partial(checkpoint.model, AVERAGE_PREFIX), "the averaged weights")
+
+    def _ensure(self, name: str, pieces: Callable[[], Iterator[bytes]], what: str) -> None:
+        if not self._holds(name, pieces()):  # that of a run that was stopped earlier and went on
+            self.write_pieces(name, pieces(), what)
+
+    def write_pieces(self, name: str, pieces: Iterable[bytes], what: str) -> None:
+        """Write a file as `write_whole` does, a piece at a time.
+
+        Raises:
+            CheckpointError: as `write_whole` does.
+        """
+        spool = Spool(self.path / f"{name}{PARTIAL}")
+        try:
+            for piece in pieces:
+                spool.add(piece)
+        except BaseException:
+            spool.drop()
+            raise
+        self.put_in_place(name, spool.end(), what)
 
     def best(self) -> dict[str, Any] | None:
         """Read what the best model says of itself: `step`, `metric` and `value`; None where there is none.
@@ -414,11 +429,11 @@ class RunFolder:
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}. Put a copy of it back, or remove it.") from error
 
-    def _holds(self, checkpoint: StoredState) -> bool:
-        """Whether the model's file is that of a checkpoint."""
+    def _holds(self, name: str, pieces: Iterable[bytes]) -> bool:
+        """Whether a file is what a checkpoint has of it."""
         try:
-            with open(self.path / MODEL, "rb") as file:
-                return all(file.read(len(piece)) == piece for piece in checkpoint.model()) and not file.read(1)
+            with open(self.path / name, "rb") as file:
+                return all(file.read(len(piece)) == piece for piece in pieces) and not file.read(1)
         except FileNotFoundError:
             return False
 

@@ -24,7 +24,7 @@ from nfold.runtime.state_file import StoredState
 from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.chronicle import Chronicle
-from nfold.verbs.folder import BEST, CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
+from nfold.verbs.folder import AVERAGE, BEST, CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
 from nfold.verbs.observer import Observer, StepInfo
 from nfold.verbs.options import Options
 from nfold.verbs.pages import write_documents
@@ -242,6 +242,9 @@ class Job:
         elif isinstance(happening, ev.KeepBest):
             if self.folder is not None:
                 self.folder.put_in_place(BEST, happening.file, f"the best model, of step {happening.step}")
+        elif isinstance(happening, ev.KeepAverage):
+            if self.folder is not None:
+                self.folder.put_in_place(AVERAGE, happening.file, f"the averaged weights, of step {happening.step}")
         elif isinstance(happening, ev.Finished):
             self.outcome.model, self.outcome.interrupted = happening.model, happening.interrupted
             self.is_stopped, self._is_terminated = happening.is_time_up, happening.is_terminated

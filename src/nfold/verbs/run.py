@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Trace
-from nfold.errors import InternalError
-from nfold.verbs.folder import MODEL, RunFolder
+from nfold.errors import InternalError, PlanError
+from nfold.verbs.folder import AVERAGE, MODEL, RunFolder
 from nfold.verbs.job import Job
 
 if TYPE_CHECKING:
@@ -62,6 +62,22 @@ class Run:
         from safetensors.torch import load
 
         return load(self.model)
+
+    def average_state_dict(self) -> "dict[str, torch.Tensor]":
+        """Return the averaged weights (`Program(averages=...)`) as `state_dict` does.
+
+        Raises:
+            PlanError: there are none: the program asks for none, or the run ended before the first.
+        """
+        from safetensors.torch import load_file
+
+        path = self.folder / AVERAGE
+        if not path.exists():
+            raise PlanError(
+                f"{self.folder} holds no averaged weights: Program(averages=...) was left out, or the run ended before "
+                "they begin."
+            )
+        return load_file(path)
 
 
 def run_of(job: Job) -> Run:

@@ -16,6 +16,7 @@ from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
 from nfold.verbs.folder import MODEL, JobRecord, RunFolder
 from nfold.verbs.job import Job, Resumed
+from nfold.verbs.missed_best import keep_missed_best
 from nfold.verbs.observer import Observer, Silent
 from nfold.verbs.options import Options, Wishes, check_faults, whole_numbers
 from nfold.verbs.run import Run, run_of
@@ -107,6 +108,7 @@ def _complete_run(folder: RunFolder, wishes: Wishes) -> Run | None:
         return None
     if checkpoint is not None:
         folder.ensure_model(checkpoint)
+        keep_missed_best(folder, checkpoint)
     told = f"the run in {folder.path} is complete: {done} of {total} steps are done."
     return Run(folder=folder.path, plan=known.plan, history=folder.history(), was_complete=True, told=told)
 
@@ -259,6 +261,8 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
         raise CheckpointError(f"{folder.path} holds no plan")
     options = _resumed_options(folder, known.plan.chunks, wishes)
     total = options.steps or record.total_steps
+    if checkpoint is not None:
+        keep_missed_best(folder, checkpoint)
     if checkpoint is not None and step >= total:
         folder.ensure_model(checkpoint)
         is_scheduled = record.recipe is not None and record.recipe.has_scheduler

@@ -60,8 +60,12 @@ def try_plans(
         raise PlanError("no trials were given: pass at least one Trial")
     for trial in trials:
         check_ranks(trial.strategy, trial.workers, trial.servers)
+    options = Options(**wishes)
+    for wish in ("stop_after", "keep"):
+        if (asked := getattr(options, wish)) is not None:
+            raise PlanError(f"{wish}={asked!r}: trials are of a few steps, and keep no model. Leave it out.")
     largest = max(trials, key=lambda trial: (trial.world_size, trial.workers))
-    options = replace(Options(**wishes), workers=largest.workers, servers=largest.servers)
+    options = replace(options, workers=largest.workers, servers=largest.servers)
     job = TrialsJob(find_source(program), options, tuple(trials), on_tried or (lambda _: None))
     for _ in job.play():
         pass
