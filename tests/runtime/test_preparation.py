@@ -7,8 +7,9 @@ from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core.cluster import Channel, Cluster
 from nfold.errors import PlanError
+from nfold.planning.foretold import check_first_step
 from nfold.runtime import events as ev
-from nfold.runtime.preparation import build_order, check_first_step
+from nfold.runtime.preparation import build_order
 
 
 def linked(mbit: float) -> Cluster:

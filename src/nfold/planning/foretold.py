@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
-from nfold.errors import ProgramError
+from nfold.core.plan import Plan
+from nfold.errors import PlanError, ProgramError
 
 _MOST_TRIED = 64
 """Batch sizes beside the program's that are looked at for one that leaves enough samples."""
@@ -141,6 +143,43 @@ def time_notes(course: Course, step_s: float, limit_s: float, checkpoint_every: 
     elif done < course.steps_per_epoch:
         told += f": less than an epoch, which has {_steps(course.steps_per_epoch)}"
     return (told,)
+
+
+def first_step_notes(chosen: Plan, limit_s: float) -> tuple[str, ...]:
+    """Say of a plan that is only looked at that `train` would refuse it."""
+    if chosen.predicted.step_s <= limit_s:
+        return ()
+    return (
+        f"train refuses this plan: the first step would take about {chosen.predicted.step_s:.0f} s, longer than the "
+        f"{limit_s:.0f} s allowed, unless --first-step-within allows more",
+    )
+
+
+def check_first_step(chosen: Plan, cluster: Cluster, limit_s: float) -> None:
+    """Refuse a plan whose first step nobody would live to see.
+
+    Raises:
+        PlanError: with the estimate and the slowest link.
+    """
+    if chosen.predicted.step_s <= limit_s:
+        return
+    used = {chosen.nodes[rank] for rank in (*chosen.placement.working, *range(chosen.workers, chosen.world_size))}
+    links = [
+        (
+            channel.bandwidth_bytes_per_s,
+            f"{node.name}'s {side} moves {channel.bandwidth_bytes_per_s * 8 / 1e6:.3g} Mbit/s",
+        )
+        for node in cluster.nodes
+        if node.name in used
+        for side, channel in (("uplink", node.uplink), ("downlink", node.downlink))
+        if channel is not None
+    ]
+    slowest = f"; {min(links)[1]}" if links else ""
+    raise PlanError(
+        f"the first step would take about {chosen.predicted.step_s:.0f} s, longer than the {limit_s:.0f} s allowed: "
+        f"{chosen.strategy} sends {chosen.predicted.sent_bytes_per_step / 1e6:.1f} MB a step{slowest}. "
+        f"Leave that node out, send less (another --strategy, a larger batch), or allow more (--first-step-within)."
+    )
 
 
 def _epochs(course: Course) -> str:

@@ -11,12 +11,20 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan
 from nfold.core.profile import Pace, Profile
-from nfold.errors import PlanError, ProgramError
+from nfold.errors import ProgramError
 from nfold.planning.asynchronous import play
 from nfold.planning.candidates import simulate_proposal
 from nfold.planning.chunking import worthwhile_counts
 from nfold.planning.facts import Facts, Proposal, useful_threads, worker_seconds
-from nfold.planning.foretold import Course, ScheduleEnd, check_last_batch, check_schedule, run_notes
+from nfold.planning.foretold import (
+    Course,
+    ScheduleEnd,
+    check_first_step,
+    check_last_batch,
+    check_schedule,
+    first_step_notes,
+    run_notes,
+)
 from nfold.planning.search import check_possible, plan
 from nfold.planning.splitting import split_graph, split_profile
 from nfold.planning.wishes import check_batch
@@ -382,40 +390,3 @@ def build_order(known: ev.Known, chosen: Plan, total_steps: int) -> dict[str, An
         "unsent_bytes": unsent_bytes(known.cluster, chosen.nodes),
         "total_steps": total_steps,
     }
-
-
-def first_step_notes(chosen: Plan, limit_s: float) -> tuple[str, ...]:
-    """Say of a plan that is only looked at that `train` would refuse it."""
-    if chosen.predicted.step_s <= limit_s:
-        return ()
-    return (
-        f"train refuses this plan: the first step would take about {chosen.predicted.step_s:.0f} s, longer than the "
-        f"{limit_s:.0f} s allowed, unless --first-step-within allows more",
-    )
-
-
-def check_first_step(chosen: Plan, cluster: Cluster, limit_s: float) -> None:
-    """Refuse a plan whose first step nobody would live to see.
-
-    Raises:
-        PlanError: with the estimate and the slowest link.
-    """
-    if chosen.predicted.step_s <= limit_s:
-        return
-    used = {chosen.nodes[rank] for rank in (*chosen.placement.working, *range(chosen.workers, chosen.world_size))}
-    links = [
-        (
-            channel.bandwidth_bytes_per_s,
-            f"{node.name}'s {side} moves {channel.bandwidth_bytes_per_s * 8 / 1e6:.3g} Mbit/s",
-        )
-        for node in cluster.nodes
-        if node.name in used
-        for side, channel in (("uplink", node.uplink), ("downlink", node.downlink))
-        if channel is not None
-    ]
-    slowest = f"; {min(links)[1]}" if links else ""
-    raise PlanError(
-        f"the first step would take about {chosen.predicted.step_s:.0f} s, longer than the {limit_s:.0f} s allowed: "
-        f"{chosen.strategy} sends {chosen.predicted.sent_bytes_per_step / 1e6:.1f} MB a step{slowest}. "
-        f"Leave that node out, send less (another --strategy, a larger batch), or allow more (--first-step-within)."
-    )
