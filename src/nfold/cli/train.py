@@ -88,7 +88,7 @@ def _show(parsed: argparse.Namespace, done: "Run") -> None:
     from nfold.analysis.units import figure
     from nfold.cli.terminal import look
     from nfold.core import codec
-    from nfold.verbs.folder import BEST, PAGE
+    from nfold.verbs.files import BEST, PAGE
     from nfold.view import brief_text
 
     ending = [f"run: {done.folder}", f"page: {done.folder / PAGE}", f"more: nfold why {shlex.quote(str(done.folder))}"]

@@ -24,7 +24,9 @@ from nfold.runtime.state_file import StoredState
 from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.chronicle import Chronicle
-from nfold.verbs.folder import BEST, CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
+from nfold.verbs.files import BEST, CHECKPOINT, EMULATED, MODEL
+from nfold.verbs.folder import RunFolder
+from nfold.verbs.going_on import JobRecord
 from nfold.verbs.observer import Observer, StepInfo
 from nfold.verbs.options import Options
 from nfold.verbs.pages import write_documents

@@ -14,7 +14,9 @@ from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
 from nfold.planning.strategies import AUTO, PLACING, SERVING, Single
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
-from nfold.verbs.folder import MODEL, JobRecord, RunFolder
+from nfold.verbs.files import MODEL
+from nfold.verbs.folder import RunFolder
+from nfold.verbs.going_on import JobRecord
 from nfold.verbs.job import Job, Resumed
 from nfold.verbs.observer import Observer, Silent
 from nfold.verbs.options import Options, Wishes, check_faults, whole_numbers
