@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
 DEFAULT_FUNCTION = "program"
+TEST_LOSS = "test_loss"
+"""What an evaluation calls the loss on the test data."""
+_RESERVED = (TEST_LOSS, "loss", "step", "epoch", "metrics", "at_s")
+"""Names of what is kept and shown beside the metrics."""
 LEAST_SEED, GREATEST_SEED = -(1 << 63), (1 << 64) - 1
 
 _FORMS = {
@@ -165,6 +169,12 @@ def _check_metrics(metrics: object) -> None:
             raise ProgramError(
                 "Program(metrics=...) must be a dict of names and functions, as {'accuracy': accuracy}, "
                 f"got {one_line(repr(metrics))}"
+            )
+        if name in _RESERVED:
+            own = " It holds the loss on the test data in each evaluation anyway." if name == TEST_LOSS else ""
+            raise ProgramError(
+                f"Program(metrics={{{name!r}: ...}}): nfold keeps its own figure under that name.{own} Give the metric "
+                f"another name. Taken are: {', '.join(_RESERVED)}."
             )
 
 

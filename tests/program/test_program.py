@@ -253,6 +253,14 @@ def test_metrics_are_functions_by_name(metrics):
     assert Program(**FIELDS, metrics={"best": max}).metrics == {"best": max}
 
 
+@pytest.mark.parametrize("name", ["test_loss", "loss", "step", "epoch"])
+def test_metrics_have_other_names_than_nfolds_own_figures(name):
+    with pytest.raises(
+        ProgramError, match=rf"metrics=\{{'{name}': ...\}}\): .* Taken are: test_loss, loss, step, epoch"
+    ):
+        Program(**FIELDS, metrics={"accuracy": max, name: max})
+
+
 def test_whole_numbers_of_other_types_become_pythons_own():
     given = {name: numpy.int64(8) for name in ("batch_size", "epochs", "chunks", "seed")}
     program = Program(**{**FIELDS, **given})

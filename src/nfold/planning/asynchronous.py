@@ -173,6 +173,7 @@ def _shared(facts: Facts, serving: tuple[int, ...]) -> tuple[Reduction, ...]:
 def _objection(facts: Facts) -> str | None:
     return (
         _clipping_objection(facts)
+        or _weighing_objection(facts)
         or serving_objection(facts)
         or data_parallel_objection(facts)
         or _too_many_servers(facts)
@@ -186,6 +187,13 @@ def _clipping_objection(facts: Facts) -> str | None:
         "the program clips gradients by their norm over all parameters (clip_norm), and no server knows it before all "
         "workers' gradients are there"
     )
+
+
+def _weighing_objection(facts: Facts) -> str | None:
+    """A step's share is part of its gradient only where all of a step are applied at once."""
+    if not facts.graph.unweighable or facts.workers == 1 or facts.staleness == 0:
+        return None
+    return f"{facts.graph.unweighable}, and each worker's gradient is applied with its share of that"
 
 
 def _too_many_servers(facts: Facts) -> str | None:

@@ -11,11 +11,9 @@ from nfold.capture.calling import call
 from nfold.capture.joining import Batch
 from nfold.capture.tree import map_tensors, shapes_text
 from nfold.errors import ProgramError, one_line
-from nfold.program import Program, describe
+from nfold.program import TEST_LOSS, Program, describe
 from nfold.runtime.collecting import Run
 from nfold.runtime.data import read_batch
-
-LOSS = "test_loss"
 
 
 def evaluate(
@@ -29,13 +27,13 @@ def evaluate(
     Raises:
         ProgramError: the model, the loss or a metric raised for test data, or a metric is no number.
     """
-    totals = {name: [0.0, 0.0] for name in (LOSS, *program.metrics)}
+    totals = {name: [0.0, 0.0] for name in (TEST_LOSS, *program.metrics)}
     model.eval()
     try:
         with torch.no_grad():
             for count, (inputs, targets) in _batches(program, dataset, part, num_parts, device):
                 outputs, loss = _forward(program, model, inputs, targets)
-                _add(totals[LOSS], loss, count)
+                _add(totals[TEST_LOSS], loss, count)
                 for name in program.metrics:
                     _add(totals[name], _metric(program, name, outputs, targets), count)
     finally:

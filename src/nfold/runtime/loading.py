@@ -14,9 +14,8 @@ from nfold.capture.samples import sample_batches
 from nfold.capture.tree import strided_parts, tensors_of
 from nfold.core import codec
 from nfold.errors import ProgramError
-from nfold.program import Program, describe
+from nfold.program import TEST_LOSS, Program, describe
 from nfold.runtime.data import join_seeded, read_seeded
-from nfold.runtime.evaluation import LOSS
 from nfold.runtime.handed import what_to_hand_over
 from nfold.runtime.ordering import orders_to_compare
 
@@ -83,7 +82,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         "has_collate": program.collate is not None,
         "has_test": "test" in datasets,
         "has_metrics": bool(program.metrics),
-        "metrics": [LOSS, *program.metrics],
+        "metrics": [TEST_LOSS, *program.metrics],
         "batch_size": program.batch_size,
         "epochs": program.epochs,
         "chunks": program.chunks,
