@@ -66,6 +66,18 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     add_fault(parser)
 
 
+def add_course_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what says when a run writes checkpoints and when it stops."""
+    parser.add_argument(
+        "--checkpoint-every", type=int, metavar="K", help="steps between checkpoints; an epoch unless given; 0: none"
+    )
+    parser.add_argument(
+        "--stop-after",
+        metavar="TIME",
+        help="write a checkpoint and end with exit code 75 so long after the start: 90 (seconds), 30m, 3h, 1d",
+    )
+
+
 def add_fault(parser: argparse.ArgumentParser) -> None:
     """Add --fault."""
     parser.add_argument(

@@ -120,17 +120,17 @@ def _run_notes(course: Course, every: int | None, has_metrics: bool, has_test: b
         yield "metrics are of test data, and the program has none: give Program(test_data=...)"
 
 
-def time_notes(course: Course, step_s: float, limit_s: float, checkpoint_every: int | None) -> tuple[str, ...]:
+def time_notes(course: Course, step_s: float, limit_s: float | None, checkpoint_every: int | None) -> tuple[str, ...]:
     """Return what a time limit will cut off, by prediction.
 
     Args:
         course: of the run.
         step_s: predicted for a step; reading, evaluating and writing come on top.
-        limit_s: the limit.
+        limit_s: the limit; None: there is none.
         checkpoint_every: steps between checkpoints; None: at each end of an epoch; 0: none.
     """
     left = course.total_steps - course.first_step
-    if left * step_s <= limit_s:
+    if limit_s is None or left * step_s <= limit_s:
         return ()
     every = course.steps_per_epoch if checkpoint_every is None else checkpoint_every
     done = int(limit_s / step_s)

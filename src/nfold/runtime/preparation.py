@@ -24,6 +24,7 @@ from nfold.planning.foretold import (
     check_schedule,
     first_step_notes,
     run_notes,
+    time_notes,
 )
 from nfold.planning.search import check_possible, plan
 from nfold.planning.splitting import split_graph, split_profile
@@ -114,14 +115,16 @@ class Preparation:
 
     def notes(self, ready: Ready, chosen: Plan) -> tuple[str, ...]:
         """Return what a user should know of the run that is planned, beside what its plan says."""
+        settings, course = self._settings, self.course(ready)
         return (
             *run_notes(
-                self.course(ready),
-                checkpoint_every=self._settings.checkpoint_every,
+                course,
+                checkpoint_every=settings.checkpoint_every,
                 has_metrics=bool(ready["has_metrics"]),
                 has_test=bool(ready["has_test"]),
             ),
-            *first_step_notes(chosen, self._settings.first_step_limit_s),
+            *first_step_notes(chosen, settings.first_step_limit_s),
+            *time_notes(course, chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every),
         )
 
     def measure(self, ready: Ready) -> Flow:

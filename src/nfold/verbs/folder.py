@@ -24,6 +24,7 @@ from nfold.runtime.events import Known
 from nfold.runtime.spool import PARTIAL, Arrived, Spool, Spools
 from nfold.runtime.state_file import StoredState, header_of
 from nfold.verbs import history
+from nfold.verbs.disk import check_writable
 from nfold.verbs.files import BEST, CHECKPOINT, EMULATED, FILES, LOG, MODEL, PAGE, PLANNED, REPORT, TRACE, foreign
 from nfold.verbs.going_on import JobRecord, resume_command, tell_going_on
 from nfold.verbs.lock import lock
@@ -119,8 +120,9 @@ class RunFolder:
         """Keep other jobs from writing here until `release`, or until this process ends.
 
         Raises:
-            PlanError: another job is writing here.
+            PlanError: another job is writing here, or nobody can.
         """
+        check_writable(self.path)
         self._unlock = weakref.finalize(self, os.close, lock(self.path))
 
     def _clear_plans(self) -> None:
