@@ -57,7 +57,15 @@ def sample_batches(dataset: Any, device: torch.device | None = None, *, collate:
     looked_at = list(dict.fromkeys(_spread(number, length) for number in range(_LOOKED_AT)))
     varying = "" if collate is None else _tell_varying(looked_at, joined)
     longest = max(looked_at, key=lambda index: _elements(joined([index]))) if varying else 0
-    return Example(make=make, make_parts=None if collate is None else make_parts, varying=varying)
+    has_rows_alone = collate is None and not _holds_text(first)
+    return Example(make=make, make_parts=None if has_rows_alone else make_parts, varying=varying)
+
+
+def _holds_text(item: Any) -> bool:
+    """Whether an item holds text, such as the name of a file: of a batch that is a list, which has no rows to cut."""
+    if isinstance(item, (tuple, list)):
+        return any(map(_holds_text, item))
+    return any(map(_holds_text, item.values())) if isinstance(item, dict) else isinstance(item, str | bytes)
 
 
 def _moved(batch: Batch, device: torch.device) -> Batch:
