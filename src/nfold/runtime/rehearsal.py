@@ -1,6 +1,7 @@
 """Tries before training what would otherwise be noticed late: a metric that raises, a schedule that ends too early."""
 
 from dataclasses import replace
+from math import isclose
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from nfold.program import Program
 from nfold.runtime.evaluation import evaluate
 
 _FEW = 8
+_ROUNDING = 1e-5
 
 
 def schedule_end(program: Program, train: Any, steps: int | None) -> dict[str, Any] | None:
@@ -66,8 +68,28 @@ def _rehearse(program: Program, model: nn.Module, train: Any, test: Any, device:
     found = _objection(program, model, test, few, device) or _last_objection(program, model, test, few, device)
     if found is not None and few < whole:
         found = _objection(program, model, test, whole, device)  # a metric may want more samples than a few
-    if found is not None and _objection(replace(program, metrics={}), model, train, few, device) is None:
+    if found is None:
+        _refuse_sums(program, model, test, device)
+    elif _objection(replace(program, metrics={}), model, train, few, device) is None:
         raise found
+
+
+def _refuse_sums(program: Program, model: nn.Module, test: Any, device: torch.device) -> None:
+    """Refuse a metric that is twice as large for the same samples twice: no mean over batches makes sense of a sum."""
+    few = list(range(min(_FEW, len(test)))) if program.metrics else []
+    together = replace(program, batch_size=2 * _FEW, chunks=None)
+    try:
+        once, twice = (evaluate(together, model, Subset(test, each), 0, 1, device) for each in (few, few * 2))
+    except ProgramError:
+        return  # it wants more samples than a few
+    for name in program.metrics:
+        value, double = (totals[name][0] / totals[name][1] for totals in (once, twice))
+        if value and isclose(double, 2 * value, rel_tol=_ROUNDING):
+            raise ProgramError(
+                f"the metric {name!r} grows with the number of samples, as a sum does: it is {value:.6g} for "
+                f"{len(few)} items of test_data() and {double:.6g} for the same items twice. It must return the mean "
+                "over the samples that it is given, as (outputs.argmax(1) == targets).float().mean() does."
+            )
 
 
 def _last_objection(
