@@ -12,6 +12,7 @@ from nfold.planning.foretold import (
     ScheduleEnd,
     check_last_batch,
     check_schedule,
+    mode_notes,
     run_notes,
     time_notes,
 )
@@ -116,3 +117,10 @@ def test_a_time_limit_is_told_by_what_it_cuts_off(limit_s, every, text):
     notes = time_notes(course(), 1.0, limit_s, every)
     assert bool(notes) == bool(text)
     assert all(text in note for note in notes)
+
+
+def test_parts_that_training_puts_out_of_eval_mode_are_named():
+    assert mode_notes([]) == ()
+    (note,) = mode_notes(["body.norm", "other"])
+    assert note.startswith("body.norm and 1 more of the model was built in eval mode")
+    assert "self.body.norm.eval(); return self" in note

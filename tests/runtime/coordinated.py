@@ -28,6 +28,7 @@ READY = {
         "num_samples": 100,
         "has_test": False,
         "has_metrics": False,
+        "set_to_train": [],
         "metrics": ["test_loss"],
         "batch_size": 25,
         "epochs": 2,

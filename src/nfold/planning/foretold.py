@@ -1,6 +1,6 @@
 """What is known of a run before its first step: what would end it is refused, what would surprise is told. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nfold.core.cluster import Cluster
@@ -118,6 +118,18 @@ def _run_notes(course: Course, every: int | None, has_metrics: bool, has_test: b
         )
     if has_metrics and not has_test:
         yield "metrics are of test data, and the program has none: give Program(test_data=...)"
+
+
+def mode_notes(parts: Sequence[str]) -> tuple[str, ...]:
+    """Return what to know of parts of a model that were built in eval mode, and are trained in train mode."""
+    if not parts:
+        return ()
+    more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+    return (
+        f"{parts[0]}{more} of the model was built in eval mode and computes in train mode, as after model.train(). "
+        f"To keep it in eval mode, say so in the model: def train(self, mode=True): super().train(mode); "
+        f"self.{parts[0]}.eval(); return self",
+    )
 
 
 def time_notes(course: Course, step_s: float, limit_s: float | None, checkpoint_every: int | None) -> tuple[str, ...]:

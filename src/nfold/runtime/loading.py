@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from nfold.capture.building import build_model
+from nfold.capture.building import build_model, set_to_train
 from nfold.capture.joining import Collate
 from nfold.capture.outputs import outputs_of
 from nfold.capture.random import LOCK, CellRandom, RandomState
@@ -82,6 +82,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         "has_collate": program.collate is not None,
         "has_test": "test" in datasets,
         "has_metrics": bool(program.metrics),
+        "set_to_train": list(set_to_train(model)),
         "metrics": [TEST_LOSS, *program.metrics],
         "batch_size": program.batch_size,
         "epochs": program.epochs,

@@ -23,6 +23,7 @@ from nfold.planning.foretold import (
     check_last_batch,
     check_schedule,
     first_step_notes,
+    mode_notes,
     run_notes,
     time_notes,
 )
@@ -123,6 +124,7 @@ class Preparation:
                 has_metrics=bool(ready["has_metrics"]),
                 has_test=bool(ready["has_test"]),
             ),
+            *mode_notes(ready["set_to_train"]),
             *first_step_notes(chosen, settings.first_step_limit_s),
             *time_notes(course, chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every),
         )
