@@ -1,5 +1,6 @@
 """What a rank checks and tells of a program that it has just loaded: device, data, first weights and first pass."""
 
+import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
@@ -56,7 +57,7 @@ def load_dataset(make: Callable[[], Any], what: Which, seed: int) -> Any:
         try:
             dataset = make()
         except Exception as error:
-            raise ProgramError(f"{what}() raised {describe(error)}") from error
+            raise ProgramError(f"{what}() raised {describe(error)}{_where_sought(error)}") from error
     if advice := what_to_hand_over(dataset, what):
         raise ProgramError(f"{what}() returned {advice}")
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
@@ -64,6 +65,14 @@ def load_dataset(make: Callable[[], Any], what: Which, seed: int) -> Any:
     if len(dataset) == 0:
         raise ProgramError(f"{what}() returned an empty dataset, with 0 samples. Check its path and filters.")
     return dataset
+
+
+def _where_sought(error: Exception) -> str:
+    """Say where a file was looked for that is not there, if its path does not say so."""
+    path = error.filename if isinstance(error, FileNotFoundError) else None
+    if not isinstance(path, str) or os.path.isabs(path):
+        return ""
+    return f". Its path begins at {os.getcwd()}, where nfold was started"
 
 
 def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -> dict[str, Any]:
