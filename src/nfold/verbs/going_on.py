@@ -1,11 +1,13 @@
-"""How a run was started, which is what it takes to go on with it, and what to type for that."""
+"""How a run was started and where it stopped, which is what it takes to go on with it, and what to type for that."""
 
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nfold.core.cluster import Cluster
-from nfold.runtime.events import Recipe
+from nfold.runtime.events import Begun, Known, Recipe
+from nfold.runtime.state_file import StoredState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +35,17 @@ class JobRecord:
     """As it was asked for: best:METRIC."""
     has_checkpoint: bool = False
     """Whether one was written: if it is not there, it was lost."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """Where an earlier run stopped."""
+
+    known: Known | None
+    """None: measure and plan anew, because the ranks are others."""
+    begun: Begun
+    checkpoint: StoredState | None
+    history: list[dict[str, Any]]
 
 
 def resume_command(path: Path) -> str:

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,14 +21,13 @@ from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
 from nfold.runtime.coordinator import Coordinator
 from nfold.runtime.session import Session
-from nfold.runtime.state_file import StoredState
 from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.chronicle import Chronicle
 from nfold.verbs.disk import check_disk, files_of
 from nfold.verbs.files import BEST, CHECKPOINT, EMULATED, MODEL
 from nfold.verbs.folder import RunFolder
-from nfold.verbs.going_on import JobRecord
+from nfold.verbs.going_on import JobRecord, Resumed
 from nfold.verbs.observer import Observer, StepInfo
 from nfold.verbs.options import Options
 from nfold.verbs.pages import write_documents
@@ -59,7 +58,7 @@ class Job:
         folder: RunFolder | None,
         lockstep: bool = False,
         plan_only: bool = False,
-        resumed: "Resumed | None" = None,
+        resumed: Resumed | None = None,
         alone_samples_per_s: float | None = None,
         patience: Patience = PATIENCE,
         begun_s: float | None = None,
@@ -443,14 +442,3 @@ class Job:
         if self._options.emulated is not None and not file and self.folder is not None:
             file = str(self.folder.path / EMULATED)
         return f"{script} --emulate {shlex.quote(file)}" if file else script
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resumed:
-    """Where an earlier run stopped."""
-
-    known: ev.Known | None
-    """None: measure and plan anew, because the ranks are others."""
-    begun: ev.Begun
-    checkpoint: StoredState | None
-    history: list[dict[str, Any]]

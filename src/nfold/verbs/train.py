@@ -17,8 +17,8 @@ from nfold.runtime import events as ev
 from nfold.verbs.disk import check_writable
 from nfold.verbs.files import MODEL
 from nfold.verbs.folder import RunFolder
-from nfold.verbs.going_on import JobRecord
-from nfold.verbs.job import Job, Resumed
+from nfold.verbs.going_on import JobRecord, Resumed
+from nfold.verbs.job import Job
 from nfold.verbs.observer import Observer, Silent
 from nfold.verbs.options import Options, Wishes, check_faults, check_out, whole_numbers
 from nfold.verbs.run import Run, run_of
