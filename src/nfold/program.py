@@ -165,7 +165,7 @@ def _refuse_torch_sampler(value: Any) -> None:
 def _check_metrics(metrics: object) -> None:
     found = metrics.items() if isinstance(metrics, Mapping) else [("", metrics)]
     for name, metric in found:
-        if not (isinstance(name, str) and name and callable(metric)):
+        if not (isinstance(name, str) and name.isprintable() and name and callable(metric)):
             raise ProgramError(
                 "Program(metrics=...) must be a dict of names and functions, as {'accuracy': accuracy}, "
                 f"got {one_line(repr(metrics))}"
@@ -272,7 +272,9 @@ class ProgramSource:
 
 
 def _check_loss(loss: Any) -> None:
-    """Refuse a loss whose own parameters nobody would train."""
+    """Refuse a loss that is yet to be built, or whose own parameters nobody would train."""
+    if isinstance(loss, type) and hasattr(loss, "forward"):
+        raise ProgramError(f"Program(loss={loss.__name__}) is a class. Give one that is built: loss={loss.__name__}().")
     named = loss.named_parameters() if _is_module(loss) else ()
     trained = [name for name, parameter in named if parameter.requires_grad]
     if trained:
