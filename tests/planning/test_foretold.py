@@ -12,6 +12,7 @@ from nfold.planning.foretold import (
     ScheduleEnd,
     check_last_batch,
     check_schedule,
+    fade_notes,
     mode_notes,
     run_notes,
     time_notes,
@@ -124,3 +125,11 @@ def test_parts_that_training_puts_out_of_eval_mode_are_named():
     (note,) = mode_notes(["body.norm", "other"])
     assert note.startswith("body.norm and 1 more of the model was built in eval mode")
     assert "self.body.norm.eval(); return self" in note
+
+
+def test_a_schedule_that_counts_epochs_is_told_of():
+    asked = course(total_steps=900)
+    (note,) = fade_notes(14, asked)
+    assert "after 14 steps of 900" in note
+    assert "an epoch has 9" in note
+    assert fade_notes(None, asked) == fade_notes(890, asked) == ()

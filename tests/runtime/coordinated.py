@@ -41,6 +41,7 @@ READY = {
         "outputs": [codec.encode(ModuleOutput(module="a (Linear)", norm=2.0, projection=-1.0))],
     },
     **{"autocast": None, "has_scheduler": False, "clip_norm": None, "most_threads": 4, "schedule_end": None},
+    "schedule_fade": None,
 }
 """Four steps an epoch, eight in all."""
 

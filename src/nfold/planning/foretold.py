@@ -8,6 +8,8 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.errors import PlanError, ProgramError
 
+_MUCH = 0.1
+"""Share of a run that nobody wants to spend with a learning rate of nothing."""
 _MOST_TRIED = 64
 """Batch sizes beside the program's that are looked at for one that leaves enough samples."""
 
@@ -63,6 +65,17 @@ def check_schedule(end: ScheduleEnd | None, course: Course) -> None:
         f"Program(scheduler=...) lasts {_steps(end.steps)}, and the run has {course.total_steps} "
         f"({_epochs(course)}{done}): after step {end.steps + 1} it raises {end.error}. "
         f"Give it {course.total_steps} steps{shorter}."
+    )
+
+
+def fade_notes(fade: int | None, course: Course) -> tuple[str, ...]:
+    """Return what to know of a schedule whose learning rate is next to nothing after so many steps of a run."""
+    if fade is None or course.total_steps - fade < course.total_steps * _MUCH:
+        return ()
+    return (
+        f"Program(scheduler=...) has brought the learning rate to less than a millionth of its largest after "
+        f"{_steps(fade)} of {course.total_steps}, and it stays there. A schedule is stepped after each step, of which "
+        f"an epoch has {course.steps_per_epoch}: count in steps, not in epochs",
     )
 
 

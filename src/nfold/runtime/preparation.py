@@ -22,6 +22,7 @@ from nfold.planning.foretold import (
     check_first_step,
     check_last_batch,
     check_schedule,
+    fade_notes,
     first_step_notes,
     mode_notes,
     run_notes,
@@ -125,6 +126,7 @@ class Preparation:
                 has_test=bool(ready["has_test"]),
             ),
             *mode_notes(ready["set_to_train"]),
+            *fade_notes(ready["schedule_fade"], course),
             *first_step_notes(chosen, settings.first_step_limit_s),
             *time_notes(course, chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every),
         )

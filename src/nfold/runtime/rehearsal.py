@@ -17,9 +17,13 @@ from nfold.runtime.evaluation import evaluate
 
 _FEW = 8
 _ROUNDING = 1e-5
+_LOOKS = 64
+"""At how many steps a learning rate is looked at."""
+_NOTHING = 1e-6
+"""Of the largest learning rate, what is next to nothing."""
 
 
-def schedule_end(program: Program, train: Any, steps: int | None) -> dict[str, Any] | None:
+def play_schedule(program: Program, train: Any, steps: int | None) -> dict[str, Any]:
     """Play the schedule of the learning rate for all steps of a run. 5 to 20 us a step.
 
     Args:
@@ -28,11 +32,13 @@ def schedule_end(program: Program, train: Any, steps: int | None) -> dict[str, A
         steps: of the run; None: the program's epochs.
 
     Returns:
-        For how many steps it lasts, and what it raises then; None if it lasts for all, or there is none. What keeps
-        optimizer or schedule from being built is for the capture to say.
+        `schedule_end`: for how many steps it lasts, and what it raises then; None if it lasts for all, or there is
+        none. `schedule_fade`: after how many steps its learning rate is next to nothing for the rest; None if it never
+        is. What keeps optimizer or schedule from being built is for the capture to say.
     """
+    nothing = {"schedule_end": None, "schedule_fade": None}
     if program.scheduler is None:
-        return None
+        return nothing
     steps = steps or program.epochs * -(-len(train) // program.batch_size)
     with LOCK:
         before, model = RandomState(), build_model(program, torch.device("cpu"))
@@ -40,11 +46,16 @@ def schedule_end(program: Program, train: Any, steps: int | None) -> dict[str, A
             weights = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
             stepper = Stepping.of(program).build(weights)
         except Exception:
-            return None
+            return nothing
         finally:
             before.restore()
-    lasts = stepper.lasts(steps)
-    return None if lasts is None else {"steps": lasts[0], "error": lasts[1]}
+    rates = {}
+    for step in sorted({steps * part // _LOOKS for part in range(_LOOKS)} | {steps}):
+        if (lasts := stepper.lasts(step)) is not None:
+            return nothing | {"schedule_end": {"steps": lasts[0], "error": lasts[1]}}
+        rates[step] = max(abs(float(group.get("lr", 1.0))) for group in stepper.optimizer.param_groups)
+    learning = [step for step, rate in rates.items() if rate > _NOTHING * max(rates.values())]
+    return nothing | {"schedule_fade": min((step for step in rates if step > max(learning, default=-1)), default=None)}
 
 
 def rehearse(program: Program, train: Any, test: Any, device: torch.device) -> None:
