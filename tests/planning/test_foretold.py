@@ -123,8 +123,8 @@ def test_a_time_limit_is_told_by_what_it_cuts_off(limit_s, every, text):
 def test_parts_that_training_puts_out_of_eval_mode_are_named():
     assert mode_notes([]) == ()
     (note,) = mode_notes(["body.norm", "other"])
-    assert note.startswith("body.norm and 1 more of the model was built in eval mode")
-    assert "self.body.norm.eval(); return self" in note
+    assert note.startswith("module body.norm and 1 more of the model was built in eval mode")
+    assert "self.get_submodule('body.norm').eval(); return self" in note
 
 
 def test_a_schedule_that_counts_epochs_is_told_of():

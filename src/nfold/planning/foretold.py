@@ -139,9 +139,9 @@ def mode_notes(parts: Sequence[str]) -> tuple[str, ...]:
         return ()
     more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
     return (
-        f"{parts[0]}{more} of the model was built in eval mode and computes in train mode, as after model.train(). "
-        f"To keep it in eval mode, say so in the model: def train(self, mode=True): super().train(mode); "
-        f"self.{parts[0]}.eval(); return self",
+        f"module {parts[0]}{more} of the model was built in eval mode and computes in train mode, as after "
+        "model.train(). To keep it in eval mode, say so in the model: "
+        f"def train(self, mode=True): super().train(mode); self.get_submodule({parts[0]!r}).eval(); return self",
     )
 
 
