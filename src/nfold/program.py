@@ -80,7 +80,8 @@ class Program:
     seed: int = 0
     test_data: "Callable[[], Dataset[Any]] | None" = None
     metrics: "Mapping[str, Callable[[Any, Any], Any]]" = field(default_factory=dict)
-    """name -> (outputs, targets) -> mean over the samples that it is given."""
+    """name -> (outputs, targets) -> mean over the samples that it is given. Sums are refused, and so are the names of
+    nfold's own figures: `test_loss`, `loss`, `step`, `epoch`."""
     scheduler: "Callable[[torch.optim.Optimizer], LRScheduler] | None" = None
     """Builds a schedule of torch.optim.lr_scheduler; it is stepped after each step of the optimizer."""
     clip_norm: float | None = None
