@@ -62,6 +62,7 @@ def test_inputs_with_an_entry_for_each_sample(model, collate):
     )
     graph, expected = graph_of(mine), plain_loop(mine, 4, 4).state_dict()
     assert not graph.indivisible
+    assert (graph.unproved == "") is (model is Net)
     for strategy in ("ring", "ps", *(["pipeline"] if model is Net else [])):
         played = play(mine, graph, make_plan(mine, graph, strategy, 2, 0, chunks=4), 4)
         assert difference(played.state, expected) <= 1e-12, strategy

@@ -58,7 +58,12 @@ def sample_batches(dataset: Any, device: torch.device | None = None, *, collate:
     varying = "" if collate is None else _tell_varying(looked_at, joined)
     longest = max(looked_at, key=lambda index: _elements(joined([index]))) if varying else 0
     has_rows_alone = collate is None and not _holds_text(first)
-    return Example(make=make, make_parts=None if has_rows_alone else make_parts, varying=varying)
+    return Example(
+        make=make,
+        make_parts=None if has_rows_alone else make_parts,
+        is_joined_by_program=collate is not None,
+        varying=varying,
+    )
 
 
 def _holds_text(item: Any) -> bool:

@@ -81,7 +81,7 @@ def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
     if doubt := _doubt(follower, own, value):
         return _unknown(doubt)
     found = _with_conditions(follower, example)
-    if example.make_parts is None or found.verdict != "proved":
+    if not example.is_joined_by_program or found.verdict != "proved":
         return found
     # What was followed is one batch as it was joined; only of equal shapes can its conditions be asked elsewhere.
     kept = () if example.varying else found.conditions
