@@ -20,7 +20,8 @@ from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.report import Report
 from nfold.launch.emulation.cgroups import as_emulated
 from nfold.runtime.events import Known
-from nfold.verbs.folder import JobRecord, RunFolder
+from nfold.verbs.folder import RunFolder
+from nfold.verbs.going_on import JobRecord
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 TWICE = """

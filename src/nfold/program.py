@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
 DEFAULT_FUNCTION = "program"
+TEST_LOSS = "test_loss"
+"""What an evaluation calls the loss on the test data."""
+_RESERVED = (TEST_LOSS, "loss", "step", "epoch", "metrics", "at_s")
+"""Names of what is kept and shown beside the metrics."""
 LEAST_SEED, GREATEST_SEED = -(1 << 63), (1 << 64) - 1
 
 _FORMS = {
@@ -77,7 +81,8 @@ class Program:
     seed: int = 0
     test_data: "Callable[[], Dataset[Any]] | None" = None
     metrics: "Mapping[str, Callable[[Any, Any], Any]]" = field(default_factory=dict)
-    """name -> (outputs, targets) -> mean over the samples that it is given."""
+    """name -> (outputs, targets) -> mean over the samples that it is given. Sums are refused, and so are the names of
+    nfold's own figures: `test_loss`, `loss`, `step`, `epoch`."""
     scheduler: "Callable[[torch.optim.Optimizer], LRScheduler] | None" = None
     """Builds a schedule of torch.optim.lr_scheduler; it is stepped after each step of the optimizer."""
     clip_norm: float | None = None
@@ -176,10 +181,16 @@ def _refuse_torch_sampler(value: Any) -> None:
 def _check_metrics(metrics: object) -> None:
     found = metrics.items() if isinstance(metrics, Mapping) else [("", metrics)]
     for name, metric in found:
-        if not (isinstance(name, str) and name and callable(metric)):
+        if not (isinstance(name, str) and name.isprintable() and name and callable(metric)):
             raise ProgramError(
                 "Program(metrics=...) must be a dict of names and functions, as {'accuracy': accuracy}, "
                 f"got {one_line(repr(metrics))}"
+            )
+        if name in _RESERVED:
+            own = " It holds the loss on the test data in each evaluation anyway." if name == TEST_LOSS else ""
+            raise ProgramError(
+                f"Program(metrics={{{name!r}: ...}}): nfold keeps its own figure under that name.{own} Give the metric "
+                f"another name. Taken are: {', '.join(_RESERVED)}."
             )
 
 
@@ -277,7 +288,9 @@ class ProgramSource:
 
 
 def _check_loss(loss: Any) -> None:
-    """Refuse a loss whose own parameters nobody would train."""
+    """Refuse a loss that is yet to be built, or whose own parameters nobody would train."""
+    if isinstance(loss, type) and hasattr(loss, "forward"):
+        raise ProgramError(f"Program(loss={loss.__name__}) is a class. Give one that is built: loss={loss.__name__}().")
     named = loss.named_parameters() if _is_module(loss) else ()
     trained = [name for name, parameter in named if parameter.requires_grad]
     if trained:

@@ -91,7 +91,10 @@ class Broken:
             [(torch.zeros(2 + (index == 1)), 0) for index in range(3)],
             r"do not fit into one batch: item 1 is \(float32\[3\], int\), the others are \(float32\[2\], int\)\. Give",
         ),
-        ([(object(), 0) for _ in range(3)], r"found <class 'object'>.* They are \(object, int\)\. Give"),
+        (
+            [(object(), 0) for _ in range(3)],
+            r"found <class 'object'>.* They are \(object, int\)\. Give tensors, numbers",
+        ),
         (Broken(), r"item 2 of train_data\(\) raised OSError: no such file: 2.png"),
     ],
     ids=["empty", "iterable", "no-pair", "triple", "dict", "ragged", "unknown", "broken"],

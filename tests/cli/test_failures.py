@@ -18,7 +18,8 @@ from nfold.errors import WorkerLost
 from nfold.program import ProgramSource
 from nfold.runtime.state_file import StoredState
 from nfold.runtime.vigil import Patience
-from nfold.verbs.folder import CHECKPOINT, RunFolder
+from nfold.verbs.files import CHECKPOINT
+from nfold.verbs.folder import RunFolder
 from nfold.verbs.job import Job
 from nfold.verbs.observer import Silent
 from nfold.verbs.options import Options

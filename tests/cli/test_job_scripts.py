@@ -8,7 +8,6 @@ import signal
 import pytest
 
 import nfold as library
-from nfold.errors import PlanError
 from nfold.verbs.folder import RunFolder
 
 GO_ON = ("--out", "mine", "--go-on", "--debug")
@@ -115,11 +114,6 @@ def test_a_time_in_which_nothing_begins_is_an_error_and_leaves_nothing(nfold, tm
     assert short.code == 2
     assert "nfold: the time that --stop-after gives, 1e-06 s, was over before the first step" in short.err
     assert not (tmp_path / "short").exists()
-
-
-def test_a_plan_stops_nothing(nfold):
-    with pytest.raises(PlanError, match="--stop-after 3h: plan trains nothing"):
-        library.plan("steady.py", stop_after="3h")
 
 
 @pytest.mark.parametrize("strategy", [("-n", "1"), ("-n", "2", "--strategy", "ssp")])

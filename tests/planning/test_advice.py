@@ -29,6 +29,7 @@ GRAPHS = {
     "whole updates": replace(CHAIN, update_scope="model"),
     "whole updates, indivisible": replace(CHAIN, update_scope="model", indivisible="its norm is of a batch"),
     "one operator, indivisible": replace(ONE, indivisible="it carries state"),
+    "unweighable": replace(CHAIN, unweighable="a group of the optimizer has no learning rate `lr`"),
     "clips": replace(CHAIN, clips_gradients=True),
     "writes": replace(CHAIN, parameters=tuple(replace(each, written=True) for each in CHAIN.parameters)),
 }

@@ -176,3 +176,12 @@ def test_a_shard_needs_memory_of_its_own():
     served = forced(facts(GRAPH, 2, profiles=costly), "ps").predicted.peak_memory_bytes
     drifting = forced(facts(GRAPH, 2, profiles=costly), "ps-async").predicted.peak_memory_bytes
     assert min(drifting) >= min(served) + 4 * GRAPH.parameter_bytes // 2
+
+
+@pytest.mark.parametrize(("strategy", "staleness"), [("ps-async", None), ("ssp", None), ("ssp", 1)])
+def test_an_optimizer_that_cannot_weigh_a_gradient_is_refused(strategy, staleness):
+    graph = replace(GRAPH, unweighable="a group of the optimizer has no learning rate `lr`")
+    with pytest.raises(PlanError, match="has no learning rate `lr`, and each worker's gradient is applied with"):
+        forced(facts(graph, 2, staleness=staleness), strategy)
+    assert forced(facts(graph, 2, staleness=0), "ssp").strategy == "ssp", "a step's gradients are applied at once"
+    assert forced(facts(graph, 1, staleness=staleness), strategy).workers == 1, "its gradient is the step's"

@@ -15,6 +15,8 @@ from nfold.planning.foretold import (
     averages_notes,
     check_last_batch,
     check_schedule,
+    fade_notes,
+    mode_notes,
     run_notes,
     time_notes,
     tried_note,
@@ -150,3 +152,18 @@ def test_it_is_told_when_samples_are_tried_again(chunks, strategy, words):
     assert told.endswith(words)
     assert bool(told) == bool(words)
     assert tried_note("", made) == ""
+
+
+def test_parts_that_training_puts_out_of_eval_mode_are_named():
+    assert mode_notes([]) == ()
+    (note,) = mode_notes(["body.norm", "other"])
+    assert note.startswith("module body.norm and 1 more of the model was built in eval mode")
+    assert "self.get_submodule('body.norm').eval(); return self" in note
+
+
+def test_a_schedule_that_counts_epochs_is_told_of():
+    asked = course(total_steps=900)
+    (note,) = fade_notes(14, asked)
+    assert "after 14 steps of 900" in note
+    assert "an epoch has 9" in note
+    assert fade_notes(None, asked) == fade_notes(890, asked) == ()

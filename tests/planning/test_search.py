@@ -80,7 +80,8 @@ def forced(question: Facts, strategy: str) -> Plan:
         (
             facts(GRAPH, 4, batch_size=3),
             "ring",
-            r"a batch of 3 samples cannot be cut into 4 chunks, only into 3 or fewer. Use --strategy pipeline",
+            r"a batch of 3 samples cannot be cut into 4 chunks, only into 3 or fewer: .*, or a larger batch. Use "
+            r"--strategy pipeline",
         ),
         (
             facts(GRAPH, 4, batch_size=4),

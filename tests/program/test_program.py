@@ -247,11 +247,28 @@ def test_an_instance_in_the_place_of_a_function_is_told_what_to_give():
         Program(**FIELDS, test_data=[1, 2])
 
 
-@pytest.mark.parametrize("metrics", [[max], {"accuracy": 0.9}, {5: max}, {"": max}, None])
+@pytest.mark.parametrize("metrics", [[max], {"accuracy": 0.9}, {5: max}, {"": max}, {"a\nb": max}, None])
 def test_metrics_are_functions_by_name(metrics):
     with pytest.raises(ProgramError, match=r"Program\(metrics=...\) must be a dict of names and functions"):
         Program(**FIELDS, metrics=metrics)
     assert Program(**FIELDS, metrics={"best": max}).metrics == {"best": max}
+
+
+@pytest.mark.parametrize("name", ["test_loss", "loss", "step", "epoch"])
+def test_metrics_have_other_names_than_nfolds_own_figures(name):
+    with pytest.raises(
+        ProgramError, match=rf"metrics=\{{'{name}': ...\}}\): .* Taken are: test_loss, loss, step, epoch"
+    ):
+        Program(**FIELDS, metrics={"accuracy": max, name: max})
+
+
+def test_a_loss_that_is_yet_to_be_built_is_told_so():
+    class Loss:
+        def forward(self, outputs, targets):
+            return outputs
+
+    with pytest.raises(ProgramError, match=r"Program\(loss=Loss\) is a class\. Give one that is built: loss=Loss\(\)"):
+        Program(**{**FIELDS, "loss": Loss})
 
 
 def test_whole_numbers_of_other_types_become_pythons_own():

@@ -28,6 +28,7 @@ READY = {
         "num_samples": 100,
         "has_test": False,
         "has_metrics": False,
+        "set_to_train": [],
         "metrics": ["test_loss"],
         "batch_size": 25,
         "epochs": 2,
@@ -47,6 +48,7 @@ READY = {
         "most_threads": 4,
         "schedule_end": None,
     },
+    "schedule_fade": None,
 }
 """Four steps an epoch, eight in all."""
 

@@ -198,7 +198,8 @@ def plain_loop(program: Program, steps: int, chunks: int, *, last_first: bool = 
         for size in chunk_sizes(len(batch), chunks):
             if not size:
                 continue
-            inputs, targets = default_collate([dataset[index] for index in batch[begin : begin + size]])
+            items = [dataset[index] for index in batch[begin : begin + size]]
+            inputs, targets = (program.collate or default_collate)(items)
             begin += size
             (program.loss(model(inputs), targets) * (size / len(batch))).backward()
             if last_first:

@@ -186,6 +186,22 @@ def test_metrics_and_test_data_that_raise_are_refused():
         rehearse(program("plain"), images(), narrow, CPU)
 
 
+@pytest.mark.parametrize("metric", [lambda outputs, targets: len(targets), lambda outputs, _: outputs.abs().sum()])
+def test_a_metric_that_is_a_sum_is_refused(metric):
+    mine = replace(program("plain"), metrics={"count": metric})
+    with pytest.raises(
+        ProgramError, match=r"the metric 'count' grows with the number of samples, as a sum does: it is "
+    ):
+        rehearse(mine, images(), images(), CPU)
+
+
+@pytest.mark.parametrize(
+    "metric", [lambda outputs, _: outputs.abs().max(), lambda outputs, _: outputs.std(), lambda *_: 0.0, lambda *_: 3]
+)
+def test_a_metric_that_is_neither_mean_nor_sum_is_the_users_business(metric):
+    rehearse(replace(program("plain"), metrics={"other": metric}), images(), images(), CPU)
+
+
 def test_what_training_data_cannot_do_either_is_left_to_who_trains_with_them():
     narrow = TensorDataset(torch.ones(5, 1, 8, 8, dtype=torch.float64), torch.zeros(5, dtype=torch.int64))
     rehearse(program("plain"), narrow, narrow, CPU)

@@ -110,6 +110,15 @@ def test_a_first_pass_is_the_same_wherever_it_is_made_and_leaves_the_generators_
     assert [each["is_coarse"] for each in half] == [True, True, True, False], "what the last computes is float32"
 
 
+def test_a_file_that_is_not_there_is_told_with_the_folder_that_its_path_begins_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ProgramError, match=rf"train_data\(\) raised FileNotFoundError.* begins at {tmp_path}, where"):
+        load_dataset(lambda: np.load("data/x.npy"), "train_data", SEED)
+    with pytest.raises(ProgramError) as caught:
+        load_dataset(lambda: np.load(tmp_path / "x.npy"), "train_data", SEED)
+    assert "begins at" not in str(caught.value)
+
+
 def test_a_first_pass_that_raises_is_left_to_who_tries_the_program():
     assert passed(program(loss=lambda outputs, _: outputs.no_such_thing)) is None
 

@@ -252,8 +252,10 @@ class Stream(IterableDataset):
         (Stream, r"Stream, an IterableDataset.*train_data=lambda: list\(dataset\)"),
         (lambda: DataLoader(Sentences(), 16, shuffle=True, num_workers=1), r"batch_size=16, loaders=1\.$"),
         (lambda: DataLoader(Stream(), 4), r"list\(dataset\), since its Stream has no indices, batch_size=4"),
+        (lambda: (torch.ones(40, 2), torch.ones(40)), r"a tuple of 2 arrays, .*TensorDataset\(torch.as_tensor"),
+        (lambda: "data/images", r"the text 'data/images'\. Hand over a dataset"),
     ],
-    ids=["loader", "in order", "weighted", "drop last", "iterable", "workers", "loader of iterable"],
+    ids=["loader", "in order", "weighted", "drop last", "iterable", "workers", "loader of iterable", "arrays", "text"],
 )  # fmt: skip
 def test_what_is_no_data_set_is_refused_with_what_to_hand_over(data, words):
     with pytest.raises(ProgramError, match=words):

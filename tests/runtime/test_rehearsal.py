@@ -7,7 +7,7 @@ from torch.utils.data import TensorDataset
 
 from nfold.errors import ProgramError
 from nfold.program import Program
-from nfold.runtime.rehearsal import rehearse, schedule_end
+from nfold.runtime.rehearsal import play_schedule, rehearse
 
 CPU = torch.device("cpu")
 CYCLE = torch.optim.lr_scheduler.OneCycleLR
@@ -44,7 +44,7 @@ def program(scheduler=None, **fields):
 )
 def test_a_schedule_is_played_for_all_steps_of_the_run(scheduler, steps, lasts, error):
     train, before = data(), torch.get_rng_state()
-    found = schedule_end(program(scheduler), train, steps)
+    found = play_schedule(program(scheduler), train, steps)["schedule_end"]
     assert torch.equal(before, torch.get_rng_state())
     if lasts is None:
         assert found is None
@@ -55,7 +55,22 @@ def test_a_schedule_is_played_for_all_steps_of_the_run(scheduler, steps, lasts, 
 
 
 def test_a_schedule_that_cannot_be_built_is_for_the_capture_to_tell():
-    assert schedule_end(program(lambda optimizer: 1 / 0), data(), None) is None
+    nothing = {"schedule_end": None, "schedule_fade": None}
+    assert play_schedule(program(lambda optimizer: 1 / 0), data(), None) == nothing
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "fade"),
+    [
+        (lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1), 15),
+        (lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 200, gamma=0.1), None),
+        (lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 960), 960),
+        (lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10), None),
+        (lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0), 0),
+    ],
+)
+def test_where_a_schedule_comes_to_nothing_is_found(scheduler, fade):
+    assert play_schedule(program(scheduler), data(), 960)["schedule_fade"] == fade
 
 
 def test_a_metric_that_wants_more_than_the_last_test_batch_has_is_told_before_training():

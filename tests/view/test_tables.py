@@ -92,3 +92,12 @@ def test_a_plan_shows_the_best_proposal_of_each_strategy_and_says_how_many_more_
 def test_small_losses_and_metrics_keep_their_digits(single, value):
     text = compare_table([replace(single, final_loss=value, metrics={"error": value})])
     assert text.count(f"{value:.4g}") == 2
+
+
+def test_a_metric_that_is_called_as_a_figure_hides_none(single):
+    text = compare_table([replace(single, metrics={"efficiency": 0.25, "predicted step": 7.5})])
+    rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines() if "|" in line]
+    for name, value in (("efficiency", "0.25"), ("predicted step", "7.5")):
+        found = [row[1] for row in rows if row[0] == name]
+        assert len(found) == 2
+        assert found.count(value) == 1

@@ -11,6 +11,10 @@ from nfold.program import Program, describe
 
 _TAKEN = "nfold_taken"
 """Attribute of parameters that some model already has."""
+_SET_TO_TRAIN = "nfold_set_to_train"
+"""Attribute of a model of which parts were built in eval mode."""
+_MODAL = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+"""What computes other things in eval mode."""
 
 
 def build_model(program: Program, device: torch.device) -> nn.Module:
@@ -27,7 +31,27 @@ def build_model(program: Program, device: torch.device) -> nn.Module:
             raise ProgramError(f"Program(model=...) raised {describe(error)}") from error
         _take(check_model(model))
         told_keywords(model, program.keywords)
-    return model.to(device).train()
+    return _put_to_train(model.to(device))
+
+
+def set_to_train(model: nn.Module) -> tuple[str, ...]:
+    """Return the parts of a built model that the program had put into eval mode, and that training puts out of it."""
+    found: tuple[str, ...] = getattr(model, _SET_TO_TRAIN, ())
+    return found
+
+
+def _put_to_train(model: nn.Module) -> nn.Module:
+    rested = [name for name, module in model.named_modules() if not module.training]
+    was_whole = not model.training  # as libraries return models that they have loaded
+    model.train()
+    parts = dict(model.named_modules())
+    lost = [
+        name for name in rested if parts[name].training and any(isinstance(m, _MODAL) for m in parts[name].modules())
+    ]
+    outermost = [name for name in lost if not any(name.startswith(f"{other}.") for other in lost)]
+    if outermost and not was_whole:
+        setattr(model, _SET_TO_TRAIN, tuple(outermost))
+    return model
 
 
 def _take(model: nn.Module) -> None:

@@ -37,6 +37,7 @@ from nfold.capture.stepping import Stepping
 from nfold.capture.tracing import TraceRefused, is_leaf, trace
 from nfold.capture.tree import tensors_of
 from nfold.capture.trial import check_model
+from nfold.capture.weighing import why_unweighable
 from nfold.capture.wording import plainly
 from nfold.core.graph import ModelGraph
 from nfold.core.outputs import first_difference
@@ -88,8 +89,14 @@ def _with_updates(graph: ModelGraph, stepping: Stepping, model: nn.Module, spars
     """Say how far an update can be cut, and how the optimizer's state is kept."""
     kept = keeping(stepping, model, update_scope(stepping, model, sparse), sparse)
     notes = (*graph.notes, kept.note) if kept.note else graph.notes
-    unkept = kept.unkept or graph.unkept
-    return replace(graph, update_scope=kept.scope, keeps_optimizer=kept.form, unkept=unkept, notes=notes)
+    return replace(
+        graph,
+        update_scope=kept.scope,
+        keeps_optimizer=kept.form,
+        unkept=kept.unkept or graph.unkept,
+        unweighable=why_unweighable(stepping, model, sparse),
+        notes=notes,
+    )
 
 
 def capture_program(model: nn.Module, program: Program, dataset: Any) -> Captured:

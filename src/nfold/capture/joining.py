@@ -49,10 +49,10 @@ def join(items: list[Any], indices: list[int], what: str, collate: Collate | Non
     try:
         joined = default_collate(items)
     except Exception as error:
-        advice = _SPARSE if _holds_sparse(items) else _ALIKE
-        raise ProgramError(
-            f"items of {what}() do not fit into one batch: {_tell_unlike(indices, items, error)}. {advice}"
-        ) from error
+        unlike = _tell_unlike(indices, items)
+        advice = _SPARSE if _holds_sparse(items) else _ALIKE if unlike else _KNOWN
+        found = unlike or f"{describe(error)}. They are {shapes_text(items[0])}"
+        raise ProgramError(f"items of {what}() do not fit into one batch: {found}. {advice}") from error
     if not isinstance(joined, (list, tuple)) or len(joined) != 2:
         parts = f" of {len(items[0])}" if hasattr(items[0], "__len__") else ""
         raise ProgramError(
@@ -100,6 +100,7 @@ def check_form(item: Any) -> None:
 
 
 _ALIKE = "Give every item the same shape, or a function that pads them: Program(collate=...)."
+_KNOWN = "Give tensors, numbers, or tuples or dicts of them, or a function that joins yours: Program(collate=...)."
 _SPARSE = "Give dense rows (.to_dense()), and make them sparse in forward."
 
 
@@ -107,12 +108,12 @@ def _holds_sparse(items: list[Any]) -> bool:
     return any(tensor.layout is not torch.strided for tensor in tensors_of(items))
 
 
-def _tell_unlike(indices: list[int], items: list[Any], error: Exception) -> str:
-    """Return which items cannot be joined with the others; what was raised where all look alike."""
+def _tell_unlike(indices: list[int], items: list[Any]) -> str:
+    """Return which items cannot be joined with the others; empty where all look alike."""
     shapes = [shapes_text(item) for item in items]
     usual = Counter(shapes).most_common(1)[0][0]
     unlike = [f"item {index} is {shape}" for index, shape in zip(indices, shapes, strict=True) if shape != usual]
     if not unlike:
-        return f"{describe(error)}. They are {usual}"
+        return ""
     more = f" and {len(unlike) - _MOST_NAMED} more are unlike" if len(unlike) > _MOST_NAMED else ""
     return f"{', '.join(unlike[:_MOST_NAMED])}{more}, the others are {usual}"

@@ -58,7 +58,20 @@ def sample_batches(dataset: Any, device: torch.device | None = None, *, collate:
 
     looked_at = list(dict.fromkeys(_spread(number, length) for number in range(_LOOKED_AT)))
     varying, unlike = _tell_varying(looked_at, joined) if collate is not None else ("", {})
-    return Example(make=make, make_parts=None if collate is None else make_parts, varying=varying)
+    has_rows_alone = collate is None and not _holds_text(first)
+    return Example(
+        make=make,
+        make_parts=None if has_rows_alone else make_parts,
+        is_joined_by_program=collate is not None,
+        varying=varying,
+    )
+
+
+def _holds_text(item: Any) -> bool:
+    """Whether an item holds text, such as the name of a file: of a batch that is a list, which has no rows to cut."""
+    if isinstance(item, (tuple, list)):
+        return any(map(_holds_text, item))
+    return any(map(_holds_text, item.values())) if isinstance(item, dict) else isinstance(item, str | bytes)
 
 
 def _moved(batch: Batch, device: torch.device) -> Batch:

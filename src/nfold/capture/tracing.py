@@ -78,7 +78,7 @@ def trace(
         TraceRefused: control flow on a value, or anything else that cannot be followed.
     """
     batches = {size: example.batch(size) for size in (*SIZES, THIRD_SIZE)}
-    root = _TraceRoot(model, loss, batches[SIZES[0]][0])
+    root = _TraceRoot(model, loss, tuple(batches[size][0] for size in SIZES))
     known = Known(model, vars(root), batches)
     tracer = _Tracer(frozenset(opaque), known)
     before = RandomState()
@@ -108,13 +108,13 @@ def is_leaf(module: nn.Module) -> bool:
 class _TraceRoot(nn.Module):
     """The program as fx sees it: the input taken apart into stand-ins, the loss one node."""
 
-    def __init__(self, model: nn.Module, loss: Loss, template: Any) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, templates: tuple[Any, ...]) -> None:
         super().__init__()
         self.model = model
-        self.__dict__.update(loss=LossCall(loss), template=template)
+        self.__dict__.update(loss=LossCall(loss), templates=templates)
 
     def forward(self, input: Any, target: Any) -> Any:
-        outputs = call(uncompiled(self.model), _spread(input, self.__dict__["template"]))
+        outputs = call(uncompiled(self.model), _spread(input, *self.__dict__["templates"]))
         loss = self.__dict__["loss"]
         if isinstance(outputs, dict) and type(outputs) is not dict:
             loss = _LossOfKind(loss, outputs)
@@ -347,12 +347,12 @@ def _patched(tracer: _Tracer) -> Iterator[None]:
             setattr(owner, name, function)
 
 
-def _spread(proxy: Any, template: Any) -> Any:
-    """Return the structure of an example with stand-ins in place of its parts."""
+def _spread(proxy: Any, template: Any, *others: Any) -> Any:
+    """Return the structure of examples with stand-ins in place of its parts; a list with an entry a sample is one."""
+    if not isinstance(template, (dict, list, tuple)) or any(len(other) != len(template) for other in others):
+        return proxy
+    keys = list(template) if isinstance(template, dict) else range(len(template))
+    parts = [_spread(proxy[key], template[key], *(other[key] for other in others)) for key in keys]
     if isinstance(template, dict):
-        return {key: _spread(proxy[key], item) for key, item in template.items()}
-    if isinstance(template, tuple) and hasattr(template, "_fields"):
-        return type(template)(*(_spread(proxy[index], item) for index, item in enumerate(template)))
-    if isinstance(template, (list, tuple)):
-        return type(template)(_spread(proxy[index], item) for index, item in enumerate(template))
-    return proxy
+        return dict(zip(keys, parts, strict=True))
+    return type(template)(*parts) if hasattr(template, "_fields") else type(template)(parts)

@@ -130,8 +130,8 @@ def try_loss(outputs: Any, target: Any, loss: Loss) -> torch.Tensor:
         value = loss(outputs, target)
     except Exception as error:
         raise ProgramError(
-            f"the loss {name} refused {given}: {describe(error)}. Make the model's last layer or the dataset's "
-            "targets fit the loss."
+            f"the loss {name} refused {given}: {describe(error).rstrip('.')}. Make the model's last layer or the "
+            "dataset's targets fit the loss."
         ) from error
     if not isinstance(value, torch.Tensor) or value.numel() != 1 or value.ndim != 0:
         raise ProgramError(

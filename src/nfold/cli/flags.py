@@ -72,8 +72,8 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     add_fault(parser)
 
 
-def add_keeping(parser: argparse.ArgumentParser) -> None:
-    """Add what a run keeps, which a plan checks."""
+def add_course_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what says when a run writes checkpoints, what it keeps and when it stops, which a plan checks."""
     parser.add_argument(
         "--checkpoint-every", type=int, metavar="K", help="steps between checkpoints; an epoch unless given; 0: none"
     )
@@ -81,6 +81,11 @@ def add_keeping(parser: argparse.ArgumentParser) -> None:
         "--keep",
         metavar="best:METRIC",
         help="keep the model of the best evaluation too, as in best:accuracy or best:test_loss:min",
+    )
+    parser.add_argument(
+        "--stop-after",
+        metavar="TIME",
+        help="write a checkpoint and end with exit code 75 so long after the start: 90 (seconds), 30m, 3h, 1d",
     )
 
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from nfold.cli.flags import add_json, add_keeping, add_program, add_run_flags, only_result_on_stdout, wishes
+from nfold.cli.flags import add_course_flags, add_json, add_program, add_run_flags, only_result_on_stdout, wishes
 
 
 def add_parser(commands: Any) -> None:
@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
         "--cluster", metavar="FILE.toml", help="plan for the machines that it declares; a worker per node unless -n"
     )
     add_run_flags(parser)
-    add_keeping(parser)
+    add_course_flags(parser)
     parser.add_argument("--all", action="store_true", help="show every proposal, not only the best of each strategy")
     add_json(parser)
     parser.set_defaults(run=run)

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nfold.cli.beginning import begun_s
-from nfold.cli.flags import add_json, add_keeping, add_program, add_run_flags, only_result_on_stdout, wishes
+from nfold.cli.flags import add_course_flags, add_json, add_program, add_run_flags, only_result_on_stdout, wishes
 from nfold.errors import PlanError
 
 if TYPE_CHECKING:
@@ -28,18 +28,13 @@ def add_parser(commands: Any) -> None:
         help="single, ring, ps, weighted, pipeline, hybrid, hypergraph, ps-async, ssp or auto (unless given)",
     )
     add_run_flags(parser)
+    add_course_flags(parser)
     parser.add_argument(
         "--resume", metavar="RUN", help="go on with a run from its last checkpoint; FILE.py: where its script is now"
     )
     parser.add_argument(
         "--go-on", action="store_true", help="go on with the run that --out holds; begin it where it holds none"
     )
-    parser.add_argument(
-        "--stop-after",
-        metavar="TIME",
-        help="write a checkpoint and end with exit code 75 so long after the start: 90 (seconds), 30m, 3h, 1d",
-    )
-    add_keeping(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -81,7 +76,7 @@ def _show(parsed: argparse.Namespace, done: "Run") -> None:
     from nfold.analysis.units import figure
     from nfold.cli.terminal import look
     from nfold.core import codec
-    from nfold.verbs.folder import AVERAGE, BEST, PAGE
+    from nfold.verbs.files import AVERAGE, BEST, PAGE
     from nfold.view import brief_text
 
     ending = [f"run: {done.folder}", f"page: {done.folder / PAGE}", f"more: nfold why {shlex.quote(str(done.folder))}"]

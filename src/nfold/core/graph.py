@@ -151,6 +151,8 @@ class ModelGraph:
     """Whether a checkpoint has the optimizer's state by parameter, or what its own `state_dict()` gives."""
     unkept: str = ""
     """Why no checkpoint of the model or the optimizer can be gone on from, and what to do; empty if one can."""
+    unweighable: str = ""
+    """Why the optimizer cannot apply one worker's gradient by its share of a step; empty if it can."""
     clips_gradients: bool = False
     """Whether gradients are scaled by their norm over all trained parameters before the update."""
     averages_weights: bool = False

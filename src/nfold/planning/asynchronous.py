@@ -182,6 +182,7 @@ def _objection(facts: Facts) -> str | None:
     return (
         _clipping_objection(facts)
         or _averaging_objection(facts)
+        or _weighing_objection(facts)
         or serving_objection(facts)
         or data_parallel_objection(facts)
         or _too_many_servers(facts)
@@ -201,6 +202,13 @@ def _averaging_objection(facts: Facts) -> str | None:
     if not facts.graph.averages_weights:
         return None
     return "the program averages its weights (averages), and workers never hold all weights of the same step"
+
+
+def _weighing_objection(facts: Facts) -> str | None:
+    """A step's share is part of its gradient only where all of a step are applied at once."""
+    if not facts.graph.unweighable or facts.workers == 1 or facts.staleness == 0:
+        return None
+    return f"{facts.graph.unweighable}, and each worker's gradient is applied with its share of that"
 
 
 def _too_many_servers(facts: Facts) -> str | None:

@@ -1,6 +1,6 @@
 """What is known of a run before its first step: what would end it is refused, what would surprise is told. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nfold.core.averages import Averages
@@ -8,6 +8,8 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.errors import ProgramError
 
+_MUCH = 0.1
+"""Share of a run that nobody wants to spend with a learning rate of nothing."""
 _MOST_TRIED = 64
 """Batch sizes beside the program's that are looked at for one that leaves enough samples."""
 
@@ -63,6 +65,17 @@ def check_schedule(end: ScheduleEnd | None, course: Course) -> None:
         f"Program(scheduler=...) lasts {_steps(end.steps)}, and the run has {course.total_steps} "
         f"({_epochs(course)}{done}): after step {end.steps + 1} it raises {end.error}. "
         f"Give it {course.total_steps} steps{shorter}."
+    )
+
+
+def fade_notes(fade: int | None, course: Course) -> tuple[str, ...]:
+    """Return what to know of a schedule whose learning rate is next to nothing after so many steps of a run."""
+    if fade is None or course.total_steps - fade < course.total_steps * _MUCH:
+        return ()
+    return (
+        f"Program(scheduler=...) has brought the learning rate to less than a millionth of its largest after "
+        f"{_steps(fade)} of {course.total_steps}, and it stays there. A schedule is stepped after each step, of which "
+        f"an epoch has {course.steps_per_epoch}: count in steps, not in epochs",
     )
 
 
@@ -153,17 +166,29 @@ def averages_notes(averages: Averages | None, course: Course, graph: ModelGraph)
     return ()
 
 
-def time_notes(course: Course, step_s: float, limit_s: float, checkpoint_every: int | None) -> tuple[str, ...]:
+def mode_notes(parts: Sequence[str]) -> tuple[str, ...]:
+    """Return what to know of parts of a model that were built in eval mode, and are trained in train mode."""
+    if not parts:
+        return ()
+    more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+    return (
+        f"module {parts[0]}{more} of the model was built in eval mode and computes in train mode, as after "
+        "model.train(). To keep it in eval mode, say so in the model: "
+        f"def train(self, mode=True): super().train(mode); self.get_submodule({parts[0]!r}).eval(); return self",
+    )
+
+
+def time_notes(course: Course, step_s: float, limit_s: float | None, checkpoint_every: int | None) -> tuple[str, ...]:
     """Return what a time limit will cut off, by prediction.
 
     Args:
         course: of the run.
         step_s: predicted for a step; reading, evaluating and writing come on top.
-        limit_s: the limit.
+        limit_s: the limit; None: there is none.
         checkpoint_every: steps between checkpoints; None: at each end of an epoch; 0: none.
     """
     left = course.total_steps - course.first_step
-    if left * step_s <= limit_s:
+    if limit_s is None or left * step_s <= limit_s:
         return ()
     every = course.steps_per_epoch if checkpoint_every is None else checkpoint_every
     done = int(limit_s / step_s)

@@ -44,8 +44,10 @@ def check_batch(strategy: str, workers: int, chunks: int | None, batch_size: int
     check_chunks(strategy, workers, chunks)
     chunks = chunks or _least_chunks(strategy, workers)
     if chunks > batch_size:
+        samples, most = ("1 sample", "1") if batch_size == 1 else (f"{batch_size} samples", f"{batch_size} or fewer")
         raise PlanError(
-            f"a batch of {batch_size} samples cannot be cut into {chunks} chunks, only into {batch_size} or fewer"
+            f"a batch of {samples} cannot be cut into {chunks} chunks, only into {most}: fewer workers or chunks would "
+            "do, or a larger batch"
         )
 
 

@@ -12,12 +12,10 @@ from nfold.capture.joining import Batch
 from nfold.capture.random import LOCK, CellRandom
 from nfold.capture.tree import map_tensors, shapes_text
 from nfold.errors import ProgramError, one_line
-from nfold.program import Program, describe
+from nfold.program import TEST_LOSS, Program, describe
 from nfold.runtime.collecting import Run
 from nfold.runtime.loaders import LoadersReader
 from nfold.runtime.reading import TESTING, Reader, evaluation_parts
-
-LOSS = "test_loss"
 
 
 def evaluate(
@@ -46,7 +44,7 @@ def evaluate(
     Raises:
         ProgramError: the model, the loss or a metric raised for test data, or a metric is no number.
     """
-    totals = {name: [0.0, 0.0] for name in (LOSS, *program.metrics)}
+    totals = {name: [0.0, 0.0] for name in (TEST_LOSS, *program.metrics)}
     reads = reader or Reader(dataset, program.seed, program.collate, "test_data")
     model.eval()
     try:
@@ -98,7 +96,7 @@ def _figures(program: Program, model: nn.Module, number: int, batch: Batch) -> d
         random.enter(TESTING, number)
         random.seed_everything(0)
         outputs, loss = _forward(program, model, inputs, targets)
-        return {LOSS: loss} | {name: _metric(program, name, outputs, targets) for name in program.metrics}
+        return {TEST_LOSS: loss} | {name: _metric(program, name, outputs, targets) for name in program.metrics}
 
 
 def _forward(program: Program, model: nn.Module, inputs: Any, targets: Any) -> tuple[Any, float]:

@@ -54,6 +54,8 @@ class JobSettings:
     """Node of each rank, dedicated servers last; empty: all ranks on the only node."""
     first_step_limit_s: float = 300.0
     """A plan whose step is predicted to take longer is refused."""
+    stop_after_s: float | None = None
+    """The user's limit for the whole run; None: there is none."""
     trials: "tuple[Trial, ...]" = ()
     """Plans to try one after another with the same ranks, instead of one job."""
     begun: "Begun | None" = None

@@ -1,4 +1,4 @@
-"""Says what to hand over instead of a DataLoader or an iterable dataset."""
+"""Says what to hand over instead of a DataLoader, an iterable dataset, or what data are made of."""
 
 from typing import Any
 
@@ -23,6 +23,14 @@ def what_to_hand_over(data: Any, what: str) -> str:
             f"Hand over a dataset with len() and []: {what}=lambda: list(dataset) if it fits into memory, or one whose "
             "__getitem__ reads the record of an index."
         )
+    if isinstance(data, tuple) and data and all(hasattr(each, "shape") for each in data):
+        given = ", ".join("torch.as_tensor(..)" for _ in data)
+        return (
+            f"a tuple of {len(data)} arrays, which has {len(data)} items and not their rows. "
+            f"Hand over {what}=lambda: torch.utils.data.TensorDataset({given})."
+        )
+    if isinstance(data, str | bytes):
+        return f"the text {data!r}. Hand over a dataset that reads what it names."
     return ""
 
 

@@ -1,12 +1,13 @@
 """What a rank checks and tells of a program that it has just loaded: device, data, first weights and first pass."""
 
+import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
-from nfold.capture.building import build_model
+from nfold.capture.building import build_model, set_to_train
 from nfold.capture.joining import Collate
 from nfold.capture.outputs import outputs_of
 from nfold.capture.random import LOCK, CellRandom, RandomState
@@ -14,8 +15,7 @@ from nfold.capture.samples import sample_batches
 from nfold.capture.tree import strided_parts, tensors_of
 from nfold.core import codec
 from nfold.errors import ProgramError
-from nfold.program import Program, describe
-from nfold.runtime.evaluation import LOSS
+from nfold.program import TEST_LOSS, Program, describe
 from nfold.runtime.handed import what_to_hand_over
 from nfold.runtime.ordering import orders_to_compare
 from nfold.runtime.reading import Which, join_seeded, read_seeded
@@ -57,7 +57,7 @@ def load_dataset(make: Callable[[], Any], what: Which, seed: int) -> Any:
         try:
             dataset = make()
         except Exception as error:
-            raise ProgramError(f"{what}() raised {describe(error)}") from error
+            raise ProgramError(f"{what}() raised {describe(error)}{_where_sought(error)}") from error
     if advice := what_to_hand_over(dataset, what):
         raise ProgramError(f"{what}() returned {advice}")
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
@@ -65,6 +65,14 @@ def load_dataset(make: Callable[[], Any], what: Which, seed: int) -> Any:
     if len(dataset) == 0:
         raise ProgramError(f"{what}() returned an empty dataset, with 0 samples. Check its path and filters.")
     return dataset
+
+
+def _where_sought(error: Exception) -> str:
+    """Say where a file was looked for that is not there, if its path does not say so."""
+    path = error.filename if isinstance(error, FileNotFoundError) else None
+    if not isinstance(path, str) or os.path.isabs(path):
+        return ""
+    return f". Its path begins at {os.getcwd()}, where nfold was started"
 
 
 def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -> dict[str, Any]:
@@ -91,7 +99,8 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         "has_collate": program.collate is not None,
         "has_test": "test" in datasets,
         "has_metrics": bool(program.metrics),
-        "metrics": [LOSS, *program.metrics],
+        "set_to_train": list(set_to_train(model)),
+        "metrics": [TEST_LOSS, *program.metrics],
         "batch_size": program.batch_size,
         "epochs": program.epochs,
         "chunks": program.chunks,

@@ -17,7 +17,17 @@ from nfold.planning.candidates import simulate_proposal
 from nfold.planning.chunking import worthwhile_counts
 from nfold.planning.facts import Facts, Proposal, useful_threads, worker_seconds
 from nfold.planning.first_step import check_first_step, first_step_notes
-from nfold.planning.foretold import Course, ScheduleEnd, averages_notes, check_last_batch, check_schedule, run_notes
+from nfold.planning.foretold import (
+    Course,
+    ScheduleEnd,
+    averages_notes,
+    check_last_batch,
+    check_schedule,
+    fade_notes,
+    mode_notes,
+    run_notes,
+    time_notes,
+)
 from nfold.planning.reading import least_share, within_cores
 from nfold.planning.search import check_possible, plan
 from nfold.planning.splitting import split_graph, split_profile
@@ -110,15 +120,19 @@ class Preparation:
 
     def notes(self, ready: Ready, chosen: Plan, graph: ModelGraph) -> tuple[str, ...]:
         """Return what a user should know of the run that is planned, beside what its plan says."""
+        settings, course = self._settings, self.course(ready)
         return (
             *run_notes(
-                self.course(ready),
-                checkpoint_every=self._settings.checkpoint_every,
+                course,
+                checkpoint_every=settings.checkpoint_every,
                 has_metrics=bool(ready["has_metrics"]),
                 has_test=bool(ready["has_test"]),
             ),
-            *averages_notes(averages_of(ready), self.course(ready), graph),
-            *first_step_notes(chosen, self._settings.first_step_limit_s),
+            *averages_notes(averages_of(ready), course, graph),
+            *mode_notes(ready["set_to_train"]),
+            *fade_notes(ready["schedule_fade"], course),
+            *first_step_notes(chosen, settings.first_step_limit_s),
+            *time_notes(course, chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every),
         )
 
     def measure(self, ready: Ready) -> Flow:

@@ -48,7 +48,7 @@ from nfold.runtime.loaders import Staff
 from nfold.runtime.loading import facts_of, find_device, load_dataset
 from nfold.runtime.orders import Orders
 from nfold.runtime.own_weights import OwnWeights
-from nfold.runtime.rehearsal import rehearse, schedule_end
+from nfold.runtime.rehearsal import play_schedule, rehearse
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
 from nfold.runtime.resident import settle
@@ -178,9 +178,9 @@ class Worker:
                 rehearse(self._program, self._datasets["train"], self._datasets["test"], self._device)
         told = facts_of(self._program, self._datasets, is_alone=order["is_alone"])
         self._staff.wanted(self._program.loaders, self._program.seed, told["items"])
-        end = schedule_end(self._program, self._datasets["train"], order["steps"]) if self.rank == 0 else None
+        schedule = play_schedule(self._program, self._datasets["train"], order["steps"]) if self.rank == 0 else {}
         self._channel.send(
-            {"is": "ready", **told, "autocast": written.autocast, "most_threads": most_threads, "schedule_end": end}
+            {"is": "ready", **told, "autocast": written.autocast, "most_threads": most_threads, **schedule}
         )
 
     def _do_profile(self, order: Message) -> None:

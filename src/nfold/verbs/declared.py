@@ -1,6 +1,7 @@
 """Plans for machines that are only described: the program is measured here, the machines are taken at their word."""
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from nfold.core.cluster import Cluster
@@ -9,8 +10,11 @@ from nfold.core.plan import Plan
 from nfold.errors import InternalError, PlanError
 from nfold.launch.emulation.cgroups import with_quotas
 from nfold.planning.facts import Facts
+from nfold.planning.first_step import first_step_notes
+from nfold.planning.foretold import Course, time_notes
 from nfold.planning.reading import least_share, within_cores
 from nfold.planning.search import plan
+from nfold.planning.strategies import Single
 from nfold.program import Program, ProgramSource
 from nfold.verbs.job import Job
 from nfold.verbs.observer import Observer
@@ -53,12 +57,31 @@ def plan_declared(
     )
     found = plan(facts, asked.strategy)
     shared = tell_shared_servers(found.nodes, found.workers)
-    return replace(found, notes=(*found.notes, *([shared] if shared else []), *measured.foretold))
+    course = Course(
+        num_samples=measured.steps_per_epoch * found.batch_size,
+        batch_size=found.batch_size,
+        total_steps=measured.total_steps,
+    )
+    foretold = (
+        *measured.foretold,
+        *first_step_notes(found, asked.first_step_within),
+        *time_notes(course, found.predicted.step_s, asked.stop_after_s, asked.checkpoint_every),
+    )
+    return replace(found, notes=(*found.notes, *([shared] if shared else []), *foretold))
 
 
 def _measure(source: ProgramSource | Program, asked: Options, observer: Observer) -> Outcome:
-    """Measure the program with one rank on this machine."""
-    alone = replace(asked, workers=1, servers=0, strategy="single", staleness=None, staleness_aware=False)
+    """Measure the program with one rank on this machine. Its steps here are not those that limits of time are for."""
+    alone = replace(
+        asked,
+        workers=1,
+        servers=0,
+        strategy=Single.name,
+        staleness=None,
+        staleness_aware=False,
+        first_step_within=inf,
+        stop_after=None,
+    )
     job = Job(source, alone, observer, folder=None, plan_only=True)
     for _ in job.play():
         raise InternalError("a plan played a step")

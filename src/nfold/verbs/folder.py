@@ -1,14 +1,11 @@
 """The folder that a run leaves behind: read and written here, and its history by `history.py`."""
 
 import contextlib
-import fcntl
 import json
 import os
-import re
 import shlex
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,61 +21,31 @@ from nfold.core.profile import Profile
 from nfold.core.report import Report
 from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, PlanError
-from nfold.runtime.events import Known, Recipe
+from nfold.runtime.events import Known
 from nfold.runtime.spool import PARTIAL, Arrived, Spool, Spools
 from nfold.runtime.state_file import AVERAGE_PREFIX, StoredState, header_of
 from nfold.verbs import history
+from nfold.verbs.disk import check_writable
+from nfold.verbs.files import (
+    AVERAGE,
+    BEST,
+    CHECKPOINT,
+    EMULATED,
+    FILES,
+    LOG,
+    MODEL,
+    PAGE,
+    PLANNED,
+    REPORT,
+    TRACE,
+    foreign,
+)
+from nfold.verbs.going_on import JobRecord, resume_command, tell_going_on
+from nfold.verbs.lock import lock
 from nfold.verbs.place import clear_away, place
 
-CHECKPOINT = "checkpoint.safetensors"
-MODEL = "model.safetensors"
-BEST = "best.safetensors"
-AVERAGE = "average.safetensors"
-EMULATED = "emulated.toml"
-LOG = "log.txt"
-TRACE, REPORT, PAGE = "trace.json", "report.json", "report.html"
 MAKE_ROOM = "Make room, or use another --out."
-_PLANNED: dict[str, type] = {
-    "graph.json": ModelGraph,
-    "profile.json": Profile,
-    "cluster.json": Cluster,
-    "plan.json": Plan,
-}
-"""What a job writes before it says in job.json how it was started."""
-_FILES = (
-    *(*_PLANNED, "job.json", TRACE, REPORT),
-    *("history.jsonl", LOG, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
-)
 _MOST_NAMED = 5
-_SENT = re.compile(rf"(checkpoint|model|average)-\d+{re.escape(PARTIAL)}")
-"""Files that ranks send, while they come."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobRecord:
-    """What it takes to start a run again."""
-
-    source: str
-    """FILE.py:function."""
-    workers: int
-    servers: int
-    strategy: str
-    steps: int | None
-    seed: int | None
-    transport: str
-    device: str
-    checkpoint_every: int | None
-    evaluate: bool
-    total_steps: int
-    steps_per_epoch: int
-    emulated: Cluster | None = None
-    staleness: int | None = None
-    staleness_aware: bool = False
-    recipe: Recipe | None = None
-    keep: str | None = None
-    """As it was asked for: best:METRIC."""
-    has_checkpoint: bool = False
-    """Whether one was written: if it is not there, it was lost."""
 
 
 class RunFolder:
@@ -112,15 +79,15 @@ class RunFolder:
         folder.lock()
         if (path / "plan.json").exists():
             try:
-                others = folder._ways_to_go_on()
+                going_on = folder._tell_going_on()
             finally:
                 folder.release()
-            raise PlanError(f"{path} already holds a run. Use another --out{others}.")
-        if foreign := folder._foreign():
+            raise PlanError(f"{path} already holds a run. Use another --out{going_on}.")
+        if others := foreign(path):
             folder.release()
-            more = f" and {len(foreign) - _MOST_NAMED} more" if len(foreign) > _MOST_NAMED else ""
+            more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
             raise PlanError(
-                f"{path} is no run, and it is not empty: it holds {', '.join(foreign[:_MOST_NAMED])}{more}. "
+                f"{path} is no run, and it is not empty: it holds {', '.join(others[:_MOST_NAMED])}{more}. "
                 "A run wants a folder of its own. Use another --out."
             )
         folder.clear_halves()
@@ -167,48 +134,28 @@ class RunFolder:
         """Keep other jobs from writing here until `release`, or until this process ends.
 
         Raises:
-            PlanError: another job is writing here.
+            PlanError: another job is writing here, or nobody can.
         """
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise PlanError(
-                f"another job is writing to {self.path} right now. Wait for its end, or use another --out."
-            ) from error
-        except OSError:
-            pass  # a file system without locks: nobody can be kept out
-        self._unlock = weakref.finalize(self, os.close, descriptor)
-
-    def _foreign(self) -> list[str]:
-        """Names in a folder that is to become a run's; a log of a run that never began is only added to."""
-        own = {LOG, *(f"{name}{PARTIAL}" for name in _FILES)}
-        return [
-            name
-            for name in sorted(os.listdir(self.path))
-            if name not in own and not name.startswith(".") and not _SENT.fullmatch(name)
-        ]
+        check_writable(self.path)
+        self._unlock = weakref.finalize(self, os.close, lock(self.path))
 
     def _clear_plans(self) -> None:
         """Remove what a job wrote that was killed before it said how it was started, if nothing else is here."""
-        there = [name for name in _PLANNED if (self.path / name).exists()]
-        if set(self._foreign()) <= set(there):
+        there = [name for name in PLANNED if (self.path / name).exists()]
+        if set(foreign(self.path)) <= set(there):
             with contextlib.suppress(codec.CodecError):  # somebody else's file: `create` names it
                 for name in there:
-                    codec.load(_PLANNED[name], self.path / name)
+                    codec.load(PLANNED[name], self.path / name)
                 for name in there:
                     (self.path / name).unlink()
 
-    def _ways_to_go_on(self) -> str:
+    def _tell_going_on(self) -> str:
         """Say how the run here goes on, as far as it can: it says how it was started, and steps are left or added."""
         if not (self.path / "job.json").exists():
             return ""
-        record, resume = self.record(), f", or --resume {shlex.quote(str(self.path))}"
-        if self.last_step < record.total_steps or not (self.path / MODEL).exists():
-            return f"{resume} to go on with it"
-        is_scheduled = record.recipe is not None and record.recipe.has_scheduler
-        return "" if is_scheduled else f"{resume} with more --steps: it is complete"
+        record = self.record()
+        is_complete = self.last_step >= record.total_steps and (self.path / MODEL).exists()
+        return tell_going_on(self.path, record, is_complete=is_complete)
 
     def clear_halves(self) -> None:
         """Remove what a job was writing when it was killed."""
@@ -223,7 +170,7 @@ class RunFolder:
     def discard(self) -> None:
         """Leave nothing of a job: no file that was not there before, no line of the log, no folder that it made."""
         with contextlib.suppress(OSError):  # it is gone already
-            for name in set(_FILES) - set(self._found):
+            for name in set(FILES) - set(self._found):
                 (self.path / name).unlink(missing_ok=True)
             if LOG in self._found:
                 os.truncate(self.log, self._log_bytes)
@@ -232,7 +179,7 @@ class RunFolder:
     @property
     def resume_command(self) -> str:
         """What to type to go on with the run."""
-        return f"nfold train --resume {shlex.quote(str(self.path))}"
+        return resume_command(self.path)
 
     @property
     def log(self) -> Path:
@@ -439,7 +386,7 @@ class RunFolder:
 
     def is_its_own(self, path: Path) -> bool:
         """Whether a path is that of a file that runs keep in their folders."""
-        return path.name in (*_FILES, PAGE) and path.resolve().parent == self.path.resolve()
+        return path.name in (*FILES, PAGE) and path.resolve().parent == self.path.resolve()
 
     # History
 

@@ -9,8 +9,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from nfold.analysis.breakdown import step_duration
@@ -20,11 +21,13 @@ from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
 from nfold.runtime.coordinator import Coordinator
 from nfold.runtime.session import Session
-from nfold.runtime.state_file import StoredState
 from nfold.runtime.vigil import PATIENCE, Patience
 from nfold.verbs.boxed import BoxedRanks, boxed_ranks
 from nfold.verbs.chronicle import Chronicle
-from nfold.verbs.folder import AVERAGE, BEST, CHECKPOINT, EMULATED, MODEL, JobRecord, RunFolder
+from nfold.verbs.disk import check_disk, files_of
+from nfold.verbs.files import AVERAGE, BEST, CHECKPOINT, EMULATED, MODEL
+from nfold.verbs.folder import RunFolder
+from nfold.verbs.going_on import JobRecord, Resumed
 from nfold.verbs.observer import Observer, StepInfo
 from nfold.verbs.options import Options
 from nfold.verbs.pages import write_documents
@@ -55,7 +58,7 @@ class Job:
         folder: RunFolder | None,
         lockstep: bool = False,
         plan_only: bool = False,
-        resumed: "Resumed | None" = None,
+        resumed: Resumed | None = None,
         alone_samples_per_s: float | None = None,
         patience: Patience = PATIENCE,
         begun_s: float | None = None,
@@ -71,7 +74,6 @@ class Job:
         self._chronicle = Chronicle(self.outcome.history, folder, clock)
         self._step: StepInfo | None = None
         """The last one, with what is known of it."""
-        self._total = 0
         self._log_matters = False
         self._planned: ev.Planned | None = None
         self._is_saved = self._model_is_kept = self._is_refused = False
@@ -203,7 +205,9 @@ class Job:
     def _left_s(self) -> float | None:
         """Seconds until the run must stop, of those that it was given from its very beginning."""
         limit_s, begun_s = self._options.stop_after_s, self._begun_s
-        return None if limit_s is None or begun_s is None else begun_s + limit_s - self._clock()
+        if self._settings.plan_only or limit_s is None or begun_s is None:
+            return None
+        return begun_s + limit_s - self._clock()
 
     def _best_so_far(self) -> float | None:
         """The value of the best model that the folder holds, if it is the best at the same."""
@@ -268,12 +272,19 @@ class Job:
     def _take_plan(self, planned: ev.Planned) -> None:
         outcome = self.outcome
         outcome.known, outcome.plan, outcome.steps_per_epoch = planned.known, planned.plan, planned.steps_per_epoch
-        outcome.last_step, self._total = planned.first_step, planned.total_steps
+        outcome.last_step, outcome.total_steps = planned.first_step, planned.total_steps
         self._planned = planned
+        self._check_disk(planned)
         if self._resumed is None:
             self._save_plan()
         outcome.foretold = planned.foretold
         self._observer.planned(planned, self.folder.path if self.folder else None)
+
+    def _check_disk(self, planned: ev.Planned) -> None:
+        where = self.folder.path if self.folder is not None else self._options.out
+        if where is not None:
+            files = files_of(planned, self._settings)
+            check_disk(Path(where), files, may_do_without=self._options.stop_after is None)
 
     def _save_plan(self) -> None:
         """Write what the run rests on; a resumed run keeps what it has until the first step shows that it can go on."""
@@ -348,9 +359,9 @@ class Job:
 
     def what_is_kept(self) -> str:
         """Say after Ctrl-C, or when the time is over, how far the run came and how to go on."""
-        if not self._total:
+        if not self.outcome.total_steps:
             return "Nothing was planned yet." if self._settings.plan_only else "Training had not begun."
-        done = f"{self.outcome.last_step} of {self._total} steps are done."
+        done = f"{self.outcome.last_step} of {self.outcome.total_steps} steps are done."
         if self.folder is None or not isinstance(self._source, ProgramSource):
             return done
         resume = self.folder.resume_command
@@ -364,7 +375,7 @@ class Job:
             return
         self._log_matters = not isinstance(error, ValueError) or CUT in str(error)
         self._is_refused = self._resumed is not None and not self.outcome.losses
-        if self._total and self._kept_step >= self._total and not self._model_is_kept:
+        if self.outcome.total_steps and self._kept_step >= self.outcome.total_steps and not self._model_is_kept:
             self._take_model_of_checkpoint(self.folder, error)
         is_over = self._model_is_kept and not self.outcome.interrupted
         is_kept = self._kept_step and (self.folder.path / CHECKPOINT).exists()  # somebody may have removed the folder
@@ -383,7 +394,7 @@ class Job:
             if checkpoint is not None:
                 folder.ensure_model(checkpoint)
                 self._model_is_kept = True
-                error.add_note(f"All {self._total} steps are done: {folder.path / MODEL} holds the model.")
+                error.add_note(f"All {self.outcome.total_steps} steps are done: {folder.path / MODEL} holds the model.")
 
     def _leave(self, folder: RunFolder) -> None:
         """Leave the folder to others. What cannot be cleared is told; it must not hide what ended the job."""
@@ -418,7 +429,7 @@ class Job:
             self._keep_model()  # what was trained does not depend on what is said of it
             raise
         if self.folder is not None:
-            is_complete = outcome.last_step >= self._total
+            is_complete = outcome.last_step >= self.outcome.total_steps
             write_documents(self.folder, outcome, self._keep_model, phases, is_complete=is_complete)
 
     def _keep_model(self) -> None:
@@ -434,14 +445,3 @@ class Job:
         if self._options.emulated is not None and not file and self.folder is not None:
             file = str(self.folder.path / EMULATED)
         return f"{script} --emulate {shlex.quote(file)}" if file else script
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resumed:
-    """Where an earlier run stopped."""
-
-    known: ev.Known | None
-    """None: measure and plan anew, because the ranks are others."""
-    begun: ev.Begun
-    checkpoint: StoredState | None
-    history: list[dict[str, Any]]

@@ -6,7 +6,8 @@ Ranks wait for that model, and a checkpoint comes before each evaluation: what w
 from nfold.core.averages import is_averaged
 from nfold.runtime.best import read_keep
 from nfold.runtime.state_file import AVERAGE_PREFIX, MODEL_PREFIX, StoredState
-from nfold.verbs.folder import BEST, RunFolder
+from nfold.verbs.files import BEST
+from nfold.verbs.folder import RunFolder
 
 
 def keep_missed_best(folder: RunFolder, checkpoint: StoredState) -> None:

@@ -255,6 +255,7 @@ class Options:
             plan_only=plan_only,
             lockstep=lockstep,
             first_step_limit_s=self.first_step_within,
+            stop_after_s=self.stop_after_s,
             cluster=at_own_speed(self.emulated) if self.emulated else None,
             nodes=self.nodes,
         )

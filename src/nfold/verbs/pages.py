@@ -16,7 +16,8 @@ from nfold.core.comparison import Comparison
 from nfold.core.environment import Environment
 from nfold.errors import CheckpointError, InternalError, PlanError, RunError
 from nfold.planning.splitting import split_graph
-from nfold.verbs.folder import MAKE_ROOM, MODEL, PAGE, REPORT, TRACE, RunFolder
+from nfold.verbs.files import MODEL, PAGE, REPORT, TRACE
+from nfold.verbs.folder import MAKE_ROOM, RunFolder
 from nfold.verbs.phases import WRITING, Phases
 from nfold.verbs.prospects import scaling
 from nfold.verbs.summary import Outcome

@@ -8,7 +8,8 @@ from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Trace
 from nfold.errors import InternalError, PlanError
-from nfold.verbs.folder import AVERAGE, MODEL, RunFolder
+from nfold.verbs.files import AVERAGE, MODEL
+from nfold.verbs.folder import RunFolder
 from nfold.verbs.job import Job
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from nfold.errors import PlanError
-from nfold.verbs.folder import CHECKPOINT
+from nfold.verbs.files import CHECKPOINT
 from nfold.verbs.job import Asked, Job
 from nfold.verbs.leaving import close_at_exit
 from nfold.verbs.observer import StepInfo

@@ -30,6 +30,8 @@ class Outcome:
     known: Known | None = None
     plan: Plan | None = None
     steps_per_epoch: int = 0
+    total_steps: int = 0
+    """0: nothing is planned yet."""
     foretold: tuple[str, ...] = ()
     """What is known of the run before it begins, beside what the plan says."""
     parts: "Thinned[StepParts]" = field(default_factory=lambda: Thinned(MOST_PARTS))

@@ -14,11 +14,14 @@ from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
 from nfold.planning.strategies import AUTO, PLACING, SERVING, Single
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime import events as ev
-from nfold.verbs.folder import MODEL, JobRecord, RunFolder
-from nfold.verbs.job import Job, Resumed
+from nfold.verbs.disk import check_writable
+from nfold.verbs.files import MODEL
+from nfold.verbs.folder import RunFolder
+from nfold.verbs.going_on import JobRecord, Resumed
+from nfold.verbs.job import Job
 from nfold.verbs.missed_best import keep_missed_best
 from nfold.verbs.observer import Observer, Silent
-from nfold.verbs.options import Options, Wishes, check_faults, whole_numbers
+from nfold.verbs.options import Options, Wishes, check_faults, check_out, whole_numbers
 from nfold.verbs.run import Run, run_of
 from nfold.verbs.steps import Steps
 
@@ -189,12 +192,12 @@ def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wi
     Args:
         program: as for `train`.
         cluster: machines, or the file that describes them, to plan for; None: this machine.
-        wishes: the fields of Options.
+        wishes: the fields of Options. `out`: the folder that `train` would write to; it is looked at and left as it is.
 
     Raises:
         NfoldError: as `train` does.
     """
-    _refuse_what_no_plan_needs(wishes)
+    _check_wishes_of_plan(wishes)
     if cluster is not None:
         from nfold.verbs.declared import plan_declared
 
@@ -207,15 +210,14 @@ def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wi
     return replace(job.outcome.plan, notes=(*job.outcome.plan.notes, *job.outcome.foretold))
 
 
-def _refuse_what_no_plan_needs(wishes: Wishes) -> None:
-    out, fault, stop_after = wishes.get("out"), wishes.get("fault"), wishes.get("stop_after")
+def _check_wishes_of_plan(wishes: Wishes) -> None:
+    out, fault = wishes.get("out"), wishes.get("fault")
     check_faults(fault or ())
-    if out is not None:
-        raise PlanError(f"--out {out}: plan leaves no folder. Keep what --json prints, or use train.")
-    if stop_after is not None:
-        raise PlanError(f"--stop-after {stop_after}: plan trains nothing that could be stopped. Leave it out.")
     if fault:
         raise PlanError(f"--fault {fault[0]!r}: plan trains nothing that could go wrong. Leave it out, or use train.")
+    check_out(out)
+    if out is not None:
+        check_writable(Path(out))
 
 
 def why(path: str | Path) -> Report:

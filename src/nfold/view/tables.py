@@ -120,9 +120,10 @@ def _prediction_cells(predicted: Prediction | Unpredicted) -> list[str]:
 def _rows(shown: Sequence[Report], every: Sequence[Report]) -> list[list[str]]:
     """A figure that no run has (the memory of servers, say) takes no row."""
     metrics = dict.fromkeys(name for report in every for name in report.metrics)
-    figures = {**_FIGURES, **{name: _metric(name) for name in metrics}, **_PREDICTIONS}
-    kept = [name for name, cell in figures.items() if any(cell(report) != NONE for report in every)]
-    return [[name, *(figures[name](report) for report in shown)] for name in kept]
+    learnt = [(name, _metric(name)) for name in metrics]  # a metric may be called as a figure is
+    figures = [*_FIGURES.items(), *learnt, *_PREDICTIONS.items()]
+    kept = [(name, cell) for name, cell in figures if any(cell(report) != NONE for report in every)]
+    return [[name, *(cell(report) for report in shown)] for name, cell in kept]
 
 
 def _metric(name: str) -> Callable[[Report], str]:

@@ -72,7 +72,7 @@ def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
         proof = other if proof.verdict == "proved" else proof
     if proof.verdict == "proved":
         proof = _with_conditions(proof, numbers, example)
-    if example.make_parts is None or proof.verdict != "proved":
+    if not example.is_joined_by_program or proof.verdict != "proved":
         return proof
     # What was followed is one batch as it was joined.
     doubt = "collate, which is the program's own, may join samples by what the others are"

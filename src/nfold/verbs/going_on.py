@@ -1,0 +1,62 @@
+"""How a run was started and where it stopped, which is what it takes to go on with it, and what to type for that."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nfold.core.cluster import Cluster
+from nfold.runtime.events import Begun, Known, Recipe
+from nfold.runtime.state_file import StoredState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobRecord:
+    """What it takes to start a run again."""
+
+    source: str
+    """FILE.py:function."""
+    workers: int
+    servers: int
+    strategy: str
+    steps: int | None
+    seed: int | None
+    transport: str
+    device: str
+    checkpoint_every: int | None
+    evaluate: bool
+    total_steps: int
+    steps_per_epoch: int
+    emulated: Cluster | None = None
+    staleness: int | None = None
+    staleness_aware: bool = False
+    recipe: Recipe | None = None
+    keep: str | None = None
+    """As it was asked for: best:METRIC."""
+    has_checkpoint: bool = False
+    """Whether one was written: if it is not there, it was lost."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """Where an earlier run stopped."""
+
+    known: Known | None
+    """None: measure and plan anew, because the ranks are others."""
+    begun: Begun
+    checkpoint: StoredState | None
+    history: list[dict[str, Any]]
+
+
+def resume_command(path: Path) -> str:
+    """Return what to type to go on with the run of a folder."""
+    return f"nfold train --resume {shlex.quote(str(path))}"
+
+
+def tell_going_on(path: Path, record: JobRecord, *, is_complete: bool) -> str:
+    """Return the end of a sentence that says how the run of a folder goes on; empty: it cannot."""
+    resume = f", or --resume {shlex.quote(str(path))}"
+    if not is_complete:
+        return f"{resume} to go on with it"
+    is_scheduled = record.recipe is not None and record.recipe.has_scheduler
+    return "" if is_scheduled else f"{resume} with more --steps: it is complete"
