@@ -4,8 +4,6 @@ from collections import Counter
 from typing import Any
 
 OPAQUE = "opaque"
-UNTRACED = "cannot be traced by fx"
-"""Of which module capture says so in a note of a net that was traced all the same, that module stayed whole."""
 
 
 def stamped(part: dict[str, Any]) -> dict[str, Any]:
@@ -27,7 +25,9 @@ def summed(nets: dict[str, Any]) -> dict[str, Any]:
         "nets": len(nets),
         "captured_by": dict(Counter(net["capture"] for net in nets.values() if "capture" in net)),
         "data_parallelism_only": [name for name, net in nets.items() if net.get("capture") == OPAQUE],
-        "with_modules_kept_whole": [name for name, net in nets.items() if modules_kept_whole(net)],
+        "with_modules_kept_whole": [
+            name for name, net in nets.items() if net.get("whole") and net["capture"] != OPAQUE
+        ],
         "layouts": len(runs),
         "refused": dict(Counter(run["refused"] for run in runs if "refused" in run)),
         "bytes_equal": sum(run["sent_bytes"] == run["predicted_bytes"] for run in counted),
@@ -36,11 +36,6 @@ def summed(nets: dict[str, Any]) -> dict[str, Any]:
         "broken": [name for name, net in nets.items() if not net["ok"]],
         "commits": sorted({net["commit"] for net in nets.values()}),
     }
-
-
-def modules_kept_whole(net: dict[str, Any]) -> int:
-    """How many modules of a traced net could not be looked into, and are one operator each."""
-    return sum(UNTRACED in note for note in net["notes"]) if net.get("capture") == "fx" else 0
 
 
 def told(part: str, found: dict[str, Any]) -> str:

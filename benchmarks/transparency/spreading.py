@@ -136,6 +136,7 @@ def measure(style: Style, sweep: Sweep) -> dict[str, Any]:
     return {
         "capture": graph.capture,
         "operators": len(graph.operators),
+        "whole": list(graph.whole),
         "parameters": sum(parameter.num_elements for parameter in graph.parameters),
         "notes": [*graph.notes, *([graph.indivisible] if graph.indivisible else [])],
         "against": subject.against,

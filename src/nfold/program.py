@@ -92,6 +92,9 @@ class Program:
     sampler: "Callable[[Any, int, torch.Generator], Any] | None" = None
     """(dataset, epoch, generator) -> the indices that an epoch visits, as many in each epoch. None: every sample once,
     shuffled. It draws from the generator, which is seeded by the program's seed and the epoch."""
+    loaders: int = 0
+    """Processes beside each rank that read and join samples ahead of their use, so that decoding does not hold up the
+    step; 0: a thread of the rank does. They change no result. Each imports the script and builds the data anew."""
     keywords: bool | None = None
     """Whether a dict of inputs is given to the model as `model(**inputs)`. None: where forward names all its keys, and
     takes more than one argument."""
@@ -118,6 +121,7 @@ class Program:
             if number is None or number < 1:
                 raise ProgramError(f"Program({name}={value!r}): it must be a whole number of at least 1")
             object.__setattr__(self, name, number)
+        object.__setattr__(self, "loaders", _checked_loaders(self.loaders))
         _check_metrics(self.metrics)
         object.__setattr__(self, "seed", checked_seed(self.seed, f"Program(seed={self.seed!r})", ProgramError))
         if self.autocast not in (None, "bfloat16"):
@@ -135,6 +139,13 @@ class Program:
                 f"a batch of {self.batch_size} samples cannot be cut into {self.chunks} chunks. "
                 f"Use chunks={self.batch_size} or fewer."
             )
+
+
+def _checked_loaders(value: object) -> int:
+    number = whole(value)
+    if number is None or number < 0:
+        raise ProgramError(f"Program(loaders={value!r}): it must be a whole number, 0 or more")
+    return number
 
 
 def _is_module(value: object) -> bool:
@@ -292,7 +303,7 @@ def describe(error: BaseException, script: Path | None = None) -> str:
     summary = f"{type(error).__name__}: {text}" if text else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if script and Path(frame.filename).resolve() == script] or [
-        frame for frame in frames if not _is_library(frame.filename)
+        frame for frame in frames if not is_library(frame.filename)
     ]
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
@@ -305,7 +316,8 @@ def _is_positive(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
 
 
-def _is_library(filename: str) -> bool:
+def is_library(filename: str) -> bool:
+    """Tell whether a file is Python's, an installed package's or nfold's, and not the user's."""
     parts = Path(filename).parts
     if filename.startswith(("<", sys.prefix, sys.base_prefix)) or "site-packages" in parts:
         return True

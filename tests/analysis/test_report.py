@@ -12,9 +12,11 @@ from nfold.analysis.gains import Outlook
 from nfold.analysis.report import Result, report
 from nfold.analysis.system import node_resident_bytes, rank_loads
 from nfold.analysis.verdict import main_finding, next_command
+from nfold.analysis.workers import reading
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.codec import dumps, encode, loads
 from nfold.core.placement import Share
+from nfold.core.plan import Asynchrony
 from nfold.core.report import Report
 
 HALVES = ((0.0, 0.01, 500_000), (0.01, 0.02, 500_000))
@@ -69,6 +71,20 @@ def test_input(run):
     verdict = run(input_s=0.1).report().verdict
     assert (verdict.kind, verdict.place) == ("input", "dataset")
     assert "Input: reading takes 100 ms of each step, 1.56 ms a sample." in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("cores", "input_s", "loaders", "advised"),
+    [(2, 0.1, 0, 0), (3, 0.1, 0, 0), (4, 0.1, 0, 2), (20, 0.1, 0, 3), (20, 0.1, 2, 6), (4, 0.1, 2, 0), (9, 0.9, 0, 4)],
+)  # fmt: skip
+def test_loaders_are_advised_where_cores_are_free_for_more(run, cores, input_s, loaders, advised):
+    slow = run(cores=cores, input_s=input_s)
+    plan = replace(slow.plan(), loaders=loaders)
+    found = reading(gather(plan, slow.trace(), slow.cluster(), skip=2))
+    assert ("--loaders" in found.remedy) == bool(advised)
+    assert found.next_command.endswith(f"--strategy ring --loaders {advised}" if advised else "-n 1 --steps 20")
+    async_plan = replace(plan, asynchrony=Asynchrony(bound=None))
+    assert "--loaders" not in reading(gather(async_plan, slow.trace(), slow.cluster(), skip=2)).remedy
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,16 @@ from parts import stamped, summary, told
 EXACT = {"relative_error": 1e-15, "sent_bytes": 8, "predicted_bytes": 8, "ok": True}
 
 
-def net(capture, *runs, notes=(), ok=True):
-    return {"capture": capture, "notes": list(notes), "ok": ok, "runs": list(runs)}
+def net(capture, *runs, whole=(), ok=True):
+    return {"capture": capture, "whole": list(whole), "ok": ok, "runs": list(runs)}
 
 
 def test_what_could_not_be_captured_is_counted():
-    kept = "model.pooler cannot be traced by fx: NameError"
     nets = {
         "a": net("fx"),
-        "b": net("fx", notes=[kept]),
-        "c": net("export", notes=[kept]),
-        "d": net("opaque", notes=[kept]),
+        "b": net("fx", whole=["model.pooler"]),
+        "c": net("export"),
+        "d": net("opaque", whole=["model.pooler"]),
     }
     found = summary({"zoo": stamped({"nets": nets})})["zoo"]
     assert found["captured_by"] == {"fx": 2, "export": 1, "opaque": 1}

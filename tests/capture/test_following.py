@@ -48,7 +48,11 @@ def looked_up_by_size(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x * {4: 2.0, 12: 3.0}.get(x.shape[1], 4.0) if x.shape[1] in {12} else x
 
 
-FOLLOWED = [looked_up_by_size, length_of_batch, loop_over_sizes, packed, number_of_a_value]
+def made_on_the_spot(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return nn.Hardtanh(-0.5, 0.5)(x) + nn.Sequential(nn.Tanh(), nn.Flatten())(x)
+
+
+FOLLOWED = [made_on_the_spot, looked_up_by_size, length_of_batch, loop_over_sizes, packed, number_of_a_value]
 
 
 def branch_on_samples(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -56,11 +60,15 @@ def branch_on_samples(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def branch_on_selected(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if (x > -1e9).nonzero().shape[1] + x[x.sum(1) > -1e9].shape[0] > 4 else x
+
+
+def decision_that_export_proves(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x * 2 if (x > -1e9).nonzero().shape[1] + x[x.sum(1) > -1e9].shape[0] > 1 else x
 
 
 def number_in_python(self: Any, x: torch.Tensor) -> torch.Tensor:
-    return x * int(x.detach().abs().sum().item() * 0 + 3)
+    return x * sum(range(int(x.detach().abs().sum().item())))
 
 
 def looked_up_by_value(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -80,10 +88,14 @@ def captured(between: Callable[[Any, torch.Tensor], torch.Tensor]) -> tuple[Capt
     return capture(net.model(), net.loss, net.example(), rebuild=net.model), net
 
 
-@pytest.mark.parametrize("between", FOLLOWED, ids=lambda between: between.__name__)
-def test_followed(between: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+@pytest.mark.parametrize(
+    ("between", "method"),
+    [*((each, "fx") for each in FOLLOWED), (decision_that_export_proves, "export")],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_followed(between: Callable[[Any, torch.Tensor], torch.Tensor], method: str) -> None:
     found, net = captured(between)
-    assert found.graph.capture == "fx"
+    assert (found.graph.capture, found.graph.notes) == (method, ())
     assert len(found.graph.operators) > 3
     for size in (1, 6):
         expected_from, batch = net.model(), net.example().batch(size, 9)
@@ -130,3 +142,16 @@ def test_a_length_that_forward_reads_may_not_change_between_batches(reads: bool,
             play(found, whole, batch(4, 1, length=7))
     else:
         play(found, whole, batch(4, 1, length=7))
+
+
+def test_a_compiled_model_is_cut_as_the_module_that_was_compiled() -> None:
+    net = Net(probe(loop_over_sizes), rows)
+    compiled = torch.compile(net.model(), backend="eager")
+    assert isinstance(compiled, nn.Module)
+    found = capture(compiled, net.loss, net.example())
+    assert (found.graph.capture, len(found.graph.operators) > 3) == ("fx", True)
+    plain, batch = net.model(), net.example().batch(6, 9)
+    loss = net.loss(plain(batch[0]), batch[1])
+    loss.backward()
+    expected = {"loss": loss.detach()} | {f"_orig_mod.{name}": each.grad for name, each in plain.named_parameters()}
+    assert_equal(play(found, [[each.name] for each in found.graph.operators], batch), expected)

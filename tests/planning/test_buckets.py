@@ -7,7 +7,7 @@ from grids import chain, grids, model, parameter, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nfold.planning.buckets import backward_order, bounds, buckets_of, cut_shares, fill_buckets
+from nfold.planning.buckets import backward_order, bounds, buckets_of, cut_shares, fill_buckets, sparse_notes
 from nfold.planning.reductions import equal_shares
 
 
@@ -113,3 +113,18 @@ def test_each_round_has_a_share_of_every_rank():
     (bucket,) = fill_buckets(chain(12), (0, 1), "server", 1 << 30)
     shares = cut_shares(bucket, {0: 1.0, 1: 2.0, 2: 0.0}, rounds=2)
     assert [(share.rank, share.start, share.stop) for share in shares] == [(0, 0, 2), (1, 2, 6), (0, 6, 8), (1, 8, 12)]
+
+
+def test_sparse_gradients_that_travel_as_dense_are_told_with_their_size():
+    graph = chain(1 << 18, 1 << 19)
+    tables = tuple(replace(each, sparse_dims=1) for each in graph.parameters)
+    one, both = replace(graph, parameters=(tables[0], graph.parameters[1])), replace(graph, parameters=tables)
+    sent, kept = (
+        fill_buckets(graph, members, route, 1 << 30) for members, route in (((0, 1), "ring"), ((0,), "local"))
+    )
+    (told,) = sparse_notes(one, sent)
+    assert told.startswith(f"the gradient of {tables[0].name} is sparse, and summed over ranks as dense: ")
+    assert f"{tables[0].num_bytes / 2**20:.3g} MiB in each step" in told
+    (told,) = sparse_notes(both, sent)
+    assert told.startswith(f"the gradients of {tables[0].name} and 1 more are sparse")
+    assert sparse_notes(both, kept) == sparse_notes(graph, sent) == ()

@@ -8,9 +8,10 @@ from grids import chain, facts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nfold.errors import ProgramError
+from nfold.errors import PlanError, ProgramError
 from nfold.planning.chunking import check_samples, chunk_counts, chunk_notes, deal, share_chunks
 from nfold.planning.search import plan
+from nfold.planning.wishes import check
 
 TWO = replace(chain(2), least_samples=2, least_samples_module="1", least_samples_error="ValueError: too few")
 
@@ -63,9 +64,17 @@ def test_everybody_has_as_many_turns_as_chunks(counts):
 def test_chunks_that_stay_empty_are_told_of_with_who_needs_two_samples():
     found = plan(facts(TWO, 2, batch_size=4, chunks=4), "pipeline")
     assert (
-        "a batch of 4 samples fills 2 of 4 chunks, since batch statistics need two samples in each (module 1 does not "
+        "a batch of 4 samples fills 2 of 4 chunks, since each has two samples or more (module 1 does not "
         "compute on one); the others stay empty"
     ) in found.notes
+
+
+@pytest.mark.parametrize("strategy", ["ring", "ps", "weighted", "ssp"])
+def test_workers_without_a_sample_are_refused_with_who_needs_two_of_them(strategy):
+    words = r"fills 2 of 4 chunks, since each has two samples or more \(module 1 does not compute on one\), so 2 of 4"
+    with pytest.raises(PlanError, match=words):
+        check(facts(TWO, 4, batch_size=4), strategy)
+    assert check(facts(TWO, 2, batch_size=4), strategy) is None
 
 
 @pytest.mark.parametrize(("batch_size", "chunks"), [(8, 4), (9, 4), (1, 1), (2, 1)])

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfold.core.cluster import Cluster, Node
+from nfold.core.placement import Placement
 from nfold.planning.candidates import simulate_proposal
 from nfold.planning.estimate import estimate
-from nfold.planning.reading import Crowd, busy_s, crowds_of, read_ahead
+from nfold.planning.reading import Crowd, busy_s, chunks_read, crowds_of, read_ahead, steps_ahead, within_cores
 from nfold.planning.scaling import predict_scaling
 from nfold.planning.strategies import named
 
@@ -179,3 +180,43 @@ def stage_sizes(load_s, **given):
 def test_a_stage_that_reads_gets_less_only_if_its_computing_does_not_hide_it():
     assert stage_sizes(0.0) == stage_sizes(1e-3) == {0: 3, 1: 3, 2: 3}
     assert stage_sizes(1e-3, load_is_waited=True) == {0: 2, 1: 5, 2: 2}
+
+
+# Loaders
+
+
+@pytest.mark.parametrize(
+    ("cores", "load_wait", "wanted", "found"),
+    [(2.0, 0.0, 4, 2), (0.4, 0.0, 4, 1), (8.0, 0.0, 4, 4), (2.0, 0.75, 12, 8), (2.0, 1.0, 12, 12), (2.0, 0.0, 0, 0)],
+)
+def test_loaders_are_no_more_than_cores_keep_busy(cores, load_wait, wanted, found):
+    timed = profile(chain(4, 4), SAMPLE_S, load_s_per_sample=0.01)
+    within = within_cores(replace(timed, load_wait=load_wait, loaders=wanted), cores)
+    assert within.loaders == found
+    assert within.load_s(10) == pytest.approx(0.1 / max(1, found))
+    assert within.reading_cores == pytest.approx(max(1, found) * (1 - load_wait))
+
+
+def test_two_loaders_halve_what_a_step_waits_and_take_memory_on_ranks_that_read():
+    alone = asked(0.01, cores=4.0)
+    timed = replace(alone.profiles[1], loaders=2, loaders_bytes=1 << 20)
+    both = replace(alone, profiles={1: timed})
+    one, two = (simulate_proposal(each, "ring", ring(each)).predicted for each in (alone, both))
+    read_s, compute_s = 16 * 0.01, 16 * SAMPLE_S
+    assert one.step_s - two.step_s == pytest.approx(read_s / 2, rel=0.1)
+    assert two.step_s > read_s / 2 > compute_s
+    added = [after - before for before, after in zip(one.peak_memory_bytes, two.peak_memory_bytes, strict=True)]
+    assert all(each >= 1 << 20 for each in added)
+
+
+@pytest.mark.parametrize(("loaders", "chunks", "steps"), [(0, 3, 1), (1, 3, 2), (3, 3, 2), (4, 3, 3), (2, 1, 3)])
+def test_so_many_steps_are_read_ahead_that_each_loader_has_a_chunk(loaders, chunks, steps):
+    assert steps_ahead(loaders, chunks) == steps
+
+
+def test_who_holds_a_model_s_ends_reads_and_its_middle_does_not():
+    graph = chain(4, 4)
+    first, *_, last = (operator.name for operator in graph.operators)
+    owners = {operator.name: (1, 1) for operator in graph.operators} | {first: (0, 0), last: (2, 1)}
+    placement = Placement(num_chunks=2, world_size=3, owners=owners)
+    assert [sorted(chunks_read(graph, placement, rank)) for rank in range(3)] == [[0, 1], [1], [0]]

@@ -85,7 +85,7 @@ def forced(question: Facts, strategy: str) -> Plan:
         (
             facts(GRAPH, 4, batch_size=4),
             "ring",
-            r"a batch of 4 samples fills 2 of 4 chunks, since batch statistics need two samples in each, so 2 of 4 "
+            r"a batch of 4 samples fills 2 of 4 chunks, since each has two samples or more, so 2 of 4 "
             r"workers would never have any; 2 at most can share it. Use --strategy pipeline, --strategy hybrid or -n",
         ),
         (

@@ -123,3 +123,20 @@ def test_short_updates_are_timed_after_a_pass(weights_s: float, is_short: bool, 
     assert call_s == pytest.approx((weights_s / 2 + 1e-4) / slower)
     assert ((2, False) in seen) == is_short
     assert (1, True) not in seen
+
+
+def test_state_of_optimizers_within_is_counted_once() -> None:
+    class Outer(torch.optim.Optimizer):
+        def __init__(self, params: Any) -> None:
+            self.inner = torch.optim.Adam(params, lr=0.1)
+            super().__init__(params, {})
+            self.slow = [each.detach().clone() for each in params]
+            self.again = self.slow
+
+        def step(self, closure: Any = None) -> None:
+            self.inner.step()
+
+    (_, weight), *_ = weights(1000)
+    optimizer = Outer([weight])
+    optimizer.step()
+    assert optimizer_bytes(optimizer) == (2 + 1) * weight.nbytes + 4

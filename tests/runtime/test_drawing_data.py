@@ -16,7 +16,8 @@ from torch.utils.data import ConcatDataset, Dataset, default_collate
 from nfold.capture.random import LOCK, CellRandom, RandomState
 from nfold.errors import ProgramError
 from nfold.program import Program
-from nfold.runtime.data import ChunkLoader, Sampler, read_seeded, read_undrawn
+from nfold.runtime.data import ChunkLoader, Sampler
+from nfold.runtime.reading import Reader, read_seeded, read_undrawn
 
 SEED, BATCH_SIZE = 5, 4
 DRAWS = {
@@ -46,7 +47,7 @@ def half(draw):
 
 def loaded(dataset, chunks, last_step=8):
     """What a rank loads for its chunks of two epochs."""
-    loader = ChunkLoader(dataset, Sampler(len(dataset), BATCH_SIZE, 2, SEED), chunks, last_step, SEED)
+    loader = ChunkLoader(Reader(dataset, SEED), Sampler(len(dataset), BATCH_SIZE, 2, SEED), chunks, last_step)
     found = {}
     for step in range(last_step):
         loader.begin(step)
@@ -98,7 +99,7 @@ def test_items_that_are_read_together_are_so_until_they_draw():
 
 
 def test_nothing_is_read_between_a_seed_and_its_draw():
-    loader = ChunkLoader(half(DRAWS["torch"]), Sampler(16, 16, 1, SEED), (0,), 1, SEED)
+    loader = ChunkLoader(Reader(half(DRAWS["torch"]), SEED), Sampler(16, 16, 1, SEED), (0,), 1)
     torch.manual_seed(1)
     wanted = torch.rand(4)
     with LOCK:
@@ -131,6 +132,25 @@ def test_computing_that_draws_comes_between_two_items_and_is_not_taken_for_their
     assert [item for item, _ in read_undrawn(Items(make, 3), [0, 1, 2])] == [0, 1, 2]
     computing.join()
     assert len(drawn) == 3
+
+
+def test_a_sample_that_an_epoch_visits_again_draws_anew_on_whatever_rank():
+    dataset = Items(lambda index: torch.rand(3), 8)
+    sampler = Sampler(8, 4, 2, SEED, lambda epoch: [1, 1, 2, 1, 3, 2, 1, 0])
+    reader = Reader(dataset, SEED)
+    parts = [sampler.part(step, chunk) for step in (0, 1) for chunk in (0, 1)]
+    assert [part.again for part in parts] == [(0, 1), (0, 2), (0, 1), (3, 0)]
+    drawn = torch.cat([reader.read(part)[0] for part in parts])
+    assert len(drawn.unique(dim=0)) == 8
+    alone = torch.cat([Reader(dataset, SEED).read(part)[0] for part in parts[::-1]][::-1])
+    assert torch.equal(drawn, alone)
+    once = torch.stack([read_seeded(CellRandom(SEED), dataset, 0, index)[0] for index in (1, 2, 3, 0)])
+    assert torch.equal(drawn[[0, 2, 4, 7]], once)
+
+
+def test_who_visits_each_sample_once_counts_no_visits():
+    assert Sampler(8, 4, 2, SEED).part(3, 1).again == ()
+    assert Sampler(3, 3, 1, SEED, lambda epoch: [2, 0, 1]).part(0, 0).again == ()
 
 
 # Training

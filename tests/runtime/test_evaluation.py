@@ -43,6 +43,44 @@ def test_a_last_smaller_batch_counts_for_its_samples_only():
     assert model.training
 
 
+class Noisy(Dataset):
+    """Test data that draw: crops, masks, negatives."""
+
+    def __init__(self):
+        self.clean = images()
+
+    def __len__(self):
+        return len(self.clean)
+
+    def __getitem__(self, index):
+        image, target = self.clean[index]
+        return image + torch.randn_like(image), target
+
+
+class Sampling(torch.nn.Module):
+    """Draws in evaluation too, as variational models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = torch.nn.Linear(36, 4).double()
+
+    def forward(self, inputs):
+        found = self.last(inputs.flatten(1)[:, :36])
+        return found + torch.randn_like(found)
+
+
+def test_what_test_data_and_model_draw_is_the_same_on_any_number_of_ranks_and_again():
+    drawing = lambda items: (torch.stack([x + torch.rand(()) for x, _ in items]), torch.stack([y for _, y in items]))  # noqa: E731
+    mine = replace(program("plain"), model=Sampling, collate=drawing)
+    model = build_model(mine, CPU)
+    alone = evaluate(mine, model, Noisy(), 0, 1, CPU)
+    torch.manual_seed(77)
+    again = evaluate(mine, model, Noisy(), 0, 1, CPU)
+    shared = [evaluate(mine, model, Noisy(), part, 2, CPU) for part in range(2)]
+    assert again == alone
+    assert sum(part["test_loss"][0] for part in shared) == pytest.approx(alone["test_loss"][0], rel=1e-12)
+
+
 def test_a_module_is_filled_by_pieces_that_end_anywhere():
     wanted, found = (torch.nn.BatchNorm1d(5) for _ in range(2))
     with torch.no_grad():

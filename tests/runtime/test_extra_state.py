@@ -1,5 +1,7 @@
 """Modules that keep something beside tensors: a run that goes on has it back, or the user is told."""
 
+import itertools
+
 import pytest
 import torch
 from harness import graph_of, placed_plan, play
@@ -43,6 +45,85 @@ class SayingTensor(Warming):
         self.calls = int(state)
 
 
+class Drawing(nn.Module):
+    """Draws from a generator of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.randn(5, generator=self.generator, dtype=x.dtype)
+
+
+class KeptDrawing(Drawing):
+    def get_extra_state(self):
+        return self.generator.get_state()
+
+    def set_extra_state(self, state):
+        self.generator.set_state(state)
+
+
+class Reseeding(Drawing):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.generator.manual_seed(3)
+        return super().forward(x)
+
+
+class DrawingByHelper(nn.Module):
+    """Draws where no module does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = [Drawing().forward]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.steps[0](x)
+
+
+class Cycling(nn.Module):
+    """Takes its factors from an iterator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = itertools.cycle([1.0, 1.0, 1.0, 2.0])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * next(self.factors)
+
+
+class Late(nn.Module):
+    """Is another after many calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x if self.calls < 1000 else 2 * x
+
+
+class Remembering(nn.Module):
+    """Lets the batch before come in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.zeros(5).double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, self.last = x + self.last, x.detach().mean(0)
+        return y
+
+
+class Showing(nn.Module):
+    """Keeps what it computed for whoever wants to look."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.shown = x.detach()
+        return x
+
+
 def net(middle) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 5), middle, nn.Linear(5, 3)).double()
 
@@ -70,7 +151,7 @@ def on_last(program, graph):
     return placed_plan(program, owners, 2, buckets_of(graph, placement, "ring", 4096))
 
 
-@pytest.mark.parametrize("middle", [Saying, SayingTensor])
+@pytest.mark.parametrize("middle", [Saying, SayingTensor, KeptDrawing])
 def test_a_run_that_goes_on_equals_one_that_never_stopped(middle):
     program = of(middle)
     graph = graph_of(program)
@@ -83,10 +164,28 @@ def test_a_run_that_goes_on_equals_one_that_never_stopped(middle):
     assert resumed.checkpoint == whole.checkpoint
 
 
-def test_what_would_be_forgotten_is_told():
-    assert not [note for note in graph_of(of(Saying)).notes if "checkpoint" in note]
-    (told,) = (note for note in graph_of(of(Warming)).notes if "checkpoint" in note)
-    assert told.startswith("forward changes 1.calls, 1.seen, which no checkpoint holds: a run that goes on begins with")
+@pytest.mark.parametrize(
+    ("middle", "told"),
+    [
+        (Warming, "forward changes 1.calls, 1.seen, which no checkpoint holds"),
+        (Drawing, "forward draws from 1.generator, a generator of its own"),
+        (DrawingByHelper, "forward draws from 1.steps[0].generator, a generator of its own"),
+        (Cycling, "forward changes 1.factors, which"),
+        (Late, "forward changes 1.calls, which"),
+        (Remembering, "forward changes 1.last, which"),
+    ],
+)
+def test_what_a_run_that_goes_on_would_not_have_is_refused(middle, told):
+    unkept = graph_of(of(middle)).unkept
+    assert unkept.startswith(told)
+    assert "--checkpoint-every 0" in unkept
+
+
+@pytest.mark.parametrize("middle", [Saying, KeptDrawing, Reseeding, Showing, nn.Dropout])
+def test_what_is_kept_or_changes_nothing_is_not(middle):
+    graph = graph_of(of(middle))
+    assert graph.unkept == ""
+    assert any("which no checkpoint holds" in note for note in graph.notes) == (middle is Showing)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import torch
 from torch.utils.data import Dataset
 
 from nfold.capture.autocast import under_autocast
+from nfold.capture.joining import join
 from nfold.errors import ProgramError
 from nfold.program import Program
-from nfold.runtime.data import join
 from nfold.runtime.loading import first_pass, item_checksums, load_dataset, probed_items, weights_checksums
 
 SEED = 3

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
 
-from nfold.capture.calling import by_keyword
+from nfold.capture.calling import by_keyword, by_position
 from nfold.capture.joining import join
 from nfold.capture.random import CellRandom
 from nfold.capture.samples import sample_batches
@@ -17,9 +17,9 @@ from nfold.capture.shapes import batch_shapes
 from nfold.errors import PlanError, ProgramError
 from nfold.program import Program
 from nfold.runtime.alike import check_alike
-from nfold.runtime.data import join_seeded
 from nfold.runtime.loading import load_dataset
 from nfold.runtime.ordering import orders_to_compare, sampler_of
+from nfold.runtime.reading import join_seeded
 
 COUNT, WORDS = 40, 11
 
@@ -74,7 +74,8 @@ def plain(mine, steps, chunks):
         optimizer.zero_grad()
         for chunk, size in enumerate(sampler.sizes(step)):
             inputs, targets = mine.collate([dataset[index] for index in sampler.indices(step, chunk)])
-            (mine.loss(model(**inputs), targets) * size / mine.batch_size).backward()
+            outputs = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+            (mine.loss(outputs, targets) * size / mine.batch_size).backward()
         optimizer.step()
     return model.state_dict()
 
@@ -196,6 +197,19 @@ def test_a_sampler_that_cannot_work_is_told_before_the_first_step(sampler, words
         orders_to_compare(program(sampler=sampler, epochs=4), Sentences())
 
 
+def test_a_sampler_that_changes_the_data_set_is_refused():
+    class Staged(Sentences):
+        def __init__(self):
+            self.epoch = 0
+
+    def sampler(data, epoch, generator):
+        data.epoch = epoch
+        return range(len(data))
+
+    with pytest.raises(ProgramError, match=r"changes epoch of train_data\(\) when it is asked for epoch 1"):
+        orders_to_compare(program(sampler=sampler, epochs=4), Staged())
+
+
 def test_an_epoch_of_another_length_is_refused_when_it_comes():
     mine = program(sampler=lambda data, epoch, generator: range(8 if epoch == 5 else 16))
     sampler = sampler_of(mine, Sentences(), 8, 1)
@@ -236,9 +250,10 @@ class Stream(IterableDataset):
         ),
         (lambda: DataLoader(Sentences(), 16, shuffle=True, drop_last=True), r"\[: len\(dataset\) // 16 \* 16\]"),
         (Stream, r"Stream, an IterableDataset.*train_data=lambda: list\(dataset\)"),
+        (lambda: DataLoader(Sentences(), 16, shuffle=True, num_workers=1), r"batch_size=16, loaders=1\.$"),
         (lambda: DataLoader(Stream(), 4), r"list\(dataset\), since its Stream has no indices, batch_size=4"),
     ],
-    ids=["loader", "in order", "weighted", "drop last", "iterable", "loader of iterable"],
+    ids=["loader", "in order", "weighted", "drop last", "iterable", "workers", "loader of iterable"],
 )  # fmt: skip
 def test_what_is_no_data_set_is_refused_with_what_to_hand_over(data, words):
     with pytest.raises(ProgramError, match=words):
@@ -273,6 +288,21 @@ def test_a_dict_goes_by_keyword_where_forward_names_all_its_keys(forward, keys, 
     assert by_keyword(Calls(forward), dict.fromkeys(keys)) is expected
 
 
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        (lambda words, mask: 0, True),
+        (lambda words, mask, scale=1: 0, True),
+        (lambda inputs: 0, False),
+        (lambda words, mask=None: 0, False),
+        (lambda words, mask, more: 0, False),
+        (lambda *args: 0, False),
+    ],
+)
+def test_a_tuple_goes_by_position_where_forward_needs_several(forward, expected):
+    assert by_position(Calls(forward), (1, 2)) is by_position(Calls(forward), [1, 2]) is expected
+
+
 @pytest.mark.parametrize("keywords", [True, False])
 def test_the_program_has_the_last_word(keywords):
     class Either(nn.Module):
@@ -289,7 +319,8 @@ def test_the_program_has_the_last_word(keywords):
     assert not graph_of(mine).indivisible
 
 
-def test_a_model_that_decides_on_sizes_is_called_by_keyword_too():
+@pytest.mark.parametrize("is_dict", [True, False])
+def test_a_model_that_decides_on_sizes_is_called_with_several_inputs_too(is_dict):
     class Loops(nn.Module):
         def __init__(self):
             super().__init__()
@@ -300,8 +331,11 @@ def test_a_model_that_decides_on_sizes_is_called_by_keyword_too():
                 first = first - 2 * second
             return self.last(first)
 
-    data = [({"second": torch.arange(4.0).double() / (index + 1), "first": torch.ones(4).double() * index}, index % 3)
-            for index in range(COUNT)]  # fmt: skip
+    def item(index):
+        first, second = torch.ones(4).double() * index, torch.arange(4.0).double() / (index + 1)
+        return ({"second": second, "first": first} if is_dict else (first, second)), index % 3
+
+    data = [item(index) for index in range(COUNT)]
     mine = program(model=Loops, train_data=lambda: data, collate=None)
     graph = graph_of(mine)
     assert graph.capture == "fx"

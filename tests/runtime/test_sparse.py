@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from drifting import drift, drifting_plan
 from harness import difference, graph_of, make_plan, plain_loop, play
 from torch import nn
 from torch.nn import functional as F
@@ -138,6 +139,14 @@ def test_a_server_of_its_own_gives_them_back_too() -> None:
     assert difference(play(mine, graph, chosen, 5).state, plain_loop(mine, 5, 4).state_dict()) <= 1e-9
 
 
+@pytest.mark.parametrize("name", ["SparseAdam", "Adagrad"])
+def test_asynchronous_servers_give_them_back_too(name: str) -> None:
+    mine = program(*PROGRAMS[name])
+    graph = graph_of(mine)
+    drifted = drift(mine, graph, drifting_plan(mine, graph, 2, chunks=4, bound=0), [5])
+    assert difference(drifted.state, plain_loop(mine, 5, 4).state_dict()) <= 1e-9
+
+
 @pytest.mark.parametrize(
     ("model", "optimizer", "words"),
     [
@@ -150,6 +159,37 @@ def test_an_optimizer_that_does_not_take_such_gradients_is_refused_before_anythi
 ) -> None:
     with pytest.raises(ProgramError, match=words):
         graph_of(program(model, optimizer))
+
+
+class Thinned(nn.Module):
+    """Multiplies what is left of its activations, as a sparse matrix."""
+
+    def __init__(self, layout: torch.layout) -> None:
+        super().__init__()
+        self.layout, self.first, self.head = layout, nn.Linear(6, 5), nn.Linear(4, 3)
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 20).reshape(5, 4))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(torch.relu(self.first(rows)).to_sparse(layout=self.layout) @ self.weight))
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_activations_of_a_batch(layout: torch.layout) -> None:
+    def rows() -> list[tuple[torch.Tensor, int]]:
+        drawn = torch.randn(32, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        return [(row, index % 3) for index, row in enumerate(drawn)]
+
+    def build() -> nn.Module:
+        torch.manual_seed(3)
+        return Thinned(layout).double()
+
+    mine = Program(model=build, loss=F.cross_entropy, optimizer=momentum, train_data=rows, batch_size=16)
+    graph, expected = graph_of(mine), plain_loop(mine, 4, 4).state_dict()
+    for strategy, workers in (("ring", 2), ("pipeline", 2), ("hybrid", 3), ("hypergraph", 2)):
+        chosen = make_plan(mine, graph, strategy, workers, 0, chunks=4)
+        assert difference(play(mine, graph, chosen, 4).state, expected) <= 1e-9, strategy
+    drifted = drift(mine, graph, drifting_plan(mine, graph, 2, chunks=4, bound=0), [4])
+    assert difference(drifted.state, expected) <= 1e-9
 
 
 class Linked(nn.Module):

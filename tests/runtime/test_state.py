@@ -154,7 +154,7 @@ def test_of_what_an_optimizer_keeps_only_the_elements_that_are_wanted_are_read(s
     updater = Updater(Stepping(lambda weights: torch.optim.Adam(weights, lr=0.1)), held, [])
     model.weight.grad = torch.arange(6.0).reshape(3, 2)
     updater.step()
-    ((_, kept, _),) = updater.state()
+    ((_, kept, *_),) = updater.state()
     data = stored(model, {("weight", 0): updater})
     header_bytes, read = 8 + int.from_bytes(data[:8], "little"), []
 

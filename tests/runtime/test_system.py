@@ -1,5 +1,6 @@
 """What is read out of the kernel's texts, and what happened between two readings."""
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -162,6 +163,12 @@ def test_this_process_computes_and_its_memory_counts() -> None:
     assert sample.compute_cpu_s > 0
     assert sample.communication_cpu_s == 0
     assert sample.rss_bytes > 1 << 20
+
+
+def test_what_loaders_do_is_the_ranks_own_and_no_neighbours() -> None:
+    alone, with_one = (Kernel("", iter([0.0]).__next__, lambda each=each: each).read() for each in ((), (os.getpid(),)))
+    assert with_one.process_cpu_s > 1.5 * alone.process_cpu_s
+    assert with_one.rss_bytes > 1.5 * alone.rss_bytes
 
 
 def test_threads_of_a_transport_are_told_from_others() -> None:

@@ -49,9 +49,9 @@ def test_state_is_restored_in_the_order_in_memory_that_its_parameter_has(fused):
     begun.step()
     again = reordered(ours.detach().clone())
     resumed = updater_of(again, fused)
-    ((_, state, _),) = begun.state()
+    ((_, state, elementwise, _),) = begun.state()
     flat = {key: value.reshape(-1).clone() if value.dim() else value.clone() for key, value in state.items()}
-    resumed.restore(lambda piece: (piece.name, OptimizerState(tensors={piece.name: flat})), 1)
+    resumed.restore(lambda piece: (piece.name, OptimizerState(tensors={piece.name: flat}, elementwise=elementwise)), 1)
     for weight, updater in ((ours, begun), (again, resumed)):
         weight.grad = torch.empty_like(weight).copy_(gradient.flip(0))
         updater.step()
@@ -80,19 +80,19 @@ def test_each_parameters_state_is_handed_over_before_the_next_is_read():
     for weight in ours:
         weight.grad = weight.detach().clone()
     begun.step()
-    own, read = {piece.name: state for piece, state, _ in begun.state()}, []
+    own, read = {piece.name: state for piece, state, *_ in begun.state()}, []
 
     def asked(piece):
         name = piece.name
-        assert [piece.name for piece, state, _ in resumed.state() if state] == read, "no more than one is under way"
+        assert [piece.name for piece, state, *_ in resumed.state() if state] == read, "no more than one is under way"
         read.append(name)
         kept = {key: value.flatten().clone() if value.dim() else value.clone() for key, value in own[name].items()}
         handed.update({(name, key): value.data_ptr() for key, value in kept.items() if value.dim()})
-        return name, OptimizerState(tensors={name: kept})
+        return name, OptimizerState(tensors={name: kept}, elementwise=frozenset({"exp_avg", "exp_avg_sq"}))
 
     handed: dict[tuple[str, str], int] = {}
     resumed.restore(asked, 1)
     assert read == ["w0", "w1", "w2", "w3"]
-    found = {piece.name: state for piece, state, _ in resumed.state()}
+    found = {piece.name: state for piece, state, *_ in resumed.state()}
     assert all(torch.equal(found[name][key], own[name][key]) for name in own for key in own[name])
     assert handed == {(name, key): found[name][key].data_ptr() for name, key in handed}, "taken over, not copied"

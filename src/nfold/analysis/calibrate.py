@@ -141,6 +141,7 @@ def _scaled(profile: Profile, work: float, update: float, load_s_per_sample: flo
         update=_times(profile.update, update),
         update_call_s=profile.update_call_s * update,
         load_s_per_sample=load_s_per_sample,
+        loaders=0,
     )
 
 

@@ -130,7 +130,8 @@ def _advice(finding: Finding, outlook: Outlook | None, strategy: str) -> str:
         return " ".join([*saving, finding.remedy])
     best = sorted(cures(finding, outlook)[:MOST_GAINS], key=lambda gain: gain.speedup)
     if best:
-        return _sentence(best, outlook.useful_workers, strategy, outlook.ages)
+        sentence = _sentence(best, outlook.useful_workers, strategy, outlook.ages)
+        return f"{sentence} {finding.remedy}" if finding.verdict == "input" else sentence
     if finding.verdict == "compute":
         return _sentence((), outlook.useful_workers, strategy, {}) or "No change that was simulated wins 2 %."
     return finding.remedy

@@ -1,5 +1,8 @@
 """What holds all workers back alike: compute, shared cores, input, memory, or fixed costs."""
 
+from collections.abc import Iterator
+from math import ceil, floor
+
 from nfold.analysis.facts import CoreUse, Facts
 from nfold.analysis.finding import Finding
 from nfold.analysis.stragglers import typical_compute_s, typical_input_s
@@ -64,11 +67,45 @@ def reading(facts: Facts) -> Finding | None:
         value=lost_s * 1e3,
         evidence=evidence,
         head=f"Input: {evidence}.",
-        remedy="Keep the data in memory, or on a faster disk."
-        if _disk_bytes_per_s(facts) >= _READS
-        else "Make the dataset's items cheaper: decode once and keep them, or store them decoded.",
-        next_command="nfold train {file} -n 1 --steps 20",
+        remedy=" ".join(_what_reads_faster(facts, lost_s)),
+        next_command=_with_more_loaders(facts, lost_s) or "nfold train {file} -n 1 --steps 20",
     )
+
+
+def _what_reads_faster(facts: Facts, lost_s: float) -> Iterator[str]:
+    loaders = more_loaders(facts, lost_s)
+    if loaders:
+        yield f"Read in processes beside each rank, for which there are cores: --loaders {loaders}."
+    if _disk_bytes_per_s(facts) >= _READS:
+        yield "Keep the data in memory, or on a faster disk."
+    else:
+        yield "Make the dataset's items cheaper: decode once and keep them, or store them decoded."
+
+
+def more_loaders(facts: Facts, lost_s: float) -> int:
+    """Return how many loaders would read as fast as a step computes, or as many as cores are free for; 0: no more.
+
+    A core that waits for samples is free for as long.
+
+    Args:
+        facts: of the run.
+        lost_s: of each step, that a typical worker waits for its samples.
+    """
+    if facts.plan.asynchrony is not None:
+        return 0  # its slices are handed out one by one
+    reading, busy_s = max(1, facts.plan.loaders), max(facts.step_s - lost_s, 1e-9)
+    free = min((use.node.cores - use.threads * busy_s / facts.step_s) / use.num_ranks for use in facts.cores)
+    wanted = ceil(reading * facts.step_s / busy_s)
+    loaders = min(wanted, floor(free + 0.5))
+    return loaders if loaders > reading else 0
+
+
+def _with_more_loaders(facts: Facts, lost_s: float) -> str:
+    plan, loaders = facts.plan, more_loaders(facts, lost_s)
+    if not loaders:
+        return ""
+    servers = f" --servers {plan.servers}" if plan.servers else ""
+    return f"nfold train {{file}} -n {plan.workers} --strategy {plan.strategy}{servers} --loaders {loaders}"
 
 
 def _from_disk(facts: Facts) -> str:

@@ -1,4 +1,4 @@
-"""Calls a model with the inputs of a batch: the one place that knows whether a dict of them goes by keyword."""
+"""Calls a model with the inputs of a batch: the one place that knows how a tuple or dict of them is handed over."""
 
 import inspect
 from typing import Any
@@ -10,8 +10,22 @@ _KEYWORDS = "nfold_keywords"
 
 
 def call(model: nn.Module, inputs: Any) -> Any:
-    """Return `model(inputs)`, or `model(**inputs)` where it takes them so."""
-    return model(**inputs) if by_keyword(model, inputs) else model(inputs)
+    """Return `model(inputs)`, or `model(*inputs)` or `model(**inputs)` where it takes them so."""
+    args, kwargs = arguments(model, inputs)
+    return model(*args, **kwargs)
+
+
+def arguments(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what a model is called with, by position and by keyword."""
+    if by_keyword(model, inputs):
+        return (), inputs
+    return (tuple(inputs), {}) if by_position(model, inputs) else ((inputs,), {})
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """Return the module that torch.compile was given: its own modules can be looked at one by one."""
+    inner = getattr(model, "_orig_mod", None)
+    return inner if isinstance(inner, nn.Module) else model
 
 
 def told_keywords(model: nn.Module, keywords: bool | None) -> None:
@@ -30,6 +44,19 @@ def by_keyword(model: nn.Module, inputs: Any) -> bool:
         return False
     told: bool | None = getattr(model, _KEYWORDS, None)
     return _names_all(model, inputs) if told is None else told
+
+
+def by_position(model: nn.Module, inputs: Any) -> bool:
+    """Return whether inputs are a tuple or list that a model takes one by one: it needs more than one, and gets it."""
+    if not isinstance(inputs, (tuple, list)):
+        return False
+    try:
+        signature = inspect.signature(model.forward)
+        signature.bind(*inputs)
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in kinds and each.default is each.empty for each in signature.parameters.values()) > 1
 
 
 def _names_all(model: nn.Module, inputs: dict[str, Any]) -> bool:

@@ -7,13 +7,14 @@ opaque              the whole model and loss are one operator: data parallelism 
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from nfold.capture.beside import weights_beside
 from nfold.capture.building import build_model
 from nfold.capture.captured import Captured
 from nfold.capture.cut import cut
@@ -75,7 +76,8 @@ def capture(
         fresh = fresh_copies(model, rebuild, lazy=True)
         facts = find_facts(fresh, loss, example)
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
-        captured = _Attempt(model, fresh, loss, example, facts).first_good()
+        beside = weights_beside(model, loss, example.batch(1))
+        captured = _Attempt(model, fresh, loss, example, facts, beside).first_good()
         graph = captured.graph if stepping is None else _with_updates(captured.graph, stepping, model, facts.sparse)
         return Captured(graph, captured.layout, model)
 
@@ -84,7 +86,8 @@ def _with_updates(graph: ModelGraph, stepping: Stepping, model: nn.Module, spars
     """Say how far an update can be cut, and how the optimizer's state is kept."""
     kept = keeping(stepping, model, update_scope(stepping, model, sparse), sparse)
     notes = (*graph.notes, kept.note) if kept.note else graph.notes
-    return replace(graph, update_scope=kept.scope, keeps_optimizer=kept.form, unkept=kept.unkept, notes=notes)
+    unkept = kept.unkept or graph.unkept
+    return replace(graph, update_scope=kept.scope, keeps_optimizer=kept.form, unkept=unkept, notes=notes)
 
 
 def capture_program(model: nn.Module, program: Program, dataset: Any) -> Captured:
@@ -142,13 +145,25 @@ class _Attempt:
     """Tries one method after another."""
 
     def __init__(
-        self, model: nn.Module, fresh: Callable[[], nn.Module], loss: Loss, example: Example, facts: Facts
+        self,
+        model: nn.Module,
+        fresh: Callable[[], nn.Module],
+        loss: Loss,
+        example: Example,
+        facts: Facts,
+        beside: Sequence[str] = (),
     ) -> None:
         self._model, self._fresh, self._loss, self._example, self._facts = model, fresh, loss, example, facts
-        self._whole = tuple(dict.fromkeys((*facts.stateful, *facts.hooked)))
+        self._whole = tuple(dict.fromkeys((*facts.stateful, *facts.hooked, *([""] if beside else []))))
         """Modules that no trace would run as they are."""
         self._kept = list(self._whole)
         self._notes: list[str] = []
+        if beside:
+            more = f" and {len(beside) - 1} more weights" if len(beside) > 1 else ""
+            self._notes.append(
+                f"the loss reads {beside[0]}{more} past the outputs of the model, and only who holds all weights can. "
+                "Return what it needs of them from forward, and the model can be cut"
+            )
 
     def first_good(self) -> Captured:
         """Return the first capture that passes the gate."""
@@ -280,11 +295,11 @@ class _Attempt:
                     yield from self._exported()
                 break
             except TraceRefused as refusal:
+                if refusal.exportable and exportable:
+                    yield from self._exported()
                 module = _outside(refusal.module, kept)
                 advice = "" if module else ". A module of its own for that line would be kept whole alone"
                 self._notes.append(f"{module or 'the model'} is kept whole: {_first_line(refusal)}{advice}")
-                if refusal.exportable and exportable:
-                    yield from self._exported()
                 exportable = False
                 kept.append(module)
         yield replace(trace(self._fresh(), self._loss, self._example, opaque=("",)), method="opaque")

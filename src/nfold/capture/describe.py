@@ -34,6 +34,7 @@ def describe(traced: Traced, cut: Cut, plays: list[Play], facts: Facts, model: n
         conditions=facts.conditions,
         unproved=facts.unproved,
         static_gradients=is_static,
+        unkept=facts.unkept,
         least_samples=facts.least.samples,
         least_samples_module=facts.least.module,
         least_samples_error=facts.least.error,

@@ -16,7 +16,7 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from nfold.capture.calling import by_keyword
+from nfold.capture.calling import arguments
 from nfold.capture.example import Example
 from nfold.capture.observe import BatchNorm
 from nfold.capture.program_graph import INPUT, MODEL, TARGET, Loss, LossCall, Traced
@@ -138,8 +138,9 @@ def _export(model: nn.Module, inputs: Any) -> fx.GraphModule:
     ):
         warnings.simplefilter("ignore")
         shapes = pytree.tree_map(dynamic, inputs)
-        given = ((), inputs, shapes) if by_keyword(model, inputs) else ((inputs,), None, (shapes,))
-        exported = torch.export.export(model, given[0], given[1], dynamic_shapes=given[2], strict=False)
+        args, kwargs = arguments(model, inputs)
+        dynamic_shapes = shapes if kwargs else tuple(shapes) if len(args) > 1 else (shapes,)
+        exported = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
         found: fx.GraphModule = exported.module(check_guards=False)
     _refuse_transforms(found.graph)
     return found

@@ -14,8 +14,10 @@ from nfold.capture.compare import close
 from nfold.capture.declared_loss import why_no_mean
 from nfold.capture.divisible import why_indivisible
 from nfold.capture.example import SIZES, Example
+from nfold.capture.held import alike
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.least_samples import Least, find_least
+from nfold.capture.moving import Mover, Moving
 from nfold.capture.padding import why_padding
 from nfold.capture.program_graph import Loss, dotted
 from nfold.capture.random import RandomState, seed_all
@@ -49,6 +51,7 @@ class Facts:
     """Modules with hooks of the user's."""
     least: Least
     """See `least_samples`."""
+    unkept: str
     notes: tuple[str, ...]
 
 
@@ -60,6 +63,8 @@ class _Calls:
     """(module path, attribute), weights included."""
     foreign_random: bool
     sparse: dict[str, int]
+    moved: list[Mover]
+    """What a second call with the same batch and seed moves, and no tensor."""
 
 
 def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, divisible: bool | None = None) -> Facts:
@@ -79,7 +84,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     model = fresh()
     around, around_loss = Watch(partial(places_of_model, model)), Watch(partial(places_of_loss, bare))
     hooked = hooked_modules(model)  # some libraries hang hooks of their own on a model when it is called
-    calls = _call(model, loss, example, (around, around_loss))
+    calls = _call(model, loss, example, (around, around_loss), looks=divisible is None)
     reason, unproved = _carried_state(calls, model), ""
     conditions: tuple[Condition, ...] = ()
     notes = []
@@ -90,11 +95,11 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
             reason, conditions, unproved = _of_samples(fresh, loss, example)
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
-    if forgotten := _forgotten(model, calls.changed):
-        notes.append(
-            f"forward changes {', '.join(forgotten)}, which no checkpoint holds: a run that goes on begins with what "
-            "model() builds. Make it a buffer, or give the module get_extra_state and set_extra_state"
-        )
+    forgotten = _forgotten(model, calls.changed)
+    moved = [each for each in calls.moved if not _keeps(model, each.name)]
+    shows = bool(forgotten) and not alike(*calls.losses[:2])
+    if forgotten and not (moved or shows):
+        notes.append(f"{_told_forgotten(forgotten)}. {_KEEP_IT}")
     hooked = tuple(dict.fromkeys((*hooked, *hooked_modules(model, backward=True))))
     if whole := [path for path in hooked if not is_leaf(model.get_submodule(path))]:
         names = ", ".join(path or "the model itself" for path in whole)
@@ -112,6 +117,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,
         least=find_least(fresh(), loss, example) if divisible is None else Least(),
+        unkept=_told_unkept(moved, forgotten if shows else []),
         notes=tuple(notes),
     )
 
@@ -129,12 +135,21 @@ def _of_samples(fresh: Callable[[], nn.Module], loss: Loss, example: Example) ->
     return (proof.reason if proof.verdict == "mixed" else ""), proof.conditions, ""
 
 
-def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...]) -> _Calls:
-    """Train nothing, but compute: the same batch twice, then one of another size."""
+def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...], *, looks: bool) -> _Calls:
+    """Train nothing, but compute: the same batch twice, then one of another size.
+
+    Args:
+        model: a throw-away copy.
+        loss: the user's.
+        example: where batches come from.
+        watches: of what is shared.
+        looks: whether to look for what the second call moves.
+    """
     large, small = SIZES
-    calls = _Calls([], [], [], False, {})
+    calls = _Calls([], [], [], False, {}, [])
     state: dict[tuple[str, str], Any] = {}
     foreign, sparse = False, dict[str, int]()
+    moving, where = Moving([]), list[Any]()
     for size, which in ((large, 0), (large, 0), (small, 1)):
         seed_all(0)
         before = RandomState()
@@ -148,8 +163,13 @@ def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, 
         # A first call may build what later ones use, but not from a batch: of that each rank would see another part.
         found_now = (*(changes(state, now) if state else ()), *writes.weights())
         calls.changed.extend(dict.fromkeys(key for key in found_now if key not in calls.changed))
+        if not state and looks:
+            moving = Moving([model])  # a first call may make what others draw from
+            where = moving.state()
+        elif which == 0:
+            calls.moved.extend(moving.moved(where))
         state = now
-    return _Calls(calls.losses, calls.gradients, calls.changed, foreign, sparse)
+    return _Calls(calls.losses, calls.gradients, calls.changed, foreign, sparse, calls.moved)
 
 
 def _refuse_shared(names: list[str]) -> None:
@@ -218,6 +238,37 @@ def _is_result(model: nn.Module, path: str, name: str) -> bool:
     """Whether forward has left a tensor that it computed from weights in a plain attribute: an auxiliary loss, say."""
     kept = getattr(model.get_submodule(path), "__dict__", {}).get(name)
     return isinstance(kept, torch.Tensor) and kept.requires_grad and not kept.is_leaf
+
+
+_KEEP_IT = "Make it a buffer, or give the module get_extra_state and set_extra_state"
+
+
+def _told_forgotten(names: list[str]) -> str:
+    return (
+        f"forward changes {', '.join(names)}, which no checkpoint holds: a run that goes on begins with what model() "
+        "builds"
+    )
+
+
+def _told_unkept(moved: list[Mover], shown: list[str]) -> str:
+    """Say what of the model a run that goes on would not have, although its results follow from it."""
+    if drawn := [each.name for each in moved if each.kind == "generator"]:
+        return (
+            f"forward draws from {', '.join(drawn[:3])}, a generator of its own, and no checkpoint holds where it is: "
+            "after --resume other numbers would be drawn. Draw from torch's own, which nfold seeds for each step "
+            f"(leave out generator=), {_ANYWAY}"
+        )
+    names = list(dict.fromkeys((*(each.name for each in moved), *shown)))
+    return f"{_told_forgotten(names[:3])}. {_KEEP_IT}, {_ANYWAY}" if names else ""
+
+
+_ANYWAY = "or train with --checkpoint-every 0, which keeps nothing to go on from."
+
+
+def _keeps(model: nn.Module, name: str) -> bool:
+    """Whether the module that holds something says where it is."""
+    owners = [(path, module) for path, module in model.named_modules() if name.startswith(f"{path}." if path else "")]
+    return _says_more(max(owners, key=lambda each: len(each[0]))[1])
 
 
 def _says_more(module: nn.Module) -> bool:

@@ -146,6 +146,8 @@ class _Walk:
                 continue
             if is_torchs and name.startswith("_optimizer_"):  # hooks by numbers that no other optimizer has
                 each = list(each.values())
+            if is_torchs and name == "defaults":  # loading a state adds this one
+                each = {key: value for key, value in each.items() if key != "differentiable"}
             yield from self.leaves(each, (*path, f".{name}"))
 
 

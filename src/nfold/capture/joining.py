@@ -94,8 +94,8 @@ def check_form(item: Any) -> None:
         what = f"{len(item)} parts, {shapes_text(item)}" if isinstance(item, (tuple, list)) else shapes_text(item)
         raise ProgramError(
             f"each item of train_data() must be a pair (input, target), item 0 is {what}. Put several inputs into one "
-            "tuple or dict, ((a, b), target), and take them apart there: def forward(self, inputs): a, b = inputs. Or "
-            "give a function that makes the pair of a list of items: Program(collate=...)."
+            "tuple or dict, ((a, b), target): def forward(self, a, b). Or give a function that makes the pair of a "
+            "list of items: Program(collate=...)."
         )
 
 

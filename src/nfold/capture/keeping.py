@@ -27,8 +27,11 @@ from nfold.program import describe
 
 Form = Literal["pieces", "whole"]
 
-_SPLITS = (2, 5)
-"""Steps after which the state is taken out: torch's schedules of several parts change at some step."""
+_SPLITS = (2, 12)
+"""Steps after which the state is taken out. Between them gradients stay the same, since what an optimizer estimates of
+the way to its goal grows only then; before and behind them they turn."""
+_OF_SCHEDULES = (2, 5, 12)
+"""Torch's schedules of several parts change at some step."""
 _MORE = 2
 _LONG = 128
 """Steps until something that was not kept must have shown."""
@@ -68,11 +71,10 @@ def keeping(
     update.
 
     Raises:
-        ProgramError: the schedule is not the same when it is built and played again.
+        ProgramError: the optimizer does not step on gradients alone, or the schedule is not the same when it is built
+            and played again.
     """
     found = _tried_on(stepping, model, sparse)
-    if isinstance(found, str):
-        return Keeping(scope=scope, note=found)
     check_schedule(stepping, found.values)
     pieces, whole = (_outcome(found, form) for form in ("pieces", "whole"))
     if pieces == _Outcome():
@@ -148,8 +150,9 @@ class _Run:
         """Take steps, with the gradients that another run has."""
         first = self._first if like is None else like._first
         for step in range(begin, end):
+            turn = step if step >= _SPLITS[1] else min(step, _SPLITS[0])
             for parameter, value, is_sparse in zip(self.parameters, first, self._sparse, strict=True):
-                gradient = torch.sin(value * 7.0 + step)
+                gradient = torch.sin(value * 7.0 + turn)
                 parameter.grad = gradient.to_sparse(1) if is_sparse and gradient.ndim else gradient
             seed_all(step)
             self.optimizer.step()
@@ -173,9 +176,13 @@ def _parameters(values: Values) -> list[tuple[str, nn.Parameter]]:
     return [(name, nn.Parameter(value.detach().clone())) for name, value in values]
 
 
-def _tried_on(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> _Subject | str:
-    """Return the optimizer on the smallest weights on which it steps, or why it steps on none."""
-    why = ""
+def _tried_on(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> _Subject:
+    """Return the optimizer on the smallest weights on which it steps.
+
+    Raises:
+        ProgramError: it steps on none.
+    """
+    last: Exception | None = None
     for values in _candidates(stepping, model, sparse):
         try:
             subject = _Subject(stepping, values(), frozenset(sparse))
@@ -183,8 +190,15 @@ def _tried_on(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -
             run.play(0, _SPLITS[0])
             return replace(subject, kind=type(run.optimizer).__qualname__)
         except Exception as error:
-            why = describe(error)
-    return f"whether the optimizer goes on after --resume as it was could not be tried: {why}"
+            last = error
+    assert last is not None, "there are candidates"
+    if isinstance(last, ProgramError):
+        raise last
+    raise ProgramError(
+        f"step() of what Program(optimizer=...) returns raised {describe(last)} on gradients of the layouts that the "
+        "program has. It is called once for each batch, without a closure: one that evaluates the loss several times "
+        "in a step, as LBFGS and SAM do, cannot be used. Take SGD, Adam or another whose step() needs only gradients."
+    ) from last
 
 
 def _candidates(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> Iterator[Callable[[], Values]]:
@@ -198,7 +212,7 @@ def _candidates(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int])
 def _outcome(subject: _Subject, form: Form) -> _Outcome:
     """Try one way of keeping at some steps."""
     lost: list[str] = []
-    for split in _SPLITS if subject.stepping.scheduler else _SPLITS[:1]:
+    for split in _OF_SCHEDULES if subject.stepping.scheduler else _SPLITS:
         try:
             found = _tried(subject, form, split)
         except CannotHold as error:
@@ -231,7 +245,7 @@ def _tried(subject: _Subject, form: Form, split: int) -> _Outcome:
             run.play(end, _LONG, like=one)
     if not _same(through, other):
         return _Outcome(
-            "two steps, its state out, a new one, the state in and two more steps are not four steps",
+            f"{split} steps, its state out, a new one, the state in and {_MORE} more steps are not {end} steps",
             tuple(dict.fromkeys(lost)),
         )
     return _Outcome(lost=lost)
@@ -310,16 +324,23 @@ def _survives_cuts(subject: _Subject) -> bool:
     one, begun = _Run(subject, subject.values), _Run(subject, in_slices)
     one.play(0, _SPLITS[0])
     begun.play(0, _SPLITS[0])
+    taken = _pieces_out(one)
+    if any(map(_is_of_whole, taken)):
+        return False
     pieces = [piece for value in one.values for piece in sliced(value)]
     resumed = _Run(subject, list(zip(names, pieces, strict=True)), _SPLITS[0])
-    _pieces_in(
-        resumed, [part for each, value in zip(_pieces_out(one), one.values, strict=True) for part in _cut(each, value)]
-    )
+    _pieces_in(resumed, [part for each, value in zip(taken, one.values, strict=True) for part in _cut(each, value)])
     if differences(begun.held(), resumed.held(), _nearly):
         return False
     for run in (begun, resumed):
         run.play(_SPLITS[0], _SPLITS[0] + _MORE, like=begun)
     return all(map(_nearly, begun.values, resumed.values))
+
+
+def _is_of_whole(piece: _Piece) -> bool:
+    """Whether a tensor of a parameter's state has neither an element for each of its own nor a single one."""
+    kept, cut, _ = piece
+    return any(isinstance(each, torch.Tensor) and each.numel() > 1 and key not in cut for key, each in kept.items())
 
 
 def _cut(piece: _Piece, value: torch.Tensor) -> Iterator[_Piece]:

@@ -19,8 +19,10 @@ Values = Sequence[tuple[str, torch.Tensor]]
 """Weights, or pieces of them, by the names of the parameters that they are of."""
 
 _SIDES = (6, 4, 3, 2, 2)
-_GRADIENTS = (1e-3, 1.0, 1e6)
-"""Sizes of the gradients of the steps to try: a limit on their norm shows at one of them, whatever it is."""
+_ONWARD = 12
+"""First steps to try, the same way: what an optimizer estimates of the way to its goal begins to grow only then."""
+_SIZES = (1e-3, 1.0, 1e6)
+"""Of the gradients of the next ones: a limit on their norm shows at one of them, whatever it is."""
 _POSITIONS = (0, 1, 3)
 """Steps after which the settings of a schedule are compared."""
 
@@ -192,9 +194,9 @@ def _updated(stepping: Stepping, groups: Sequence[Values], sparse: Mapping[str, 
     for group in groups:
         weights = [(name, nn.Parameter(value.clone())) for name, value in group]
         optimizer, parameters = stepping.build(weights).optimizer, [parameter for _, parameter in weights]
-        steps = [_stepped(optimizer, parameters, group, sparse, step) for step in range(len(_GRADIENTS))]
+        steps = [_stepped(optimizer, parameters, group, sparse, step) for step in range(_ONWARD + len(_SIZES))]
         histories += [list(history) for history in zip(*steps, strict=True)]
-    return [history[step] for step in range(len(_GRADIENTS)) for history in histories]
+    return [history[step] for step in range(_ONWARD + len(_SIZES)) for history in histories]
 
 
 def _stepped(
@@ -206,7 +208,8 @@ def _stepped(
 ) -> list[torch.Tensor]:
     """Step on gradients made of each element's first value, so that a slice of a weight gets the slice of its own."""
     for parameter, (name, value) in zip(parameters, values, strict=True):
-        gradient = torch.sin(value * 7.0 + step) * _GRADIENTS[step]
+        turn = max(0, step - _ONWARD + 1)
+        gradient = torch.sin(value * 7.0 + turn) * (_SIZES[turn - 1] if turn else 1.0)
         parameter.grad = touched_only(gradient, sparse.get(name, 0))
     optimizer.step()
     return [parameter.detach().clone() for parameter in parameters]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture.calling import call
+from nfold.capture.calling import call, uncompiled
 from nfold.capture.program_graph import Loss
 from nfold.capture.tree import strided_parts, tensors_of
 from nfold.core.outputs import ModuleOutput
@@ -37,7 +37,7 @@ def outputs_of(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> list[Mod
         for path, module in model.named_modules()
     ]
     try:
-        found.append(_seen("loss", loss(call(model, batch[0]), batch[1])))
+        found.append(_seen("loss", loss(call(uncompiled(model), batch[0]), batch[1])))
     finally:
         for handle in handles:
             handle.remove()

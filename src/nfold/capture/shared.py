@@ -7,7 +7,7 @@ import dis
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -22,6 +22,8 @@ _FARTHEST = 3
 """Calls from forward to the code that is still looked into."""
 _FOREIGN = (sys.stdlib_module_names | {"torch", "numpy", "nfold"}) - {"__main__"}
 
+_CALLED = ("__getitem__", "__getitems__", "__call__", "forward")
+
 Places = list[tuple[str, Callable[[], Any]]]
 """(name, function that reads what is there now)."""
 
@@ -33,6 +35,16 @@ def places_of_model(model: nn.Module) -> Places:
         reach.look_at(getattr(type(module), "forward", None), type(module))
         for value in (*vars(module).values(), *hooks_of(module)):
             reach.look_at(value, type(module))
+    return reach.places()
+
+
+def places_named_by(values: Iterable[Any]) -> Places:
+    """Return what the code of functions, and of objects that are called or indexed, can reach."""
+    reach = _Reach()
+    for value in values:
+        for name in _CALLED:
+            reach.look_at(getattr(type(value), name, None), type(value))
+        reach.look_at(value, type(value))
     return reach.places()
 
 

@@ -17,7 +17,7 @@ from torch import fx, nn
 from torch.nn.utils import rnn
 from torch.utils import _pytree as pytree
 
-from nfold.capture.calling import call
+from nfold.capture.calling import call, uncompiled
 from nfold.capture.example import SIZES, THIRD_SIZE, Example
 from nfold.capture.known import STANDINS, Known, Standin, Undecided, parts_of
 from nfold.capture.places import place_here, place_of
@@ -105,7 +105,7 @@ class _TraceRoot(nn.Module):
         self.__dict__.update(loss=LossCall(loss), template=template)
 
     def forward(self, input: Any, target: Any) -> Any:
-        outputs = call(self.model, _spread(input, self.__dict__["template"]))
+        outputs = call(uncompiled(self.model), _spread(input, self.__dict__["template"]))
         loss = self.__dict__["loss"]
         if isinstance(outputs, dict) and type(outputs) is not dict:
             loss = _LossOfKind(loss, outputs)
@@ -149,7 +149,7 @@ class _Tracer(fx.Tracer):
         return path in self._opaque
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
-        if self._known.is_computing:
+        if self._known.is_computing or self._is_made_on_the_spot(m):
             return forward(*args, **kwargs)
         path = self.path_of_module(m)
         if self.is_leaf_module(m, path):
@@ -158,6 +158,10 @@ class _Tracer(fx.Tracer):
         result = super().call_module(m, forward, args, kwargs)
         self._stack.pop()
         return result
+
+    def _is_made_on_the_spot(self, m: nn.Module) -> bool:
+        """Return whether forward itself makes a module, such as `nn.GELU()(x)`: with no state it is a function."""
+        return m not in (self.submodule_paths or ()) and not m.state_dict(keep_vars=True)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         return attr_val if self._known.is_computing else super().getattr(attr, attr_val, parameter_proxy_cache)
@@ -200,7 +204,8 @@ class _Tracer(fx.Tracer):
         try:
             return ask(self._known, node)
         except Undecided as undecided:
-            self.refuse(undecided.why, exportable=False)
+            # A decision that torch.export cannot make for all batches it refuses, too.
+            self.refuse(undecided.why, exportable=True)
 
     def is_instance(self, value: Any, kinds: Any) -> bool:
         """Answer for the value where the user's code asks what a stand-in is. Compiled code must not be told so."""

@@ -102,9 +102,9 @@ _LONE = (
     "it out."
 )
 _FIT = (
-    "Make the two fit: the batch comes first, and forward takes one argument, which is a tuple or dict if there are "
-    "several inputs: def forward(self, inputs): a, b = inputs. A dict goes by keyword where forward names all its "
-    "keys, or with Program(keywords=True)."
+    "Make the two fit: the batch comes first. Several inputs are one tuple or dict of each item: a tuple goes by "
+    "position where forward needs as many arguments, a dict by keyword where forward takes several arguments and "
+    "names all its keys, or with Program(keywords=True)."
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from nfold.errors import PlanError
 
 _SAME_NAME = (
-    *("strategy", "servers", "steps", "chunks", "seed", "out", "device", "transport", "port"),
+    *("strategy", "servers", "steps", "chunks", "loaders", "seed", "out", "device", "transport", "port"),
     *("emulate", "fault", "staleness", "first_step_within", "keep"),
 )
 
@@ -38,6 +38,12 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=int, metavar="K", help="optimizer steps in all, instead of the epochs")
     parser.add_argument("--chunks", type=int, metavar="C", help="equal cuts of a batch")
+    parser.add_argument(
+        "--loaders",
+        type=int,
+        metavar="K",
+        help="processes beside each rank that read samples ahead; they change no result",
+    )
     parser.add_argument("--seed", type=int, metavar="S", help="instead of the program's")
     parser.add_argument("--out", metavar="RUN", help="folder of the run; a new one under runs/ unless given")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), help="where to compute")

@@ -150,7 +150,7 @@ class ModelGraph:
     keeps_optimizer: Literal["pieces", "whole"] = "pieces"
     """Whether a checkpoint has the optimizer's state by parameter, or what its own `state_dict()` gives."""
     unkept: str = ""
-    """Why no checkpoint of the optimizer can be gone on from, and what to do; empty if one can."""
+    """Why no checkpoint of the model or the optimizer can be gone on from, and what to do; empty if one can."""
     clips_gradients: bool = False
     """Whether gradients are scaled by their norm over all trained parameters before the update."""
     static_gradients: bool = True

@@ -90,6 +90,9 @@ class Plan:
     evaluates: bool = False
     """Whether the model is evaluated between steps, which takes room where no worker holds all of it."""
 
+    loaders: int = 0
+    """Processes that read for each rank, as many as its cores can keep busy; 0: a thread of the rank reads."""
+
     @property
     def world_size(self) -> int:
         """Workers and dedicated servers together."""

@@ -57,7 +57,7 @@ class Profile:
     update: Timing
     """One optimizer step over all trained parameters."""
     load_s_per_sample: float
-    """Reading and collating one sample."""
+    """Reading and collating one sample, by one who reads alone."""
     parameter_bytes: int
     optimizer_bytes: int
     """State that the optimizer keeps."""
@@ -71,15 +71,29 @@ class Profile:
     """An optimizer step over one small tensor."""
     load_wait: float = 0.0
     """Share of the seconds of reading in which no processor works on it: a disk does, or a network."""
+    loaders: int = 0
+    """Processes that read for a rank side by side, as many as cores allow; 0: a thread of the rank reads."""
+    loaders_bytes: int = 0
+    """Resident memory of all loaders of a rank."""
 
     @property
     def reading_cores(self) -> float:
-        """Return how much of a core a thread that reads keeps busy."""
-        return 1.0 - self.load_wait if self.load_s_per_sample > 0 else 0.0
+        """Return how many cores those who read for a rank keep busy."""
+        return max(1, self.loaders) * (1.0 - self.load_wait) if self.load_s_per_sample > 0 else 0.0
+
+    @property
+    def read_s_per_sample(self) -> float:
+        """Return the seconds between two samples of those who read for a rank."""
+        return self.load_s_per_sample / max(1, self.loaders)
+
+    @property
+    def process_bytes(self) -> int:
+        """Return what a rank's processes hold without model and batches."""
+        return self.base_bytes + self.loaders_bytes
 
     def load_s(self, num_samples: float, speed: float = 1.0) -> float:
         """Return the seconds of reading samples on a node of a speed."""
-        return self.load_s_per_sample * num_samples * self.load_share(speed)
+        return self.read_s_per_sample * num_samples * self.load_share(speed)
 
     def load_share(self, speed: float) -> float:
         """Return how many times as long as profiled reading takes on a node of a speed: a disk becomes no faster."""

@@ -5,11 +5,13 @@ other values than they were computed from; only the time to a loss says which is
 they are taken when they are asked for, and predicted all the same.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 from nfold.core.placement import Reduction, chunk_sizes
 from nfold.core.plan import Asynchrony, Prediction
+from nfold.core.profile import Profile
 from nfold.errors import PlanError
 from nfold.planning.buckets import bounds, cut_shares, fill_buckets
 from nfold.planning.data_parallel import data_parallel, data_parallel_objection, serving_objection
@@ -114,11 +116,17 @@ def play(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: tupl
                 group.num_elements * group.item_bytes for group in statistics_groups(facts.graph, proposal.placement)
             ),
             compute_s=lambda rank, size: sum(profiles[rank].whole_s(size)),
-            load_s_per_sample=profiles[0].load_s_per_sample,
+            load_s_per_sample=profiles[0].load_s_per_sample / _read_at_once(profiles[0], proposal),
             load_wait=profiles[0].load_wait,
             update_s=profiles[0].update.median_s,
         )
     )
+
+
+def _read_at_once(profile: Profile, proposal: Proposal) -> int:
+    """Return how many chunks are read at once: those of a slice, since none knows which one comes next."""
+    chunks = max(Counter(_owners(proposal)).values())
+    return max(1, min(profile.loaders, chunks))
 
 
 def serving_ranks(reductions: tuple[Reduction, ...]) -> tuple[int, ...]:

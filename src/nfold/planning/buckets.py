@@ -33,6 +33,22 @@ def buckets_of(graph: ModelGraph, placement: Placement, route: Route, bucket_byt
     return tuple(found)
 
 
+def sparse_notes(graph: ModelGraph, reductions: tuple[Reduction, ...]) -> tuple[str, ...]:
+    """Say which sparse gradients travel as dense ones, and how large they are; nothing where none does."""
+    sent = {name for each in reductions if each.route != "local" for name in each.parameters}
+    tables = [each for each in graph.parameters if each.sparse_dims and each.name in sent]
+    if not tables:
+        return ()
+    whose = tables[0].name + (f" and {len(tables) - 1} more" if len(tables) > 1 else "")
+    verbs = ("gradients of", "are") if len(tables) > 1 else ("gradient of", "is")
+    size = sum(each.num_bytes for each in tables)
+    told = f"{size / 2**20:.3g} MiB" if size >= 1 << 20 else f"{math.ceil(size / 1024)} KiB"
+    return (
+        f"the {verbs[0]} {whose} {verbs[1]} sparse, and summed over ranks as dense: {told} in each step, however few "
+        "rows are touched",
+    )
+
+
 def _fill(
     parameters: list[Parameter], members: tuple[int, ...], route: Route, bucket_bytes: int, *, first: int
 ) -> tuple[Reduction, ...]:

@@ -37,12 +37,12 @@ def worthwhile_counts(workers: int, batch_size: int) -> tuple[int, ...]:
     return counts or (filled_chunks(batch_size, workers),)
 
 
-def tell_filled(batch_size: int, num_chunks: int) -> str:
+def tell_filled(graph: ModelGraph, batch_size: int, num_chunks: int) -> str:
     """Say how many chunks of a full batch hold samples, and why not all do."""
-    filled = filled_chunks(batch_size, num_chunks)
+    needs = f" ({_who(graph)} does not compute on one)" if graph.least_samples > 1 else ""
     return (
-        f"a batch of {batch_size} samples fills {filled} of {num_chunks} chunks, since batch statistics need two "
-        "samples in each"
+        f"a batch of {batch_size} samples fills {filled_chunks(batch_size, num_chunks)} of {num_chunks} chunks, since "
+        f"each has two samples or more{needs}"
     )
 
 
@@ -50,8 +50,7 @@ def chunk_notes(graph: ModelGraph, batch_size: int, num_chunks: int) -> tuple[st
     """Return what a user should know of chunks that stay empty in every step; nothing where none does."""
     if filled_chunks(batch_size, num_chunks) >= min(num_chunks, batch_size):
         return ()
-    who = f" (module {graph.least_samples_module} does not compute on one)" if graph.least_samples_module else ""
-    return (f"{tell_filled(batch_size, num_chunks)}{who}; the others stay empty",)
+    return (f"{tell_filled(graph, batch_size, num_chunks)}; the others stay empty",)
 
 
 def check_samples(graph: ModelGraph, num_samples: int) -> None:
@@ -61,11 +60,16 @@ def check_samples(graph: ModelGraph, num_samples: int) -> None:
         ProgramError: see the message.
     """
     if num_samples < graph.least_samples:
-        who = f"module {graph.least_samples_module}" if graph.least_samples_module else "the program"
+        count = f"{num_samples} sample{'s' if num_samples != 1 else ''}"
         raise ProgramError(
-            f"{who} does not compute on {num_samples} sample{'s' if num_samples != 1 else ''}, which is all that a "
-            f"batch has: it gives {graph.least_samples_error}. Use a batch size of at least {graph.least_samples}."
+            f"{_who(graph)} does not compute on {count}, which is all that a batch has: it gives "
+            f"{graph.least_samples_error}. Use a batch size of at least {graph.least_samples}."
         )
+
+
+def _who(graph: ModelGraph) -> str:
+    """Name what does not compute on a single sample."""
+    return f"module {graph.least_samples_module}" if graph.least_samples_module else "the program"
 
 
 def share_chunks(num_chunks: int, chunk_seconds: tuple[float, ...]) -> tuple[int, ...]:

@@ -57,7 +57,7 @@ def _rank_seconds(
     seconds: dict[tuple[int, int], float] = {}
     for task in rank.tasks:
         if task.kind == "LOAD":
-            seconds[rank.rank, task.id] = profile.load_s_per_sample * sizes[task.chunk]
+            seconds[rank.rank, task.id] = profile.read_s_per_sample * sizes[task.chunk]
         elif task.kind in ("F", "B"):
             operators = rank.segments[task.segment].operators
             seconds[rank.rank, task.id] = segments.seconds(operators, sizes[task.chunk])[task.kind == "B"]

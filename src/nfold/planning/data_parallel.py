@@ -29,17 +29,19 @@ def data_parallel_objection(facts: Facts) -> str | None:
         return tell_too_few_chunks(facts.workers, facts.chunks)
     if facts.batch_size < facts.workers:
         return f"{facts.workers} workers cannot share a batch of {facts.batch_size} samples"
-    return tell_idle(facts.workers, facts.chunks or facts.workers, facts.batch_size)
+    return tell_idle(facts)
 
 
-def tell_idle(workers: int, chunks: int, batch_size: int) -> str | None:
-    """Say so where some workers would get no sample of a full batch, or return None."""
+def tell_idle(facts: Facts) -> str | None:
+    """Say so where some of the workers that share a batch would get no sample of a full one, or return None."""
+    workers, batch_size = facts.workers, facts.batch_size
+    chunks = facts.chunks or workers
     filled = filled_chunks(batch_size, chunks)
     idle = workers - len(set(even_owners(chunks, workers)[:filled]))
     if not idle:
         return None
     return (
-        f"{tell_filled(batch_size, chunks)}, so {idle} of {workers} workers would never have any; "
+        f"{tell_filled(facts.graph, batch_size, chunks)}, so {idle} of {workers} workers would never have any; "
         f"{filled} at most can share it"
     )
 

@@ -1,12 +1,13 @@
 """Bytes of each rank at its peak.
 
 whole process     the interpreter, torch, its kernels' buffers, the data set          measured when it has computed
+loaders           the same but for the buffers, in each process that reads for the rank
 weights           of the operators that it owns, and of those without users        the rest is let go after building
 gradients, state  of the buckets that it reduces or serves, with what it receives to add
 activations       kept from forward to backward by the chunks that it has begun, most when most are
 backward          of one operator: a weight's gradient before it is added to its bucket, gradients of activations
 messages          every activation and gradient that it receives in a step: room is made when the step begins
-data              the batches of this step and the next
+data              the batches of this step and of those that are read ahead
 
 Between steps rank 0 fetches the whole model to evaluate it, where no worker holds it, or only with batch statistics of
 its own: then it has no activations, but those that others have begun to send for the next step, which are not counted.
@@ -20,11 +21,11 @@ from nfold.core.placement import Placement, Reduction, chunk_sizes
 from nfold.core.profile import Profile
 from nfold.core.schedule import RankSchedule, Schedule, Segment
 from nfold.planning.facts import Facts, Proposal
+from nfold.planning.reading import chunks_read, steps_ahead
 from nfold.planning.segments import INPUTS
 from nfold.planning.statistics import statistics_groups
 
 _MESSAGES = ("activation", "gradient")
-_STEPS_LOADED = 2
 
 
 def peak_memory_bytes(
@@ -44,10 +45,11 @@ def peak_memory_bytes(
     foreign = nothing if proposal.asynchrony else foreign_parameters(facts.graph, placement)
     sizes = chunk_sizes(facts.batch_size, placement.num_chunks)
     passing = _passing_bytes(facts.graph, placement, sizes)
+    read = [chunks_read(facts.graph, placement, rank) for rank in range(placement.world_size)]
     first, *others = (
-        profile.base_bytes
+        (profile.process_bytes if read[rank] else profile.base_bytes)
         + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
-        + _batch_bytes(facts.graph, placement, sizes, rank)
+        + _batch_bytes(facts.graph, profile, sizes, read[rank])
         + passing[rank]
         + (_whole_chunk_bytes(proposal, profile, sizes, rank) if working is None else working[rank])
         for rank in range(placement.world_size)
@@ -60,7 +62,7 @@ def evaluation_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> int:
     if not facts.evaluates or not _is_fetched(facts.graph, proposal):
         return 0
     weights = sum(each.num_bytes for each in facts.graph.parameters)
-    return profile.base_bytes + held_bytes(facts.graph, proposal, profile, 0) + weights
+    return profile.process_bytes + held_bytes(facts.graph, proposal, profile, 0) + weights
 
 
 def _is_fetched(graph: ModelGraph, proposal: Proposal) -> bool:
@@ -125,13 +127,12 @@ def _whole_chunk_bytes(proposal: Proposal, profile: Profile, sizes: tuple[int, .
     return round(profile.activation_bytes_per_sample * max(sizes)) if rank < proposal.workers else 0
 
 
-def _batch_bytes(graph: ModelGraph, placement: Placement, sizes: tuple[int, ...], rank: int) -> int:
-    """The samples that a rank reads: its chunks of this step and the next."""
+def _batch_bytes(graph: ModelGraph, profile: Profile, sizes: tuple[int, ...], read: frozenset[int]) -> int:
+    """The samples of the chunks that a rank reads, of all steps that are there at once."""
     inputs = [tensor for tensor in graph.tensors if tensor.name in INPUTS]
     per_sample = sum(tensor.bytes_per_sample for tensor in inputs)
-    users = {placement.owners[user] for tensor in inputs for user in tensor.consumers}
-    read = {chunk for owners in users for chunk, owner in enumerate(owners) if owner == rank}
-    return round(_STEPS_LOADED * per_sample * sum(sizes[chunk] for chunk in read))
+    steps = 1 + steps_ahead(profile.loaders, len(read)) if read else 0
+    return round(steps * per_sample * sum(sizes[chunk] for chunk in read))
 
 
 def _passing_bytes(graph: ModelGraph, placement: Placement, sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ ROOM = 0.9
 
 def rooms(facts: Facts) -> list[float]:
     """Return what each worker's node has for it beside the process itself; less than nothing where that has no room."""
-    nodes, base_bytes = facts.nodes[: facts.workers], _profile(facts).base_bytes
+    nodes, base_bytes = facts.nodes[: facts.workers], _profile(facts).process_bytes
     return [facts.cluster.node(name).memory_bytes / nodes.count(name) - base_bytes for name in nodes]
 
 

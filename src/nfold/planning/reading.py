@@ -1,25 +1,31 @@
 """Samples are read a step ahead: what of the reading a rank still waits for, and what it takes from computing.
 
-Each rank has a thread that reads the samples of its next step while it computes this one (`runtime/data.py`):
+Each rank has a thread, or loaders of its own, that read the samples of its next step while it computes this one
+(`runtime/data.py`):
 
     reader      | next step's samples ........... |              read_s > compute_s: the rest is waited for
     computing   | F  B  F  B  F  B |  waits for it |
 
-A reader keeps a core busy, but while it waits for a disk or a network. Where the node has no core to spare, it shares
-those that compute, which computing feels and no rank waits for: reading then costs what it always did, and counts as
-computing. Updates and messages hide reading too; they are left out, so that a little more is promised to be waited for
-than will be.
+Each who reads keeps a core busy, but while it waits for a disk or a network. Where the node has no core to spare, it
+shares those that compute, which computing feels and no rank waits for: reading then costs what it always did, and
+counts as computing. Updates and messages hide reading too; they are left out, so that a little more is promised to be
+waited for than will be.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 
-from nfold.core.cluster import Node
+from nfold.core.cluster import Cluster, Node
+from nfold.core.graph import ModelGraph
+from nfold.core.placement import Placement
+from nfold.core.profile import Profile
 from nfold.planning.facts import Facts
 from nfold.planning.runs import Array
+from nfold.planning.segments import INPUTS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +51,35 @@ class Reading:
     """Share of the reading that computing does not hide."""
     stretch: float
     """Times forward and backward take as long as without it."""
+
+
+def chunks_read(graph: ModelGraph, placement: Placement, rank: int) -> frozenset[int]:
+    """Return the chunks whose samples a rank reads. O(operators of the first and last layer x chunks)."""
+    inputs = [tensor for tensor in graph.tensors if tensor.name in INPUTS]
+    users = {placement.owners[user] for tensor in inputs for user in tensor.consumers}
+    return frozenset(chunk for owners in users for chunk, owner in enumerate(owners) if owner == rank)
+
+
+def least_share(cluster: Cluster, nodes: Sequence[str]) -> float:
+    """Return the fewest cores that a rank has, of ranks on these nodes."""
+    return min(cluster.node(name).cores / nodes.count(name) for name in set(nodes))
+
+
+def within_cores(profile: Profile, cores: float) -> Profile:
+    """Return a profile whose loaders are no more than a rank's cores can keep busy."""
+    busy = 1.0 - profile.load_wait
+    most = max(1, int(cores / busy)) if busy > 0 else profile.loaders
+    return replace(profile, loaders=min(profile.loaders, most))
+
+
+def steps_ahead(loaders: int, num_chunks: int) -> int:
+    """Return how many steps ahead of its use a rank's data are read: more of them so that no loader is without a chunk.
+
+    Args:
+        loaders: processes that read for the rank; 0: a thread of its own does.
+        num_chunks: that the rank reads of each step, at least one.
+    """
+    return 1 + ceil(loaders / num_chunks)
 
 
 def crowds_of(facts: Facts, nodes: Sequence[Node], threads: Sequence[int], reads: Sequence[float]) -> list[Crowd]:

@@ -115,7 +115,7 @@ def _between_steps(
     weights = _weights(facts)
     gradient, working = _largest_gradient(facts), placement.working
     beside = [gradient if rank in working else 0 for rank in range(placement.world_size)]
-    return needs | {_BUILDING: tuple(profile.base_bytes + weights + each for each in beside)}
+    return needs | {_BUILDING: tuple(profile.process_bytes + weights + each for each in beside)}
 
 
 def _weights(facts: Facts) -> int:

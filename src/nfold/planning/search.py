@@ -9,6 +9,7 @@ from nfold.errors import ClusterError, PlanError
 from nfold.planning.advice import Refused, advise
 from nfold.planning.answers import Answers
 from nfold.planning.asynchronous import ASYNCHRONOUS, NOT_COMPARED
+from nfold.planning.buckets import sparse_notes
 from nfold.planning.candidates import Candidate
 from nfold.planning.chunking import chunk_notes
 from nfold.planning.collecting import without_collecting
@@ -134,7 +135,13 @@ def to_plan(
         rejected=rejected,
         asynchrony=proposal.asynchrony,
         windows=proposal.windows,
-        notes=(*proposal.notes, *window_notes(proposal.windows), *chunk_notes(facts.graph, facts.batch_size, chunks)),
+        loaders=min(profile.loaders for profile in facts.profiles.values()),
+        notes=(
+            *proposal.notes,
+            *window_notes(proposal.windows),
+            *chunk_notes(facts.graph, facts.batch_size, chunks),
+            *sparse_notes(facts.graph, proposal.reductions),
+        ),
         evaluates=facts.evaluates,
     )
 

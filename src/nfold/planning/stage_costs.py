@@ -32,7 +32,7 @@ class Grid:
         """Costs of stages, by what makes them alike: the orders of one team have most of them in common."""
         profile = facts.profiles[min(facts.profiles)]
         trained = max(1, facts.graph.parameter_bytes)
-        self.base_bytes = profile.base_bytes
+        self.base_bytes = profile.process_bytes
         self.state_factor = 2 + profile.optimizer_bytes / trained
         saved = profile.saved_bytes()
         largest = max(chunk_sizes(facts.batch_size, num_chunks))

@@ -15,6 +15,8 @@ def check(facts: Facts, strategy: str) -> None:
     check_ranks(strategy, facts.workers, facts.servers)
     check_batch(strategy, facts.workers, facts.chunks, facts.batch_size)
     chunks = facts.chunks or _least_chunks(strategy, facts.workers)
+    if strategy not in (AUTO, *PLACING) and (idle := tell_idle(facts)):
+        raise PlanError(idle)
     if chunks > 1 and facts.graph.indivisible:
         raise PlanError(f"the batch cannot be cut into {chunks} chunks: {facts.graph.indivisible}")
 
@@ -45,8 +47,6 @@ def check_batch(strategy: str, workers: int, chunks: int | None, batch_size: int
         raise PlanError(
             f"a batch of {batch_size} samples cannot be cut into {chunks} chunks, only into {batch_size} or fewer"
         )
-    if strategy not in (AUTO, *PLACING) and (idle := tell_idle(workers, chunks, batch_size)):
-        raise PlanError(idle)
 
 
 def _least_chunks(strategy: str, workers: int) -> int:

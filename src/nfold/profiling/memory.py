@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from nfold.capture.held import held_by
 from nfold.capture.tree import num_bytes, strided_parts
 
 T = TypeVar("T")
@@ -28,8 +29,13 @@ def resident_bytes() -> int:
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:
-    """Return the bytes of an optimizer's state. It exists after the first step."""
-    return sum(num_bytes(dict(state)) for state in optimizer.state.values())
+    """Return the bytes of an optimizer's state, wherever it keeps it: in optimizers within, too.
+
+    It exists after the first step.
+    """
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    found = {id(each): each for each in held_by(optimizer, parameters).values() if isinstance(each, torch.Tensor)}
+    return num_bytes(list(found.values()))
 
 
 class Keeper:

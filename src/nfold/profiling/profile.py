@@ -55,6 +55,7 @@ def profile_program(
         ProgramError: (also a ValueError) the program fails by itself, or on so few samples.
     """
     device = device or torch.device("cpu")
+    loader_bytes = resident_bytes()
     sizes = tuple(sorted(set(chunk_sizes)))
     with undisturbed(thread_counts[0]):
         dataset = build_dataset(program)
@@ -69,7 +70,9 @@ def profile_program(
             profiles[count] = _measure(program, captured, dataset, meter, sizes, budget_s)
     graph = captured.graph
     del captured, dataset
-    return graph, _with_base(profiles)
+    count, num_bytes = program.loaders, program.loaders * loader_bytes
+    found = _with_base(profiles).items()
+    return graph, {threads: replace(each, loaders=count, loaders_bytes=num_bytes) for threads, each in found}
 
 
 def _with_base(profiles: dict[int, Profile]) -> dict[int, Profile]:

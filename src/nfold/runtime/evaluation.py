@@ -9,19 +9,36 @@ from torch import nn
 
 from nfold.capture.calling import call
 from nfold.capture.joining import Batch
+from nfold.capture.random import LOCK, CellRandom
 from nfold.capture.tree import map_tensors, shapes_text
 from nfold.errors import ProgramError, one_line
 from nfold.program import Program, describe
 from nfold.runtime.collecting import Run
-from nfold.runtime.data import read_batch
+from nfold.runtime.loaders import LoadersReader
+from nfold.runtime.reading import TESTING, Reader, evaluation_parts
 
 LOSS = "test_loss"
 
 
 def evaluate(
-    program: Program, model: nn.Module, dataset: Any, part: int, num_parts: int, device: torch.device
+    program: Program,
+    model: nn.Module,
+    dataset: Any,
+    part: int,
+    num_parts: int,
+    device: torch.device,
+    reader: LoadersReader | None = None,
 ) -> dict[str, list[float]]:
-    """Evaluate every `num_parts`-th batch of the test data.
+    """Evaluate every `num_parts`-th batch of the test data. What a batch draws is the same in each evaluation.
+
+    Args:
+        program: of the user.
+        model: to evaluate.
+        dataset: the test data.
+        part: which batches are meant.
+        num_parts: so many ranks share them.
+        device: where to compute.
+        reader: reads the same data in other processes; None: this one does.
 
     Returns:
         name -> [sum over samples, number of samples], for the loss and each metric.
@@ -30,14 +47,13 @@ def evaluate(
         ProgramError: the model, the loss or a metric raised for test data, or a metric is no number.
     """
     totals = {name: [0.0, 0.0] for name in (LOSS, *program.metrics)}
+    reads = reader or Reader(dataset, program.seed, program.collate, "test_data")
     model.eval()
     try:
         with torch.no_grad():
-            for count, (inputs, targets) in _batches(program, dataset, part, num_parts, device):
-                outputs, loss = _forward(program, model, inputs, targets)
-                _add(totals[LOSS], loss, count)
-                for name in program.metrics:
-                    _add(totals[name], _metric(program, name, outputs, targets), count)
+            for number, count, batch in _batches(program, len(dataset), reads, part, num_parts, device):
+                for name, value in _figures(program, model, number, batch).items():
+                    _add(totals[name], value, count)
     finally:
         model.train()
     return totals
@@ -60,15 +76,29 @@ def fill(model: nn.Module, all_runs: Iterable[Run]) -> nn.Module:
 
 
 def _batches(
-    program: Program, dataset: Any, part: int, num_parts: int, device: torch.device
-) -> Iterator[tuple[int, Batch]]:
-    """Yield the samples of each batch and the batch."""
-    size = program.batch_size
-    for number, begin in enumerate(range(0, len(dataset), size)):
-        if number % num_parts == part:
-            indices = list(range(begin, min(begin + size, len(dataset))))
-            batch = read_batch(dataset, indices, "test_data", program.collate)
-            yield len(indices), map_tensors(lambda tensor: tensor.to(device), batch)
+    program: Program,
+    num_samples: int,
+    reader: Reader | LoadersReader,
+    part: int,
+    num_parts: int,
+    device: torch.device,
+) -> Iterator[tuple[int, int, Batch]]:
+    """Yield the number of each batch, its samples and itself."""
+    own = itertools.islice(evaluation_parts(num_samples, program.batch_size), part, None, num_parts)
+    wanted, read = itertools.tee(own)
+    for each, batch in zip(wanted, reader.read_all(read), strict=True):
+        yield each.chunk, len(each.indices), map_tensors(lambda tensor: tensor.to(device), batch)
+
+
+def _figures(program: Program, model: nn.Module, number: int, batch: Batch) -> dict[str, float]:
+    """Return loss and metrics of a batch; what they draw is the same whoever computes it."""
+    inputs, targets = batch
+    random = CellRandom(program.seed)
+    with LOCK:
+        random.enter(TESTING, number)
+        random.seed_everything(0)
+        outputs, loss = _forward(program, model, inputs, targets)
+        return {LOSS: loss} | {name: _metric(program, name, outputs, targets) for name in program.metrics}
 
 
 def _forward(program: Program, model: nn.Module, inputs: Any, targets: Any) -> tuple[Any, float]:

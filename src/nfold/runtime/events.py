@@ -25,6 +25,8 @@ class JobSettings:
     strategy: str = "auto"
     steps: int | None = None
     """Total steps; None: as many as the program's epochs have."""
+    loaders: int | None = None
+    """Processes that read for each rank; None: as the program says."""
     chunks: int | None = None
     """Instead of the program's own."""
     default_chunks: int | None = None

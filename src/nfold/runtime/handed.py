@@ -38,6 +38,8 @@ def _instead_of_loader(loader: Any, what: str) -> str:
     if loader.collate_fn is not default_collate and loader.batch_size is not None:
         name = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
         given.append(f"collate={name if name.isidentifier() else 'your collate_fn'}")
+    if what == "train_data" and loader.num_workers:
+        given.append(f"loaders={loader.num_workers}")
     return (
         "a DataLoader. Batches, their order and their reading are for nfold to make, the same on any number of ranks. "
         f"Hand over what it is made of: {', '.join(given)}."

@@ -90,9 +90,11 @@ def _sent(channel: Channel, name: str, runs: Iterable[Run], broken: list[Excepti
         raise
 
 
-def usage_of(rank: int, plan: Plan, *, owns_process: bool, cpu_s: float, wall_s: float) -> RankUsage:
-    """Return what a rank has used of its node since it was built."""
-    peak = peak_bytes()
+def usage_of(
+    rank: int, plan: Plan, *, owns_process: bool, loaders_bytes: int, cpu_s: float, wall_s: float
+) -> RankUsage:
+    """Return what a rank has used of its node since it was built, its loaders' memory included."""
+    peak = peak_bytes() + loaders_bytes
     return RankUsage(
         rank=rank,
         node=plan.nodes[rank],

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -15,12 +15,12 @@ from nfold.capture.tree import strided_parts, tensors_of
 from nfold.core import codec
 from nfold.errors import ProgramError
 from nfold.program import Program, describe
-from nfold.runtime.data import join_seeded, read_seeded
 from nfold.runtime.evaluation import LOSS
 from nfold.runtime.handed import what_to_hand_over
 from nfold.runtime.ordering import orders_to_compare
+from nfold.runtime.reading import Which, join_seeded, read_seeded
+from nfold.runtime.steady_items import check_items
 
-Which = Literal["train_data", "test_data"]
 DATA: tuple[Which, ...] = ("train_data", "test_data")
 _BEFORE_ALL_STEPS = -(1 << 62)
 """A step of no epoch."""
@@ -74,8 +74,16 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         program: as it will be trained.
         datasets: `train`, and `test` if there is one.
         is_alone: there is no other rank whose first pass this one's is compared with.
+
+    Raises:
+        ProgramError: items or their order depend on what was asked for before.
     """
     orders = orders_to_compare(program, datasets["train"])
+    items = item_checksums(datasets["train"], program.seed, program.collate)
+    _check_items(program, datasets["train"], "train_data", items)
+    if "test" in datasets:
+        own = item_checksums(datasets["test"], program.seed, program.collate)
+        _check_items(program, datasets["test"], "test_data", own)
     model = build_model(program, torch.device("cpu"))
     return {
         "num_samples": len(datasets["train"]) if orders is None else orders["0"][0],
@@ -89,7 +97,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         "chunks": program.chunks,
         "has_scheduler": program.scheduler is not None,
         "clip_norm": program.clip_norm,
-        "items": item_checksums(datasets["train"], program.seed, program.collate),
+        "items": items,
         "weights": weights_checksums(model),
         "first_pass": None if is_alone else first_pass(program, model, datasets["train"]),
     }
@@ -101,6 +109,14 @@ def item_checksums(dataset: Any, seed: int, collate: Collate | None = None) -> d
     What an item draws is seeded as in the first epoch. None: it cannot be read here; who trains with it will say so.
     """
     return {str(index): _item_checksum(dataset, index, seed, collate) for index in probed_items(len(dataset))}
+
+
+def _check_items(program: Program, dataset: Any, what: Which, found: Mapping[str, int | None]) -> None:
+    def read(index: int) -> int | None:
+        return _item_checksum(dataset, index, program.seed, program.collate)
+
+    with LOCK:  # ranks may be threads, and share globals
+        check_items(dataset, program.collate, read, {int(index): each for index, each in found.items()}, what)
 
 
 def probed_items(num_samples: int) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from nfold.capture.moving import Mover, Moving
 from nfold.capture.random import LOCK, RandomState, seed_all
 from nfold.core.whole import whole
 from nfold.errors import ProgramError, one_line
@@ -80,13 +81,17 @@ def _asked(program: Program, dataset: Any, epoch: int) -> Any:
     seed = (program.seed * 1_000_003 + epoch) % (1 << 63)
     generator = torch.Generator().manual_seed(seed)
     with LOCK:
-        before = RandomState()
+        before, moving = RandomState(), Moving([dataset])
+        was = moving.state()
         try:
             seed_all(seed)
             found = program.sampler(dataset, epoch, generator)
-            if isinstance(found, torch.Tensor) or hasattr(found, "tolist"):
-                return found.tolist()
-            return list(found) if isinstance(found, Iterable) else found
+            found = found.tolist() if isinstance(found, torch.Tensor) or hasattr(found, "tolist") else found
+            indices = list(found) if isinstance(found, Iterable) else found
+            _refuse_moved(moving.moved(was), epoch)
+            return indices
+        except ProgramError:
+            raise
         except Exception as error:
             raise ProgramError(
                 f"Program(sampler=...) raised {describe(error)} for epoch {epoch}. It is given (dataset, epoch, "
@@ -94,6 +99,21 @@ def _asked(program: Program, dataset: Any, epoch: int) -> Any:
             ) from error
         finally:
             before.restore()
+
+
+def _refuse_moved(moved: list[Mover], epoch: int) -> None:
+    """Refuse a sampler that tells the data set of the epoch, as `set_epoch` does.
+
+    Items are read ahead and by several processes, some of an epoch before and some after the sampler is asked for the
+    next one, and loaders never ask it.
+    """
+    if moved:
+        raise ProgramError(
+            f"Program(sampler=...) changes {moved[0].name} of train_data() when it is asked for epoch {epoch}, while "
+            "items of the epoch before are still read, by other processes too. Items must follow from their index "
+            "alone: make the data set as many times longer as there are epochs, and let the sampler give the indices "
+            "of its epoch."
+        )
 
 
 def _checked(found: Any, num_samples: int, epoch: int) -> list[int]:

@@ -18,6 +18,7 @@ from nfold.planning.chunking import worthwhile_counts
 from nfold.planning.facts import Facts, Proposal, useful_threads, worker_seconds
 from nfold.planning.first_step import check_first_step, first_step_notes
 from nfold.planning.foretold import Course, ScheduleEnd, check_last_batch, check_schedule, run_notes
+from nfold.planning.reading import least_share, within_cores
 from nfold.planning.search import check_possible, plan
 from nfold.planning.splitting import split_graph, split_profile
 from nfold.planning.wishes import check_batch
@@ -59,7 +60,8 @@ class Preparation:
 
     def load_order(self) -> dict[str, Any]:
         """Return the order that makes every rank load the program."""
-        overrides = {"seed": self._settings.seed, "chunks": self._settings.chunks}
+        settings = self._settings
+        overrides = {"seed": settings.seed, "chunks": settings.chunks, "loaders": settings.loaders}
         return {
             "do": "load",
             "threads": min(self._threads_of(rank) for rank in range(self._settings.world_size)),
@@ -138,7 +140,7 @@ class Preparation:
         """Refuse to write checkpoints that nobody could go on from.
 
         Raises:
-            ProgramError: the optimizer keeps something where no checkpoint finds it.
+            ProgramError: model or optimizer keeps something where no checkpoint finds it.
         """
         if not graph.unkept or self._settings.checkpoint_every == 0:
             return
@@ -159,8 +161,10 @@ class Preparation:
         }
         reply = (yield from self._asking.ask((self._profiler,), order, "profiled"))[self._profiler]
         graph = codec.decode(ModelGraph, reply["graph"])
-        profiles = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
-        return graph, profiles, self._settings.cluster or Cluster(nodes=(codec.decode(Node, reply["node"]),))
+        cluster = self._settings.cluster or Cluster(nodes=(codec.decode(Node, reply["node"]),))
+        found = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
+        share = least_share(cluster, self._nodes(cluster))
+        return graph, {count: within_cores(each, share) for count, each in found.items()}, cluster
 
     def meet(
         self,

@@ -36,7 +36,9 @@ from nfold.runtime.data import ChunkLoader
 from nfold.runtime.engine import Engine, Played
 from nfold.runtime.extra_state import ExtraStates
 from nfold.runtime.letting_go import let_go
+from nfold.runtime.loaders import LoadersReader
 from nfold.runtime.ordering import sampler_of
+from nfold.runtime.reading import Reader
 from nfold.runtime.state import Checkpoint, Offer, fingerprints_of, join_facts, offer
 from nfold.runtime.updates import Kept, OptimizerState, UpdateKey, Updater, build_updaters, kept_by, sparse_gradients
 from nfold.runtime.weights import Weights
@@ -113,6 +115,7 @@ class Replica:
         device: torch.device,
         last_step: int,
         checkpoint: Checkpoint | None = None,
+        reader: LoadersReader | None = None,
         measures: bool = True,
         clock: Clock = time.perf_counter,
     ) -> None:
@@ -147,7 +150,9 @@ class Replica:
         self._updaters = self._build_updaters(parameters, checkpoint)
         self._clipping = self._build_clipping(parameters)
         self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks)
-        self._loader = self._build_loader(own, dataset, last_step)
+        chunks = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
+        reads = reader or Reader(dataset, program.seed, program.collate)
+        self._loader = ChunkLoader(reads, self.sampler, chunks, last_step)
         self._cells = self._build_cells(own, captured, dataset)
         self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock, times_reductions=measures)
         norms = {statistic.module for statistic in graph.statistics}
@@ -178,10 +183,6 @@ class Replica:
             return None
         plan = self.plan
         return Clipping(limit, self.rank, plan.world_size, plan.reductions, self._buffers, parameters)
-
-    def _build_loader(self, own: RankSchedule, dataset: Any, last_step: int) -> ChunkLoader:
-        chunks = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
-        return ChunkLoader(dataset, self.sampler, chunks, last_step, self.program.seed, self.program.collate)
 
     def _build_cells(self, own: RankSchedule, captured: Captured | None, dataset: Any) -> Cells:
         modules = modules_of(self._graph, self._groups)

@@ -8,7 +8,7 @@ from nfold.launch.heap import give_back
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _FORGET_PEAK = "5"
-_STATUS = Path("/proc/self/status")
+_STATUS = "/proc/{}/status"
 
 
 def settle() -> None:
@@ -21,13 +21,16 @@ def settle() -> None:
         _CLEAR_REFS.write_text(_FORGET_PEAK, encoding="utf-8")
 
 
-def peak_bytes() -> int:
-    """Return the most memory that the process has held since it last settled.
+def peak_bytes(process: int | None = None) -> int:
+    """Return the most memory that a process has held since it last settled; 0 of another one that is gone.
 
     What getrusage says would begin with what the process held that started this one.
+
+    Args:
+        process: its number; None: this one.
     """
     with contextlib.suppress(OSError):
-        for line in _STATUS.read_bytes().splitlines():
+        for line in Path(_STATUS.format(process or "self")).read_bytes().splitlines():
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return 0 if process else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

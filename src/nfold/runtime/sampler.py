@@ -77,16 +77,19 @@ class Sampler:
 
 
 class Kernel:
-    """Reads the counters of this process and its node."""
+    """Reads the counters of this process, its loaders and its node."""
 
-    def __init__(self, address: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, address: str, clock: Callable[[], float], loaders: Callable[[], tuple[int, ...]] = tuple
+    ) -> None:
         """Find out once what stays the same.
 
         Args:
             address: by which the other ranks reach this one; empty where ranks are threads.
             clock: of the readings.
+            loaders: returns the processes that read for this rank, whose work is its own.
         """
-        self._clock = clock
+        self._clock, self._loaders = clock, loaders
         self._interface = interface_of(address)
         self._ticks_per_s = os.sysconf("SC_CLK_TCK")
         self._throttling = [path for path in throttling_files(_text("/proc/self/cgroup")) if "throttled" in _text(path)]
@@ -95,17 +98,19 @@ class Kernel:
         """Return the counters of now."""
         busy_s, steal_s = node_cpu_s(_text("/proc/stat"), self._ticks_per_s)
         sent, received = interface_bytes(_text("/proc/self/net/dev"), self._interface)
+        own = ["/proc/self", *(f"/proc/{process}" for process in self._loaders())]
+        loaders_s = [thread_cpu_s(_text(f"{each}/stat"), self._ticks_per_s) for each in own[1:]]
         return Reading(
             at_s=self._clock(),
-            process_cpu_s=time.process_time(),
+            process_cpu_s=time.process_time() + sum(loaders_s),
             communication_cpu_s=self._communication_cpu_s(),
             node_busy_s=busy_s,
             node_steal_s=steal_s,
             throttled_s=throttled_s(_text(self._throttling[0])) if self._throttling else 0.0,
-            rss_bytes=resident_bytes(_text("/proc/self/status")),
+            rss_bytes=sum(resident_bytes(_text(f"{each}/status")) for each in own),
             sent_bytes=sent,
             received_bytes=received,
-            disk_bytes=disk_bytes(_text("/proc/self/io")),
+            disk_bytes=sum(disk_bytes(_text(f"{each}/io")) for each in own),
         )
 
     def _communication_cpu_s(self) -> dict[int, float]:

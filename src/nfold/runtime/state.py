@@ -11,7 +11,6 @@ checkpoint is a safetensors file:
                            (`capture/state_tree.py`), modules' extra states, as JSON
 """
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -203,7 +202,7 @@ class _OptimizerParts:
         if updater.is_kept_whole:
             self._take_whole(updater, names)
             return
-        for piece, state, group in updater.state():
+        for piece, state, elementwise, group in updater.state():
             if piece.name not in names:
                 continue
             place = weights.place(piece.name)
@@ -213,10 +212,10 @@ class _OptimizerParts:
                 if not isinstance(value, torch.Tensor):
                     _check_plain(place.name, key, value, self._kind)
                     self._scalars.setdefault(place.name, {})[key] = value
-                elif value.dim() == 0 or value.numel() != piece.stop - piece.start:
-                    self._add(Part(name, tuple(value.shape), 0, _dense(value)))
-                else:
+                elif key in elementwise:
                     self._add(Part(name, place.shape, place.start + piece.start, _dense(value)))
+                else:
+                    self._add(Part(name, tuple(value.shape), 0, _dense(value)))
 
     def _take_whole(self, updater: Updater, names: frozenset[str]) -> None:
         """Take what every rank has, if this is the one that gives it."""
@@ -348,15 +347,17 @@ class Checkpoint:
             stop: the end.
 
         Returns:
-            Tensors with an element for each of the parameter's are flat and of those elements; others, such as a step
-            count, are as they were kept.
+            Tensors of the parameter's shape are flat and of those elements; others, such as a step count, are as they
+            were kept.
         """
-        tensors = {}
-        for key in self._optimizer_keys.get(parameter, ()):
-            entry = self._header.entries[f"{_OPTIMIZER_PREFIX}{parameter}.{key}"]
-            is_alike = entry.num_elements == math.prod(shape) and (entry.shape or not shape)
-            tensors[key] = self._elements(entry, start, stop) if is_alike else self._tensor(entry.name)
-        return OptimizerState({parameter: tensors}, self._scalars, self._groups, self.kind)
+        keys = self._optimizer_keys.get(parameter, ())
+        entries = {key: self._header.entries[f"{_OPTIMIZER_PREFIX}{parameter}.{key}"] for key in keys}
+        elementwise = frozenset(key for key, entry in entries.items() if entry.shape == shape)
+        tensors = {
+            key: self._elements(entry, start, stop) if key in elementwise else self._tensor(entry.name)
+            for key, entry in entries.items()
+        }
+        return OptimizerState({parameter: tensors}, elementwise, self._scalars, self._groups, self.kind)
 
     @property
     def has_state_dict(self) -> bool:

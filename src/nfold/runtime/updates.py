@@ -7,12 +7,12 @@ the shares that this rank serves. Planning has checked that this gives the same 
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from nfold.capture.keeping import plain_settings
+from nfold.capture.keeping import is_elementwise, plain_settings
 from nfold.capture.state_tree import CannotHold, StateTree, to_tree
 from nfold.capture.stepping import Stepping
 from nfold.capture.touched import at_own_begin, touched_only
@@ -35,9 +35,12 @@ UpdateKey = tuple[str, int]
 
 @dataclass(slots=True)
 class OptimizerState:
-    """An optimizer's state by the user's parameter names; tensors are flat, of the elements that were asked for."""
+    """An optimizer's state by the user's parameter names."""
 
     tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
+    elementwise: frozenset[str] = frozenset()
+    """Tensors with an element for each of the parameter's: they are flat, of the elements that were asked for. Others
+    (a step count, means of rows) are as the optimizer had them."""
     scalars: dict[str, dict[str, Scalar]] = field(default_factory=dict)
     groups: dict[str, dict[str, Plain]] = field(default_factory=dict)
     """Hyper-parameters of each parameter's group, as far as they are plain values."""
@@ -58,6 +61,17 @@ class _Held:
     gradient: torch.Tensor | None = None
     sparse_dims: int = 0
     """See `Parameter.sparse_dims`."""
+
+
+class PieceState(NamedTuple):
+    """What an optimizer keeps for a piece of a parameter."""
+
+    piece: Piece
+    values: dict[str, Any]
+    elementwise: frozenset[str]
+    """Those with an element for each of the piece's."""
+    group: dict[str, Plain]
+    """Plain hyper-parameters of its group."""
 
 
 class Updater:
@@ -136,13 +150,14 @@ class Updater:
             if each.gradient is not None:
                 each.tensor.grad = each.gradient
 
-    def state(self) -> list[tuple[Piece, dict[str, Any], dict[str, Plain]]]:
+    def state(self) -> list["PieceState"]:
         """Return what the optimizer keeps for each piece, and its group's plain hyper-parameters."""
         groups = {id(tensor): group for group in self._optimizer.param_groups for tensor in group["params"]}
         return [
-            (
+            PieceState(
                 each.piece,
-                dict(self._optimizer.state.get(each.tensor, {})),
+                kept := dict(self._optimizer.state.get(each.tensor, {})),
+                frozenset(key for key, value in kept.items() if is_elementwise(value, each.tensor)),
                 plain_settings(groups.get(id(each.tensor), {})),
             )
             for each in self._held
@@ -168,7 +183,7 @@ class Updater:
                     self._take_group(group, saved.groups.get(name, {}))
             state: dict[str, Any] = dict(saved.scalars.get(name, {}))
             for key, tensor in saved.tensors.get(name, {}).items():
-                state[key] = _shaped(tensor, each)
+                state[key] = _shaped(tensor, each) if key in saved.elementwise else tensor
             if state:
                 self._optimizer.state[each.tensor] = state
 
@@ -355,9 +370,7 @@ def _served(
 
 
 def _shaped(tensor: torch.Tensor, held: _Held) -> torch.Tensor:
-    """Return a piece's state in its shape; what is not flat, or longer or shorter, (a step count) is left as it is."""
-    if tensor.shape != (held.piece.stop - held.piece.start,):
-        return tensor
+    """Return a piece's flat state in its shape."""
     part = tensor.view(held.tensor.shape)
     if part.device == held.tensor.device and part.stride() == held.tensor.stride():
         return part

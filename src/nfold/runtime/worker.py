@@ -37,14 +37,18 @@ from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage
 from nfold.errors import InternalError
 from nfold.launch.heap import give_back
+from nfold.planning.reading import chunks_read
+from nfold.planning.splitting import split_graph
 from nfold.program import Program
 from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.collecting import Collected
 from nfold.runtime.evaluation import evaluate, fill
 from nfold.runtime.failing import failed
 from nfold.runtime.handing_over import collect_from, send_file, usage_of
+from nfold.runtime.loaders import Staff
 from nfold.runtime.loading import facts_of, find_device, load_dataset
 from nfold.runtime.orders import Orders
+from nfold.runtime.own_weights import OwnWeights
 from nfold.runtime.rehearsal import rehearse, schedule_end
 from nfold.runtime.replica import Replica
 from nfold.runtime.reporter import Reporter
@@ -74,6 +78,7 @@ class Worker:
         tools: Tools,
         *,
         script: Path | None,
+        staff: Staff,
         owns_process: bool,
         most_threads: Callable[[], int] = torch.get_num_threads,
         clock: Callable[[], float] = time.perf_counter,
@@ -81,12 +86,13 @@ class Worker:
         self.rank = rank
         self._channel, self._orders, self._load_program = channel, orders, load
         self._wiring, self._tools = wiring, tools
-        self._script = script
+        self._script, self._staff = script, staff
         self._owns_process, self._most_threads, self._clock = owns_process, most_threads, clock
         self._program: Program | None = None
         self._datasets: dict[str, Any] = {}
         self._transport: Transport | None = None
         self._replica: Replica | AsynchronousReplica | None = None
+        self._own_weights: OwnWeights | None = None
         self._next_step = self._kept_from = self._last_step = 0
         self._built_s = self._built_cpu_s = 0.0
         self._fetched: nn.Module | Exception | None = None
@@ -162,13 +168,15 @@ class Worker:
         if self._owns_process:
             torch.set_num_threads(min(most_threads, order["threads"]))
         program = under_autocast(written)
-        self._program = replace(program, **{key: value for key, value in order["overrides"].items()})
+        own = {} if self._owns_process else {"loaders": 0}  # where ranks are threads, a debugger shall see the reading
+        self._program = replace(program, **(order["overrides"] | own))
         self._datasets = {"train": load_dataset(program.train_data, "train_data", self._program.seed)}
         if program.test_data is not None:
             self._datasets["test"] = load_dataset(program.test_data, "test_data", self._program.seed)
             if order["evaluate"] and self.rank == 0:
                 rehearse(self._program, self._datasets["train"], self._datasets["test"], self._device)
         told = facts_of(self._program, self._datasets, is_alone=order["is_alone"])
+        self._staff.wanted(self._program.loaders, self._program.seed, told["items"])
         end = schedule_end(self._program, self._datasets["train"], order["steps"]) if self.rank == 0 else None
         self._channel.send(
             {"is": "ready", **told, "autocast": written.autocast, "most_threads": most_threads, "schedule_end": end}
@@ -224,6 +232,8 @@ class Worker:
         limit_unsent(self._the_transport, plan.nodes, order["unsent_bytes"])
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
             self._replica = self._build(order, plan, checkpoint)
+            graph = codec.decode(ModelGraph, order["graph"])
+            self._own_weights = OwnWeights(self._the_program, self._replica.model, self._datasets["train"], graph)
         if self._owns_process:
             settle()
         self._built_s, self._built_cpu_s = self._clock(), time.process_time()
@@ -231,11 +241,14 @@ class Worker:
 
     def _build(self, order: Message, plan: Plan, checkpoint: Checkpoint | None) -> Replica | AsynchronousReplica:
         seconds = order["operator_seconds"]
-        place = (self.rank, self._the_program, self._datasets["train"], codec.decode(ModelGraph, order["graph"]), plan)
+        graph = codec.decode(ModelGraph, order["graph"])
+        reads = chunks_read(split_graph(graph, plan.splits), plan.placement, self.rank)
+        place = (self.rank, self._the_program, self._datasets["train"], graph, plan)
         shared: dict[str, Any] = {
             "operator_seconds": seconds and {name: (pair[0], pair[1]) for name, pair in seconds.items()},
             "device": self._device,
             "checkpoint": checkpoint,
+            "reader": self._staff.hired("train_data") if reads else None,
             "clock": self._clock,
         }
         if plan.asynchrony is None:
@@ -258,9 +271,11 @@ class Worker:
 
     def _do_until(self, order: Message) -> None:
         replica = self._the_replica
+        if self._own_weights is not None:
+            self._own_weights.check()
         self._doing = "training"
         if self._measures and not self._reporter.is_sampling and (self._owns_process or self.rank == 0):
-            kernel = Kernel(self._address, self._clock)
+            kernel = Kernel(self._address, self._clock, self._staff.processes)
             self._reporter.begin(Sampler(self.rank, replica.plan.nodes[self.rank], kernel.read))
         if isinstance(replica, AsynchronousReplica):
             replica.allow(order["step"])
@@ -296,7 +311,8 @@ class Worker:
         sums: dict[str, list[float]] = {}
         if self.rank in evaluating:
             part, dataset = evaluating.index(self.rank), self._datasets["test"]
-            sums = evaluate(self._the_program, model, dataset, part, len(evaluating), self._device)
+            reader = self._staff.reader("test_data")
+            sums = evaluate(self._the_program, model, dataset, part, len(evaluating), self._device, reader)
         if model is not replica.model:
             del model
             give_back()
@@ -376,6 +392,7 @@ class Worker:
             self.rank,
             plan,
             owns_process=self._owns_process,
+            loaders_bytes=self._staff.peak_bytes,
             cpu_s=time.process_time() - self._built_cpu_s,
             wall_s=self._clock() - self._built_s,
         )
@@ -391,6 +408,7 @@ class Worker:
     def _close(self) -> None:
         self._orders.leave()
         self._reporter.stop()
+        self._staff.close()
         if self._replica is not None:
             self._replica.close()
         if self._transport is not None:

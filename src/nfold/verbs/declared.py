@@ -9,6 +9,7 @@ from nfold.core.plan import Plan
 from nfold.errors import InternalError, PlanError
 from nfold.launch.emulation.cgroups import with_quotas
 from nfold.planning.facts import Facts
+from nfold.planning.reading import least_share, within_cores
 from nfold.planning.search import plan
 from nfold.program import Program, ProgramSource
 from nfold.verbs.job import Job
@@ -36,11 +37,12 @@ def plan_declared(
     known = measured.known
     assert known is not None, "measuring ends with what it found"
     assert known.plan is not None, "measuring ends with a plan for this machine"
+    nodes = nodes_of_ranks(declared, asked.workers + asked.servers)
     facts = Facts(
         graph=known.graph,
-        profiles=known.profiles,
+        profiles={count: within_cores(each, least_share(declared, nodes)) for count, each in known.profiles.items()},
         cluster=declared,
-        nodes=nodes_of_ranks(declared, asked.workers + asked.servers),
+        nodes=nodes,
         workers=asked.workers,
         servers=asked.servers,
         batch_size=known.plan.batch_size,

@@ -24,7 +24,16 @@ from nfold.runtime.events import JobSettings
 TransportName = Literal["tcp", "gloo"]
 LAST_PORT = 65535
 _LEAST: dict[str, int | None] = {
-    **{"workers": 1, "servers": 0, "port": 0, "steps": 1, "chunks": 1, "checkpoint_every": 0, "default_chunks": 1},
+    **{
+        "workers": 1,
+        "servers": 0,
+        "port": 0,
+        "steps": 1,
+        "chunks": 1,
+        "loaders": 0,
+        "checkpoint_every": 0,
+        "default_chunks": 1,
+    },
     "staleness": None,
 }
 """Of the whole numbers among the options; None: whoever understands it says so."""
@@ -37,6 +46,7 @@ class CommonWishes(TypedDict, total=False):
     servers: int
     steps: int | None
     chunks: int | None
+    loaders: int | None
     seed: int | None
     out: str | Path | None
     debug: bool
@@ -90,6 +100,8 @@ class Options:
     """Optimizer steps in all; None: the program's epochs."""
     chunks: int | None = None
     """Equal cuts of a batch; None: the program's, or the planner's choice."""
+    loaders: int | None = None
+    """Processes beside each rank that read samples ahead; None: the program's. Ranks that are threads have none."""
     seed: int | None = None
     """None: the program's."""
     out: str | Path | None = None
@@ -232,6 +244,7 @@ class Options:
             staleness_aware=self.staleness_aware,
             steps=self.steps,
             chunks=self.chunks,
+            loaders=self.loaders,
             default_chunks=self.default_chunks,
             seed=self.seed,
             device=self.device,

@@ -37,6 +37,7 @@ def main() -> int:
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
     leave_compiler_out()
     gc.disable()  # what is imported stays: to look through it for garbage, again and again, takes half a second
+    from nfold.runtime.loaders import Staff
     from nfold.runtime.worker import Worker
     from nfold.verbs.toolbox import Toolbox, wiring
 
@@ -51,6 +52,7 @@ def main() -> int:
         WatchedWiring(ways, heartbeat),
         Toolbox(),
         script=source.path,
+        staff=Staff(source),
         owns_process=True,
     )
     notice_by_yourself()

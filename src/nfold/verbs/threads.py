@@ -8,6 +8,7 @@ import torch
 
 from nfold.program import Program, ProgramSource
 from nfold.runtime.channel import QueueChannel
+from nfold.runtime.loaders import Staff
 from nfold.runtime.orders import Orders
 from nfold.runtime.worker import Worker
 from nfold.transport.memory import MemoryNetwork
@@ -39,6 +40,7 @@ class ThreadRanks:
             MemoryWiring(lambda: self._network),
             Toolbox(pace_s=PACE_IN_TURN_S),
             script=self._script,
+            staff=Staff(None),
             owns_process=False,
             most_threads=lambda: self._most_threads,
         )

@@ -30,7 +30,9 @@ from nfold.runtime.cells import Cells
 from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.data import ChunkLoader
 from nfold.runtime.engine import Engine
+from nfold.runtime.loaders import LoadersReader
 from nfold.runtime.ordering import sampler_of
+from nfold.runtime.reading import Reader
 from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, take_model, take_states, traced
 from nfold.runtime.service.client import Client, Local, RemoteServer, ServerEnd
 from nfold.runtime.service.diary import Diary
@@ -66,6 +68,7 @@ class AsynchronousReplica:
         fail: Callable[[BaseException], None],
         traced_steps: range = range(0),
         checkpoint: Checkpoint | None = None,
+        reader: LoadersReader | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
         """Build the rank and begin to listen.
@@ -84,6 +87,7 @@ class AsynchronousReplica:
             fail: called once, from any thread, with what ended the work.
             traced_steps: whose rows come with spans.
             checkpoint: where to go on.
+            reader: reads the dataset in other processes; None: a thread of this one does.
             clock: seconds.
         """
         self.rank, self.plan, self.device = rank, plan, device
@@ -113,7 +117,9 @@ class AsynchronousReplica:
         self._computing: _Slices | None = None
         self._client: Client | None = None
         if local is not None:
-            self._computing = self._build_computing(dataset, operator_seconds)
+            self._computing = self._build_computing(
+                dataset, operator_seconds, reader or Reader(dataset, program.seed, program.collate)
+            )
             self._client = self._build_client(local, self._computing)
 
     # What a rank tells and is told
@@ -268,7 +274,12 @@ class AsynchronousReplica:
             clock=self._clock,
         )
 
-    def _build_computing(self, dataset: Any, operator_seconds: dict[str, tuple[float, float]] | None) -> "_Slices":
+    def _build_computing(
+        self,
+        dataset: Any,
+        operator_seconds: dict[str, tuple[float, float]] | None,
+        reader: Reader | LoadersReader,
+    ) -> "_Slices":
         plan, graph = self.plan, self._graph
         alone = Placement(
             num_chunks=plan.chunks,
@@ -281,7 +292,7 @@ class AsynchronousReplica:
             graph, alone, buckets, batch_size=plan.batch_size, operator_seconds=operator_seconds
         )
         own = schedule.ranks[0]
-        loader = ChunkLoader(dataset, self.sampler, (), 0, self.program.seed, self.program.collate)
+        loader = ChunkLoader(reader, self.sampler, (), 0)
         modules = modules_of(graph, self._groups)
         captured = traced(self.program, self.model, graph, dataset, own, self.device)
         cells = Cells(
