@@ -3,8 +3,8 @@
     pieces    optimizer.state[parameter] and what is plain in its group: each rank has its own part
     whole     what the user's state_dict() gives, for load_state_dict() to take: the optimizer is updated whole
 
-Each way is tried: two steps, state out, a new optimizer, state in and two steps more must be four steps, and the new
-optimizer must hold all that the old one does, wherever it holds it. On small weights that takes milliseconds.
+Each way is tried: some steps, state out, a new optimizer, state in and two more must be as many steps at once, and the
+new optimizer must hold all that the old one does, wherever it holds it. On small weights that takes milliseconds.
 """
 
 import json
