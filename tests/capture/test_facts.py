@@ -521,13 +521,13 @@ def with_sparse_weight() -> nn.Module:
     return model
 
 
-class TwoArguments(nn.Module):
+class ThreeArguments(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.inner = nn.Linear(12, CLASSES)
 
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return self.inner(x + y)
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return self.inner(x + y + z)
 
 
 def pairs(size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -550,7 +550,7 @@ def pairs(size: int) -> tuple[torch.Tensor, torch.Tensor]:
         (Net(lambda: nn.Linear(12, 5, dtype=torch.complex128), rows), "weight of Linear is complex128"),
         (Net(with_sparse_buffer, rows), r"adjacency of .* is sparse.*persistent=False"),
         (Net(with_sparse_weight, rows), r"weight of .* is sparse.* Train its values as a dense parameter"),
-        (Net(TwoArguments, pairs), r"missing 1 required positional argument: 'y'.*def forward\(self, inputs\)"),
+        (Net(ThreeArguments, pairs), r"missing 2 required positional arguments: 'y' and 'z'.*a tuple goes by position"),
     ],
     ids=[
         "shape",
@@ -563,7 +563,7 @@ def pairs(size: int) -> tuple[torch.Tensor, torch.Tensor]:
         "complex",
         "sparse",
         "sparse weight",
-        "two arguments",
+        "three arguments",
     ],
 )
 def test_programs_that_cannot_work(net: Net, words: str) -> None:

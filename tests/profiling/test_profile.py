@@ -170,8 +170,11 @@ def test_an_opaque_model_is_one_operator() -> None:
             self.inner = nn.Linear(64, 5)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.inner(x.flatten(1))
-            return y if y.sum() > 0 else y * 2
+            try:
+                y = self.inner(x.flatten(1))
+                return y if y.sum() > 0 else y * 2
+            finally:
+                del x
 
     graph, profile = profiled(model=Branching)
     assert graph.capture == "opaque"

@@ -165,8 +165,11 @@ class Refused(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = self.first(x.flatten(1))
-        if hidden.sum() > 1e9:
-            hidden = hidden * 2
+        try:
+            if hidden.sum() > 1e9:
+                hidden = hidden * 2
+        finally:
+            del x
         return self.head(torch.tanh(hidden))
 
 

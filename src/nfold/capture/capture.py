@@ -7,7 +7,7 @@ opaque              the whole model and loss are one operator: data parallelism 
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,7 +79,7 @@ def capture(
         fresh = fresh_copies(model, rebuild, lazy=True)
         facts = find_facts(fresh, loss, example)
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
-        beside = weights_beside(model, loss, example.batch(1))
+        beside = weights_beside(model, loss, example.batch(GATE_SIZE))
         captured = _Attempt(model, fresh, loss, example, facts, beside).first_good()
         graph = captured.graph if stepping is None else _with_updates(captured.graph, stepping, model, facts.sparse)
         return Captured(graph, captured.layout, model)
@@ -328,23 +328,32 @@ class _Attempt:
         self._kept = kept = list(self._whole)
         exportable = not kept
         while "" not in kept and not self._example.varying and len(kept) <= len(self._whole) + _MOST_OPAQUE:
-            try:
-                yield (traced := self._traced(tuple(kept)))
-                if set(traced.opaque) - set(kept):
-                    yield self._traced(tuple(kept), holds=False)
-                # It did not pass the gate.
-                if exportable:
-                    yield from self._exported()
+            refusal = yield from self._ways(tuple(kept), exportable=exportable)
+            if refusal is None:
                 break
-            except TraceRefused as refusal:
-                if refusal.exportable and exportable:
-                    yield from self._exported()
-                module = _outside(refusal.module, kept)
-                advice = "" if module else ". A module of its own for that line would be kept whole alone"
-                self._notes.append(f"{module or 'the model'} is kept whole: {_first_line(refusal)}{advice}")
-                exportable = False
-                kept.append(module)
+            module = _outside(refusal.module, kept)
+            advice = "" if module else ". A module of its own for that line would be kept whole alone"
+            self._notes.append(f"{module or 'the model'} is kept whole: {_first_line(refusal)}{advice}")
+            exportable = False
+            kept.append(module)
         yield replace(trace(self._fresh(), self._loss, self._example, opaque=("",)), method="opaque")
+
+    def _ways(self, kept: tuple[str, ...], *, exportable: bool) -> Generator[Traced, None, TraceRefused | None]:
+        """Yield the program as it is followed wholly, then with statements whole; return why it is not followed."""
+        refused: TraceRefused | None = None
+        try:
+            yield self._traced(kept, holds=False)
+        except TraceRefused as refusal:
+            refused = refusal
+        if exportable and (refused is None or refused.exportable):
+            yield from self._exported()
+        if refused is None:
+            return None
+        try:
+            yield self._traced(kept)
+        except TraceRefused as refusal:
+            refused = refusal
+        return refused
 
     def _exported(self) -> Iterator[Traced]:
         with contextlib.suppress(TraceRefused):  # why is told already, in words of the program

@@ -5,6 +5,7 @@ from typing import Any
 from torch import nn
 
 from nfold.capture.beside import weights_beside
+from nfold.capture.example import GATE_SIZE
 from nfold.capture.samples import sample_batches
 from nfold.core.graph import ModelGraph
 from nfold.errors import ProgramError
@@ -35,4 +36,4 @@ class OwnWeights:
     def _found(self) -> list[str]:
         device = next(self._model.parameters()).device
         example = sample_batches(self._dataset, device, collate=self._program.collate)
-        return weights_beside(self._model, self._program.loss, example.batch(1))
+        return weights_beside(self._model, self._program.loss, example.batch(GATE_SIZE))
