@@ -108,9 +108,9 @@ def test_workers_without_a_cell_keep_out_of_training_and_of_evaluations(script, 
         proposal = placed(facts, {operator.name: ranks for operator in facts.graph.operators})
         return to_plan(facts, simulate_proposal(facts, strategy, proposal))
 
-    def evaluated(program, model, dataset, part, num_parts, device):
+    def evaluated(program, model, dataset, part, num_parts, device, reader):
         parts.append((part, num_parts))
-        return evaluate(program, model, dataset, part, num_parts, device)
+        return evaluate(program, model, dataset, part, num_parts, device, reader)
 
     parts = []
     monkeypatch.setattr("nfold.runtime.preparation.plan", planned)
