@@ -32,6 +32,11 @@ def test_what_the_files_of_a_run_take_at_once(checkpoints, keeps_best, most):
     assert replace(FILES, checkpoints=checkpoints, keeps_best=keeps_best).most_bytes == most * MB
 
 
+@pytest.mark.parametrize(("checkpoints", "most"), [(0, 20), (1, 60), (2, 80)])
+def test_averages_are_in_checkpoints_and_a_file_of_their_own(checkpoints, most):
+    assert replace(FILES, checkpoints=checkpoints, average_bytes=10 * MB).most_bytes == most * MB
+
+
 def test_a_disk_that_is_too_small_is_refused_with_the_numbers_and_what_would_do(tmp_path, free):
     free(59 * MB)
     with pytest.raises(PlanError) as caught:
@@ -67,14 +72,20 @@ def test_files_that_are_replaced_are_room(tmp_path, free):
 def test_a_checkpoint_is_written_beside_the_one_before_it(every, keep, first, total, checkpoints):
     profile = SimpleNamespace(parameter_bytes=10, optimizer_bytes=20)
     planned = SimpleNamespace(
-        known=SimpleNamespace(profiles={1: profile}),
+        known=SimpleNamespace(profiles={1: profile}, graph=SimpleNamespace(averages_weights=first == 4)),
         plan=SimpleNamespace(threads=(1,)),
         steps_per_epoch=8,
         first_step=first,
         total_steps=total,
     )
     found = files_of(planned, JobSettings(checkpoint_every=every, keep=keep))
-    assert found == Files(model_bytes=10, optimizer_bytes=20, checkpoints=checkpoints, keeps_best=keep is not None)
+    assert found == Files(
+        model_bytes=10,
+        optimizer_bytes=20,
+        checkpoints=checkpoints,
+        keeps_best=keep is not None,
+        average_bytes=10 if first == 4 else 0,
+    )
 
 
 def test_a_folder_that_is_yet_to_be_made_is_looked_at_where_it_will_be(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 from nfold.analysis.units import size
 from nfold.errors import PlanError
 from nfold.runtime.events import JobSettings, Planned
-from nfold.verbs.files import BEST, CHECKPOINT, MODEL
+from nfold.verbs.files import AVERAGE, BEST, CHECKPOINT, MODEL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,24 +25,28 @@ class Files:
     checkpoints: int
     """Most of them at once: 0, 1, or 2 while one replaces another."""
     keeps_best: bool
+    average_bytes: int = 0
+    """Averages of the weights: in each checkpoint, and in a file of their own."""
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Of one checkpoint: the model and the state of its optimizer."""
-        return self.model_bytes + self.optimizer_bytes
+        """Of one checkpoint: the model, the state of its optimizer and averages of the weights."""
+        return self.model_bytes + self.optimizer_bytes + self.average_bytes
 
     @property
     def most_bytes(self) -> int:
         """What they take at once, at most."""
         best = self.model_bytes if self.keeps_best else 0
         lasting = min(self.checkpoints, 1) * self.checkpoint_bytes + best
-        return lasting + max(self.model_bytes, (self.checkpoints - 1) * self.checkpoint_bytes)
+        return lasting + max(self.model_bytes + self.average_bytes, (self.checkpoints - 1) * self.checkpoint_bytes)
 
     def __str__(self) -> str:
         """What they are, with their sizes."""
         told = [f"model {size(self.model_bytes)}"]
         if self.keeps_best:
             told.append(f"best model {size(self.model_bytes)}")
+        if self.average_bytes:
+            told.append(f"averaged model {size(self.average_bytes)}")
         if self.checkpoints:
             beside = ", and a second one while it is written" if self.checkpoints > 1 else ""
             told.append(f"checkpoint {size(self.checkpoint_bytes)}{beside}")
@@ -78,6 +82,7 @@ def files_of(planned: Planned, settings: JobSettings) -> Files:
         optimizer_bytes=profile.optimizer_bytes,
         checkpoints=0 if every == 0 else 2 if is_replaced else 1,
         keeps_best=settings.keep is not None,
+        average_bytes=profile.parameter_bytes if planned.known.graph.averages_weights else 0,
     )
 
 
@@ -97,7 +102,7 @@ def check_disk(path: Path, files: Files, *, may_do_without: bool) -> None:
         free_bytes = shutil.disk_usage(there).free
     except OSError:
         return  # nobody can say
-    for name in (CHECKPOINT, MODEL, BEST):
+    for name in (CHECKPOINT, MODEL, BEST, AVERAGE):
         with contextlib.suppress(OSError):
             free_bytes += (path / name).stat().st_size
     if files.most_bytes <= free_bytes:
