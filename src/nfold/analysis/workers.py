@@ -167,7 +167,7 @@ def _more_room(name: str, ranks: int) -> str:
 
 def _small_batch(facts: Facts, lost_s: float) -> Finding:
     workers, compute_s = facts.plan.workers, facts.parts.compute_s
-    each = facts.plan.batch_size / len(facts.busy_workers)
+    each = _samples_each(facts)
     evidence = (
         f"each step computes {seconds(compute_s)} and spends {seconds(lost_s)} on the update and other fixed costs"
     )
@@ -183,6 +183,13 @@ def _small_batch(facts: Facts, lost_s: float) -> Finding:
         remedy="A larger batch_size would spread them over more samples.",
         next_command=f"nfold compare {{file}} -n 1,{workers}" if workers > 1 else _other_size(facts, facts.cores[0]),
     )
+
+
+def _samples_each(facts: Facts) -> float:
+    """How many samples of a batch a worker computes something of: all, where each of them passes all workers."""
+    placement = facts.plan.placement
+    passes = {(rank, chunk) for ranks in placement.owners.values() for chunk, rank in enumerate(ranks)}
+    return facts.plan.batch_size * len(passes) / placement.num_chunks / len({rank for rank, _ in passes})
 
 
 def _who_computes(facts: Facts) -> str:

@@ -72,7 +72,8 @@ def check_keep(keep: Keep, metrics: Collection[str], *, has_test: bool, evaluate
         raise PlanError(f"{told}, and this run evaluates nothing (evaluate=False). Leave one of the two out.")
     if keep.metric not in metrics:
         raise PlanError(
-            f"{told}, and there is no metric {keep.metric!r}. The program has: {', '.join(sorted(metrics))}."
+            f"{told}, and there is no metric {keep.metric!r}. The program has: {', '.join(sorted(metrics))}. "
+            "Name one of these, or add it: Program(metrics={...})."
         )
     if not keep.side:
         raise PlanError(
