@@ -11,6 +11,7 @@ import nfold as library
 @pytest.mark.parametrize("verb", ["plan", "train"])
 def test_a_disk_without_room_is_refused_before_the_first_step(nfold, tmp_path, monkeypatch, verb):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3000))
+    (tmp_path / "__pycache__").mkdir(exist_ok=True)  # Python's own, where it may write there
     before = sorted(tmp_path.iterdir())
     refused = nfold(verb, "steady.py", "--debug", "--out", "mine", "--chunks", "4")
     assert refused.code == 2

@@ -4,7 +4,7 @@ Before the first step a few samples were compared apart and together, at the fir
 limits, masks and branches do with later weights, or with rare samples, shows only then. So a rank that computes the
 whole model compares the samples of its chunk again: of the 1st, 2nd, 4th, 8th .. step, and of one with inputs that are
 unlike all before. The former are 14 in 10,000 steps, each as long as 4 to 18 passes, or 50 ms where these are short;
-the latter take at most a hundredth of the time.
+the latter take at most a hundredth of the time, or 5 s where that is more.
 """
 
 import itertools
@@ -32,8 +32,8 @@ Read = Callable[[Sequence[int]], Batch]
 """Reads some samples of a chunk, and joins them by themselves."""
 _MEMORY = Path("/proc/meminfo")
 _SIZE = sum(PARTS)
-_MOST_TIME = 0.01
-"""Of the run, for samples that are unlike others."""
+_MOST_TIME, _LEAST_S = 0.01, 5.0
+"""Of the run, for samples that are unlike others, and what they may take in any case: many come at its beginning."""
 _TIMES_WEIGHTS = 7
 """Memory that a comparison takes: a copy, the same in double precision, and gradients of the whole and of parts."""
 
@@ -70,7 +70,7 @@ class LaterTrials:
         """
         begin_s = self._clock()
         new = self._seen.new_samples(batch[0], size)
-        is_due = self._is_due(step) or (new and self._spent_s <= _MOST_TIME * (begin_s - self._begin_s))
+        is_due = self._is_due(step) or (new and self._spent_s <= max(_LEAST_S, _MOST_TIME * (begin_s - self._begin_s)))
         if not is_due or not _has_room(model, self._device):
             return
         found = self._compare(model, batch, size, new, read)
