@@ -8,7 +8,7 @@ import pytest
 @pytest.mark.exhaustive
 @pytest.mark.processes
 def test_peak_memory_is_predicted_within_20_percent(shell):
-    """From run to run the allocator holds one or two layers of 64 MiB more or less, so the lesser of two runs counts."""
+    """From run to run the peak differs by one or two layers of 64 MiB, so the lesser of two runs counts."""
     found = []
     for name in ("one", "two"):
         flags = ("--strategy", "single", "--steps", "3", "--checkpoint-every", "0", "--out", name, "--json")
