@@ -19,7 +19,7 @@ from nfold.analysis.gains import Tried
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.report import Report
 from nfold.launch.emulation.cgroups import as_emulated
-from nfold.runtime.events import Known
+from nfold.runtime.settings import Known
 from nfold.verbs.folder import RunFolder
 from nfold.verbs.going_on import JobRecord
 

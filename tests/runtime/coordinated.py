@@ -14,6 +14,7 @@ from nfold.core.profile import Pace
 from nfold.core.trace import RankUsage, StepParts
 from nfold.runtime import events as ev
 from nfold.runtime.coordinator import Coordinator
+from nfold.runtime.settings import JobSettings, Known
 from nfold.runtime.spool import Arrived
 from nfold.transport.probe import ProbedPair
 
@@ -57,8 +58,8 @@ PACE = codec.encode(Pace(mean_s=sum(profile_of(GRAPH).whole_s(13)), deviation_s=
 """Of half a batch: what was profiled, so nobody slows anybody down."""
 
 
-def known(workers: int = 2) -> ev.Known:
-    return ev.Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=cluster(), plan=a_plan(workers))
+def known(workers: int = 2) -> Known:
+    return Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=cluster(), plan=a_plan(workers))
 
 
 def file(name: str) -> Arrived:
@@ -70,8 +71,8 @@ def file(name: str) -> Arrived:
 class Job:
     """A coordinator with ranks that say what the test tells them to."""
 
-    settings: ev.JobSettings = field(default_factory=lambda: ev.JobSettings(workers=2, strategy="ring"))
-    known: ev.Known | None = None
+    settings: JobSettings = field(default_factory=lambda: JobSettings(workers=2, strategy="ring"))
+    known: Known | None = None
     checkpoint: bytes = b""
     first_step: int = 0
     ready: dict[str, Any] = field(default_factory=lambda: dict(READY))

@@ -6,13 +6,14 @@ from nfold.core import codec
 from nfold.core.averages import Averages
 from nfold.runtime import events as ev
 from nfold.runtime.best import read_keep
+from nfold.runtime.settings import JobSettings
 
 PROGRAM = {**READY, "has_test": True, "metrics": ["test_loss"]}
 
 
 def job_with(averages, **settings):
     job = Job(
-        ev.JobSettings(workers=2, strategy="ring", checkpoint_every=0, **settings),
+        JobSettings(workers=2, strategy="ring", checkpoint_every=0, **settings),
         ready={**PROGRAM, "averages": codec.encode(averages)},
     )
     job.until_training()

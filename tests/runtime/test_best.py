@@ -6,8 +6,8 @@ import pytest
 from coordinated import READY, Job, failure, file, orders
 
 from nfold.errors import PlanError
-from nfold.runtime import events as ev
 from nfold.runtime.best import BestSoFar, Keep, check_keep, read_keep
+from nfold.runtime.settings import JobSettings
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_is_not_evaluated_is_refused_with_what_there_is():
 def keeping(**settings):
     keep = read_keep("best:test_loss")
     return Job(
-        ev.JobSettings(workers=2, strategy="ring", keep=keep, **settings),
+        JobSettings(workers=2, strategy="ring", keep=keep, **settings),
         ready={**READY, "has_test": True, "metrics": ["test_loss"]},
     )
 

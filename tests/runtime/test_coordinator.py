@@ -20,6 +20,7 @@ from nfold.core.trace import ReductionParts, Span, SystemSample
 from nfold.errors import PlanError, ProgramError
 from nfold.runtime import events as ev
 from nfold.runtime.progress import FIRST_WINDOW, WINDOW_S
+from nfold.runtime.settings import JobSettings
 from nfold.runtime.slowness import NUM_STEPS
 
 FAST = {"there_bytes_per_s": 1e8, "back_bytes_per_s": 1e8}
@@ -58,7 +59,7 @@ def test_a_job_of_two_ranks_from_start_to_end():
 
 
 def test_a_fault_that_kills_a_rank_is_no_news_until_the_rank_is_gone():
-    job = Job(ev.JobSettings(strategy="single"))
+    job = Job(JobSettings(strategy="single"))
     job.start()
     assert job.handle(ev.Sentenced((0,), "kill n@3s")) == []
     gone = job.handle(ev.Left(0, "was killed by signal 9 (SIGKILL)"))
@@ -66,7 +67,7 @@ def test_a_fault_that_kills_a_rank_is_no_news_until_the_rank_is_gone():
 
 
 def test_one_rank_is_wired_but_not_probed():
-    job = Job(ev.JobSettings(strategy="single"))
+    job = Job(JobSettings(strategy="single"))
     job.start()
     assert orders(job.all_say("ready", **READY)) == ["0 profile"]
     assert orders(job.profiled()) == ["Prepared", "0 listen"]
@@ -74,7 +75,7 @@ def test_one_rank_is_wired_but_not_probed():
 
 
 def test_ranks_are_told_what_they_need():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", seed=3, chunks=4, device="cpu"), ready=READY | {"chunks": 4})
+    job = Job(JobSettings(workers=2, strategy="ring", seed=3, chunks=4, device="cpu"), ready=READY | {"chunks": 4})
     job.until_planned()
     load = message(job.told, "load")
     assert (load["threads"], load["device"], load["overrides"]) == (2, "cpu", {"seed": 3, "chunks": 4})
@@ -92,7 +93,7 @@ def test_ranks_are_told_what_they_need():
 
 @pytest.mark.parametrize(("most", "threads", "own"), [(8, [4, 2, 1], 2), (3, [3, 2, 1], 2), (1, [1], 1)])
 def test_nothing_is_measured_with_more_threads_than_the_user_allows(most, threads, own):
-    job = Job(ev.JobSettings(workers=2, strategy="ring"))
+    job = Job(JobSettings(workers=2, strategy="ring"))
     job.start()
     job.say(0, "ready", **READY | {"most_threads": 8})
     profile = message(job.say(1, "ready", **READY | {"most_threads": most}), "profile")
@@ -116,7 +117,7 @@ def test_all_orders_can_be_written_as_json():
 
 
 def test_a_plan_alone_ends_without_training():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", plan_only=True))
+    job = Job(JobSettings(workers=2, strategy="ring", plan_only=True))
     assert orders(job.until_planned()) == ["Planned", "01 finish"]
     assert job.say(0, "finished", usage=None) == []
     assert job.handle(ev.Left(0, "exited with code 0")) == [], "it was done, so it may go before the other"
@@ -128,7 +129,7 @@ def slow(times):
 
 
 def test_all_compute_at_once_with_as_many_samples_as_a_chunk_has():
-    job = Job(settings=ev.JobSettings(workers=4, strategy="auto"), ready={**READY, "batch_size": 4})
+    job = Job(settings=JobSettings(workers=4, strategy="auto"), ready={**READY, "batch_size": 4})
     job.until_planned()
     paced = [each for each in job.told if isinstance(each, ev.Order) and each.message["do"] == "pace"]
     assert [each.message["chunk_size"] for each in paced] == [2, 2, 2, 2]
@@ -162,7 +163,7 @@ def test_a_node_that_is_slow_again_is_slow():
 
 
 def test_ranks_that_the_plan_does_not_need_leave_before_the_others_build():
-    job = Job(ev.JobSettings(workers=3, strategy="auto"), ready=READY | {"num_samples": 100})
+    job = Job(JobSettings(workers=3, strategy="auto"), ready=READY | {"num_samples": 100})
     commands = job.until_planned()
     assert orders(commands) == ["12 finish"], "a millisecond of computing is not worth a quarter second of latency"
     assert job.say(2, "finished", usage=None) == []
@@ -227,14 +228,14 @@ def test_a_batch_larger_than_the_data():
 @pytest.mark.parametrize(
     ("settings", "chunks", "text"),
     [
-        (ev.JobSettings(workers=26, strategy="ring"), None, "a batch of 25 samples cannot be cut into 26 chunks"),
+        (JobSettings(workers=26, strategy="ring"), None, "a batch of 25 samples cannot be cut into 26 chunks"),
         (
-            ev.JobSettings(workers=2, strategy="ring", chunks=26),
+            JobSettings(workers=2, strategy="ring", chunks=26),
             26,
             "a batch of 25 samples cannot be cut into 26 chunks",
         ),
-        (ev.JobSettings(workers=3, strategy="ring"), 2, "3 workers cannot share 2 chunks"),
-        (ev.JobSettings(workers=3, strategy="pipeline", chunks=26), 26, "cannot be cut into 26 chunks"),
+        (JobSettings(workers=3, strategy="ring"), 2, "3 workers cannot share 2 chunks"),
+        (JobSettings(workers=3, strategy="pipeline", chunks=26), 26, "cannot be cut into 26 chunks"),
     ],
 )
 def test_a_batch_that_cannot_be_cut_is_refused_before_anything_is_measured(settings, chunks, text):
@@ -246,7 +247,7 @@ def test_a_batch_that_cannot_be_cut_is_refused_before_anything_is_measured(setti
 
 
 def test_wishes_that_make_no_sense_are_refused_before_ranks_are_wired():
-    job = Job(ev.JobSettings(workers=2, strategy="rong"))
+    job = Job(JobSettings(workers=2, strategy="rong"))
     job.start()
     job.all_say("ready", **READY)
     error = failure(job.profiled())
@@ -297,7 +298,7 @@ def test_a_step_is_done_when_all_ranks_have_reported_it_and_in_order():
 
 @pytest.mark.parametrize(("step_s", "window"), [(1.0, 2), (0.1, 3), (0.01, 30), (0.0, 300_000)])
 def test_ranks_run_ahead_for_about_a_third_of_a_second(step_s, window):
-    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=10**6), ready=READY | {"num_samples": 25 * 10**6})
+    job = Job(JobSettings(workers=2, strategy="ring", steps=10**6), ready=READY | {"num_samples": 25 * 10**6})
     assert orders(job.until_training()) == [f"01 until {FIRST_WINDOW}"]
     granted = [each for each in job.all_step(0, 1, step_s=step_s) if isinstance(each, ev.Order)]
     assert [order.message["step"] for order in granted] == ([2 + window] if 2 + window > FIRST_WINDOW else [])
@@ -306,7 +307,7 @@ def test_ranks_run_ahead_for_about_a_third_of_a_second(step_s, window):
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from([0.01, 0.1, 1.0])), max_size=40))
 def test_ranks_never_run_further_ahead_than_they_were_granted(reports):
-    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=60), ready=READY | {"num_samples": 25 * 7})
+    job = Job(JobSettings(workers=2, strategy="ring", steps=60), ready=READY | {"num_samples": 25 * 7})
     job.until_training()
     reported, last_s, done = [0, 0], 0.0, 0
     for rank, step_s in reports:
@@ -346,7 +347,7 @@ def test_metrics_without_test_data_are_told_of_once():
 @pytest.mark.parametrize("plan_only", [True, False])
 @pytest.mark.parametrize("steps", [None, 7])
 def test_a_schedule_shorter_than_the_run_is_refused_before_anything_is_measured(plan_only, steps):
-    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=steps, plan_only=plan_only))
+    job = Job(JobSettings(workers=2, strategy="ring", steps=steps, plan_only=plan_only))
     job.start()
     error = failure(job.all_say("ready", **READY | {"schedule_end": {"steps": 6, "error": "ValueError: over"}}))
     assert isinstance(error, ProgramError)
@@ -354,7 +355,7 @@ def test_a_schedule_shorter_than_the_run_is_refused_before_anything_is_measured(
 
 
 def test_a_run_that_goes_on_is_refused_where_its_schedule_ends():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=9), checkpoint=b"x", first_step=6)
+    job = Job(JobSettings(workers=2, strategy="ring", steps=9), checkpoint=b"x", first_step=6)
     job.start()
     error = failure(job.all_say("ready", **READY | {"schedule_end": {"steps": 6, "error": "ValueError: over"}}))
     assert "6 of them done" in str(error)
@@ -362,12 +363,12 @@ def test_a_run_that_goes_on_is_refused_where_its_schedule_ends():
 
 
 def test_nothing_is_evaluated_where_that_is_not_wanted():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", evaluate=False), ready=READY | {"has_test": True})
+    job = Job(JobSettings(workers=2, strategy="ring", evaluate=False), ready=READY | {"has_test": True})
     assert orders(job.until_training()) == ["01 until 4", "01 checkpoint"]
 
 
 def test_a_checkpoint_is_kept_only_when_all_ranks_have_given_their_part():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", checkpoint_every=1))
+    job = Job(JobSettings(workers=2, strategy="ring", checkpoint_every=1))
     job.until_training()
     assert job.say(0, "checkpoint", file("one")) == []
     assert job.say(0, "checkpoint", file("two")) == []
@@ -380,7 +381,7 @@ def test_a_checkpoint_is_kept_only_when_all_ranks_have_given_their_part():
     [(3, [3, 6, 7]), (None, [4, 7]), (0, []), (100, [7])],
 )
 def test_checkpoints_come_when_they_are_due_and_at_the_end(every, expected):
-    job = Job(ev.JobSettings(workers=1, strategy="single", steps=7, checkpoint_every=every))
+    job = Job(JobSettings(workers=1, strategy="single", steps=7, checkpoint_every=every))
     commands, step, found = job.until_training(), 0, []
     while not any("finish" in text for text in orders(commands)):
         stop = 0
@@ -396,7 +397,7 @@ def test_checkpoints_come_when_they_are_due_and_at_the_end(every, expected):
 
 
 def test_in_lockstep_a_step_is_played_only_when_it_is_asked_for():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", lockstep=True))
+    job = Job(JobSettings(workers=2, strategy="ring", lockstep=True))
     assert job.until_training() == []
     assert orders(job.handle(ev.Continue())) == ["01 until 1"]
     assert orders(job.all_step(0)) == ["StepDone", "Settled"]
@@ -404,7 +405,7 @@ def test_in_lockstep_a_step_is_played_only_when_it_is_asked_for():
 
 
 def test_in_lockstep_a_step_is_handed_out_when_all_that_is_due_after_it_is_done():
-    settings = ev.JobSettings(workers=2, strategy="ring", lockstep=True)
+    settings = JobSettings(workers=2, strategy="ring", lockstep=True)
     job = Job(settings, ready={**READY, "has_test": True})
     job.until_training()
     for step in range(4):
@@ -417,7 +418,7 @@ def test_in_lockstep_a_step_is_handed_out_when_all_that_is_due_after_it_is_done(
 
 
 def test_in_lockstep_ranks_wait_for_the_caller_after_the_last_step_too():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", lockstep=True, steps=1, checkpoint_every=0))
+    job = Job(JobSettings(workers=2, strategy="ring", lockstep=True, steps=1, checkpoint_every=0))
     job.until_training()
     job.handle(ev.Continue())
     assert orders(job.all_step(0)) == ["StepDone", "Settled"]
@@ -428,7 +429,7 @@ def test_in_lockstep_ranks_wait_for_the_caller_after_the_last_step_too():
 
 
 def test_slow_reductions_have_the_links_probed_before_any_further_step():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=100))
+    job = Job(JobSettings(workers=2, strategy="ring", steps=100))
     job.until_training()
 
     def play(step: int) -> list[str]:
@@ -453,7 +454,7 @@ def test_links_declared_too_slow_for_a_first_step_are_refused_before_ranks_are_w
     slow = Channel(latency_s=0.0, bandwidth_bytes_per_s=kbit * 125, origin="declared")
     node = replace(cluster().nodes[0], uplink=slow, downlink=slow)
     nodes = tuple(replace(node, name=name) for name in ("n0", "n1"))
-    settings = ev.JobSettings(
+    settings = JobSettings(
         workers=2, strategy="ring", cluster=Cluster(nodes=nodes), nodes=("n0", "n1"), first_step_limit_s=0.2
     )
     job = Job(settings)
@@ -476,7 +477,7 @@ def test_links_declared_too_slow_for_a_first_step_are_refused_before_ranks_are_w
 def test_of_more_nodes_than_can_all_be_probed_in_time_it_is_told_how_many_are(num_nodes, latency_s, told):
     names = tuple(f"n{index}" for index in range(num_nodes))
     nodes = tuple(replace(cluster().nodes[0], name=name, uplink=LINK, downlink=LINK) for name in names)
-    job = Job(ev.JobSettings(workers=num_nodes, strategy="ring", cluster=Cluster(nodes=nodes), nodes=names))
+    job = Job(JobSettings(workers=num_nodes, strategy="ring", cluster=Cluster(nodes=nodes), nodes=names))
     job.start()
     job.all_say("ready", **READY)
     job.profiled()

@@ -8,6 +8,7 @@ from coordinated import READY, Job, failure, file, orders
 from nfold.errors import WorkerLost
 from nfold.runtime import events as ev
 from nfold.runtime.coordinator import POSTMORTEM_S
+from nfold.runtime.settings import JobSettings
 
 
 def phases() -> dict[str, Any]:
@@ -182,13 +183,13 @@ def test_a_death_is_named_with_the_place_of_the_rank(phase):
 
 
 def test_a_failure_of_the_only_rank_is_told_at_once():
-    job = Job(ev.JobSettings(strategy="single"))
+    job = Job(JobSettings(strategy="single"))
     job.start()
     assert isinstance(failure(job.fail(0)), WorkerLost)
 
 
 def test_a_rank_that_leaves_after_it_has_finished_is_no_loss():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=1, checkpoint_every=0))
+    job = Job(JobSettings(workers=2, strategy="ring", steps=1, checkpoint_every=0))
     job.until_training()
     job.all_step(0)
     assert job.finish(1) == []
@@ -197,7 +198,7 @@ def test_a_rank_that_leaves_after_it_has_finished_is_no_loss():
 
 
 def test_a_rank_that_is_lost_while_another_has_finished_is_a_loss():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=1, checkpoint_every=0))
+    job = Job(JobSettings(workers=2, strategy="ring", steps=1, checkpoint_every=0))
     job.until_training()
     job.all_step(0)
     job.finish(1)

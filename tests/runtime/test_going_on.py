@@ -7,6 +7,7 @@ from nfold.core import codec
 from nfold.core.plan import Plan
 from nfold.errors import ProgramError
 from nfold.runtime import events as ev
+from nfold.runtime.settings import Begun, JobSettings, Recipe
 
 
 def test_an_interrupt_before_training_ends_the_job_at_once():
@@ -16,7 +17,7 @@ def test_an_interrupt_before_training_ends_the_job_at_once():
 
 
 def test_an_interrupt_lets_the_granted_steps_end_and_keeps_a_checkpoint():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=100), ready=READY | {"num_samples": 10_000})
+    job = Job(JobSettings(workers=2, strategy="ring", steps=100), ready=READY | {"num_samples": 10_000})
     assert orders(job.until_training()) == ["01 until 4"]
     assert orders(job.handle(ev.Interrupted())) == ["01 hold"]
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]
@@ -30,7 +31,7 @@ def test_an_interrupt_lets_the_granted_steps_end_and_keeps_a_checkpoint():
 
 
 def test_an_interrupt_stops_ranks_after_the_step_that_the_foremost_has_begun():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=1000), ready=READY | {"num_samples": 1_000_000})
+    job = Job(JobSettings(workers=2, strategy="ring", steps=1000), ready=READY | {"num_samples": 1_000_000})
     job.until_training()
     assert orders(job.all_step(0, 1, 2, 3, step_s=1e-3))[-1] == "01 until 304"
     assert orders(job.handle(ev.Interrupted())) == ["01 hold"]
@@ -43,7 +44,7 @@ def test_an_interrupt_stops_ranks_after_the_step_that_the_foremost_has_begun():
 
 
 def test_ranks_that_have_begun_nothing_when_they_hear_of_an_interrupt_stop_where_they_began():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", steps=100), known=known(), checkpoint=b"x", first_step=5)
+    job = Job(JobSettings(workers=2, strategy="ring", steps=100), known=known(), checkpoint=b"x", first_step=5)
     job.ready = READY | {"num_samples": 10_000}
     job.until_training()
     job.handle(ev.Interrupted())
@@ -59,7 +60,7 @@ def test_who_presses_ctrl_c_sees_at_once_that_it_was_heard():
 
 
 def test_an_interrupt_between_granted_steps_ends_at_once():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", lockstep=True))
+    job = Job(JobSettings(workers=2, strategy="ring", lockstep=True))
     job.until_training()
     job.handle(ev.Continue())
     job.all_step(0)
@@ -67,7 +68,7 @@ def test_an_interrupt_between_granted_steps_ends_at_once():
 
 
 def test_without_checkpoints_an_interrupt_keeps_none():
-    job = Job(ev.JobSettings(workers=2, strategy="ring", lockstep=True, checkpoint_every=0))
+    job = Job(JobSettings(workers=2, strategy="ring", lockstep=True, checkpoint_every=0))
     job.until_training()
     assert orders(job.handle(ev.Interrupted())) == ["01 finish"]
 
@@ -123,7 +124,7 @@ def test_a_job_that_goes_on_with_another_batch_size_is_refused(same_ranks):
     ],
 )
 def test_a_job_that_goes_on_with_another_recipe_is_refused(change, text):
-    recipe = ev.Recipe(num_samples=100, autocast=None, has_scheduler=False, clip_norm=None)
+    recipe = Recipe(num_samples=100, autocast=None, has_scheduler=False, clip_norm=None)
     job = Job(settings_begun(recipe), known=known(), first_step=5)
     job.start()
     error = failure(job.all_say("ready", **READY | change))
@@ -158,9 +159,9 @@ def test_hyper_parameters_of_the_checkpoint_that_the_program_has_otherwise_are_t
     )
 
 
-def settings_begun(recipe: ev.Recipe | None = None, *, is_evaluated: bool = True) -> ev.JobSettings:
-    begun = ev.Begun(batch_size=25, steps_per_epoch=4, recipe=recipe, is_evaluated=is_evaluated)
-    return ev.JobSettings(workers=2, strategy="ring", begun=begun)
+def settings_begun(recipe: Recipe | None = None, *, is_evaluated: bool = True) -> JobSettings:
+    begun = Begun(batch_size=25, steps_per_epoch=4, recipe=recipe, is_evaluated=is_evaluated)
+    return JobSettings(workers=2, strategy="ring", begun=begun)
 
 
 @pytest.mark.parametrize("is_evaluated", [True, False])

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core.cluster import Channel, Cluster
-from nfold.runtime import events as ev
 from nfold.runtime.preparation import build_order
+from nfold.runtime.settings import Known
 
 
 def linked(mbit: float) -> Cluster:
@@ -18,5 +18,5 @@ def linked(mbit: float) -> Cluster:
 
 
 def test_ranks_are_told_how_much_may_wait_before_their_links() -> None:
-    known = ev.Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=linked(8.0))
+    known = Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=linked(8.0))
     assert build_order(known, a_plan(2), 8)["unsent_bytes"] == [10_000, 10_000]

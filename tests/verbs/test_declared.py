@@ -9,7 +9,7 @@ from nfold.core.cluster import Cluster, Node
 from nfold.core.plan import Asynchrony
 from nfold.errors import PlanError
 from nfold.planning.search import plan
-from nfold.runtime.events import Known
+from nfold.runtime.settings import Known
 from nfold.verbs import declared
 from nfold.verbs.declared import plan_declared
 from nfold.verbs.observer import Silent

@@ -8,7 +8,7 @@ import pytest
 
 from nfold.errors import PlanError
 from nfold.runtime.best import Keep
-from nfold.runtime.events import JobSettings
+from nfold.runtime.settings import JobSettings
 from nfold.verbs.disk import Files, check_disk, check_writable, files_of
 from nfold.verbs.files import CHECKPOINT
 

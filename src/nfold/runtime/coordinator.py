@@ -28,6 +28,7 @@ from nfold.runtime.preparation import Preparation, build_order
 from nfold.runtime.progress import Progress
 from nfold.runtime.reprobing import Reprobing
 from nfold.runtime.same_program import averages_of, check_same_program, recipe_of, tell_kept
+from nfold.runtime.settings import JobSettings, Known
 from nfold.runtime.steering import Steering
 from nfold.runtime.trials import try_all
 from nfold.runtime.vigil import PATIENCE, Patience, Vigil
@@ -45,10 +46,10 @@ class Coordinator:
 
     def __init__(
         self,
-        settings: ev.JobSettings,
+        settings: JobSettings,
         *,
         cores: int,
-        known: ev.Known | None = None,
+        known: Known | None = None,
         checkpoint: bytes = b"",
         first_step: int = 0,
         best: float | None = None,

@@ -50,6 +50,7 @@ from nfold.runtime.measuring import (
     with_paces,
 )
 from nfold.runtime.same_program import averages_of
+from nfold.runtime.settings import JobSettings, Known
 from nfold.runtime.slowness import expected_times_s, expected_waits_s
 from nfold.runtime.unsent import unsent_bytes
 from nfold.transport.probe import ProbedPair
@@ -65,7 +66,7 @@ SLOW_BYTES_PER_S = 125_000
 class Preparation:
     """What is measured and decided before the ranks build, for one choice of workers and servers."""
 
-    def __init__(self, settings: ev.JobSettings, cores: int, asking: Asking, first_step: int = 0) -> None:
+    def __init__(self, settings: JobSettings, cores: int, asking: Asking, first_step: int = 0) -> None:
         self._settings, self._cores, self._asking = settings, cores, asking
         self._first_step = first_step
 
@@ -150,7 +151,7 @@ class Preparation:
         self._asking.say(ev.Prepared("profiling"))
         yield from self.wire()
         cluster = yield from self.meet(graph, profiles, cluster, ready)
-        return ev.Known(graph=graph, profiles=profiles, cluster=cluster)
+        return Known(graph=graph, profiles=profiles, cluster=cluster)
 
     def _check_kept(self, graph: ModelGraph) -> None:
         """Refuse to write checkpoints that nobody could go on from.
@@ -212,7 +213,7 @@ class Preparation:
         slowest = min((channel.bandwidth_bytes_per_s for channel in channels), default=inf)
         least_s = self._settings.first_step_limit_s / 2
         if slowest < max(SLOW_BYTES_PER_S, graph.parameter_bytes / least_s):
-            self.plan(ev.Known(graph=graph, profiles=profiles, cluster=with_fast_links(declared)), ready)
+            self.plan(Known(graph=graph, profiles=profiles, cluster=with_fast_links(declared)), ready)
 
     def wire(self) -> Flow:
         """Connect every rank to every other."""
@@ -222,7 +223,7 @@ class Preparation:
         yield from self._asking.ask(everyone, {"do": "connect", "addresses": addresses}, "connected")
         self._asking.say(ev.Prepared("connecting"))
 
-    def plan(self, known: ev.Known, ready: Ready) -> Plan:
+    def plan(self, known: Known, ready: Ready) -> Plan:
         """Return the plan.
 
         Raises:
@@ -234,7 +235,7 @@ class Preparation:
             check_first_step(facts, self._settings.strategy, chosen, self._settings.first_step_limit_s)
         return chosen
 
-    def expected_s(self, known: ev.Known, chosen: Plan, ready: Ready) -> dict[str, float]:
+    def expected_s(self, known: Known, chosen: Plan, ready: Ready) -> dict[str, float]:
         """Return how long everything that is watched while training should take; see `slowness`."""
         if chosen.world_size == 1 or (chosen.asynchrony is not None and self._rests_often(ready)):
             return {}
@@ -392,7 +393,7 @@ def _tell_sample(num_probed: int, num_peers: int) -> str:
     )
 
 
-def build_order(known: ev.Known, chosen: Plan, total_steps: int) -> dict[str, Any]:
+def build_order(known: Known, chosen: Plan, total_steps: int) -> dict[str, Any]:
     """Return the order that makes every rank of a plan build its part."""
     profile = split_profile(known.profiles[chosen.threads[0]], known.graph, chosen.splits)
     seconds = profile.operators_s(chosen.batch_size / chosen.chunks)

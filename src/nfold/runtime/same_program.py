@@ -7,11 +7,12 @@ from nfold.core import codec
 from nfold.core.averages import Averages
 from nfold.errors import ProgramError
 from nfold.runtime import events as ev
+from nfold.runtime.settings import Begun, Recipe
 
 
-def recipe_of(ready: dict[str, Any]) -> ev.Recipe:
+def recipe_of(ready: dict[str, Any]) -> Recipe:
     """Return what a rank told of the program that it loaded."""
-    return ev.Recipe(
+    return Recipe(
         num_samples=ready["num_samples"],
         autocast=ready["autocast"],
         has_scheduler=ready["has_scheduler"],
@@ -27,7 +28,7 @@ def averages_of(ready: dict[str, Any]) -> Averages | None:
     return codec.decode(Averages, ready["averages"]) if ready["averages"] else None
 
 
-def check_same_program(begun: ev.Begun, batch_size: int, recipe: ev.Recipe) -> None:
+def check_same_program(begun: Begun, batch_size: int, recipe: Recipe) -> None:
     """Refuse to go on with a program whose steps are others now.
 
     Raises:
@@ -47,7 +48,7 @@ def check_same_program(begun: ev.Begun, batch_size: int, recipe: ev.Recipe) -> N
             )
 
 
-def _words(recipe: ev.Recipe) -> list[str]:
+def _words(recipe: Recipe) -> list[str]:
     return [
         f"{recipe.num_samples} samples {'in train_data()' if recipe.order is None else 'an epoch'}",
         f"autocast={recipe.autocast!r}",
@@ -59,7 +60,7 @@ def _words(recipe: ev.Recipe) -> list[str]:
     ]
 
 
-def tell_kept(built: Iterable[dict[str, Any]], recipe: ev.Recipe) -> list[ev.Command]:
+def tell_kept(built: Iterable[dict[str, Any]], recipe: Recipe) -> list[ev.Command]:
     """Say which hyper-parameters of the checkpoint are used although the program has others, if any."""
     kept = {key: pair for reply in built for key, pair in reply["kept"].items()}
     if not kept:

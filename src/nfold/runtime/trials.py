@@ -22,9 +22,10 @@ from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.measuring import with_rate
 from nfold.runtime.preparation import Preparation, Ready, build_order
 from nfold.runtime.progress import Progress
+from nfold.runtime.settings import JobSettings, Known, Trial
 
 
-def try_all(settings: ev.JobSettings, cores: int, asking: Asking, ready: Ready) -> Flow:
+def try_all(settings: JobSettings, cores: int, asking: Asking, ready: Ready) -> Flow:
     """Play every trial; the commands tell which of them steps belong to."""
     everyone = tuple(range(settings.world_size))
     preparation = Preparation(settings, cores, asking)
@@ -42,7 +43,7 @@ class _Trials:
 
     def __init__(
         self,
-        settings: ev.JobSettings,
+        settings: JobSettings,
         cores: int,
         asking: Asking,
         ready: Ready,
@@ -55,7 +56,7 @@ class _Trials:
         self._met: dict[tuple[int, int, float | None], Cluster] = {}
         self._link_bytes_per_s: float | None = None
 
-    def play(self, index: int, trial: ev.Trial) -> Flow:
+    def play(self, index: int, trial: Trial) -> Flow:
         """Measure, plan, build, train and forget."""
         settings = replace(
             self._settings,
@@ -69,7 +70,7 @@ class _Trials:
         try:
             preparation.foresee(self._graph, self._profiles, self._linked(trial), self._ready)
             cluster = yield from self._meet(preparation, trial)
-            known = ev.Known(graph=self._graph, profiles=self._profiles, cluster=cluster)
+            known = Known(graph=self._graph, profiles=self._profiles, cluster=cluster)
             chosen = preparation.plan(known, self._ready)
         except PlanError as error:
             self._asking.say(ev.TrialRefused(index, error.reason if isinstance(error, Refused) else str(error)))
@@ -81,7 +82,7 @@ class _Trials:
         replies = yield from self._train(ranks, chosen, trial.steps)
         self._asking.say(ev.TrialDone(index, tuple(_usage(replies[rank]) for rank in ranks)))
 
-    def _linked(self, trial: ev.Trial) -> Cluster:
+    def _linked(self, trial: Trial) -> Cluster:
         """Return the machines as declared, with the links of a trial."""
         rate = trial.link_bytes_per_s or self._link_bytes_per_s
         return self._declared if rate is None else with_rate(self._declared, rate)
@@ -100,7 +101,7 @@ class _Trials:
         self._asking.say(*commands)
         return (yield from self._asking.ask(ranks, {"do": "drop"}, "dropped"))
 
-    def _meet(self, preparation: Preparation, trial: ev.Trial) -> Flow:
+    def _meet(self, preparation: Preparation, trial: Trial) -> Flow:
         """Probe and pace once for each set of ranks and speed of links."""
         if trial.link_bytes_per_s is not None and trial.link_bytes_per_s != self._link_bytes_per_s:
             self._link_bytes_per_s = trial.link_bytes_per_s

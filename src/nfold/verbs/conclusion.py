@@ -12,7 +12,7 @@ from nfold.core.comparison import Architecture, Compared, Comparison, Takeover, 
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.errors import InternalError
-from nfold.runtime.events import Known
+from nfold.runtime.settings import Known
 from nfold.verbs.folder import RunFolder
 from nfold.verbs.prospects import predicted_point, predicted_points
 from nfold.view.html.charts import thinned

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from nfold.analysis.units import size
 from nfold.errors import PlanError
-from nfold.runtime.events import JobSettings, Planned
+from nfold.runtime.events import Planned
+from nfold.runtime.settings import JobSettings
 from nfold.verbs.files import AVERAGE, BEST, CHECKPOINT, MODEL
 
 

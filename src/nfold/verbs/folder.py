@@ -21,7 +21,7 @@ from nfold.core.profile import Profile
 from nfold.core.report import Report
 from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, PlanError
-from nfold.runtime.events import Known
+from nfold.runtime.settings import Known
 from nfold.runtime.spool import PARTIAL, Arrived, Spool, Spools
 from nfold.runtime.state_file import AVERAGE_PREFIX, StoredState, header_of
 from nfold.verbs import history

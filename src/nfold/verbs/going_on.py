@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nfold.core.cluster import Cluster
-from nfold.runtime.events import Begun, Known, Recipe
+from nfold.runtime.settings import Begun, Known, Recipe
 from nfold.runtime.state_file import StoredState
 
 

@@ -19,7 +19,7 @@ from nfold.planning.strategies import Single
 from nfold.planning.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
 from nfold.runtime.best import Keep, read_keep
-from nfold.runtime.events import JobSettings
+from nfold.runtime.settings import JobSettings
 
 TransportName = Literal["tcp", "gloo"]
 LAST_PORT = 65535

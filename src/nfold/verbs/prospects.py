@@ -7,7 +7,7 @@ from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.errors import ClusterError
 from nfold.planning.scaling import SCALABLE, ScalingPoint, predict_scaling
-from nfold.runtime.events import Known
+from nfold.runtime.settings import Known
 from nfold.verbs.summary import question_of
 from nfold.view.html import Scaling, ScalingCurve
 

@@ -10,7 +10,8 @@ from nfold.core.report import Report
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Trace
 from nfold.errors import InternalError
 from nfold.planning.facts import Facts
-from nfold.runtime.events import Known, LinksChanged
+from nfold.runtime.events import LinksChanged
+from nfold.runtime.settings import Known
 from nfold.runtime.spool import Arrived
 from nfold.verbs.phases import Phases
 from nfold.verbs.thinning import Samples, Thinned

@@ -13,7 +13,7 @@ from nfold.core.report import Report
 from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
 from nfold.planning.strategies import AUTO, PLACING, SERVING, Single
 from nfold.program import Program, ProgramSource, refuse_while_loading
-from nfold.runtime import events as ev
+from nfold.runtime.settings import Begun
 from nfold.verbs.disk import check_writable
 from nfold.verbs.files import MODEL
 from nfold.verbs.folder import RunFolder
@@ -271,7 +271,7 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
         raise PlanError(_tell_complete(folder, step, total, is_scheduled=is_scheduled))
     same = _ways(options) == _ways(record)
     history = folder.history(until=step)
-    begun = ev.Begun(
+    begun = Begun(
         batch_size=known.plan.batch_size,
         steps_per_epoch=record.steps_per_epoch,
         recipe=record.recipe,

@@ -15,7 +15,7 @@ from nfold.errors import InternalError, PlanError
 from nfold.planning.wishes import check_ranks
 from nfold.program import Program, ProgramSource
 from nfold.runtime import events as ev
-from nfold.runtime.events import Trial
+from nfold.runtime.settings import Trial
 from nfold.verbs.job import Job
 from nfold.verbs.observer import Silent, StepInfo
 from nfold.verbs.options import CommonWishes, Options

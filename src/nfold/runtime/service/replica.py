@@ -36,6 +36,7 @@ from nfold.runtime.ordering import sampler_of
 from nfold.runtime.reading import Reader
 from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, take_model, take_states, traced
 from nfold.runtime.service.client import Client, Local, RemoteServer, ServerEnd
+from nfold.runtime.service.computing import Slices
 from nfold.runtime.service.diary import Diary
 from nfold.runtime.service.rows import Account
 from nfold.runtime.service.server import RemoteWorker, Server, WorkerEnd
@@ -117,7 +118,7 @@ class AsynchronousReplica:
         self._buffers = Buffers(rank, held, groups, plan.chunks, self._weights.parameters, device, sparse)
         local = self._build_local() if works else None
         self._server = self._build_server(store, local) if store else None
-        self._computing: _Slices | None = None
+        self._computing: Slices | None = None
         self._client: Client | None = None
         if local is not None:
             self._computing = self._build_computing(
@@ -282,7 +283,7 @@ class AsynchronousReplica:
         dataset: Any,
         operator_seconds: dict[str, tuple[float, float]] | None,
         reader: Reader | LoadersReader,
-    ) -> "_Slices":
+    ) -> Slices:
         plan, graph = self.plan, self._graph
         alone = Placement(
             num_chunks=plan.chunks,
@@ -319,9 +320,9 @@ class AsynchronousReplica:
         )
         network = MemoryNetwork(1)
         engine = Engine(own, num_tags(schedule), network.transport(0), cells, self._clock)
-        return _Slices(cells, engine, loader, network, self._tickets, self._account, self._diary)
+        return Slices(cells, engine, loader, network, self._tickets, self._account, self._diary)
 
-    def _build_client(self, local: Local, computing: "_Slices") -> Client:
+    def _build_client(self, local: Local, computing: Slices) -> Client:
         return Client(
             self.rank,
             [self._server_end(server, local) for server in self._servers],
@@ -369,47 +370,6 @@ class AsynchronousReplica:
         if self._server is not None:
             self._server.abandon(error)
         self._fail(error)
-
-
-class _Slices:
-    """Computes tickets with a rank's cells."""
-
-    def __init__(
-        self,
-        cells: Cells,
-        engine: Engine,
-        loader: ChunkLoader,
-        network: MemoryNetwork,
-        tickets: Tickets,
-        account: Account,
-        diary: Diary,
-    ) -> None:
-        self._cells, self._engine, self._loader, self._network = cells, engine, loader, network
-        self._tickets, self._account, self._diary = tickets, account, diary
-        self.step: int | None = None
-        """Of the slice that was begun last."""
-
-    def prepare(self, ticket: int) -> None:
-        """Start to load a ticket's samples, while values are on their way."""
-        self._loader.fetch(self._tickets.step(ticket), self._tickets.chunks(ticket))
-
-    def compute(self, ticket: int) -> None:
-        """Compute a ticket's gradient, the mean over its samples."""
-        step, sizes = self._tickets.step(ticket), self._tickets.sizes(ticket)
-        self.step = step
-        self._cells.begin(step, sizes)
-        played = self._engine.play(step, sizes, keep_spans=self._diary.keeps(ticket))
-        self._diary.computed(ticket, played.spans, played.begin_s)
-        for part, kind in (("input_s", "LOAD"), ("forward_s", "F"), ("backward_s", "B")):
-            self._account.spent(part, played.seconds[kind])
-        weight = self._tickets.weight(ticket)
-        losses = {chunk: loss * weight for chunk, loss in self._cells.losses.items()}
-        self._account.computed(step, sum(sizes), losses)
-
-    def close(self) -> None:
-        """Stop loading."""
-        self._loader.close()
-        self._network.close()
 
 
 def _slice_of_chunks(plan: Plan) -> tuple[int, ...]:
