@@ -231,18 +231,19 @@ class Worker:
         if self._owns_process:
             settle()
         limit_unsent(self._the_transport, plan.nodes, order["unsent_bytes"])
+        graph = codec.decode(ModelGraph, order["graph"])
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
-            self._replica = self._build(order, plan, checkpoint)
-            graph = codec.decode(ModelGraph, order["graph"])
+            self._replica = self._build(order, plan, graph, checkpoint)
             self._own_weights = OwnWeights(self._the_program, self._replica.model, self._datasets["train"], graph)
         if self._owns_process:
             settle()
         self._built_s, self._built_cpu_s = self._clock(), time.process_time()
         self._channel.send({"is": "built", "kept": self._replica.kept})
 
-    def _build(self, order: Message, plan: Plan, checkpoint: Checkpoint | None) -> Replica | AsynchronousReplica:
+    def _build(
+        self, order: Message, plan: Plan, graph: ModelGraph, checkpoint: Checkpoint | None
+    ) -> Replica | AsynchronousReplica:
         seconds = order["operator_seconds"]
-        graph = codec.decode(ModelGraph, order["graph"])
         reads = chunks_read(split_graph(graph, plan.splits), plan.placement, self.rank)
         place = (self.rank, self._the_program, self._datasets["train"], graph, plan)
         shared: dict[str, Any] = {
