@@ -39,7 +39,7 @@ ONE_WORKER = {"workers": 1, "strategy": "single", "chunks": 1, "checkpoint_every
 
 def plain_racer(script: Path, steps: int, num_threads: int, out: Path) -> Racer:
     """Start the plain loop in a process."""
-    command = [sys.executable, str(HERE / "plain.py"), str(script), str(steps), str(num_threads), str(out)]
+    command = [sys.executable, str(HERE.parent / "plain_loop.py"), str(script), str(steps), str(num_threads), str(out)]
     return Racer(command, out.with_suffix(".begun").exists)
 
 

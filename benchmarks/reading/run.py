@@ -28,7 +28,8 @@ PAIRS = {
 def plain(workers: int, steps: int, here: Path) -> dict[str, Any]:
     """Run the plain loop."""
     out = here / "seconds.json"
-    subprocess.run([sys.executable, str(HERE / "plain.py"), str(steps), str(workers), str(out)], check=True)
+    given = [str(HERE / "pictures.py"), str(steps), "1", str(out), str(workers)]
+    subprocess.run([sys.executable, str(HERE.parent / "plain_loop.py"), *given], check=True)
     return {"steps_s": json.loads(out.read_text())}
 
 

@@ -19,6 +19,21 @@ def images() -> Dataset:
     return TensorDataset(inputs, torch.randint(0, CLASSES, (NUM_SAMPLES,), generator=generator))
 
 
+class Noisy(Dataset):
+    """The same images, some of them with noise that is drawn when they are read."""
+
+    def __init__(self, draws: Callable[[int, int], bool] = lambda index, target: True) -> None:
+        """`draws` says of an index and its label whether it has noise."""
+        self.clean, self.draws = images(), draws
+
+    def __len__(self) -> int:
+        return NUM_SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        image, target = self.clean[index]
+        return image + (torch.randn_like(image) if self.draws(index, int(target)) else 0), target
+
+
 class Plain(nn.Module):
     def __init__(self) -> None:
         super().__init__()

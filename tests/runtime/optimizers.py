@@ -5,46 +5,42 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim import lr_scheduler as schedules
 
 
-class Factored(Optimizer):
+class PerWeight(Optimizer):
+    """Updates each weight by itself, with a state of its own."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.05})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.sub_(group["lr"] * self.direction(p, self.state[p]))
+
+
+class Factored(PerWeight):
     """Keeps means of rows and columns of squared gradients, as Adafactor of transformers does."""
 
-    def __init__(self, params):
-        super().__init__(params, {"lr": 0.05})
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                state, square = self.state[p], p.grad.square() + 1e-6
-                if p.ndim < 2:
-                    mean = state.setdefault("square", torch.zeros_like(p)).lerp_(square, 0.1)
-                    p.sub_(group["lr"] * p.grad / mean.sqrt())
-                    continue
-                rows = state.setdefault("rows", square.new_zeros(p.shape[:-1])).lerp_(square.mean(-1), 0.1)
-                columns = state.setdefault("columns", square.new_zeros(p.shape[:-2] + p.shape[-1:]))
-                columns.lerp_(square.mean(-2), 0.1)
-                scale = (rows / rows.mean(-1, keepdim=True)).unsqueeze(-1) * columns.unsqueeze(-2)
-                p.sub_(group["lr"] * p.grad / scale.sqrt())
+    def direction(self, p, state):
+        square = p.grad.square() + 1e-6
+        if p.ndim < 2:
+            return p.grad / state.setdefault("square", torch.zeros_like(p)).lerp_(square, 0.1).sqrt()
+        rows = state.setdefault("rows", square.new_zeros(p.shape[:-1])).lerp_(square.mean(-1), 0.1)
+        columns = state.setdefault("columns", square.new_zeros(p.shape[:-2] + p.shape[-1:]))
+        columns.lerp_(square.mean(-2), 0.1)
+        scale = (rows / rows.mean(-1, keepdim=True)).unsqueeze(-1) * columns.unsqueeze(-2)
+        return p.grad / scale.sqrt()
 
 
-class Preconditioned(Optimizer):
+class Preconditioned(PerWeight):
     """Multiplies gradients of matrices by inverses of what it has seen of their rows, as Shampoo does."""
 
-    def __init__(self, params):
-        super().__init__(params, {"lr": 0.05})
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                grad = p.grad.reshape(p.shape[0] if p.ndim else 1, -1)
-                seen = self.state[p].setdefault("seen", torch.eye(len(grad), dtype=p.dtype))
-                seen.add_(grad @ grad.T)
-                p.sub_(group["lr"] * torch.linalg.solve(seen, grad).reshape(p.shape))
+    def direction(self, p, state):
+        grad = p.grad.reshape(p.shape[0] if p.ndim else 1, -1)
+        seen = state.setdefault("seen", torch.eye(len(grad), dtype=p.dtype))
+        seen.add_(grad @ grad.T)
+        return torch.linalg.solve(seen, grad).reshape(p.shape)
 
 
 class Prodigal(Optimizer):

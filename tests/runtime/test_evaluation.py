@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from nets import images, program
+from nets import Noisy, images, program
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
@@ -41,20 +41,6 @@ def test_a_last_smaller_batch_counts_for_its_samples_only():
         assert count == len(data)
         assert total / count == pytest.approx(expected.item(), rel=1e-12)
     assert model.training
-
-
-class Noisy(Dataset):
-    """Test data that draw: crops, masks, negatives."""
-
-    def __init__(self):
-        self.clean = images()
-
-    def __len__(self):
-        return len(self.clean)
-
-    def __getitem__(self, index):
-        image, target = self.clean[index]
-        return image + torch.randn_like(image), target
 
 
 class Sampling(torch.nn.Module):

@@ -1,4 +1,7 @@
-"""The plain PyTorch loop, timed: SCRIPT STEPS THREADS OUT. Writes the seconds of every step to OUT at its end."""
+"""The plain PyTorch loop, timed: SCRIPT STEPS THREADS OUT [WORKERS]. Writes the seconds of each step to OUT at its end.
+
+WORKERS processes of the DataLoader read for it; none unless given.
+"""
 
 import json
 import sys
@@ -15,13 +18,15 @@ from nfold.program import ProgramSource
 
 def main() -> None:
     """Train, and write each step's seconds, reading its batch included."""
-    script, steps, threads, out = sys.argv[1:]
+    script, steps, threads, out, *more = sys.argv[1:]
+    workers = int(more[0]) if more else 0
     program = ProgramSource.parse(script).load()
     torch.set_num_threads(int(threads))
     torch.manual_seed(program.seed)
     model = program.model()
     optimizer = program.optimizer(list(model.parameters()))
-    batches = _endless(DataLoader(program.train_data(), program.batch_size, shuffle=True))
+    given: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
+    batches = _endless(DataLoader(program.train_data(), program.batch_size, shuffle=True, **given))
     model.train()
     seconds = []
     for _ in range(int(steps)):
