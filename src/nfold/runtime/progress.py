@@ -19,6 +19,9 @@ FIRST_WINDOW = 4
 DRIFT = 16
 """Steps that workers of an asynchronous plan may be ahead of what all have reported: a rank tells of a step when it has
 done its own slice, so others that are f times as fast are about f steps further."""
+_MOST_PENDING = 4
+"""Evaluations and checkpoints that an asynchronous run may have before it: nobody can call its steps back, and what
+stands between them may take far longer than they do."""
 
 
 class Progress:
@@ -38,6 +41,8 @@ class Progress:
 
     def window(self) -> int:
         """Return how many steps ranks may run ahead of what they all reported."""
+        if self._plan.asynchrony is not None and len(self.pending) >= _MOST_PENDING:
+            return 0
         least = 2 if self._plan.asynchrony is None else DRIFT
         if self._step_s is None:
             return max(least, FIRST_WINDOW)
