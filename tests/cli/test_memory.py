@@ -7,8 +7,8 @@ import pytest
 
 @pytest.mark.exhaustive
 @pytest.mark.processes
-def test_peak_memory_is_predicted_within_20_percent(shell):
-    """From run to run the peak differs by one or two layers of 64 MiB, so the lesser of two runs counts."""
+def test_peak_memory_is_predicted_within_15_percent(shell):
+    """From run to run the peak differs by a layer of 64 MiB or two where others compute: the lesser of two runs counts."""
     found = []
     for name in ("one", "two"):
         flags = ("--strategy", "single", "--steps", "3", "--checkpoint-every", "0", "--out", name, "--json")
@@ -19,4 +19,4 @@ def test_peak_memory_is_predicted_within_20_percent(shell):
         found.append((result.document()["peak_rss_bytes"], predicted))
     measured, predicted = min(found)
     assert measured > 600 << 20, "three layers of 64 MiB each, and twice that in backward, on top of torch itself"
-    assert predicted == pytest.approx(measured, rel=0.2)
+    assert predicted == pytest.approx(measured, rel=0.15)

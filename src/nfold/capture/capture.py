@@ -2,7 +2,7 @@
 
 fx                  small operators with the user's names
 torch.export        for control flow on shapes and the like, which fx refuses
-fx, parts opaque    the modules that cannot be traced, or where the trace goes wrong, stay whole
+fx, parts opaque    statements that decide on values, and modules that cannot be traced or go wrong, stay whole
 opaque              the whole model and loss are one operator: data parallelism still works
 """
 
