@@ -8,7 +8,7 @@ import pytest
 @pytest.mark.exhaustive
 @pytest.mark.processes
 def test_peak_memory_is_predicted_within_15_percent(shell):
-    """From run to run the peak differs by a layer of 64 MiB or two where others compute: the lesser of two runs counts."""
+    """From run to run the peak differs by a layer of 64 MiB or two beside other programs: the lesser of two counts."""
     found = []
     for name in ("one", "two"):
         flags = ("--strategy", "single", "--steps", "3", "--checkpoint-every", "0", "--out", name, "--json")
