@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from nfold.capture.compare import close
+from nfold.capture.divisible import PARTS
 from nfold.capture.example import Example
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.tree import paths_of
@@ -17,7 +18,6 @@ _TOLD = (
     "padded (attention, a mean or a softmax over padded places without a mask does that), and each chunk is padded by "
     "itself"
 )
-_PARTS = (5, 4, 3)
 _WHICH = 2
 """The batch that is compared with its parts, as where a batch is tried."""
 
@@ -32,7 +32,7 @@ def why_padding(fresh: Callable[[], nn.Module], example: Example) -> str:
     Returns:
         That outputs differ, in the user's words; empty if batches are of one shape, or outputs agree or have no rows.
     """
-    joined = example.parts(_PARTS, _WHICH) if example.varying else None
+    joined = example.parts(PARTS, _WHICH) if example.varying else None
     if joined is None:
         return ""
     model, before = fresh().eval(), RandomState()
@@ -47,7 +47,7 @@ def why_padding(fresh: Callable[[], nn.Module], example: Example) -> str:
     for path, tensor in whole.items():
         pieces = [part[path] for part in parts if path in part]
         shapes = [tuple(piece.shape) for piece in pieces]
-        is_by_row = tensor.ndim and shapes == [(size, *tensor.shape[1:]) for size in _PARTS]
+        is_by_row = tensor.ndim and shapes == [(size, *tensor.shape[1:]) for size in PARTS]
         if is_by_row and not close(tensor, torch.cat(pieces)):
             return _TOLD
     return ""
