@@ -81,7 +81,9 @@ def test_ranks_are_told_what_they_need():
     assert (load["threads"], load["device"], load["overrides"]) == (2, "cpu", {"seed": 3, "chunks": 4})
     profile = message(job.told, "profile")
     assert (profile["threads"], profile["own_threads"], profile["chunk_sizes"]) == ([4, 2, 1], 2, [7, 13, 25])
-    assert message(job.told, "connect")["addresses"] == [["10.0.0.1", 5000], ["10.0.0.1", 5001]]
+    meeting = message(job.told, "connect")
+    assert meeting["addresses"] == [[0, "10.0.0.1", 5000], [1, "10.0.0.1", 5001]]
+    assert (meeting["generation"], meeting["members"]) == (0, [0, 1])
     probes = [each.message for each in job.told if isinstance(each, ev.Order) and each.message["do"] == "probe"]
     assert [(probe["peer"], probe["measures"]) for probe in probes] == [(1, True), (0, False)]
     build = message(job.told, "build")

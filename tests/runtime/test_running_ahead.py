@@ -12,7 +12,7 @@ from nfold.capture.captured import BoundSegment
 from nfold.core.placement import Placement
 from nfold.planning.buckets import buckets_of
 from nfold.runtime.engine import TAG_WINDOW
-from nfold.transport.memory import MemoryTransport
+from nfold.transport.generation import GenerationTransport
 
 CHUNKS, FRONT, HEAD = 4, 0, 1
 
@@ -34,7 +34,7 @@ def frozen_front():
 def test_a_frozen_front_is_never_two_steps_ahead(monkeypatch):
     """The head begins when the front waits for it, or has gone through all steps without."""
     steps, gate, begun, leads = TAG_WINDOW + 6, threading.Event(), [0, 0], []
-    receive = MemoryTransport.receive
+    receive = GenerationTransport.receive
 
     def posted(transport, *args):
         if transport.rank == FRONT:
@@ -49,7 +49,7 @@ def test_a_frozen_front_is_never_two_steps_ahead(monkeypatch):
             assert gate.wait(60)
             leads.append(begun[FRONT] - step)
 
-    monkeypatch.setattr(MemoryTransport, "receive", posted)
+    monkeypatch.setattr(GenerationTransport, "receive", posted)
     play(program("unused"), graph(), frozen_front(), steps, each_step=each_step)
     assert max(leads) <= 1
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nfold.runtime import system
-from nfold.runtime.sampler import Kernel, Sampler, gloo_threads, interface_of, shared_bytes_of_this_process
+from nfold.runtime.sampler import Kernel, Sampler, interface_of, shared_bytes_of_this_process
 from nfold.runtime.system import Reading, sample_between
-from nfold.transport.tcp import Listener, TcpTransport, connect_mesh
+from nfold.transport.tcp import Listener, TcpConnections
 
 TASK_STAT = (
     "3127 (a (name) 7) S 3062 3062 3009 0 -1 4194304 103 0 0 0 250 75 0 0 20 0 9 0 235384 3133440 412 "
@@ -174,7 +174,8 @@ def test_what_loaders_do_is_the_ranks_own_and_no_neighbours() -> None:
 def test_threads_of_a_transport_are_told_from_others() -> None:
     """All of them: those that serve the sockets, and those that deliver late."""
     before = set(threading.enumerate())
-    ranks = connected(delay_s=1e-6)
+    members = connected(delay_s=1e-6)
+    ranks = [member.begin(0, (0, 1)) for member in members]
     try:
         sent = threading.Event()
         ranks[0].send(1, 1, memoryview(bytes(4 << 20)), sent.set)
@@ -183,27 +184,20 @@ def test_threads_of_a_transport_are_told_from_others() -> None:
         own = {thread.native_id: thread.name for thread in set(threading.enumerate()) - before}
         reading = Kernel("", iter([0.0]).__next__).read()
     finally:
-        for rank in ranks:
-            rank.abort()
+        for member in members:
+            member.abort()
     assert sorted(own.values()) == ["nfold-io", "nfold-io", "nfold-late-0", "nfold-late-1"]
     assert own.keys() <= set(reading.communication_cpu_s)
 
 
-def test_threads_of_gloo_are_known_to_the_kernel_alone(tmp_path: Path) -> None:
-    for number, name in {11: "python", 12: "gloo_tcp_loop", 13: "pt_gloo_runloop", 14: "pt_autograd_0"}.items():
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "comm").write_text(f"{name}\n")
-    assert gloo_threads(tmp_path) == {12, 13}
-
-
-def connected(delay_s: float) -> list[TcpTransport]:
-    """Return two ranks with a connection that delivers late."""
+def connected(delay_s: float) -> list[TcpConnections]:
+    """Return two members with a connection that delivers late."""
+    members = [TcpConnections(member, "a", delays_s={0: delay_s, 1: delay_s}) for member in (0, 1)]
     with Listener("127.0.0.1") as first, Listener("127.0.0.1") as second, ThreadPoolExecutor(2) as pool:
         listeners = [first, second]
-        addresses = [listener.address for listener in listeners]
-        return list(
-            pool.map(lambda rank: connect_mesh(rank, 2, listeners[rank], addresses, "a", 10.0, [delay_s] * 2), (0, 1))
-        )
+        addresses = {0: first.address, 1: second.address}
+        list(pool.map(lambda member: members[member].meet(listeners[member], addresses, 10.0), (0, 1)))
+    return members
 
 
 def test_the_interface_is_found_by_its_address() -> None:

@@ -7,7 +7,7 @@ from nfold.errors import TransportError
 
 def on_all(network, body):
     """Run a body per rank; return what each returned or raised."""
-    found = [None] * network.world_size
+    found = [None] * network.num_members
 
     def run(rank):
         try:
@@ -15,7 +15,7 @@ def on_all(network, body):
         except TransportError as error:
             found[rank] = error
 
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(network.world_size)]
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(network.num_members)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,5 +1,6 @@
 """Connected transports of every kind, all ranks in this process, and small blocking calls to use them."""
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nfold.transport.memory import MemoryNetwork
-from nfold.transport.tcp import Listener, connect_mesh
-from nfold.transport.torch_distributed import StoreServer, connect_group
+from nfold.transport.tcp import Listener, TcpConnections
 
 if TYPE_CHECKING:
     from nfold.errors import TransportError
@@ -27,39 +27,26 @@ def each_rank(world_size: int, call: Callable[[int], Any]) -> list[Any]:
         return [future.result(WAIT_S) for future in [pool.submit(call, rank) for rank in range(world_size)]]
 
 
-def connect_memory(world_size: int) -> list[Any]:
-    network = MemoryNetwork(world_size)
-    return [network.transport(rank) for rank in range(world_size)]
+def connect_memory(num_members: int) -> list[Any]:
+    network = MemoryNetwork(num_members)
+    return [network.connections(member) for member in range(num_members)]
 
 
-def connect_tcp(world_size: int, delays_s: Sequence[float] = ()) -> list[Any]:
-    listeners = [Listener("127.0.0.1") for _ in range(world_size)]
-    addresses = [listener.address for listener in listeners]
-    try:
-        return each_rank(
-            world_size,
-            lambda rank: connect_mesh(rank, world_size, listeners[rank], addresses, TOKEN, WAIT_S, delays_s),
-        )
-    finally:
-        for listener in listeners:
-            listener.close()
+def connect_tcp(num_members: int, delay_s: float = 0.0) -> list[Any]:
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(Listener("127.0.0.1")) for _ in range(num_members)]
+        addresses = {member: listener.address for member, listener in enumerate(listeners)}
+        delays_s = dict.fromkeys(addresses, delay_s)
+        members = [TcpConnections(member, TOKEN, delays_s=delays_s) for member in addresses]
+        each_rank(num_members, lambda member: members[member].meet(listeners[member], addresses, WAIT_S))
+        return members
 
 
-def connect_gloo(world_size: int) -> list[Any]:
-    server = StoreServer("127.0.0.1")
-    try:
-        return each_rank(
-            world_size, lambda rank: connect_group(rank, world_size, "127.0.0.1", server.address, TOKEN, WAIT_S)
-        )
-    finally:
-        server.close()
+def connect_late(num_members: int) -> list[Any]:
+    return connect_tcp(num_members, LATE_S)
 
 
-def connect_late(world_size: int) -> list[Any]:
-    return connect_tcp(world_size, [LATE_S] * world_size)
-
-
-CONNECT = {"memory": connect_memory, "tcp": connect_tcp, "tcp-late": connect_late, "gloo": connect_gloo}
+CONNECT = {"memory": connect_memory, "tcp": connect_tcp, "tcp-late": connect_late}
 
 
 @dataclass
@@ -76,12 +63,17 @@ class Receipt:
 
 
 class World:
-    """All ranks of a job, in this process."""
+    """All members of a job, in this process, in its first generation at the beginning."""
 
-    def __init__(self, transports: list[Any]) -> None:
-        self.transports = transports
-        self.failures: list[queue.Queue[TransportError]] = [queue.Queue() for _ in transports]
-        for transport, seen in zip(transports, self.failures, strict=True):
+    def __init__(self, members: list[Any]) -> None:
+        self.members = members
+        self.begin(0, range(len(members)))
+
+    def begin(self, number: int, members: Sequence[int]) -> None:
+        """Let a generation begin at all of its members, by rank."""
+        self.transports = [self.members[member].begin(number, members) for member in members]
+        self.failures: list[queue.Queue[TransportError]] = [queue.Queue() for _ in members]
+        for transport, seen in zip(self.transports, self.failures, strict=True):
             transport.on_failure(seen.put)
 
     def send(self, source: int, target: int, tag: int, data: bytes | bytearray) -> threading.Event:
@@ -98,8 +90,8 @@ class World:
 
     def settle(self, source: int, target: int) -> None:
         """Return when all that was sent before from source to target has arrived."""
-        receipt = self.receive(source, target, 2**63, 0)
-        self.send(source, target, 2**63, b"")
+        receipt = self.receive(source, target, 2**44 - 1, 0)
+        self.send(source, target, 2**44 - 1, b"")
         receipt.wait()
 
     def failure(self, rank: int) -> Any:
@@ -107,8 +99,8 @@ class World:
         return self.failures[rank].get(timeout=WAIT_S)
 
     def close(self) -> None:
-        """Close all ranks at once, as at the end of a job."""
-        each_rank(len(self.transports), lambda rank: self.transports[rank].close())
+        """Close all members at once, as at the end of a job."""
+        each_rank(len(self.members), lambda member: self.members[member].close())
 
 
 @pytest.fixture(params=list(CONNECT))

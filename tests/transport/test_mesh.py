@@ -11,6 +11,7 @@ import pytest
 
 from nfold.errors import ClusterError, TransportError
 from nfold.transport.framing import HEADER_BYTES, Header, Kind, pack_header
+from nfold.transport.generation import GenerationTransport
 from nfold.transport.handshake import (
     CHALLENGE_BYTES,
     HELLO_BYTES,
@@ -19,7 +20,7 @@ from nfold.transport.handshake import (
     pack_hello,
     unpack_challenge,
 )
-from nfold.transport.tcp import Address, Listener, TcpTransport, connect_mesh
+from nfold.transport.tcp import Address, Listener, TcpConnections
 
 TOKEN = "a secret"
 
@@ -40,9 +41,20 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def join(
     pool: ThreadPoolExecutor, rank: int, listeners: list[Listener], token: str = TOKEN, timeout_s: float = 10.0
-) -> "Future[TcpTransport]":
+) -> "Future[TcpConnections]":
     addresses = [listener.address for listener in listeners]
-    return pool.submit(connect_mesh, rank, len(listeners), listeners[rank], addresses, token, timeout_s)
+    return pool.submit(meet, rank, listeners[rank], addresses, token, timeout_s)
+
+
+def meet(rank: int, listener: Listener, addresses: list[Address], token: str, timeout_s: float) -> TcpConnections:
+    """Connect to all other members."""
+    connections = TcpConnections(rank, token)
+    try:
+        connections.meet(listener, dict(enumerate(addresses)), timeout_s)
+    except TransportError:
+        connections.abort()
+        raise
+    return connections
 
 
 Answer = Callable[[bytes], bytes]
@@ -64,13 +76,14 @@ def words(data: bytes) -> Answer:
     return lambda nonce: data
 
 
-def check_and_close(*transports: TcpTransport) -> None:
-    """See that two ranks can talk."""
+def check_and_close(*members: TcpConnections) -> None:
+    """See that two members can talk."""
     done, into = threading.Event(), bytearray(2)
+    transports = [member.begin(0, (0, 1)) for member in members]
     transports[1].receive(0, 1, memoryview(into), done.set)
     transports[0].send(1, 1, memoryview(b"ok"), lambda: None)
     assert done.wait(10)
-    threads = [threading.Thread(target=transport.close) for transport in transports]
+    threads = [threading.Thread(target=member.close) for member in members]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -121,7 +134,7 @@ def test_silent_and_slow_strangers_hold_up_nobody(listeners: list[Listener], poo
 
 def test_who_has_another_token_is_told(listeners: list[Listener], pool: ThreadPoolExecutor) -> None:
     first, intruder = join(pool, 0, listeners), join(pool, 1, listeners, token="another secret")
-    with pytest.raises(TransportError, match=r"rank 1 cannot join rank 0 at 127.0.0.1:\d+.*another token"):
+    with pytest.raises(TransportError, match=r"member 1 cannot join member 0 at 127.0.0.1:\d+.*another token"):
         intruder.result(10)
     second = join(pool, 1, listeners)
     check_and_close(first.result(10), second.result(10))
@@ -154,7 +167,7 @@ def test_the_timeout_names_who_is_missing(pool: ThreadPoolExecutor) -> None:
     with Listener("127.0.0.1") as one, Listener("127.0.0.1") as two, Listener("127.0.0.1") as three:
         meshes = [join(pool, rank, [one, two, three], timeout_s=0.3) for rank in (0, 1)]
         for mesh in meshes:
-            with pytest.raises(TransportError, match=r"did not meet rank 2 \(127.0.0.1:\d+\)"):
+            with pytest.raises(TransportError, match=r"did not meet member 2 \(127.0.0.1:\d+\)"):
                 mesh.result(10)
 
 
@@ -169,19 +182,31 @@ def test_a_dialer_waits_until_its_peer_listens(pool: ThreadPoolExecutor) -> None
 
 
 def join_at(pool: ThreadPoolExecutor, rank: int, listener: Listener, addresses: list[Address]) -> Any:
-    return pool.submit(connect_mesh, rank, 2, listener, addresses, TOKEN, 10.0)
+    return pool.submit(meet, rank, listener, addresses, TOKEN, 10.0)
 
 
-def test_one_rank_needs_nobody(pool: ThreadPoolExecutor) -> None:
+def test_one_member_needs_nobody(pool: ThreadPoolExecutor) -> None:
     with Listener("127.0.0.1") as only:
-        transport = join(pool, 0, [only]).result(10)
+        connections = join(pool, 0, [only]).result(10)
+        transport = connections.begin(0, (0,))
         assert (transport.world_size, transport.sent_bytes) == (1, 0)
-        transport.close()
+        connections.close()
 
 
-def test_addresses_and_ranks_must_match(listeners: list[Listener]) -> None:
-    with pytest.raises(ClusterError, match="rank 2 of 3 was given the addresses of 2 ranks"):
-        connect_mesh(2, 3, listeners[0], [listener.address for listener in listeners], TOKEN, 1.0)
+def test_who_is_met_already_is_not_met_again(listeners: list[Listener], pool: ThreadPoolExecutor) -> None:
+    members = [each.result(10) for each in (join(pool, 0, listeners), join(pool, 1, listeners))]
+    with Listener("127.0.0.1") as third:
+        everybody = [*listeners, third]
+        addresses = {member: listener.address for member, listener in enumerate(everybody)}
+        joiner = join(pool, 2, everybody)
+        for future in [pool.submit(members[i].meet, listeners[i], addresses, 10.0) for i in (0, 1)]:
+            future.result(10)
+        assert members[0].peers == {1, 2}
+        members.append(joiner.result(10))
+    members[0].leave(2)
+    assert members[0].peers == {1}
+    members[2].close()
+    check_and_close(*members[:2])
 
 
 def test_a_port_in_use_is_named(listeners: list[Listener]) -> None:
@@ -195,13 +220,15 @@ def test_an_address_of_another_machine_is_named() -> None:
         Listener("192.0.2.1")
 
 
-def one_end(max_early_bytes: int = 100) -> tuple[TcpTransport, socket.socket]:
+def one_end(max_early_bytes: int = 100) -> tuple[TcpConnections, GenerationTransport, socket.socket]:
     """Return rank 0 of two, and the bare socket that rank 1 would write to."""
     with Listener("127.0.0.1") as listener:
         theirs = socket.create_connection(listener.address, timeout=10)
         listener.socket.setblocking(True)
         connection, _ = listener.socket.accept()
-    return TcpTransport(0, {1: connection}, max_early_bytes), theirs
+    connections = TcpConnections(0, TOKEN, max_early_bytes=max_early_bytes)
+    connections.add(1, connection)
+    return connections, connections.begin(0, (0, 1)), theirs
 
 
 BROKEN_FRAMES: dict[str, tuple[bytes, str]] = {
@@ -216,7 +243,7 @@ BROKEN_FRAMES: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize(("words", "complaint"), BROKEN_FRAMES.values(), ids=BROKEN_FRAMES.keys())
 def test_broken_frames_fail_the_peer(words: bytes, complaint: str) -> None:
-    transport, wire = one_end()
+    connections, transport, wire = one_end()
     failed, errors = threading.Event(), []
 
     def fail(error: TransportError) -> None:
@@ -228,13 +255,13 @@ def test_broken_frames_fail_the_peer(words: bytes, complaint: str) -> None:
         wire.sendall(words)
         wire.shutdown(socket.SHUT_WR)
         assert failed.wait(10)
-        transport.close()
+        connections.close()
     assert [str(error).partition(": ")[0] for error in errors] == ["rank 0 lost rank 1"]
     assert complaint in str(errors[0])
 
 
 def test_a_receive_may_be_posted_when_half_of_its_message_is_here() -> None:
-    transport, wire = one_end()
+    connections, transport, wire = one_end()
     begun, done, into = threading.Event(), threading.Event(), bytearray(8)
     transport.receive(1, 1, memoryview(bytearray()), begun.set)
     with closing(wire):
@@ -245,12 +272,12 @@ def test_a_receive_may_be_posted_when_half_of_its_message_is_here() -> None:
         wire.sendall(b"half")
         assert done.wait(10)
         wire.sendall(pack_header(Header(Kind.GOODBYE)))
-        transport.close()
+        connections.close()
     assert bytes(into) == b"halfhalf"
 
 
 def test_a_done_that_raises_is_told_as_a_failure() -> None:
-    transport, wire = one_end()
+    connections, transport, wire = one_end()
     told: Any = Future()
     transport.on_failure(told.set_result)
 
@@ -261,14 +288,14 @@ def test_a_done_that_raises_is_told_as_a_failure() -> None:
     with closing(wire):
         wire.sendall(pack_header(Header(Kind.DATA, 1)))
         assert "ValueError: my mistake" in str(told.result(10))
-        transport.close()
+        connections.close()
 
 
 def test_a_peer_that_does_not_read_does_not_hold_up_close() -> None:
-    transport, wire = one_end()
+    connections, transport, wire = one_end()
     transport.send(1, 1, memoryview(bytearray(64 << 20)), lambda: None)
     with closing(wire):
-        assert_ends(transport.close)
+        assert_ends(connections.close)
 
 
 def assert_ends(call: Callable[[], None]) -> None:

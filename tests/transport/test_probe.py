@@ -11,34 +11,40 @@ import pytest
 from nfold.errors import ClusterError, PeerLost
 from nfold.runtime.measuring import PROBING_S, Probe, tournament
 from nfold.transport import probe as probing
-from nfold.transport.memory import MemoryNetwork, MemoryTransport
+from nfold.transport.generation import GenerationTransport
+from nfold.transport.memory import MemoryNetwork
 from nfold.transport.probe import ProbedPair, probe_pair
 from nfold.transport.stream import MIN_BLOCK_BYTES
-from nfold.transport.tcp import TcpTransport
+from nfold.transport.tags import Use, tag_of
+from nfold.transport.tcp import TcpConnections
 
 Connect = Callable[[int], Any]
 SO_MAX_PACING_RATE = 47
 """Linux: TCP sends no faster than so many bytes per second."""
 MBIT = 1e6 / 8
+TAG = tag_of(Use.PROBE, 0)
 TRIES = 3
 """What judges speed runs alone, so a link that is slow more often than this is slow."""
 
 
 def probe(transports: list[Any], **options: Any) -> ProbedPair:
     with ThreadPoolExecutor(1) as pool:
-        echo = pool.submit(probe_pair, transports[1], 0, "echo", base_tag=1 << 40)
-        found = probe_pair(transports[0], 1, "measure", base_tag=1 << 40, **options)
+        echo = pool.submit(probe_pair, transports[1], 0, "echo", base_tag=TAG)
+        found = probe_pair(transports[0], 1, "measure", base_tag=TAG, **options)
         assert echo.result(10) is None
     assert found is not None
     return found
 
 
-def paced(mbits: tuple[float, float]) -> list[TcpTransport]:
-    """Two ranks whose kernel sends no faster than given."""
+def paced(mbits: tuple[float, float]) -> list[TcpConnections]:
+    """Two members whose kernel sends no faster than given."""
     ends = _tcp_pair()
     for end, mbit in zip(ends, mbits, strict=True):
         end.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, int(mbit * MBIT))
-    return [TcpTransport(0, {1: ends[0]}), TcpTransport(1, {0: ends[1]})]
+    members = [TcpConnections(0, "a"), TcpConnections(1, "a")]
+    for member, end in enumerate(ends):
+        members[member].add(1 - member, end)
+    return members
 
 
 def _tcp_pair() -> tuple[socket.socket, socket.socket]:
@@ -60,9 +66,9 @@ def probe_in_time(transports: list[Any], most_s: float, there: float = 0.0, back
     raise AssertionError(f"{TRIES} probes, the last one in {took_s} s: {found}")
 
 
-def close(transports: list[Any]) -> None:
-    with ThreadPoolExecutor(len(transports)) as pool:
-        list(pool.map(lambda transport: transport.close(), transports))
+def close(members: list[TcpConnections]) -> None:
+    with ThreadPoolExecutor(len(members)) as pool:
+        list(pool.map(lambda member: member.close(), members))
 
 
 def test_a_probe_measures_and_ends_soon(connect: Connect) -> None:
@@ -83,19 +89,21 @@ def test_a_pair_can_be_probed_again(connect: Connect) -> None:
 @pytest.mark.quiet
 @pytest.mark.parametrize("mbits", [(20.0, 80.0), (80.0, 20.0)])
 def test_each_direction_has_its_own_rate(mbits: tuple[float, float]) -> None:
-    transports = paced(mbits)
-    found = probe_in_time(transports, 2, 0.8 * mbits[0] * MBIT, 0.8 * mbits[1] * MBIT)
-    close(transports)
+    members = paced(mbits)
+    found = probe_in_time(
+        [member.begin(0, (0, 1)) for member in members], 2, 0.8 * mbits[0] * MBIT, 0.8 * mbits[1] * MBIT
+    )
+    close(members)
     assert found.there_bytes_per_s < 1.3 * mbits[0] * MBIT
     assert found.back_bytes_per_s < 1.3 * mbits[1] * MBIT
 
 
 @pytest.mark.quiet
 def test_a_very_slow_link_is_not_probed_for_long() -> None:
-    transports = paced((1.0, 100.0))
+    members = paced((1.0, 100.0))
     # The kernel may let 13 kB go at once every tenth of a second; a probe has found down to 0.63 of the rate then.
-    found = probe_in_time(transports, 3, 0.6 * MBIT, 20 * MBIT)
-    close(transports)
+    found = probe_in_time([member.begin(0, (0, 1)) for member in members], 3, 0.6 * MBIT, 20 * MBIT)
+    close(members)
     assert found.there_bytes_per_s < 1.3 * MBIT
 
 
@@ -104,9 +112,9 @@ def probe_all(transports: list[Any]) -> dict[Probe, ProbedPair]:
     found = {}
     with ThreadPoolExecutor(len(transports)) as pool:
         for pairs in tournament([f"n{rank}" for rank in range(len(transports))]):
-            echoes = [pool.submit(probe_pair, transports[pair.echoes], pair.measures, "echo", base_tag=1 << 40)
+            echoes = [pool.submit(probe_pair, transports[pair.echoes], pair.measures, "echo", base_tag=TAG)
                       for pair in pairs]  # fmt: skip
-            measured = [pool.submit(probe_pair, transports[pair.measures], pair.echoes, "measure", base_tag=1 << 40)
+            measured = [pool.submit(probe_pair, transports[pair.measures], pair.echoes, "measure", base_tag=TAG)
                         for pair in pairs]  # fmt: skip
             found |= {pair: probe.result(10) for pair, probe in zip(pairs, measured, strict=True)}
             assert [echo.result(10) for echo in echoes] == [None] * len(pairs)
@@ -116,10 +124,11 @@ def probe_all(transports: list[Any]) -> dict[Probe, ProbedPair]:
 @pytest.mark.quiet
 def test_all_pairs_of_eight_ranks_are_probed_in_less_than_three_seconds() -> None:
     network = MemoryNetwork(8)
+    transports = [network.transport(rank) for rank in range(8)]
     took_s = []
     while len(took_s) < TRIES and min(took_s, default=PROBING_S) >= PROBING_S:
         start_s = time.perf_counter()
-        found = probe_all([network.transport(rank) for rank in range(8)])
+        found = probe_all(transports)
         took_s.append(time.perf_counter() - start_s)
         assert len(found) == 28
         assert all(pair.there_bytes_per_s > 1e5 and pair.back_bytes_per_s > 1e5 for pair in found.values())
@@ -130,7 +139,7 @@ def test_all_pairs_of_eight_ranks_are_probed_in_less_than_three_seconds() -> Non
 class Clogged:
     """A rank whose small messages get through, and whose blocks are on their way for longer than anybody waits."""
 
-    def __init__(self, transport: MemoryTransport) -> None:
+    def __init__(self, transport: GenerationTransport) -> None:
         self._transport = transport
 
     def __getattr__(self, name: str) -> Any:
@@ -151,7 +160,7 @@ def test_a_link_that_carries_next_to_nothing_is_named_with_its_rate(slow: int, m
         probes = [pool.submit(probe_pair, ends[rank], 1 - rank, role, base_tag=0)  # type: ignore[arg-type]
                   for rank, role in enumerate(("measure", "echo"))]  # fmt: skip
         found = probes[1 - slow].exception(10)
-        network.transport(1 - slow).abort()
+        network.connections(1 - slow).abort()
         assert isinstance(probes[slow].exception(10), PeerLost), "the other end only hears that its peer is gone"
     network.close()
     assert isinstance(found, ClusterError)
@@ -163,6 +172,6 @@ def test_a_link_that_carries_next_to_nothing_is_named_with_its_rate(slow: int, m
 
 def test_a_lost_peer_ends_the_probe(connect: Connect) -> None:
     world = connect(2)
-    world.transports[1].abort()
+    world.members[1].abort()
     with pytest.raises(PeerLost, match="rank 0 lost rank 1"):
         probe_pair(world.transports[0], 1, "measure", base_tag=0)

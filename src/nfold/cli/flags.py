@@ -9,7 +9,7 @@ from typing import Any
 from nfold.errors import PlanError
 
 _SAME_NAME = (
-    *("strategy", "servers", "steps", "chunks", "loaders", "seed", "out", "device", "transport", "port"),
+    *("strategy", "servers", "steps", "chunks", "loaders", "seed", "out", "device", "port"),
     *("emulate", "fault", "staleness", "first_step_within", "keep"),
 )
 
@@ -47,7 +47,6 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="S", help="instead of the program's")
     parser.add_argument("--out", metavar="RUN", help="folder of the run; a new one under runs/ unless given")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), help="where to compute")
-    parser.add_argument("--transport", choices=("tcp", "gloo"), help="how ranks talk")
     parser.add_argument(
         "--port", type=int, metavar="P", help="where the coordinator listens; any free port unless given"
     )

@@ -23,11 +23,12 @@ from nfold.runtime.layout import REST, Offered, Stretch, lay_out
 from nfold.runtime.state import Offer, Reader
 from nfold.runtime.state_file import RUN_BYTES, Entry, pack_header
 from nfold.transport.base import Transport
+from nfold.transport.tags import Use, tag_of
 
 Facts = dict[str, Any]
 
-TAG_BASE = 1 << 48
-"""Above the tags of gathers."""
+COLLECTIONS = 64
+"""Before a tag is used again: each collection ends before the next one begins."""
 AHEAD_BYTES = 4 << 20
 """Of pieces that rank 0 has asked for and not yet taken: many where they are small, which is what a bias is."""
 PIECE_BYTES = 1 << 10
@@ -101,7 +102,7 @@ def _serve(transport: Transport, number: int, offer: Offer) -> None:
 
 def _tag(number: int, count: int) -> int:
     """Of a question; the answer has the next one."""
-    return TAG_BASE + (number << 32) + 2 * count
+    return tag_of(Use.PIECE, number % COLLECTIONS << 32 | 2 * count)
 
 
 @dataclass(frozen=True, slots=True)

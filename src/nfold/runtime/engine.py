@@ -20,6 +20,7 @@ from nfold.core.schedule import RankSchedule, Task
 from nfold.core.trace import ReductionParts, Span
 from nfold.runtime.reduction_times import ReductionTimes
 from nfold.transport.base import Transport
+from nfold.transport.tags import Use, tag_of
 
 Emit = Callable[[int], None]
 
@@ -121,7 +122,7 @@ class Engine:
         self._played = played if keep_spans else None
         self._times.begin()
         self._transport.on_failure(self.fail)
-        self._sizes, self._base_tag = sizes, step % TAG_WINDOW * self._num_tags
+        self._sizes, self._base_tag = sizes, tag_of(Use.STEP, step % TAG_WINDOW * self._num_tags)
         self._post()
         for task in self._compute:
             self._wait(functools.partial(self._is_ready, task.id), played)

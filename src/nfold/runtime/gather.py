@@ -2,9 +2,7 @@
 
 from nfold.runtime.exchange import Exchange
 from nfold.transport.base import Transport
-
-TAG_BASE = 1 << 30
-"""Tags of gathers lie above those of steps."""
+from nfold.transport.tags import Use, tag_of
 
 
 def gather(transport: Transport, world_size: int, number: int, part: bytes) -> list[bytes] | None:
@@ -22,7 +20,7 @@ def gather(transport: Transport, world_size: int, number: int, part: bytes) -> l
     Raises:
         TransportError: a peer is lost, or nothing moved for too long.
     """
-    tag = TAG_BASE + 2 * number
+    tag = tag_of(Use.GATHER, 2 * number)
     exchange = Exchange(transport)
     if transport.rank != 0:
         exchange.send(0, tag, len(part).to_bytes(8, "little"))

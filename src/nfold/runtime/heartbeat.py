@@ -5,13 +5,14 @@ coordinator is not.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nfold.runtime.channel import ALIVE, Channel, ChannelClosed, Message
 from nfold.runtime.cuts import QUIET_S
 from nfold.runtime.tools import Wiring
-from nfold.transport.base import Transport
+from nfold.transport.connections import Connections
+from nfold.transport.listener import Address
 
 BEAT_S = 2.0
 
@@ -55,12 +56,12 @@ class WatchedWiring:
     def __init__(self, wiring: Wiring, heartbeat: Heartbeat) -> None:
         self._wiring, self._heartbeat = wiring, heartbeat
 
-    def listen(self) -> list[Any]:
-        """Return the address at which others reach this rank."""
+    def listen(self) -> Address:
+        """Return the address at which other members reach this one."""
         return self._wiring.listen()
 
-    def connect(self, rank: int, addresses: list[list[Any]]) -> Transport:
-        """Return the transport once all ranks are connected."""
-        transport = self._wiring.connect(rank, addresses)
-        self._heartbeat.watch(transport.silent_s)
-        return transport
+    def connect(self, addresses: Mapping[int, Address]) -> Connections[Any]:
+        """Connect to those members that no way leads to yet, and return the ways to all."""
+        connections = self._wiring.connect(addresses)
+        self._heartbeat.watch(connections.silent_s)
+        return connections

@@ -219,8 +219,9 @@ class Preparation:
         """Connect every rank to every other."""
         everyone = tuple(range(self._settings.world_size))
         listening = yield from self._asking.ask(everyone, {"do": "listen"}, "listening")
-        addresses = [listening[rank]["address"] for rank in everyone]
-        yield from self._asking.ask(everyone, {"do": "connect", "addresses": addresses}, "connected")
+        addresses = [[rank, *listening[rank]["address"]] for rank in everyone]
+        meeting = {"do": "connect", "addresses": addresses, "generation": 0, "members": list(everyone)}
+        yield from self._asking.ask(everyone, meeting, "connected")
         self._asking.say(ev.Prepared("connecting"))
 
     def plan(self, known: Known, ready: Ready) -> Plan:

@@ -28,8 +28,6 @@ from nfold.runtime.system import (
 PERIOD_S = 1.0
 COMMUNICATION_THREADS = ("nfold-io", "nfold-read-", "nfold-write-", "nfold-late-", "nfold-memory-")
 """How the threads of a transport are named."""
-GLOO_THREADS = ("gloo_", "pt_gloo_")
-"""How those that Gloo starts are named; Python knows nothing of them, the kernel does."""
 LOOPBACK = "lo"
 _TASKS = Path("/proc/self/task")
 _GET_ADDRESS = 0x8915
@@ -115,14 +113,8 @@ class Kernel:
 
     def _communication_cpu_s(self) -> dict[int, float]:
         threads = [thread for thread in threading.enumerate() if thread.name.startswith(COMMUNICATION_THREADS)]
-        numbers = {thread.native_id for thread in threads if thread.native_id is not None} | gloo_threads(_TASKS)
+        numbers = {thread.native_id for thread in threads if thread.native_id is not None}
         return {number: thread_cpu_s(_text(f"{_TASKS}/{number}/stat"), self._ticks_per_s) for number in numbers}
-
-
-def gloo_threads(tasks: Path) -> set[int]:
-    """Return the threads of a process that Gloo started, from a folder like /proc/self/task; none without it."""
-    names = {task.parent.name: _text(str(task)) for task in tasks.glob("*/comm")}
-    return {int(number) for number, name in names.items() if name.startswith(GLOO_THREADS)}
 
 
 def shared_bytes_of_this_process() -> int:

@@ -1,6 +1,6 @@
 """What a rank needs from layers that the runtime does not know; `verbs` joins them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from nfold.core.cluster import Node
@@ -8,18 +8,20 @@ from nfold.core.graph import ModelGraph
 from nfold.core.profile import Pace, Profile
 from nfold.program import Program
 from nfold.transport.base import Transport
+from nfold.transport.connections import Connections
+from nfold.transport.listener import Address
 from nfold.transport.probe import ProbedPair
 
 
 class Wiring(Protocol):
-    """Connects a rank to the others; one implementation per transport."""
+    """Connects a member to others; one implementation per transport."""
 
-    def listen(self) -> list[Any]:
-        """Return the address at which others reach this rank."""
+    def listen(self) -> Address:
+        """Return the address at which other members reach this one, as long as it lives."""
         ...
 
-    def connect(self, rank: int, addresses: list[list[Any]]) -> Transport:
-        """Return the transport once all ranks are connected."""
+    def connect(self, addresses: Mapping[int, Address]) -> Connections[Any]:
+        """Connect to those members that no way leads to yet, and return the ways to all."""
         ...
 
 

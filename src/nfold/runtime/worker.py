@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -59,6 +59,9 @@ from nfold.runtime.tools import Tools, Wiring
 from nfold.runtime.unsent import lift_limits, limit_unsent
 from nfold.transport.base import Transport
 
+if TYPE_CHECKING:
+    from nfold.transport.connections import Connections
+
 KEPT_STEPS = 8
 """Steps whose tasks are reported one by one: the first ones after warm-up."""
 WARM_UP_STEPS = 3
@@ -89,6 +92,7 @@ class Worker:
         self._owns_process, self._most_threads, self._clock = owns_process, most_threads, clock
         self._program: Program | None = None
         self._datasets: dict[str, Any] = {}
+        self._connections: Connections[Any] | None = None
         self._transport: Transport | None = None
         self._replica: Replica | AsynchronousReplica | None = None
         self._own_weights: OwnWeights | None = None
@@ -116,8 +120,8 @@ class Worker:
             return 1
         except (Exception, SystemExit) as error:
             self._report_failure(error)
-            if self._transport is not None:
-                self._transport.abort()
+            if self._connections is not None:
+                self._connections.abort()
             return 1
         finally:
             self._close()
@@ -200,8 +204,10 @@ class Worker:
         self._channel.send({"is": "listening", "address": self._wiring.listen()})
 
     def _do_connect(self, order: Message) -> None:
-        self._transport = self._wiring.connect(self.rank, order["addresses"])
-        self._address = order["addresses"][self.rank][0]
+        addresses = {member: (str(host), int(port)) for member, host, port in order["addresses"]}
+        self._connections = self._wiring.connect(addresses)
+        self._transport = self._connections.begin(order["generation"], order["members"])
+        self._address = addresses[self.rank][0]
         self._channel.send({"is": "connected"})
 
     def _do_probe(self, order: Message) -> None:
@@ -420,8 +426,8 @@ class Worker:
         self._staff.close()
         if self._replica is not None:
             self._replica.close()
-        if self._transport is not None:
-            self._transport.close()
+        if self._connections is not None:
+            self._connections.close()
         self._channel.close()
 
     @property

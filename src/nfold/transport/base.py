@@ -1,4 +1,4 @@
-"""The one protocol that ranks talk through: tagged messages between pairs, and who failed."""
+"""What ranks talk through: tagged messages between pairs, and who failed."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -19,6 +19,8 @@ class Transport(Protocol):
     kept. After a failure no pending `done` is called; `on_failure` is, once per lost peer.
 
     A peer that closes is not lost by that: it is once a receive waits for it in vain or something is sent to it.
+
+    Once a later generation has begun, this one's messages are thrown away, and what is still asked of it does nothing.
     """
 
     rank: int
@@ -35,7 +37,14 @@ class Transport(Protocol):
         ...
 
     def send(self, peer: int, tag: int, data: memoryview, done: Done) -> None:
-        """Send bytes. They must not change until `done`."""
+        """Send bytes. They must not change until `done`.
+
+        Args:
+            peer: another rank.
+            tag: of `nfold.transport.tags`, without a generation.
+            data: what to send.
+            done: called once the bytes may change.
+        """
         ...
 
     def receive(self, peer: int, tag: int, into: memoryview, done: Done) -> None:
@@ -58,18 +67,38 @@ class Transport(Protocol):
         """
         ...
 
-    def silent_s(self) -> dict[int, float]:
-        """Return for how long each peer's machine has given no sign of life; 0 where that cannot be told.
+
+class Way(Protocol):
+    """Messages between this process and one other, of any generation. Tags have their generation on top."""
+
+    def send(self, tag: int, data: memoryview, done: Done) -> None:
+        """Send bytes; see `Transport.send`."""
+        ...
+
+    def receive(self, tag: int, into: memoryview, done: Done) -> None:
+        """Receive exactly as many bytes as `into` holds; see `Transport.receive`."""
+        ...
+
+    def limit_unsent(self, num_bytes: int | None) -> None:
+        """Hear how much may wait outside of our hands."""
+        ...
+
+    def silent_s(self) -> float:
+        """Return for how long the peer's machine has given no sign of life; 0 where that cannot be told.
 
         Machines answer for programs that are busy or stopped, so more than a few seconds mean that nothing passes
         between the two.
         """
         ...
 
-    def close(self) -> None:
-        """Send what is queued, say goodbye, and let go of sockets and threads."""
+    def sent_bytes(self, generation: int) -> int:
+        """Return the payload bytes of a generation that were handed over so far."""
         ...
 
-    def abort(self) -> None:
-        """Leave at once: all peers see this rank as lost."""
+    def received_bytes(self, generation: int) -> int:
+        """Return the payload bytes of a generation that were received so far."""
+        ...
+
+    def forget_before(self, generation: int) -> None:
+        """Throw away all messages of earlier generations: those that wait, and those that are still to come."""
         ...

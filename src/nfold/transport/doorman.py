@@ -1,4 +1,4 @@
-"""Accepts the connections of known ranks and drops all others, without waiting for any single one."""
+"""Accepts the connections of known members and drops all others, without waiting for any single one."""
 
 import contextlib
 import selectors
@@ -30,12 +30,12 @@ class Stranger:
 
 
 class Doorman:
-    """Accepts the higher ranks and nobody else."""
+    """Accepts the members that are expected and nobody else."""
 
     def __init__(
-        self, rank: int, expected: set[int], token: str, welcome: Callable[[int, socket.socket], None]
+        self, member: int, expected: set[int], token: str, welcome: Callable[[int, socket.socket], None]
     ) -> None:
-        self._rank = rank
+        self._member = member
         self._expected = set(expected)
         self._token = token
         self._guest_came = welcome
@@ -87,9 +87,9 @@ class Doorman:
     def _judge(self, descriptor: int, stranger: Stranger) -> None:
         try:
             hello = unpack_hello(stranger.heard, self._token, "dial", stranger.nonce)
-            if hello.target != self._rank or hello.source not in self._expected:
-                raise TransportError("it looks for another rank, or is not expected")
-            answer = Hello(self._rank, hello.source, stranger.nonce)
+            if hello.target != self._member or hello.source not in self._expected:
+                raise TransportError("it looks for another member, or is not expected")
+            answer = Hello(self._member, hello.source, stranger.nonce)
             stranger.connection.send(pack_hello(answer, self._token, "answer", hello.nonce))
         except (TransportError, OSError):
             self._drop(descriptor)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from nfold.errors import TransportError
+from nfold.transport.tags import generation_of
 
 MAGIC = b"nfF1"
 _HEADER = struct.Struct("<4sB3xQQ")
@@ -79,6 +80,17 @@ class Frame:
     """What is still to be written."""
     num_bytes: int
     done: Callable[[], None]
+    tag: int | None = None
+    """Of a message."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether some of it went out: the rest has to follow."""
+        return sum(map(len, self.parts)) < self.num_bytes
+
+    def is_before(self, generation: int) -> bool:
+        """Whether it is a message of an earlier generation."""
+        return self.tag is not None and generation_of(self.tag) < generation
 
     def wrote(self, num_bytes: int) -> bool:
         """Take note of bytes that went out, and return whether that was all."""
@@ -90,7 +102,7 @@ def data_frame(tag: int, payload: memoryview, done: Callable[[], None]) -> Frame
     """Return the frame of a message."""
     header = pack_header(Header(Kind.DATA, tag, len(payload)))
     parts = [memoryview(header), payload] if len(payload) else [memoryview(header)]
-    return Frame(parts, HEADER_BYTES + len(payload), done)
+    return Frame(parts, HEADER_BYTES + len(payload), done, tag)
 
 
 def control_frame(kind: Kind) -> Frame:

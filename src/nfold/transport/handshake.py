@@ -25,7 +25,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 CHALLENGE_BYTES = _OPENING.size + NONCE_BYTES
 HELLO_BYTES = _WHO.size + _DIGEST_BYTES
 COORDINATOR = 0xFFFFFFFF
-"""Whom a rank dials that is no rank."""
+"""Whom a member dials that is no member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,6 @@ def unpack_hello(data: bytes | bytearray, token: str, role: str, said: bytes) ->
     if not hmac.compare_digest(digest, _digest(who, token, role, said)):
         raise TransportError("it has another token")
     return Hello(source, target, nonce)
-
-
-def job_name(token: str) -> str:
-    """Return a name that all who know the token share, and that does not tell it."""
-    return hmac.digest(token.encode(), b"job", "sha256").hex()
 
 
 def _check_opening(magic: bytes, version: int) -> None:

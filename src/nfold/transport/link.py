@@ -12,7 +12,7 @@ arrived that much later, in order, while the carrier goes on.
 
 import contextlib
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
@@ -22,6 +22,7 @@ from nfold.transport.base import Done
 from nfold.transport.delay import DelayLine
 from nfold.transport.framing import HEADER_BYTES, Frame, Kind, control_frame, data_frame, unpack_header
 from nfold.transport.inbox import Inbox
+from nfold.transport.tags import generation_of, without_generation
 
 EAGER_BYTES = 128 << 10
 """The longest frame written by the thread that sends it. Copying more would hold up its other work."""
@@ -60,7 +61,7 @@ class Carrier(Protocol):
 
 
 class Link:
-    """Messages between this rank and one peer."""
+    """The `Way` to one peer over a carrier."""
 
     def __init__(
         self,
@@ -70,8 +71,15 @@ class Link:
         on_lost: Callable[[int, str], None],
         delay_s: float = 0.0,
     ) -> None:
-        self.sent_bytes = 0
-        self.received_bytes = 0
+        """Args:
+        peer: a member.
+        carry: makes what moves the bytes.
+        inbox: for what comes.
+        on_lost: is told once, with the peer and why.
+        delay_s: how much later to deliver what the peer sent.
+        """
+        self._sent_bytes: Counter[int] = Counter()
+        self._received_bytes: Counter[int] = Counter()
         self._peer = peer
         self._inbox = inbox
         self._on_lost = on_lost
@@ -90,18 +98,19 @@ class Link:
         """Send a message. `done` may be called before this returns."""
         with self._lock:
             if self._closing:
-                raise TransportError(f"tag {tag} cannot be sent to rank {self._peer}: this transport is closed")
-            self.sent_bytes += len(data)
+                raise TransportError(f"tag {without_generation(tag)} cannot be sent: the connection is closed")
+            self._sent_bytes[generation_of(tag)] += len(data)
             departed = self._departed
         if departed:
-            self._lose(f"it said goodbye before {len(data)} bytes with tag {tag} could be sent to it")
+            named = f"{len(data)} bytes with tag {without_generation(tag)}"
+            self._lose(f"it said goodbye before {named} could be sent to it")
         else:
             self._submit(data_frame(tag, data, done))
 
     def receive(self, tag: int, into: memoryview, done: Done) -> None:
         """Post a receive. `done` is called before this returns if the message is here already."""
         if self._closing:
-            raise TransportError(f"tag {tag} cannot be received from rank {self._peer}: this transport is closed")
+            raise TransportError(f"tag {without_generation(tag)} cannot be received: the connection is closed")
         try:
             self._inbox.post(tag, into, done)
         except TransportError as error:
@@ -118,6 +127,20 @@ class Link:
             if not (self._closing or self._departed or self._lost):
                 return self._carrier.silent_s()
         return 0.0
+
+    def sent_bytes(self, generation: int) -> int:
+        """Return the payload bytes of a generation that were handed over so far."""
+        return self._sent_bytes[generation]
+
+    def received_bytes(self, generation: int) -> int:
+        """Return the payload bytes of a generation that were received so far."""
+        return self._received_bytes[generation]
+
+    def forget_before(self, generation: int) -> None:
+        """Throw away all messages of earlier generations. What is half written goes out, and is not read."""
+        with self._lock:
+            self._queue = deque(frame for frame in self._queue if frame.is_begun or not frame.is_before(generation))
+        self._inbox.forget_before(generation)
 
     # For the carrier
 
@@ -137,7 +160,7 @@ class Link:
             arrival = self._inbox.begin(header.tag, header.length)
             if header.length:
                 yield arrival.buffer
-            self.received_bytes += header.length
+            self._received_bytes[generation_of(header.tag)] += header.length
             self._deliver(partial(self._inbox.finish, arrival))
 
     def take(self) -> Frame | None:

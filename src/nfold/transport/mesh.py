@@ -1,7 +1,7 @@
-"""Turns a listening socket and a list of addresses into one proven connection per peer.
+"""Turns a listening socket and some addresses into one proven connection per peer.
 
-Rank i dials every lower rank and accepts every higher one. Strangers are dropped and do not hold up the others: one
-thread listens to all unproven connections at once, one dials each lower rank.
+A member dials every lower one and accepts every higher one. Strangers are dropped and do not hold up the others: one
+thread listens to all unproven connections at once, one dials each lower member.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nfold.errors import TransportError
@@ -34,11 +34,11 @@ MAX_REFUSALS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeshOrder:
-    """What one rank needs to know to find its peers."""
+    """What one member needs to know to find its peers."""
 
-    rank: int
-    addresses: Sequence[Address]
-    """Of every rank, by rank."""
+    member: int
+    addresses: Mapping[int, Address]
+    """Of every peer that is to be met."""
     token: str
     timeout_s: float
 
@@ -66,16 +66,17 @@ class _Meeting:
 
 
 def form_mesh(listener: Listener, order: MeshOrder) -> dict[int, socket.socket]:
-    """Connect to every other rank.
+    """Connect to every peer.
 
     Raises:
-        TransportError: some rank refused us or did not come in time.
+        TransportError: some peer refused us or did not come in time.
     """
     meeting = _Meeting(order, time.monotonic() + order.timeout_s)
-    expected = set(range(order.rank + 1, len(order.addresses)))
-    doorman = Doorman(order.rank, expected, order.token, lambda *guest: meeting.met.put(guest))
+    expected = {peer for peer in order.addresses if peer > order.member}
+    doorman = Doorman(order.member, expected, order.token, lambda *guest: meeting.met.put(guest))
     threads = [threading.Thread(target=doorman.run, args=(listener, meeting.stop), daemon=True)]
-    threads += [threading.Thread(target=_dial, args=(meeting, peer), daemon=True) for peer in range(order.rank)]
+    dialled = [peer for peer in order.addresses if peer < order.member]
+    threads += [threading.Thread(target=_dial, args=(meeting, peer), daemon=True) for peer in dialled]
     for thread in threads:
         thread.start()
     peers: dict[int, socket.socket] = {}
@@ -93,7 +94,7 @@ def form_mesh(listener: Listener, order: MeshOrder) -> dict[int, socket.socket]:
 
 
 def _gather(meeting: _Meeting, peers: dict[int, socket.socket]) -> None:
-    missing = set(range(len(meeting.order.addresses))) - {meeting.order.rank}
+    missing = set(meeting.order.addresses)
     while missing:
         try:
             peer, result = meeting.met.get(timeout=meeting.left_s())
@@ -108,8 +109,8 @@ def _gather(meeting: _Meeting, peers: dict[int, socket.socket]) -> None:
 def _too_late(order: MeshOrder, missing: set[int]) -> TransportError:
     who = ", ".join(f"{peer} ({order.addresses[peer][0]}:{order.addresses[peer][1]})" for peer in sorted(missing))
     return TransportError(
-        f"rank {order.rank} waited {order.timeout_s:g} s and did not meet rank {who}. Check that they run, that their "
-        f"addresses can be reached from here and that all have the same token, or wait longer."
+        f"member {order.member} waited {order.timeout_s:g} s and did not meet member {who}. Check that they run, that "
+        f"their addresses can be reached from here and that all have the same token, or wait longer."
     )
 
 
@@ -145,11 +146,11 @@ def _call(meeting: _Meeting, peer: int) -> socket.socket:
     connection = socket.create_connection(order.addresses[peer], timeout=meeting.left_s())
     try:
         challenge = unpack_challenge(_read_exactly(connection, CHALLENGE_BYTES))
-        hello = Hello(order.rank, peer, new_nonce())
+        hello = Hello(order.member, peer, new_nonce())
         connection.sendall(pack_hello(hello, order.token, "dial", challenge))
         answer = unpack_hello(_read_exactly(connection, HELLO_BYTES), order.token, "answer", hello.nonce)
-        if (answer.source, answer.target) != (peer, order.rank):
-            raise TransportError("another rank answers there")
+        if (answer.source, answer.target) != (peer, order.member):
+            raise TransportError("another member answers there")
     except TransportError as error:
         connection.close()
         raise _refused(order, peer, str(error)) from None
@@ -163,8 +164,8 @@ def _call(meeting: _Meeting, peer: int) -> socket.socket:
 def _refused(order: MeshOrder, peer: int, why: str) -> TransportError:
     host, port = order.addresses[peer]
     return TransportError(
-        f"rank {order.rank} cannot join rank {peer} at {host}:{port}: {why}. "
-        f"Start all ranks of a job from one command, so that they share its token and addresses."
+        f"member {order.member} cannot join member {peer} at {host}:{port}: {why}. "
+        f"Start all members of a job from one command, so that they share its token and addresses."
     )
 
 

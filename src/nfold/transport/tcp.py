@@ -1,65 +1,90 @@
-"""Moves bytes between ranks over plain TCP: a full mesh of proven connections, no pickle."""
+"""Moves bytes between members over plain TCP: a full mesh of proven connections, no pickle."""
 
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from functools import partial
 
-from nfold.errors import ClusterError
+from nfold.transport.connections import Connections
 from nfold.transport.framing import Kind
-from nfold.transport.inbox import MAX_EARLY_BYTES
-from nfold.transport.linked import LinkedTransport
+from nfold.transport.inbox import MAX_EARLY_BYTES, Inbox
+from nfold.transport.link import Link
 from nfold.transport.listener import Address, Listener
 from nfold.transport.loop import Loop
 from nfold.transport.mesh import MeshOrder, form_mesh
 from nfold.transport.socket_carrier import SocketCarrier
 
-__all__ = ["Address", "Listener", "TcpTransport", "connect_mesh"]
+__all__ = ["Address", "Listener", "TcpConnections"]
+
+LINGER_S = 1.0
+"""How long `close` waits for all peers together to take what is queued and to answer."""
 
 
-class TcpTransport(LinkedTransport):
-    """Moves bytes over one TCP connection per peer; one thread serves all. Make one with `connect_mesh`."""
+class TcpConnections(Connections[Link]):
+    """One TCP connection per peer; one thread serves all.
+
+    `done` may be called inside `send` and `receive`; call neither while holding a lock that `done` or the failure
+    callback takes.
+    """
 
     def __init__(
         self,
-        rank: int,
-        connections: Mapping[int, socket.socket],
+        member: int,
+        token: str,
+        *,
+        delays_s: Mapping[int, float] | None = None,
         max_early_bytes: int = MAX_EARLY_BYTES,
-        delays_s: Sequence[float] = (),
     ) -> None:
-        self._loop = Loop("nfold-io")
-        carries = {peer: partial(SocketCarrier, self._loop, connection) for peer, connection in connections.items()}
-        super().__init__(rank, carries, max_early_bytes, delays_s)
-
-    def _leave(self, last_word: Kind) -> None:
-        super()._leave(last_word)
-        self._loop.close()
-
-
-def connect_mesh(
-    rank: int,
-    world_size: int,
-    listener: Listener,
-    addresses: Sequence[Address],
-    token: str,
-    timeout_s: float,
-    delays_s: Sequence[float] = (),
-) -> TcpTransport:
-    """Connect to all other ranks.
-
-    Args:
-        rank: of this process.
-        world_size: how many ranks there are.
-        listener: where the higher ranks reach us. It stays open; its owner closes it.
-        addresses: of every rank, by rank.
+        """Args:
+        member: this process.
         token: the job's secret. Connections without it are dropped and do no harm.
-        timeout_s: how long to wait for all together.
-        delays_s: how much later to deliver what each rank sent, by rank; empty: at once.
+        delays_s: how much later to deliver what a member sent; those who are not named: at once.
+        max_early_bytes: the longest message that is kept before its receive is posted.
+        """
+        super().__init__(member)
+        self._token, self._delays_s, self._max_early_bytes = token, delays_s or {}, max_early_bytes
+        self._loop = Loop("nfold-io")
 
-    Raises:
-        TransportError: some rank refused us or did not come in time; the message says which.
-        ClusterError: the numbers of addresses and ranks differ.
-    """
-    if len(addresses) != world_size or not 0 <= rank < world_size:
-        raise ClusterError(f"rank {rank} of {world_size} was given the addresses of {len(addresses)} ranks")
-    order = MeshOrder(rank=rank, addresses=addresses, token=token, timeout_s=timeout_s)
-    return TcpTransport(rank, form_mesh(listener, order), delays_s=delays_s)
+    def meet(self, listener: Listener, addresses: Mapping[int, Address], timeout_s: float) -> None:
+        """Connect to those members that no way leads to yet. They do the same at that time.
+
+        Args:
+            listener: where higher members reach us. It stays open; its owner closes it.
+            addresses: of members; this process may be among them.
+            timeout_s: how long to wait for all together.
+
+        Raises:
+            TransportError: some member refused us or did not come in time; the message says which.
+        """
+        missing = {peer: at for peer, at in addresses.items() if peer != self.member and peer not in self.peers}
+        order = MeshOrder(member=self.member, addresses=missing, token=self._token, timeout_s=timeout_s)
+        for peer, connection in form_mesh(listener, order).items():
+            self.add(peer, connection)
+
+    def add(self, peer: int, connection: socket.socket) -> None:
+        """Let a proven connection lead to a member."""
+        carry, inbox = partial(SocketCarrier, self._loop, connection), Inbox(self._max_early_bytes)
+        self._add(peer, Link(peer, carry, inbox, self._lose, self._delays_s.get(peer, 0.0)))
+
+    def leave(self, peer: int) -> None:
+        """Say goodbye to a member and close the way to it. No generation under way may have a rank there."""
+        link = self._ways.pop(peer)
+        link.begin_close(Kind.GOODBYE)
+        link.finish_close(time.monotonic() + LINGER_S)
+
+    def close(self) -> None:
+        """Send what is queued, say goodbye, and let go of connections and threads."""
+        self._end(Kind.GOODBYE)
+
+    def abort(self) -> None:
+        """Leave at once: all peers see this member as lost."""
+        self._end(Kind.ABORT)
+
+    def _end(self, last_word: Kind) -> None:
+        self._silence()
+        links, deadline_s = list(self._ways.values()), time.monotonic() + LINGER_S
+        for link in links:
+            link.begin_close(last_word)
+        for link in links:
+            link.finish_close(deadline_s)
+        self._loop.close()

@@ -21,7 +21,6 @@ class JobRecord:
     strategy: str
     steps: int | None
     seed: int | None
-    transport: str
     device: str
     checkpoint_every: int | None
     evaluate: bool

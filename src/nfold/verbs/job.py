@@ -309,7 +309,6 @@ class Job:
             strategy=options.strategy,
             steps=options.steps,
             seed=options.seed,
-            transport=options.transport,
             device=options.device,
             checkpoint_every=options.checkpoint_every,
             evaluate=options.evaluate,

@@ -4,7 +4,7 @@ import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 from nfold.analysis.units import count
 from nfold.core.cluster import Cluster
@@ -21,7 +21,6 @@ from nfold.program import checked_seed
 from nfold.runtime.best import Keep, read_keep
 from nfold.runtime.settings import JobSettings
 
-TransportName = Literal["tcp", "gloo"]
 LAST_PORT = 65535
 _LEAST: dict[str, int | None] = {
     **{
@@ -37,7 +36,6 @@ _LEAST: dict[str, int | None] = {
     "staleness": None,
 }
 """Of the whole numbers among the options; None: whoever understands it says so."""
-TRANSPORTS: tuple[TransportName, ...] = ("tcp", "gloo")
 
 
 class CommonWishes(TypedDict, total=False):
@@ -50,7 +48,6 @@ class CommonWishes(TypedDict, total=False):
     seed: int | None
     out: str | Path | None
     debug: bool
-    transport: TransportName
     device: str
     checkpoint_every: int | None
     evaluate: bool
@@ -108,8 +105,6 @@ class Options:
     """Folder of the run; None: a new one under runs/."""
     debug: bool = False
     """Ranks are threads of this process."""
-    transport: TransportName = "tcp"
-    """How ranks that are processes talk."""
     device: str = "auto"
     """`cpu`, `cuda`, or `auto`: cuda where there is one."""
     checkpoint_every: int | None = None
@@ -153,8 +148,6 @@ class Options:
         check_ranks(self.strategy, self.workers, self.servers)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
-        if self.transport not in TRANSPORTS:
-            raise PlanError(f"unknown transport {self.transport!r}. Use one of: {', '.join(TRANSPORTS)}")
         if self.device not in ("auto", "cpu", "cuda"):
             raise PlanError(f"unknown device {self.device!r}. Use one of: auto, cpu, cuda")
 

@@ -39,11 +39,11 @@ def main() -> int:
     gc.disable()  # what is imported stays: to look through it for garbage, again and again, takes half a second
     from nfold.runtime.loaders import Staff
     from nfold.runtime.worker import Worker
-    from nfold.verbs.toolbox import Toolbox, wiring
+    from nfold.verbs.toolbox import TcpWiring, Toolbox
 
     source = ProgramSource(path=Path(arguments.script), function=arguments.function)
     address = arguments.host or channel.local_host
-    ways = wiring(arguments.transport, arguments.rank, address, token, _delays_s(arguments))
+    ways = TcpWiring(arguments.rank, address, token, _delays_s(arguments))
     worker = Worker(
         arguments.rank,
         channel,
@@ -95,7 +95,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--launcher", type=int, required=True, help="process that started this one")
     parser.add_argument("--script", required=True)
     parser.add_argument("--function", required=True)
-    parser.add_argument("--transport", required=True)
     parser.add_argument("--host", help="our address for other ranks; the one that reaches the coordinator unless given")
     parser.add_argument("--delays", default="", help="seconds to hold back what each rank sends us: 0,0.002,..")
     return parser.parse_args()

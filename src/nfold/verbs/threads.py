@@ -37,7 +37,7 @@ class ThreadRanks:
             channel,
             Orders(channel, abandon=lambda: self._network.fail(rank)),
             lambda: self._program,
-            MemoryWiring(lambda: self._network),
+            MemoryWiring(rank, self._network),
             Toolbox(pace_s=PACE_IN_TURN_S),
             script=self._script,
             staff=Staff(None),

@@ -301,7 +301,7 @@ def _tell_complete(folder: RunFolder, step: int, total: int, *, is_scheduled: bo
 
 def _ways(wishes: Options | JobRecord) -> tuple[object, ...]:
     """What a plan depends on, of what may differ when a run goes on."""
-    places = (wishes.workers, wishes.servers, wishes.emulated, wishes.transport, wishes.device)
+    places = (wishes.workers, wishes.servers, wishes.emulated, wishes.device)
     return *places, wishes.strategy, wishes.staleness, wishes.staleness_aware
 
 
@@ -321,7 +321,6 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
         steps=record.steps,
         chunks=chunks,
         seed=record.seed,
-        transport=record.transport,  # type: ignore[arg-type]  # checked by Options
         device=record.device,
         checkpoint_every=record.checkpoint_every,
         evaluate=record.evaluate,

@@ -78,7 +78,7 @@ def find_ways(
     """
     if isinstance(source, Program) or options.debug:
         return _threads(source, world_size, events, spools)
-    command = [*_rank_command(source), "--transport", options.transport]
+    command = _rank_command(source)
     launcher = LocalLauncher(command, log, place=boxed.place) if boxed else LocalLauncher(command, log)
     host = boxed.door if boxed else HOST
     return launcher, SocketDoor(

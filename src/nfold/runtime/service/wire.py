@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 from nfold.errors import TransportError
 from nfold.planning.staleness import REPLY_BYTES, REQUEST_BYTES, Answer, Asked, Pulled, Pushed, Refreshed
+from nfold.transport.tags import Use, tag_of
 
-TAG_BASE = 1 << 29
-"""Above the tags of steps, below those of gathers."""
 WINDOW = 64
 """Requests before a tag is used again."""
 _HEADER = struct.Struct("!qqq")
@@ -46,7 +45,7 @@ class Tags:
 
     def request(self, number: int) -> int:
         """Of a request's header."""
-        return TAG_BASE + number % WINDOW * (2 + 2 * self.num_parts)
+        return tag_of(Use.SERVICE, number % WINDOW * (2 + 2 * self.num_parts))
 
     def reply(self, number: int) -> int:
         """Of a reply's header."""
