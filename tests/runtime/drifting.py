@@ -12,6 +12,7 @@ from nfold.capture.random import LOCK
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Asynchrony, Plan
 from nfold.core.trace import StepParts
+from nfold.planning.rank_schedules import rank_schedules
 from nfold.program import Program
 from nfold.runtime.collecting import collect
 from nfold.runtime.replica import StepResult
@@ -84,7 +85,7 @@ def drift(
         before: called by each rank before it begins.
         traced_steps: whose spans are noted.
     """
-    network = MemoryNetwork(plan.world_size)
+    network, schedules = MemoryNetwork(plan.world_size), rank_schedules(plan, graph)
     drifted = Drifted(plan.world_size, rows=[[] for _ in range(plan.world_size)])
     drifted.results = [[] for _ in range(plan.world_size)]
     drifted.models, drifted.sent_bytes = [{}] * plan.world_size, [0] * plan.world_size
@@ -108,8 +109,8 @@ def drift(
         try:
             with LOCK:
                 replica = AsynchronousReplica(
-                    rank, program, dataset, graph, plan, transport,
-                    operator_seconds=None, device=CPU, report=report, flush=lambda: None, fail=fail,
+                    rank, program, dataset, graph, plan, schedules[rank], transport,
+                    device=CPU, report=report, flush=lambda: None, fail=fail,
                     traced_steps=traced_steps, checkpoint=read_checkpoint(checkpoint) if checkpoint else None,
                 )  # fmt: skip
             built.wait(60)

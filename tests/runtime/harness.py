@@ -19,6 +19,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction
 from nfold.core.plan import Plan, Prediction
 from nfold.planning.facts import Facts
+from nfold.planning.rank_schedules import rank_schedules
 from nfold.planning.search import plan
 from nfold.planning.strategies import named
 from nfold.program import Program
@@ -125,7 +126,7 @@ def play(
     patience_s: float = 60.0,
 ) -> Played:
     """Play steps on threads over the in-memory transport and gather the state; a rank that takes longer hangs."""
-    network = MemoryNetwork(plan.world_size)
+    network, schedules = MemoryNetwork(plan.world_size), rank_schedules(plan, graph)
     played = Played(plan.world_size)
     errors: list[BaseException] = []
     dataset = program.train_data()
@@ -139,8 +140,7 @@ def play(
         try:
             with LOCK:
                 replica = Replica(
-                    rank, program, dataset, graph, plan, transport,
-                    operator_seconds=None, device=CPU, last_step=steps,
+                    rank, program, dataset, graph, plan, schedules[rank], transport, device=CPU, last_step=steps,
                     checkpoint=read_checkpoint(checkpoint) if checkpoint else None,
                 )  # fmt: skip
             replicas.append(replica)

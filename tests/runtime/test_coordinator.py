@@ -16,8 +16,10 @@ from nfold.core.graph import ModelGraph
 from nfold.core.outputs import ModuleOutput
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
+from nfold.core.schedule import RankSchedule
 from nfold.core.trace import ReductionParts, Span, SystemSample
 from nfold.errors import PlanError, ProgramError
+from nfold.planning.rank_schedules import rank_schedules
 from nfold.runtime import events as ev
 from nfold.runtime.progress import FIRST_WINDOW, WINDOW_S
 from nfold.runtime.settings import JobSettings
@@ -39,7 +41,7 @@ def test_a_job_of_two_ranks_from_start_to_end():
     assert job.say(0, "probed", found=codec.encode(FOUND)) == []
     assert orders(job.say(1, "probed", found=None)) == ["Prepared", "0 pace", "1 pace"]
     assert job.say(1, "paced", pace=PACE) == []
-    assert orders(job.say(0, "paced", pace=PACE)) == ["Planned", "01 build"]
+    assert orders(job.say(0, "paced", pace=PACE)) == ["Planned", "0 build", "1 build"]
     job.workers = range(2)
     assert orders(job.all_say("built", kept={})) == ["01 until 4", "01 checkpoint"]
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]
@@ -89,7 +91,10 @@ def test_ranks_are_told_what_they_need():
     build = message(job.told, "build")
     assert codec.decode(Plan, build["plan"]) == job.planned.plan
     assert codec.decode(ModelGraph, build["graph"]) == GRAPH
-    assert list(build["operator_seconds"]) == ["A"]
+    builds = [each.message for each in job.told if isinstance(each, ev.Order) and each.message["do"] == "build"]
+    parts = [each["schedule"] for each in builds]
+    expected = rank_schedules(job.planned.plan, GRAPH, job.planned.known.profiles)
+    assert tuple(map(RankSchedule.from_document, json.loads(json.dumps(parts)))) == expected, "each gets its own"
     assert build["total_steps"] == 8
 
 

@@ -76,11 +76,9 @@ class Recorder:
 
 
 def engine(tasks, performer, transport=None, clock=None, num_events=20, num_tags=10) -> Engine:
-    schedule = RankSchedule(rank=0, segments=(), tasks=tuple(tasks), num_events=num_events)
+    schedule = RankSchedule(rank=0, segments=(), tasks=tuple(tasks), num_events=num_events, num_tags=num_tags)
     ticks = itertools.count(1)
-    return Engine(
-        schedule, num_tags, transport or ScriptedTransport(), performer, clock or (lambda: float(next(ticks)))
-    )
+    return Engine(schedule, transport or ScriptedTransport(), performer, clock or (lambda: float(next(ticks))))
 
 
 def compute(event, name, *after, kind="F", **fields):
@@ -339,12 +337,11 @@ def test_a_ring_of_engines_gives_every_rank_the_exact_sum(world, piece):
     placement = Placement(num_chunks=world + 1, world_size=world, owners={"A": (*range(world), 0)})
     reductions = tuple(replace(each, piece_elements=piece) for each in buckets_of(GRAPH, placement, "ring", 1 << 20))
     schedule = compile_schedule(GRAPH, placement, reductions, batch_size=4 * world + 4)
-    num_tags = 1 + max(task.tag for rank in schedule.ranks for task in rank.tasks)
     network, adders = MemoryNetwork(world), [Adder() for _ in range(world)]
     results: list[list[list[int]]] = [[] for _ in range(world)]
 
     def run(rank):
-        player = Engine(schedule.ranks[rank], num_tags, network.transport(rank), adders[rank], lambda: 0.0)
+        player = Engine(schedule.ranks[rank], network.transport(rank), adders[rank], lambda: 0.0)
         for step in range(3):
             adders[rank].step = step
             player.play(step, (4,) * (world + 1), keep_spans=True)

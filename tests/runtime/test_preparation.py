@@ -5,7 +5,7 @@ from dataclasses import replace
 from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core.cluster import Channel, Cluster
-from nfold.runtime.preparation import build_order
+from nfold.runtime.preparation import build_orders
 from nfold.runtime.settings import Known
 
 
@@ -19,4 +19,6 @@ def linked(mbit: float) -> Cluster:
 
 def test_ranks_are_told_how_much_may_wait_before_their_links() -> None:
     known = Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=linked(8.0))
-    assert build_order(known, a_plan(2), 8)["unsent_bytes"] == [10_000, 10_000]
+    orders = build_orders(known, a_plan(2), 8)
+    assert [order.ranks for order in orders] == [(0,), (1,)]
+    assert [order.message["unsent_bytes"] for order in orders] == [[10_000, 10_000]] * 2

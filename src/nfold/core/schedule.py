@@ -10,8 +10,10 @@ is the messages that make it up, so bytes are predicted by adding payloads, and 
 A RECV pairs with the SEND of the same tag on the peer. `F2.0` is the forward of segment 2 for chunk 0.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from nfold.core import codec
 
 TaskKind = Literal["LOAD", "F", "B", "SEND", "RECV", "UPDATE"]
 Purpose = Literal[
@@ -62,6 +64,26 @@ class Task:
     payload_bytes: int = 0
     """For a full batch."""
 
+    def to_row(self) -> list[Any]:
+        """Return the values alone: a rank has thousands of tasks, and names would be most of what it is sent."""
+        row = [getattr(self, name) for name in _TASK_NAMES]
+        row[_SIGNALS] = [[each.event, each.reduction, each.fraction] for each in self.signals]
+        return row
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> "Task":
+        """Return the task that `to_row` gave."""
+        values = dict(zip(_TASK_NAMES, row, strict=True))
+        values["after"] = tuple(values["after"])
+        values["signals"] = tuple(
+            Signal(event=event, reduction=name, fraction=part) for event, name, part in values["signals"]
+        )
+        return cls(**values)
+
+
+_TASK_NAMES = tuple(each.name for each in fields(Task))
+_SIGNALS = _TASK_NAMES.index("signals")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
@@ -97,6 +119,33 @@ class RankSchedule:
     segments: tuple[Segment, ...]
     tasks: tuple[Task, ...]
     num_events: int
+    num_tags: int = 0
+    """Of a step, over all ranks."""
+    statistics: tuple[StatisticsGroup, ...] = ()
+    """Of all ranks."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return what a rank is sent."""
+        return {
+            "rank": self.rank,
+            "segments": [codec.encode(each) for each in self.segments],
+            "tasks": [task.to_row() for task in self.tasks],
+            "num_events": self.num_events,
+            "num_tags": self.num_tags,
+            "statistics": [codec.encode(each) for each in self.statistics],
+        }
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> "RankSchedule":
+        """Return the schedule that `to_document` gave."""
+        return cls(
+            rank=document["rank"],
+            segments=tuple(codec.decode(Segment, each) for each in document["segments"]),
+            tasks=tuple(map(Task.from_row, document["tasks"])),
+            num_events=document["num_events"],
+            num_tags=document["num_tags"],
+            statistics=tuple(codec.decode(StatisticsGroup, each) for each in document["statistics"]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +154,11 @@ class Schedule:
 
     num_chunks: int
     ranks: tuple[RankSchedule, ...]
-    statistics: tuple[StatisticsGroup, ...] = ()
+
+    @property
+    def statistics(self) -> tuple[StatisticsGroup, ...]:
+        """Batch-norm calls of all ranks."""
+        return self.ranks[0].statistics
 
     @property
     def sent_bytes(self) -> int:

@@ -4,7 +4,7 @@
                                                  │
     UPDATE <── reduction <── B s.c <──SEND/RECV gradient── B s'.c
 
-The expansion is pure and deterministic: every rank compiles the whole schedule from the plan and plays its own part.
+The expansion is pure and deterministic. The coordinator compiles it from the plan and sends each rank its own part.
 """
 
 from collections import defaultdict
@@ -102,16 +102,19 @@ class _Compiler:
         self._add_updates()
         groups = self._add_statistics()
         acknowledge(self._tasks, self._network)
+        num_tags = 1 + max((task.tag for own in self._tasks for task in own), default=-1)
         ranks = tuple(
             RankSchedule(
                 rank=rank,
                 segments=self._cells[rank].segments,
                 tasks=tuple(self._tasks[rank]),
                 num_events=self._events[rank],
+                num_tags=num_tags,
+                statistics=groups,
             )
             for rank in range(self._placement.world_size)
         )
-        return Schedule(num_chunks=self._placement.num_chunks, ranks=ranks, statistics=groups)
+        return Schedule(num_chunks=self._placement.num_chunks, ranks=ranks)
 
     # Cells
 

@@ -24,7 +24,7 @@ from nfold.runtime.best import BestSoFar, check_keep
 from nfold.runtime.cuts import QUIET_S, Cuts
 from nfold.runtime.halting import Halting
 from nfold.runtime.postmortem import Postmortem
-from nfold.runtime.preparation import Preparation, build_order
+from nfold.runtime.preparation import Preparation, build_orders
 from nfold.runtime.progress import Progress
 from nfold.runtime.reprobing import Reprobing
 from nfold.runtime.same_program import averages_of, check_same_program, recipe_of, tell_kept
@@ -183,9 +183,9 @@ class Coordinator:
         if idle:
             yield from self._asking.ask(idle, {"do": "finish", "tag": 0}, "finished")
         ranks = everyone[: chosen.world_size]
-        order = build_order(known, chosen, total)
         self._asking.say(planned)
-        built = yield from self._asking.ask(ranks, order, "built", self._checkpoint)
+        orders = build_orders(known, chosen, total, self._checkpoint)
+        built = yield from self._asking.collect(ranks, orders, "built")
         expected_s = self._preparation.expected_s(known, chosen, facts) if self._settings.measure else {}
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
         notes = list(tell_kept(built.values(), recipe))

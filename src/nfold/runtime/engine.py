@@ -72,14 +72,13 @@ class Engine:
     def __init__(
         self,
         schedule: RankSchedule,
-        num_tags: int,
         transport: Transport,
         performer: Performer,
         clock: Callable[[], float],
         *,
         times_reductions: bool = True,
     ) -> None:
-        self._rank, self._num_tags = schedule.rank, max(1, num_tags)
+        self._rank, self._num_tags = schedule.rank, max(1, schedule.num_tags)
         self._tasks = schedule.tasks
         self._compute = tuple(task for task in schedule.tasks if task.kind in COMPUTE)
         self._receives = tuple(task for task in schedule.tasks if task.kind == "RECV")

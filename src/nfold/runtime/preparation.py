@@ -28,9 +28,9 @@ from nfold.planning.foretold import (
     run_notes,
     time_notes,
 )
+from nfold.planning.rank_schedules import rank_schedules
 from nfold.planning.reading import least_share, within_cores
 from nfold.planning.search import check_possible, plan
-from nfold.planning.splitting import split_graph, split_profile
 from nfold.planning.wishes import check_batch
 from nfold.runtime import events as ev
 from nfold.runtime.alike import check_alike
@@ -394,16 +394,15 @@ def _tell_sample(num_probed: int, num_peers: int) -> str:
     )
 
 
-def build_order(known: Known, chosen: Plan, total_steps: int) -> dict[str, Any]:
-    """Return the order that makes every rank of a plan build its part."""
-    profile = split_profile(known.profiles[chosen.threads[0]], known.graph, chosen.splits)
-    seconds = profile.operators_s(chosen.batch_size / chosen.chunks)
-    complete = all(operator.name in seconds for operator in split_graph(known.graph, chosen.splits).operators)
-    return {
+def build_orders(known: Known, chosen: Plan, total_steps: int, checkpoint: bytes = b"") -> list[ev.Order]:
+    """Return the orders that make every rank of a plan build its part."""
+    order = {
         "do": "build",
         "graph": codec.encode(known.graph),
         "plan": codec.encode(chosen),
-        "operator_seconds": {name: list(pair) for name, pair in seconds.items()} if complete else None,
         "unsent_bytes": unsent_bytes(known.cluster, chosen.nodes),
         "total_steps": total_steps,
     }
+    schedules = rank_schedules(chosen, known.graph, known.profiles)
+    documents = [{**order, "schedule": own.to_document()} for own in schedules]
+    return [ev.Order((rank,), document, checkpoint) for rank, document in enumerate(documents)]

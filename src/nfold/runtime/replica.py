@@ -19,11 +19,10 @@ from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
-from nfold.core.schedule import RankSchedule, Schedule, StatisticsGroup
+from nfold.core.schedule import RankSchedule, StatisticsGroup
 from nfold.core.trace import ReductionParts, Span, StepParts
 from nfold.errors import ProgramError, one_line
 from nfold.planning.memory import foreign_parameters
-from nfold.planning.schedule import compile_schedule
 from nfold.planning.splitting import split_graph
 from nfold.program import Program
 from nfold.runtime.agreement import check_agreement, fingerprints
@@ -111,9 +110,9 @@ class Replica:
         dataset: Any,
         graph: ModelGraph,
         plan: Plan,
+        own: RankSchedule,
         transport: Transport,
         *,
-        operator_seconds: dict[str, tuple[float, float]] | None,
         device: torch.device,
         last_step: int,
         checkpoint: Checkpoint | None = None,
@@ -126,18 +125,8 @@ class Replica:
         self.program = with_checked_loss(program) if is_tried else program
         self._trials = LaterTrials(program, device) if is_tried else None
         self._graph, self._transport, self._clock = split_graph(graph, plan.splits), transport, clock
-        schedule = compile_schedule(
-            self._graph,
-            plan.placement,
-            plan.reductions,
-            batch_size=plan.batch_size,
-            operator_seconds=operator_seconds,
-            paces=plan.paces,
-            windows=plan.windows,
-        )
-        own = schedule.ranks[rank]
-        self._all_groups = schedule.statistics
-        self._groups = tuple(group for group in schedule.statistics if rank in group.members)
+        self._all_groups = own.statistics
+        self._groups = tuple(group for group in own.statistics if rank in group.members)
         self._foreign = foreign_parameters(self._graph, plan.placement)
         self.model = build_model(self.program, device)
         self._weights = Weights(self.model, self._graph)
@@ -159,7 +148,7 @@ class Replica:
         self._loader = ChunkLoader(reads, self.sampler, chunks, last_step)
         self.averages = self._build_averages(checkpoint)
         self._cells = self._build_cells(own, captured, dataset)
-        self._engine = Engine(own, num_tags(schedule), transport, self._cells, clock, times_reductions=measures)
+        self._engine = Engine(own, transport, self._cells, clock, times_reductions=measures)
         norms = {statistic.module for statistic in graph.statistics}
         self._changed_buffers = ChangedBuffers(self.model, but=norms)
         self._extra_states = ExtraStates(self.model)
@@ -308,11 +297,6 @@ class Replica:
     def close(self) -> None:
         """Stop loading."""
         self._loader.close()
-
-
-def num_tags(schedule: Schedule) -> int:
-    """Return how many tags one step of a schedule uses."""
-    return 1 + max((task.tag for rank in schedule.ranks for task in rank.tasks), default=-1)
 
 
 def take_model(model: nn.Module, checkpoint: Checkpoint, unneeded: Collection[nn.Parameter] = ()) -> None:

@@ -20,7 +20,7 @@ from nfold.planning.advice import Refused
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.measuring import with_rate
-from nfold.runtime.preparation import Preparation, Ready, build_order
+from nfold.runtime.preparation import Preparation, Ready, build_orders
 from nfold.runtime.progress import Progress
 from nfold.runtime.settings import JobSettings, Known, Trial
 
@@ -78,7 +78,7 @@ class _Trials:
         known = replace(known, plan=chosen)
         ranks = tuple(range(chosen.world_size))
         self._asking.say(ev.TrialPlanned(index, known))
-        yield from self._asking.ask(ranks, build_order(known, chosen, trial.steps), "built")
+        yield from self._asking.collect(ranks, build_orders(known, chosen, trial.steps), "built")
         replies = yield from self._train(ranks, chosen, trial.steps)
         self._asking.say(ev.TrialDone(index, tuple(_usage(replies[rank]) for rank in ranks)))
 

@@ -34,6 +34,7 @@ from nfold.capture.random import LOCK
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
+from nfold.core.schedule import RankSchedule
 from nfold.core.trace import RankUsage
 from nfold.errors import InternalError
 from nfold.planning.reading import chunks_read
@@ -249,11 +250,10 @@ class Worker:
     def _build(
         self, order: Message, plan: Plan, graph: ModelGraph, checkpoint: Checkpoint | None
     ) -> Replica | AsynchronousReplica:
-        seconds = order["operator_seconds"]
         reads = chunks_read(split_graph(graph, plan.splits), plan.placement, self.rank)
-        place = (self.rank, self._the_program, self._datasets["train"], graph, plan)
+        own = RankSchedule.from_document(order["schedule"])
+        place = (self.rank, self._the_program, self._datasets["train"], graph, plan, own)
         shared: dict[str, Any] = {
-            "operator_seconds": seconds and {name: (pair[0], pair[1]) for name, pair in seconds.items()},
             "device": self._device,
             "checkpoint": checkpoint,
             "reader": self._staff.hired("train_data") if reads else None,

@@ -17,11 +17,9 @@ from nfold.capture.samples import sample_batches
 from nfold.capture.shapes import batch_shapes
 from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
-from nfold.core.placement import Placement
 from nfold.core.plan import Plan
-from nfold.core.schedule import StatisticsGroup
+from nfold.core.schedule import RankSchedule, StatisticsGroup
 from nfold.planning.asynchronous import serving_ranks
-from nfold.planning.schedule import compile_schedule
 from nfold.planning.staleness import Shard
 from nfold.planning.statistics import statistics_groups
 from nfold.program import Program
@@ -34,7 +32,7 @@ from nfold.runtime.later_trials import LaterTrials
 from nfold.runtime.loaders import LoadersReader
 from nfold.runtime.ordering import sampler_of
 from nfold.runtime.reading import Reader
-from nfold.runtime.replica import Clock, StepResult, modules_of, num_tags, take_model, take_states, traced
+from nfold.runtime.replica import Clock, StepResult, modules_of, take_model, take_states, traced
 from nfold.runtime.service.client import Client, Local, RemoteServer, ServerEnd
 from nfold.runtime.service.computing import Slices
 from nfold.runtime.service.diary import Diary
@@ -61,9 +59,9 @@ class AsynchronousReplica:
         dataset: Any,
         graph: ModelGraph,
         plan: Plan,
+        own: RankSchedule,
         transport: Transport,
         *,
-        operator_seconds: dict[str, tuple[float, float]] | None,
         device: torch.device,
         report: Callable[[StepResult], None],
         flush: Callable[[], None],
@@ -81,8 +79,8 @@ class AsynchronousReplica:
             dataset: its training data.
             graph: its model.
             plan: has an asynchrony.
+            own: what this rank plays for each of its slices.
             transport: to all ranks.
-            operator_seconds: as a Replica takes them.
             device: where to compute.
             report: takes a row for every step, from one thread at a time.
             flush: sends what was reported.
@@ -121,9 +119,8 @@ class AsynchronousReplica:
         self._computing: Slices | None = None
         self._client: Client | None = None
         if local is not None:
-            self._computing = self._build_computing(
-                dataset, operator_seconds, reader or Reader(dataset, program.seed, program.collate)
-            )
+            reads = reader or Reader(dataset, program.seed, program.collate)
+            self._computing = self._build_computing(dataset, own, reads)
             self._client = self._build_client(local, self._computing)
 
     # What a rank tells and is told
@@ -278,24 +275,8 @@ class AsynchronousReplica:
             clock=self._clock,
         )
 
-    def _build_computing(
-        self,
-        dataset: Any,
-        operator_seconds: dict[str, tuple[float, float]] | None,
-        reader: Reader | LoadersReader,
-    ) -> Slices:
+    def _build_computing(self, dataset: Any, own: RankSchedule, reader: Reader | LoadersReader) -> Slices:
         plan, graph = self.plan, self._graph
-        alone = Placement(
-            num_chunks=plan.chunks,
-            world_size=1,
-            owners={operator.name: (0,) * plan.chunks for operator in graph.operators},
-        )
-        # A ring of one has no messages, but its buckets' completion is watched: no parameter may go without gradient.
-        buckets = tuple(replace(each, members=(0,), route="ring", shares=()) for each in plan.reductions)
-        schedule = compile_schedule(
-            graph, alone, buckets, batch_size=plan.batch_size, operator_seconds=operator_seconds
-        )
-        own = schedule.ranks[0]
         loader = ChunkLoader(reader, self.sampler, (), 0)
         modules = modules_of(graph, self._groups)
         captured = traced(self.program, self.model, graph, dataset, own, self.device)
@@ -319,7 +300,7 @@ class AsynchronousReplica:
             trials=self._trials,
         )
         network = MemoryNetwork(1)
-        engine = Engine(own, num_tags(schedule), network.transport(0), cells, self._clock)
+        engine = Engine(own, network.transport(0), cells, self._clock)
         return Slices(cells, engine, loader, network, self._tickets, self._account, self._diary)
 
     def _build_client(self, local: Local, computing: Slices) -> Client:
