@@ -31,6 +31,11 @@ class Allowance:
             self._begun = step + 1
             return True
 
+    def forget(self) -> None:
+        """Allow nothing, and know of no step that was begun: another generation begins."""
+        with self._lock:
+            self._stop = self._begun = 0
+
     def hold(self) -> int:
         """Allow no step that has not been begun; return the first that is not."""
         with self._lock:

@@ -3,9 +3,18 @@
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from nfold.runtime.channel import Channel, ChannelClosed, Message
 from nfold.runtime.halting import Allowance
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """What another thread of this rank has failed with."""
+
+    generation: int
+    error: BaseException
 
 
 class Orders:
@@ -23,10 +32,16 @@ class Orders:
             abandon: called when the coordinator is gone without having said goodbye.
         """
         self._channel, self._abandon = channel, abandon
-        self._queue: queue.SimpleQueue[tuple[Message, bytes] | BaseException | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Message, bytes] | _Failure | None] = queue.SimpleQueue()
+        self._generation = 0
         self._is_leaving = False
+        self._abandon_generation: Callable[[], None] = _nothing
         self.allowance = Allowance()
         threading.Thread(target=self._read, name="nfold-orders", daemon=True).start()
+
+    def on_abandon(self, callback: Callable[[], None]) -> None:
+        """Set what is called, by the reading thread, as soon as the coordinator ends the generation under way."""
+        self._abandon_generation = callback
 
     def get(self) -> tuple[Message, bytes]:
         """Wait for the next order.
@@ -35,16 +50,21 @@ class Orders:
             ChannelClosed: there will be none.
             BaseException: what `fail` was called with.
         """
-        order = self._queue.get()
-        if order is None:
-            raise ChannelClosed("the coordinator is gone")
-        if isinstance(order, BaseException):
-            raise order
-        return order
+        while (order := self._queue.get()) is not None:
+            if not isinstance(order, _Failure):
+                return order
+            if order.generation == self._generation:
+                raise order.error
+        raise ChannelClosed("the coordinator is gone")
 
     def fail(self, error: BaseException) -> None:
         """Let whoever takes orders raise: another thread of this rank has failed."""
-        self._queue.put(error)
+        self._queue.put(_Failure(self._generation, error))
+
+    def forget_generation(self) -> None:
+        """Allow nothing, and pass by what has failed: all threads of the generation before have ended."""
+        self._generation += 1
+        self.allowance.forget()
 
     def empty(self) -> bool:
         """Whether no order waits."""
@@ -61,6 +81,8 @@ class Orders:
                 if message.get("do") == "hold":
                     self._channel.send({"is": "holding", "step": self.allowance.hold()})
                     continue
+                if message.get("do") == "abandon":
+                    self._abandon_generation()
                 if message.get("do") == "until":
                     self.allowance.grant(message["step"])
                 self._queue.put((message, blob))
@@ -68,3 +90,7 @@ class Orders:
             if not self._is_leaving:
                 self._abandon()
             self._queue.put(None)
+
+
+def _nothing() -> None:
+    """No generation is under way."""

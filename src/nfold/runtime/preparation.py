@@ -220,7 +220,7 @@ class Preparation:
         everyone = tuple(range(self._settings.world_size))
         listening = yield from self._asking.ask(everyone, {"do": "listen"}, "listening")
         addresses = [[rank, *listening[rank]["address"]] for rank in everyone]
-        meeting = {"do": "connect", "addresses": addresses, "generation": 0, "members": list(everyone)}
+        meeting = {"do": "connect", "addresses": addresses, "generation": 0, "members": list(everyone), "gone": []}
         yield from self._asking.ask(everyone, meeting, "connected")
         self._asking.say(ev.Prepared("connecting"))
 

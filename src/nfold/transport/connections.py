@@ -7,6 +7,7 @@
 A member is a process that takes part in a job; its number is never used again. Which rank it has, a generation says.
 """
 
+import abc
 import threading
 from collections.abc import Sequence
 from typing import Generic, TypeVar
@@ -19,7 +20,7 @@ from nfold.transport.tags import MOST_GENERATIONS
 AnyWay = TypeVar("AnyWay", bound=Way)
 
 
-class Connections(Generic[AnyWay]):
+class Connections(abc.ABC, Generic[AnyWay]):
     """The ways from one member to others."""
 
     def __init__(self, member: int) -> None:
@@ -42,13 +43,25 @@ class Connections(Generic[AnyWay]):
         """Return for how long each member's machine has given no sign of life."""
         return {peer: way.silent_s() for peer, way in list(self._ways.items())}
 
+    @abc.abstractmethod
+    def leave(self, peer: int) -> None:
+        """Say goodbye to a member and close the way to it. No generation under way may have a rank there."""
+
+    @abc.abstractmethod
     def close(self) -> None:
         """Send what is queued, say goodbye, and let go of connections and threads."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def abort(self) -> None:
         """Leave at once: all peers see this member as lost."""
-        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Let all that waits for a peer in the generation under way fail: it is over, though the members live."""
+        with self._lock:
+            current, ranks = self._current, dict(self._ranks)
+        for member, rank in ranks.items():
+            if current is not None and member != self.member:
+                current.lose(rank, "the generation was ended")
 
     def begin(self, number: int, members: Sequence[int]) -> GenerationTransport:
         """Begin a generation. What comes from an earlier one is thrown away from now on; what came early is kept.
