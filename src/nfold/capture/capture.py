@@ -18,11 +18,11 @@ from nfold.capture.beside import weights_beside
 from nfold.capture.building import build_model
 from nfold.capture.captured import Captured
 from nfold.capture.cut import cut
-from nfold.capture.describe import describe
+from nfold.capture.describe import describe, with_scope
 from nfold.capture.example import GATE_SIZE, Example
 from nfold.capture.exporting import export
 from nfold.capture.facts import Facts, find_facts
-from nfold.capture.gate import pass_gate
+from nfold.capture.gate import ALONE, pass_gate
 from nfold.capture.keeping import keeping
 from nfold.capture.objections import why_unfit
 from nfold.capture.observe import observe
@@ -44,6 +44,7 @@ from nfold.core.outputs import first_difference
 from nfold.errors import InternalError
 from nfold.program import Program
 
+_CUT_ELSE = "cut into operators, it computes something else of one alone"
 _MOST_OPAQUE = 8
 """Modules to keep whole one after another before the whole model is."""
 _MOST_TRIALS = 32
@@ -81,6 +82,8 @@ def capture(
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
         beside = weights_beside(model, loss, example.batch(GATE_SIZE))
         captured = _Attempt(model, fresh, loss, example, facts, beside).first_good()
+        if not facts.why_pairs and pass_gate(captured, fresh, loss, example, ALONE):
+            captured = with_scope(captured, replace(captured.graph, why_pairs=_CUT_ELSE))
         graph = captured.graph if stepping is None else _with_updates(captured.graph, stepping, model, facts.sparse)
         return Captured(graph, captured.layout, model)
 

@@ -12,7 +12,7 @@ from torch import nn
 from nfold.capture.autocast import plain_loss
 from nfold.capture.compare import close
 from nfold.capture.declared_loss import why_no_mean
-from nfold.capture.divisible import why_indivisible
+from nfold.capture.divisible import why_indivisible, why_unlike_alone
 from nfold.capture.example import SIZES, Example
 from nfold.capture.held import alike
 from nfold.capture.hooks import hooked_modules
@@ -51,6 +51,7 @@ class Facts:
     """Modules with hooks of the user's."""
     least: Least
     """See `least_samples`."""
+    why_pairs: str
     unkept: str
     notes: tuple[str, ...]
 
@@ -104,6 +105,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     if whole := [path for path in hooked if not is_leaf(model.get_submodule(path))]:
         names = ", ".join(path or "the model itself" for path in whole)
         notes.append(f"kept whole, since no tracer runs their hooks as a call does: {names}")
+    least = find_least(fresh(), loss, example) if divisible is None else Least()
     stateful = tuple(dict.fromkeys(path for path, _ in calls.changed))
     return Facts(
         indivisible=reason,
@@ -116,7 +118,10 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         written=frozenset(map(dotted, calls.changed))
         & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,
-        least=find_least(fresh(), loss, example) if divisible is None else Least(),
+        least=least,
+        why_pairs="the batch cannot be cut"
+        if reason or divisible is not None
+        else _why_pairs(unproved, least, fresh, loss, example),
         unkept=_told_unkept(moved, forgotten if shows else []),
         notes=tuple(notes),
     )
@@ -133,6 +138,15 @@ def _of_samples(fresh: Callable[[], nn.Module], loss: Loss, example: Example) ->
         reason = why_indivisible(fresh, loss, example)
         return reason and (why_padding(fresh, example) or reason), proof.conditions, proof.reason
     return (proof.reason if proof.verdict == "mixed" else ""), proof.conditions, ""
+
+
+def _why_pairs(unproved: str, least: Least, fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:
+    """Say why no chunk may have a single sample, if the batch can be cut; see `ModelGraph`."""
+    if least.samples > 1:
+        return "it does not compute on one"
+    if unproved:  # while it trains, samples of a chunk are compared with each other
+        return "nobody could prove that its samples do not see each other"
+    return why_unlike_alone(fresh, loss, example)
 
 
 def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...], *, looks: bool) -> _Calls:
