@@ -178,6 +178,8 @@ def _computes(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> bool:
 def _compare_often(model: nn.Module, loss: Loss, example: Example) -> str:
     # Other samples may show what the first ones did not, and other weights: some gradients are only rounding at first.
     reason = _compare(model, loss, example, 2) or _compare(model, loss, example, 3)
+    if example.is_joined_by_program and not example.varying:  # parts were joined with draws held still; these are not
+        reason = reason or _compare(model, loss, replace(example, make_parts=None), 3)
     for scale in _SCALES if hooked_modules(model, backward=True) else ():
         reason = reason or _compare(model, functools.partial(_scaled, loss, scale), example, 2)
     _shift(model)

@@ -12,13 +12,13 @@ from torch import nn
 from nfold.capture.autocast import plain_loss
 from nfold.capture.compare import close
 from nfold.capture.declared_loss import why_no_mean
-from nfold.capture.divisible import why_indivisible, why_unlike_alone
+from nfold.capture.divisible import PARTS, why_indivisible, why_unlike_alone
 from nfold.capture.example import SIZES, Example
 from nfold.capture.held import alike
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.least_samples import Least, find_least
 from nfold.capture.moving import Mover, Moving
-from nfold.capture.padding import why_padding
+from nfold.capture.padding import WHICH, why_padding
 from nfold.capture.program_graph import Loss, dotted
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.sample_mean import NO_MEAN
@@ -136,8 +136,14 @@ def _of_samples(fresh: Callable[[], nn.Module], loss: Loss, example: Example) ->
     proof = prove(fresh(), loss, example)
     if proof.verdict == "unknown":
         reason = why_indivisible(fresh, loss, example)
-        return reason and (why_padding(fresh, example) or reason), proof.conditions, proof.reason
+        return reason and (_why_parts_differ(fresh, example) or reason), proof.conditions, proof.reason
     return (proof.reason if proof.verdict == "mixed" else ""), proof.conditions, ""
+
+
+def _why_parts_differ(fresh: Callable[[], nn.Module], example: Example) -> str:
+    """Say why parts of a batch are other samples than the batch, or come out otherwise for how far they are padded."""
+    told = example.why_unlike_parts(PARTS, WHICH) if example.why_unlike_parts else ""
+    return told or why_padding(fresh, example)
 
 
 def _why_pairs(unproved: str, least: Least, fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:

@@ -132,12 +132,14 @@ class ChunkLoader:
         part = self._sampler.part(step, chunk)
         return part.indices, self._pool.submit(self._reader.read, part).result()
 
-    def read_some(self, step: int, chunk: int, samples: Sequence[int]) -> Batch:
-        """Read samples of a chunk again by their places in it, and join them by themselves."""
+    def read_apart(
+        self, step: int, chunk: int, samples: Sequence[int], sizes: Sequence[int]
+    ) -> tuple[Batch, list[Batch]]:
+        """Read samples of a chunk again by their places in it; return them together, and in parts of some sizes."""
         part = self._sampler.part(step, chunk)
         again = tuple(part.again[sample] for sample in samples) if part.again else ()
         some = replace(part, indices=[part.indices[sample] for sample in samples], again=again)
-        return self._pool.submit(self._reader.read, some).result()
+        return self._pool.submit(self._reader.read_apart, some, sizes).result()
 
     def close(self) -> None:
         """Stop loading."""

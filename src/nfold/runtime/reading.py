@@ -1,9 +1,10 @@
 """Reads samples and joins them; what that draws follows from which samples they are, not from who reads them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nfold.capture.apart import Apart
 from nfold.capture.joining import Batch, Collate, join, read_item
 from nfold.capture.moving import Moving
 from nfold.capture.random import LOCK, CellRandom, RandomState
@@ -78,6 +79,33 @@ class Reader:
             self._check_moved(self._moving, part)
             self._moving = {}  # items seed what they draw from
         return batch
+
+    def read_apart(self, part: Part, sizes: Sequence[int]) -> tuple[Batch, list[Batch]]:
+        """Read samples, joined as a part and as smaller ones, with what joining draws held still.
+
+        Args:
+            part: to read.
+            sizes: samples of each smaller part.
+
+        Raises:
+            ProgramError: a sample raised, or they do not fit together.
+        """
+        again = part.again or (0,) * len(part.indices)
+
+        def read(start: int, stop: int) -> list[Any]:
+            return [
+                read_seeded(self._random, self._dataset, part.epoch, part.indices[place], again[place], self._what)
+                for place in range(start, stop)
+            ]
+
+        def joined(items: list[Any], start: int, stop: int) -> Batch:
+            return join(items, part.indices[start:stop], self._what, self._collate)
+
+        def seed() -> None:
+            self._random.enter(_JOINING - part.step, part.chunk)
+            self._random.seed_everything(0)
+
+        return Apart(read, joined, seed).joined(sizes)
 
     def _check_moved(self, moving: Mapping[str, Moving], part: Part) -> None:
         """Read item by item, until one is found that moves something each time it is read."""
