@@ -104,6 +104,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         "batch_size": program.batch_size,
         "epochs": program.epochs,
         "chunks": program.chunks,
+        "loaders": program.loaders,
         "has_scheduler": program.scheduler is not None,
         "clip_norm": program.clip_norm,
         "items": items,
