@@ -1,5 +1,6 @@
 """How many samples a program needs to compute at all, found by trying one."""
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -76,6 +77,11 @@ class _Told(nn.Module):
         return rows * 2 if len(rows) == 1 else rows
 
 
+class _Noisy(nn.Module):
+    def forward(self, rows):
+        return rows * float(numpy.random.rand())
+
+
 class _SplitUp(nn.Module):
     """Rows, one after another; nothing that a trace could follow for any number of samples."""
 
@@ -90,6 +96,7 @@ class _SplitUp(nn.Module):
         (_rows(nn.LayerNorm(4), nn.Dropout(0.5)), ""),
         (_rows(nn.BatchNorm1d(4)), "it does not compute on one"),
         (_rows(_Told()), "of one alone it computes something else"),
+        (_rows(_Noisy()), "it draws from numpy's or Python's generator"),
         (_rows(_SplitUp()), "the batch cannot be cut"),
     ],
 )

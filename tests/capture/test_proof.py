@@ -304,7 +304,7 @@ def test_what_orders_samples_is_called_as_the_program_calls_it(then, words):
         (lambda size: size > 8, 8, "unknown"),
         (lambda size: size <= 512, 64, "proved"),
         (lambda size: size <= 512, 5000, "mixed"),
-        (lambda size: size == 1, 64, "proved"),  # no chunk has one sample, unless its batch has
+        (lambda size: size == 1, 64, "proved"),  # one alone is tried instead
         (lambda size: size in (5, 64), 64, "mixed"),
         (lambda size: size % 2 == 0, 64, "mixed"),
         (lambda size: size == 4000, 4000, "mixed"),

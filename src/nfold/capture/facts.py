@@ -106,6 +106,9 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         names = ", ".join(path or "the model itself" for path in whole)
         notes.append(f"kept whole, since no tracer runs their hooks as a call does: {names}")
     least = find_least(fresh(), loss, example) if divisible is None else Least()
+    why_pairs = "the batch cannot be cut"
+    if divisible is None and not reason:
+        why_pairs = _why_untried(least, unproved, calls) or why_unlike_alone(fresh, loss, example)
     stateful = tuple(dict.fromkeys(path for path, _ in calls.changed))
     return Facts(
         indivisible=reason,
@@ -119,9 +122,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,
         least=least,
-        why_pairs="the batch cannot be cut"
-        if reason or divisible is not None
-        else _why_pairs(unproved, least, fresh, loss, example),
+        why_pairs=why_pairs,
         unkept=_told_unkept(moved, forgotten if shows else []),
         notes=tuple(notes),
     )
@@ -146,13 +147,15 @@ def _why_parts_differ(fresh: Callable[[], nn.Module], example: Example) -> str:
     return told or why_padding(fresh, example)
 
 
-def _why_pairs(unproved: str, least: Least, fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:
-    """Say why no chunk may have a single sample, if the batch can be cut; see `ModelGraph`."""
+def _why_untried(least: Least, unproved: str, calls: _Calls) -> str:
+    """Say why it need not be tried whether a chunk may have a single sample; empty: it must."""
     if least.samples > 1:
         return "it does not compute on one"
     if unproved:  # while it trains, samples of a chunk are compared with each other
         return "nobody could prove that its samples do not see each other"
-    return why_unlike_alone(fresh, loss, example)
+    if calls.foreign_random:
+        return "it draws from numpy's or Python's generator, so one alone cannot be compared"
+    return ""
 
 
 def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...], *, looks: bool) -> _Calls:
