@@ -97,6 +97,10 @@ def test_loaders_give_what_the_rank_would_read_by_itself_and_tell_what_is_wrong(
                 assert inputs["pair"].mask[0, 0] == -1.0, "what shared memory shares it still"
         ahead.close()
 
+        together, apart = (reader.read_apart(sampler.part(0, 0), (1, 3)) for reader in (own, others))
+        for (inputs, _), (wanted, _) in zip([together[0], *together[1]], [apart[0], *apart[1]], strict=True):
+            assert torch.equal(inputs["rows"], wanted["rows"])
+
         model = program.model()
         sums = [
             evaluate(program, model, test, 0, 1, torch.device("cpu"), reader)

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+from coordinated import READY
 from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core.cluster import Channel, Cluster
-from nfold.runtime.preparation import build_orders
-from nfold.runtime.settings import Known
+from nfold.runtime.asking import Asking
+from nfold.runtime.postmortem import Postmortem
+from nfold.runtime.preparation import Preparation, build_orders
+from nfold.runtime.settings import JobSettings, Known
 
 
 def linked(mbit: float) -> Cluster:
@@ -22,3 +25,10 @@ def test_ranks_are_told_how_much_may_wait_before_their_links() -> None:
     orders = build_orders(known, a_plan(2), 8)
     assert [order.ranks for order in orders] == [(0,), (1,)]
     assert [order.message["unsent_bytes"] for order in orders] == [[10_000, 10_000]] * 2
+
+
+def test_loaders_that_cores_cannot_keep_busy_are_told_of_before_the_first_step() -> None:
+    preparation = Preparation(JobSettings(workers=2, strategy="ring"), 4, Asking(Postmortem(2)))
+    few = preparation.notes(READY | {"loaders": 1}, replace(a_plan(2), loaders=1), GRAPH)
+    (note,) = set(preparation.notes(READY | {"loaders": 8}, replace(a_plan(2), loaders=1), GRAPH)) - set(few)
+    assert "--loaders 1 does as well" in note

@@ -38,6 +38,7 @@ def describe(traced: Traced, cut: Cut, plays: list[Play], facts: Facts, model: n
         least_samples=facts.least.samples,
         least_samples_module=facts.least.module,
         least_samples_error=facts.least.error,
+        why_pairs=facts.why_pairs,
         whole=traced.opaque,
         notes=(*facts.notes, *traced.notes),
     )

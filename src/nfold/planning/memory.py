@@ -44,7 +44,7 @@ def peak_memory_bytes(
     placement = proposal.placement
     nothing = (frozenset[str](),) * placement.world_size
     foreign = nothing if proposal.asynchrony else foreign_parameters(facts.graph, placement)
-    sizes = chunk_sizes(facts.batch_size, placement.num_chunks)
+    sizes = chunk_sizes(facts.batch_size, placement.num_chunks, facts.graph.least_chunk)
     passing = _passing_bytes(facts.graph, placement, sizes)
     read = [chunks_read(facts.graph, placement, rank) for rank in range(placement.world_size)]
     first, *others = (

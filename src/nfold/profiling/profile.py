@@ -62,7 +62,8 @@ def profile_program(
         dataset = build_dataset(program)
         traced = tracer_bytes()
         captured = capture_program(build_model(program, device), program, dataset)
-        check_samples(captured.graph, sizes[0])
+        check_samples(captured.graph, sizes[-1])
+        sizes = tuple(sorted({max(size, min(sizes[-1], captured.graph.least_chunk)) for size in sizes}))
         meter = Meter(clock=clock, device=device)
         profiles: dict[int, Profile] = {}
         for count in thread_counts:

@@ -182,7 +182,7 @@ class Cells:
 
     def _try_again(self, trials: LaterTrials, chunk: int) -> None:
         step, size = self._step.index, self._step.sizes[chunk]
-        read = partial(self._loader.read_some, step, chunk)
+        read = partial(self._loader.read_apart, step, chunk)
         trials.look(self._model, self._step.batches[chunk], step, size, read)
 
     def _is_whole(self, segment: Segment) -> bool:

@@ -29,7 +29,14 @@ class Sampler:
     """Maps (step, chunk) to sample indices. Steps count from 0 over all epochs."""
 
     def __init__(
-        self, num_samples: int, batch_size: int, num_chunks: int, seed: int, order: Order | None = None
+        self,
+        num_samples: int,
+        batch_size: int,
+        num_chunks: int,
+        seed: int,
+        order: Order | None = None,
+        *,
+        least_chunk: int = 2,
     ) -> None:
         """Args:
         num_samples: of an epoch.
@@ -37,9 +44,12 @@ class Sampler:
         num_chunks: of a batch.
         seed: of the program.
         order: the program's own; None: each sample once, shuffled.
+        least_chunk: of the program, see `ModelGraph`.
         """
         self._num_samples, self._batch_size = num_samples, batch_size
         self._num_chunks = num_chunks
+        # Single samples only where full batches need them: an epoch's last one does better with fewer chunks.
+        self._least = least_chunk if batch_size < 2 * num_chunks else 2
         self._order_of = order or (lambda epoch: sample_order(num_samples, epoch, seed))
         self._may_repeat = order is not None
         self._epoch = -1
@@ -54,7 +64,7 @@ class Sampler:
     def sizes(self, step: int) -> tuple[int, ...]:
         """Return the samples of each chunk of a step."""
         begin = step % self.steps_per_epoch * self._batch_size
-        return chunk_sizes(min(self._batch_size, self._num_samples - begin), self._num_chunks)
+        return chunk_sizes(min(self._batch_size, self._num_samples - begin), self._num_chunks, self._least)
 
     def indices(self, step: int, chunk: int) -> list[int]:
         """Return the samples of one chunk."""
@@ -122,12 +132,14 @@ class ChunkLoader:
         part = self._sampler.part(step, chunk)
         return part.indices, self._pool.submit(self._reader.read, part).result()
 
-    def read_some(self, step: int, chunk: int, samples: Sequence[int]) -> Batch:
-        """Read samples of a chunk again by their places in it, and join them by themselves."""
+    def read_apart(
+        self, step: int, chunk: int, samples: Sequence[int], sizes: Sequence[int]
+    ) -> tuple[Batch, list[Batch]]:
+        """Read samples of a chunk again by their places in it; return them together, and in parts of some sizes."""
         part = self._sampler.part(step, chunk)
         again = tuple(part.again[sample] for sample in samples) if part.again else ()
         some = replace(part, indices=[part.indices[sample] for sample in samples], again=again)
-        return self._pool.submit(self._reader.read, some).result()
+        return self._pool.submit(self._reader.read_apart, some, sizes).result()
 
     def close(self) -> None:
         """Stop loading."""

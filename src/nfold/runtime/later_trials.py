@@ -7,7 +7,6 @@ unlike all before. The former are 14 in 10,000 steps, each as long as 4 to 18 pa
 the latter take at most a hundredth of the time, or 5 s where that is more.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,8 +27,8 @@ from nfold.launch.memory import available_bytes
 from nfold.program import Program
 from nfold.runtime.seen_inputs import SeenInputs
 
-Read = Callable[[Sequence[int]], Batch]
-"""Reads some samples of a chunk, and joins them by themselves."""
+Read = Callable[[Sequence[int], Sequence[int]], tuple[Batch, list[Batch]]]
+"""Reads some samples of a chunk, and joins them together and in parts of so many."""
 _MEMORY = Path("/proc/meminfo")
 _SIZE = sum(PARTS)
 _MOST_TIME, _LEAST_S = 0.01, 5.0
@@ -109,9 +108,8 @@ class LaterTrials:
             index = torch.tensor(samples, device=self._device)
             taken = map_tensors(lambda each: each.index_select(0, index) if _counts(each, size) else each, batch)
             return cut_rows(taken, sizes)
-        stops = [0, first, first + second, count]
-        parts = [samples[start:stop] for start, stop in itertools.pairwise(stops)]
-        whole, *joined = (self._moved(read(part)) for part in (samples, *parts))
+        together, apart = read(samples, sizes)
+        whole, *joined = map(self._moved, [together, *apart])
         is_padded = any(_shapes(part) != _shapes(whole) for part in joined)
         return Cut(whole=whole, parts=joined, sizes=sizes, is_padded=is_padded)
 

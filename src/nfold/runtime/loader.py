@@ -75,11 +75,12 @@ class _Reading:
         gc.enable()
         return found
 
-    def read(self, what: str, part: Any) -> Any:
-        """Return a part of a data set."""
+    def read(self, what: str, part: Any, apart: tuple[int, ...]) -> Any:
+        """Return a part of a data set; together and apart, where sizes are given."""
         if what not in self._readers:
             self._readers[what] = self._test_reader()
-        return self._readers[what].read(part)
+        reader = self._readers[what]
+        return reader.read_apart(part, apart) if apart else reader.read(part)
 
     def _test_reader(self) -> "Reader":
         from nfold.runtime.loading import load_dataset

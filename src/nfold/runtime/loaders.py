@@ -14,10 +14,11 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from nfold.capture.joining import Batch
 from nfold.errors import ProgramError, RunError
@@ -52,8 +53,13 @@ class Loaders:
         """Return what reads one of the data sets."""
         return LoadersReader(self, what)
 
-    def read(self, what: Which, part: Part) -> Batch:
+    def read(self, what: Which, part: Part, apart: Sequence[int] = ()) -> Any:
         """Read a part, on a loader that is free. Threads may call it side by side.
+
+        Args:
+            what: the data set.
+            part: of it.
+            apart: if given, what comes back is what `Reader.read_apart` gives for these sizes.
 
         Raises:
             ProgramError: as a Reader raises it, or the loader has built other data.
@@ -61,7 +67,7 @@ class Loaders:
         """
         loader = self._idle.get()
         try:
-            return loader.read(what, part)
+            return loader.read(what, part, apart)
         finally:
             self._idle.put(loader)
 
@@ -139,7 +145,13 @@ class LoadersReader:
 
     def read(self, part: Part) -> Batch:
         """Read a part."""
-        return self.loaders.read(self.what, part)
+        batch: Batch = self.loaders.read(self.what, part)
+        return batch
+
+    def read_apart(self, part: Part, sizes: Sequence[int]) -> tuple[Batch, list[Batch]]:
+        """Read samples together and apart."""
+        found: tuple[Batch, list[Batch]] = self.loaders.read(self.what, part, sizes)
+        return found
 
     def read_all(self, parts: Iterable[Part]) -> Iterator[Batch]:
         """Read parts in their order, some ahead."""
@@ -175,20 +187,19 @@ class _Loader:
         """Its process."""
         return self._process.pid
 
-    def read(self, what: Which, part: Part) -> Batch:
+    def read(self, what: Which, part: Part, apart: Sequence[int]) -> Any:
         try:
             if self._objection is None:
                 self._objection = self._get_ready()
             if self._objection:
                 raise ProgramError(self._objection)
-            send(self._connection, (what, part))
+            send(self._connection, (what, part, tuple(apart)))
             kind, value = receive(self._connection)
         except Closed:
             raise self._lost(what, part) from None
         if kind == "wrong":
             raise ProgramError(value)
-        batch: Batch = value
-        return batch
+        return value
 
     def _get_ready(self) -> str:
         """Wait until it has loaded the program; say what is wrong with it."""
