@@ -142,7 +142,7 @@ def test_a_time_limit_is_told_by_what_it_cuts_off(limit_s, every, text):
     ("chunks", "strategy", "words"),
     [
         (2, "ring", "again at steps 1, 2, 4, 8 .. and with inputs unlike all before: it decides on values"),
-        (2, "pipeline", "not again while it trains, since no rank holds the whole model: it decides on values"),
+        (2, "pipeline", "inputs unlike all before, by each rank for what it computes: it decides on values"),
         (1, "single", ""),
     ],
 )
@@ -152,6 +152,8 @@ def test_it_is_told_when_samples_are_tried_again(chunks, strategy, words):
     assert told.endswith(words)
     assert bool(told) == bool(words)
     assert tried_note("", made) == ""
+    in_parts = tried_note("it decides on values", replace(made, splits={"a": 2}))
+    assert ("not again while it trains, since operators are cut into parts" in in_parts) == bool(words)
 
 
 def test_parts_that_training_puts_out_of_eval_mode_are_named():
