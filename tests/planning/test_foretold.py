@@ -152,8 +152,6 @@ def test_it_is_told_when_samples_are_tried_again(chunks, strategy, words):
     assert told.endswith(words)
     assert bool(told) == bool(words)
     assert tried_note("", made) == ""
-    in_parts = tried_note("it decides on values", replace(made, splits={"a": 2}))
-    assert ("not again while it trains, since operators are cut into parts" in in_parts) == bool(words)
 
 
 def test_parts_that_training_puts_out_of_eval_mode_are_named():

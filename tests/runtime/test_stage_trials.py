@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from harness import CPU, graph_of, make_plan, play
+from harness import CPU, graph_of, make_plan, placed_plan, play
 from nets import CLASSES, program
 from torch import nn
 from torch.nn import functional as F
@@ -14,9 +14,13 @@ from torch.utils.data import TensorDataset
 from nfold.capture.building import build_model
 from nfold.capture.capture import recapture
 from nfold.capture.samples import sample_batches
+from nfold.capture.stage_trial import why_stage_unlike
 from nfold.capture.states import fresh_copies, is_let_go
+from nfold.core.placement import Placement
 from nfold.core.schedule import Segment
 from nfold.errors import ProgramError
+from nfold.planning.buckets import buckets_of
+from nfold.planning.splitting import split_graph
 from nfold.runtime.checked_loss import with_checked_loss
 from nfold.runtime.stage_trials import Flow, StageTrials
 
@@ -92,6 +96,42 @@ def test_a_cut_run_ends_where_the_weights_make_samples_see_each_other(after):
         play(mine, graph, make_plan(mine, graph, "pipeline", 2, 0, chunks=2), 16)
 
 
+def in_parts(mine, graph):
+    """Return a plan of two ranks that share each layer."""
+    splits = {"first": 3, "middle": 3, "last": 2}
+    parts = split_graph(graph, splits)
+    owners = {operator.name: (place % 2,) * 2 for place, operator in enumerate(parts.operators)}
+    placement = Placement(num_chunks=2, world_size=2, owners=owners)
+    return replace(placed_plan(mine, owners, 2, buckets_of(parts, placement, "ring", 4096)), splits=splits)
+
+
+def test_operators_in_parts_are_tried_with_the_rows_that_a_rank_has():
+    mine = growing(partial(Deep, 1))
+    graph = graph_of(mine)
+    with pytest.raises(ProgramError, match=rf"depends on the other samples of its batch.*{FOUND}"):
+        play(mine, graph, in_parts(mine, graph), 16)
+
+
+def harmless(out):
+    return out * 2 if float(out.detach().max()) > -1e9 else out
+
+
+def test_operators_in_parts_give_no_alarm(monkeypatch):
+    mine, found = growing(partial(Deep, 1, harmless), lr=0.1), []
+    graph = graph_of(mine)
+
+    def noting(*given):
+        found.append("raised")
+        found[-1] = why_stage_unlike(*given)
+        return found[-1]
+
+    monkeypatch.setattr("nfold.runtime.stage_trials.why_stage_unlike", noting)
+    plan = in_parts(mine, graph)
+    assert play(mine, graph, plan, 3).losses == play(mine, replace(graph, unproved=""), plan, 3).losses
+    assert set(found) == {""}
+    assert len(found) > 10
+
+
 def test_what_a_batch_has_as_a_whole_is_never_sent():
     """It would be another one for parts of the batch, whether samples see each other by it or not."""
     mine = growing(partial(Deep, 1, limited_by_tensor))
@@ -161,7 +201,8 @@ def staged(mine, after):
     part = names[names.index(after) :]
     inputs, outputs = captured.boundary(part)
     segment = Segment(operators=tuple(part), inputs=inputs, outputs=outputs, backward=True)
-    return model, segment, StageTrials(checked, model, captured, [segment], example, CPU, clock=lambda: 0.0)
+    given = (checked, model, captured, [segment], example, CPU)
+    return model, segment, StageTrials(*given, parameters=dict(model.named_parameters()), clock=lambda: 0.0)
 
 
 def flow(segment, step, scale=1.0):

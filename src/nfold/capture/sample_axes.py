@@ -70,7 +70,7 @@ def find_sample_axes(
     """Compute a few samples together and apart, and return where they lie; four forward passes.
 
     Args:
-        captured: the program, with its operators whole.
+        captured: the program; of operators in parts the rows are cut out of the model's weights.
         fresh: makes copies of its model, all weights included.
         example: where batches come from.
         tensors: names of tensors between operators.

@@ -64,18 +64,20 @@ class Stage:
     """Tensors to which a gradient flows back."""
     axes: Mapping[str, SampleAxis]
     """Of all of them but the batch and the loss."""
+    rows: Mapping[str, nn.Parameter]
+    """Of operators cut into parts: the rows of parameters that they compute with, by name."""
 
     def told(self) -> str:
         """Say what computes, in the middle of a sentence."""
         first_one, last = self.operators[0], self.operators[-1]
         return f"operator {last} computes" if first_one == last else f"operators {first_one} .. {last} compute"
 
-    def bound(self, model: nn.Module) -> BoundSegment:
-        """Return what computes them with the weights of a copy of the model, in whatever type it is."""
+    def bound(self, model: nn.Module, rows: Mapping[str, nn.Parameter]) -> BoundSegment:
+        """Return what computes them with copies of the model and of the rows, in whatever type these are."""
         layout = self.captured.layout
         constants = {path: _of_any_type(value, model) for path, value in layout.traced.constants.items()}
         layout = replace(layout, traced=replace(layout.traced, constants=constants))
-        copied = Captured(self.captured.graph, layout, model)
+        copied = Captured(self.captured.graph, layout, model, rows)
         return copied.segment(self.operators, self.inputs, self.outputs, CellRandom(0))
 
 
@@ -111,7 +113,8 @@ class _Trial:
 
     def __init__(self, stage: Stage, model: nn.Module) -> None:
         self._stage, self._model = stage, model
-        self._run = stage.bound(model)
+        self._rows = {name: _copied(rows, model) for name, rows in stage.rows.items()}
+        self._run = stage.bound(model, self._rows)
 
     def computes(self, cut: StageCut) -> bool:
         try:
@@ -172,7 +175,11 @@ class _Trial:
                 torch.autograd.backward(list(roots.values()), values)
         found = outcome(torch.zeros(()), self._model)
         inner = self._stage.differentiable.intersection(self._stage.inputs)
-        return replace(found, gradients=found.gradients | {name: self._came_back(name, computed) for name in inner})
+        gradients = found.gradients | {name: self._came_back(name, computed) for name in inner}
+        gradients |= {name: rows.grad for name, rows in self._rows.items()}
+        for rows in self._rows.values():
+            rows.grad = None
+        return replace(found, gradients=gradients)
 
     def _came_back(self, name: str, computed: list["_Computed"]) -> torch.Tensor | None:
         gradients = [one.inputs[name].grad for one in computed]
@@ -197,8 +204,16 @@ def _of_any_type(value: Any, model: nn.Module) -> Any:
     """Return a constant of a trace as a copy of the model computes with it."""
     if isinstance(value, Held):
         return replace(value, kinds=())  # they tell types, and those are others here
-    is_double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
-    return map_tensors(doubled, value) if is_double else value
+    return map_tensors(doubled, value) if _is_double(model) else value
+
+
+def _copied(rows: nn.Parameter, model: nn.Module) -> nn.Parameter:
+    value = rows.detach().clone()
+    return nn.Parameter(doubled(value) if _is_double(model) else value, requires_grad=rows.requires_grad)
+
+
+def _is_double(model: nn.Module) -> bool:
+    return any(parameter.dtype == torch.float64 for parameter in model.parameters())
 
 
 def _double(model: nn.Module) -> None:

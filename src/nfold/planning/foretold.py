@@ -143,12 +143,9 @@ def tried_note(unproved: str, plan: Plan) -> str:
     if not unproved or plan.chunks == 1:
         return ""
     chunks = zip(*plan.placement.owners.values(), strict=True)
-    is_whole = any(len(set(ranks)) == 1 for ranks in chunks)
-    again = "again at steps 1, 2, 4, 8 .. and with inputs unlike all before"
-    if plan.splits:
-        again = "not again while it trains, since operators are cut into parts that compute on several ranks"
-    elif not is_whole:
-        again += ", by each rank for what it computes"
+    is_whole = not plan.splits and any(len(set(ranks)) == 1 for ranks in chunks)
+    by = "" if is_whole else ", by each rank for what it computes"
+    again = f"again at steps 1, 2, 4, 8 .. and with inputs unlike all before{by}"
     return f"it is tried, not proved, that samples do not see each other, {again}: {unproved}"
 
 

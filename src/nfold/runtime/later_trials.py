@@ -53,7 +53,7 @@ class LaterTrials:
         """
         new = self._seen.new_samples(batch[0], size)
         is_due = self._occasions.is_due(0, step, is_new=bool(new))
-        if is_due and self._occasions.has_room(model, self._device, step):
+        if is_due and self._occasions.has_room(model.parameters(), self._device, step):
             self._occasions.compare(0, step, lambda: self._compare(model, batch, size, new, read))
 
     def take_notes(self) -> tuple[str, ...]:

@@ -1,10 +1,9 @@
 """Says when the samples of a chunk are tried again, if there is room, and ends the run where they see each other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from nfold.capture.states import is_let_go
 from nfold.capture.tree import num_bytes
@@ -79,12 +78,12 @@ class Occasions:
             )
         self._right[part] = step
 
-    def has_room(self, model: nn.Module, device: torch.device, step: int) -> bool:
-        """Tell whether there is memory for a comparison; where there is none the next one may have it."""
+    def has_room(self, weights: Iterable[torch.Tensor], device: torch.device, step: int) -> bool:
+        """Tell whether there is memory to compare what computes with some weights; the next time there may be."""
         left = [torch.cuda.mem_get_info(device)[0]] if device.type == "cuda" else [unused_memory()]
         if device.type != "cuda" and _MEMORY.exists():
             left.append(available_bytes(_MEMORY.read_text(encoding="utf-8")))
-        needed = _TIMES_WEIGHTS * num_bytes([each for each in model.parameters() if not is_let_go(each)])
+        needed = _TIMES_WEIGHTS * num_bytes([each for each in weights if not is_let_go(each)])
         free = min((each for each in left if each is not None), default=needed + 1)
         if free <= needed:
             self._fail(step, MemoryError(f"it takes {needed / 1e6:.0f} MB, and there are not as many free"))

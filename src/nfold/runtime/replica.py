@@ -174,10 +174,11 @@ class Replica:
         return traced(*given, splits=self.plan.splits, parameters=self._weights.parameters, lazy=True)
 
     def _build_stage_trials(self, captured: Captured | None, own: RankSchedule, dataset: Any) -> StageTrials | None:
-        if captured is None or self.plan.splits:
+        if captured is None:
             return None
         example = sample_batches(dataset, self.device, collate=self.program.collate)
-        return StageTrials(self.program, self.model, captured, own.segments, example, self.device)
+        given = (self.program, self.model, captured, own.segments, example, self.device)
+        return StageTrials(*given, parameters=self._weights.parameters)
 
     def _build_updaters(
         self, parameters: dict[str, nn.Parameter], checkpoint: Checkpoint | None

@@ -57,6 +57,8 @@ class StageTrials:
         segments: Iterable[Segment],
         example: Example,
         device: torch.device,
+        *,
+        parameters: Mapping[str, nn.Parameter],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Find out where in the tensors between operators the samples lie, with all weights of the model.
@@ -64,20 +66,24 @@ class StageTrials:
         Args:
             program: the user's, with a checked loss.
             model: built by it; nothing is let go yet, and nobody holds the addresses of its weights.
-            captured: the same, with operators whole.
+            captured: the same.
             segments: the runs of operators, as the schedule numbers them.
             example: where batches come from.
             device: where to compute.
+            parameters: by the names of the captured graph, of which some are rows of the model's.
             clock: seconds.
         """
         self._program, self._device = program, device
         self._occasions = Occasions(clock)
         self._seen: dict[int, tuple[SeenInputs, SeenInputs]] = {}
-        count = len(captured.graph.operators)  # who runs all of them is tried as a whole
+        # Who runs all operators, none of them in parts, is tried as a whole.
+        count = len(captured.graph.operators) + captured.graph.is_split
         runs = {index: run for index, run in enumerate(segments) if len(run.operators) < count}
         axes, why_none = self._axes(captured, runs, model, example)
         self._stages = {
-            index: stage for index, run in runs.items() if (stage := _stage(captured, run, axes)) is not None
+            index: stage
+            for index, run in runs.items()
+            if (stage := _stage(captured, run, axes, parameters)) is not None
         }
         left = [run for index, run in runs.items() if index not in self._stages]
         if left:
@@ -112,7 +118,8 @@ class StageTrials:
             return
         new = self._new_samples(index, stage, flow)
         is_due = self._occasions.is_due(index, flow.step, is_new=bool(new))
-        if is_due and self._occasions.has_room(model, self._device, flow.step):
+        weights = (*model.parameters(), *stage.rows.values())
+        if is_due and self._occasions.has_room(weights, self._device, flow.step):
             self._occasions.compare(index, flow.step, lambda: self._compare(stage, model, flow, new))
 
     def take_notes(self) -> tuple[str, ...]:
@@ -155,13 +162,16 @@ class StageTrials:
         return self._program.loss.unchecked()
 
 
-def _stage(captured: Captured, run: Segment, axes: Mapping[str, SampleAxis]) -> Stage | None:
+def _stage(
+    captured: Captured, run: Segment, axes: Mapping[str, SampleAxis], parameters: Mapping[str, nn.Parameter]
+) -> Stage | None:
     """Return a run of operators to try; None where somewhere in what flows through it nobody knows the samples."""
     graph = captured.graph
     between = {name for name in (*run.inputs, *run.outputs) if name not in (*INPUTS, graph.loss)}
     if not between <= axes.keys():
         return None
     tensors = {tensor.name: tensor for tensor in graph.tensors}
+    rows = [each.name for each in graph.parameters if each.rows and not set(run.operators).isdisjoint(each.users)]
     return Stage(
         captured=captured,
         operators=run.operators,
@@ -169,6 +179,7 @@ def _stage(captured: Captured, run: Segment, axes: Mapping[str, SampleAxis]) -> 
         outputs=(*(name for name in _scored(graph, run) if name in axes), *run.outputs),
         differentiable=frozenset(name for name in between if tensors[name].requires_grad),
         axes=axes,
+        rows={name: parameters[name] for name in rows},
     )
 
 
