@@ -175,11 +175,11 @@ class _Trial:
                 torch.autograd.backward(list(roots.values()), values)
         found = outcome(torch.zeros(()), self._model)
         inner = self._stage.differentiable.intersection(self._stage.inputs)
-        gradients = found.gradients | {name: self._came_back(name, computed) for name in inner}
-        gradients |= {name: rows.grad for name, rows in self._rows.items()}
+        all_of_them = found.gradients | {name: self._came_back(name, computed) for name in inner}
+        all_of_them |= {name: rows.grad for name, rows in self._rows.items()}
         for rows in self._rows.values():
             rows.grad = None
-        return replace(found, gradients=gradients)
+        return replace(found, gradients=all_of_them)
 
     def _came_back(self, name: str, computed: list["_Computed"]) -> torch.Tensor | None:
         gradients = [one.inputs[name].grad for one in computed]
