@@ -29,7 +29,8 @@ from nfold.runtime.occasions import Occasions
 from nfold.runtime.seen_inputs import SeenInputs
 from nfold.runtime.some_samples import Read, Samples, all_and_some, cut_batch, is_rows
 
-_MARGIN = 0.25
+_MARGIN = 0.1
+"""Activations are unlike all before when they go that part of their range beyond it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
