@@ -19,7 +19,7 @@ class SeenInputs:
     def __init__(self, margin: float = 0.0) -> None:
         """Args:
         margin: by which part of the range of all before fractions must go beyond it. What a model computes goes a
-            little beyond it all the time, as its weights move; a tenfold range is then new 25 times at most where it is 0.1.
+            little beyond it all the time, as its weights move; with 0.1 a tenfold range is new 25 times at most.
         """
         self._margin = margin
         self._whole = SeenTargets()
