@@ -96,6 +96,26 @@ def test_a_cut_run_ends_where_the_weights_make_samples_see_each_other(after):
         play(mine, graph, make_plan(mine, graph, "pipeline", 2, 0, chunks=2), 16)
 
 
+class Shared(Deep):
+    """All samples share what one operator makes of a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(HIDDEN))
+
+    def forward(self, x):
+        return self.last(harmless(self.first(x) * torch.sigmoid(self.scale)))
+
+
+def test_what_all_samples_share_gets_all_of_its_gradient_in_parts():
+    mine = growing(Shared, lr=0.1)
+    graph = graph_of(mine)
+    owners = {operator.name: (int(operator.name != "sigmoid"),) * 2 for operator in graph.operators}
+    placement = Placement(num_chunks=2, world_size=2, owners=owners)
+    plan = placed_plan(mine, owners, 2, buckets_of(graph, placement, "ring", 4096))
+    assert play(mine, graph, plan, 3).losses == play(mine, replace(graph, unproved=""), plan, 3).losses
+
+
 def in_parts(mine, graph):
     """Return a plan of two ranks that share each layer."""
     splits = {"first": 3, "middle": 3, "last": 2}

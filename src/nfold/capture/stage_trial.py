@@ -168,9 +168,7 @@ class _Trial:
         for one, given, share in zip(computed, gradients, shares, strict=True):
             roots = {name: each for name, each in one.outputs.items() if each.requires_grad}
             roots = {name: each for name, each in roots.items() if name == LOSS or name in given}
-            values = [
-                torch.full_like(each, share) if name == LOSS else given[name].to(each) for name, each in roots.items()
-            ]
+            values = [self._root(name, each, given, share) for name, each in roots.items()]
             if roots:
                 torch.autograd.backward(list(roots.values()), values)
         found = outcome(torch.zeros(()), self._model)
@@ -180,6 +178,13 @@ class _Trial:
         for rows in self._rows.values():
             rows.grad = None
         return replace(found, gradients=all_of_them)
+
+    def _root(self, name: str, output: torch.Tensor, given: Values, share: float) -> torch.Tensor:
+        """Return what comes back to an output of a part; of one that is the same for all samples, the part's share."""
+        if name == LOSS:
+            return torch.full_like(output, share)
+        gradient: torch.Tensor = given[name].to(output)
+        return gradient if self._stage.axes[name].dimension is not None else gradient * share
 
     def _came_back(self, name: str, computed: list["_Computed"]) -> torch.Tensor | None:
         gradients = [one.inputs[name].grad for one in computed]

@@ -150,10 +150,7 @@ class StageTrials:
             batch = cut_batch((inputs, targets), flow.size, samples, own, self._device)
             for values, pair in zip((wholes, *parts), (batch.whole, *batch.parts), strict=True):
                 values.update(zip(INPUTS, pair, strict=True))
-        gradients = [
-            _taken(stage.axes, flow.gradients, places, len(places) / len(samples.places))
-            for places in (samples.places, *samples.parts)
-        ]
+        gradients = [_taken(stage.axes, flow.gradients, places) for places in (samples.places, *samples.parts)]
         return StageCut(
             whole=wholes, parts=parts, sizes=samples.sizes, gradients=gradients[0], gradient_parts=gradients[1:]
         )
@@ -199,9 +196,6 @@ def _told_untried(graph: ModelGraph, left: list[Segment], axes: Mapping[str, Sam
     return f"it is not tried again that samples do not see each other in {named}: {why}"
 
 
-def _taken(axes: Mapping[str, SampleAxis], values: Values, places: list[int], share: float = 1.0) -> Values:
-    """Copy some samples; of a gradient of what is the same for all samples, their share."""
-    taken = {name: axes[name].take(value.detach(), places) for name, value in values.items() if name in axes}
-    return {
-        name: each * share if axes[name].dimension is None and share != 1.0 else each for name, each in taken.items()
-    }
+def _taken(axes: Mapping[str, SampleAxis], values: Values, places: list[int]) -> Values:
+    """Copy some samples of what flows between operators; all of what is the same for them."""
+    return {name: axes[name].take(value.detach(), places) for name, value in values.items() if name in axes}
