@@ -238,7 +238,7 @@ class Worker:
         if self._owns_process:
             settle()
         self._built_s, self._built_cpu_s = self._clock(), time.process_time()
-        self._channel.send({"is": "built", "kept": self._replica.kept})
+        self._channel.send({"is": "built", "kept": self._replica.kept, "notes": list(self._replica.take_notes())})
 
     def _build(
         self, order: Message, plan: Plan, graph: ModelGraph, checkpoint: Checkpoint | None
