@@ -10,9 +10,12 @@ import pytest
 
 DRAWING = """
 from dataclasses import replace
+import os
 import time
 import torch
 import steady
+
+LOADED_IN = os.getpid()
 
 class Noisy(torch.utils.data.Dataset):
     def __init__(self, seed, wait_s=0.0):
@@ -22,6 +25,7 @@ class Noisy(torch.utils.data.Dataset):
         return 20
 
     def __getitem__(self, index):
+        assert LOADED_IN == os.getpid(), "this process shares what the script has opened"
         row, target = self.clean[index]
         time.sleep(self.wait_s)
         return row + torch.randn(row.shape), target
