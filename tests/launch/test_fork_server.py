@@ -15,9 +15,9 @@ pytestmark = pytest.mark.timeout(30)
 
 known = ["when it was forked"]
 RANK = """
-import os, socket, sys
+import os, signal, socket, sys
 from nfold.launch.fork_server import ForkServer
-server = ForkServer("waits", lambda passed, argument: passed.recv(1))
+server = ForkServer("busy", lambda *_: signal.pause())  # hears nothing of its socket
 print(server._pid, flush=True)
 if sys.argv[1] == "started":
     ends = [socket.socketpair() for _ in range(2)]
