@@ -95,6 +95,17 @@ def test_a_server_that_was_killed_is_told():
     server.close()
 
 
+def test_a_system_that_forks_nothing_is_told_to_those_who_start_something(monkeypatch):
+    def refuse() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    server = ForkServer("tells", tell)
+    with pytest.raises(OSError, match="cannot be forked: Resource temporarily unavailable"):
+        server.start("a word", [])
+    server.close()
+
+
 def test_what_goes_wrong_in_a_process_is_printed_and_its_exit_code():
     found = subprocess.run([sys.executable, "-c", FAILING], capture_output=True, text=True, timeout=20)
     assert found.stdout == "exited with code 1\n"

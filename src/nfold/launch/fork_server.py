@@ -43,8 +43,12 @@ class ForkServer:
         """
         self._connection, other = socket.socketpair(type=socket.SOCK_SEQPACKET)
         parent = os.getpid()
-        self._pid = _fork(partial(_serve, name, run, other, parent))
-        other.close()
+        self._pid, self._refused = 0, ""
+        with other:
+            try:
+                self._pid = _fork(partial(_serve, name, run, other, parent))
+            except OSError as error:  # matters to those only who start something
+                self._refused = f"this process ({parent}) cannot be forked: {error.strerror}"
 
     def start(self, argument: str, sockets: Iterable[socket.socket]) -> "list[Forked]":
         """Start a process for each socket; the server is gone afterwards.
@@ -56,6 +60,8 @@ class ForkServer:
         Raises:
             OSError: not all could be started. Those that were find the other end of their socket closed.
         """
+        if self._refused:
+            raise ChildProcessError(self._refused)
         with adopting():
             try:
                 numbers = [self._start(argument, each) for each in sockets]
@@ -72,10 +78,10 @@ class ForkServer:
 
     def close(self) -> None:
         """End the server, if it is still there."""
+        with contextlib.suppress(OSError):  # it is gone already
+            self._connection.shutdown(socket.SHUT_RDWR)  # who else was forked holds this end, too
+        self._connection.close()
         if self._pid:
-            with contextlib.suppress(OSError):  # it is gone already
-                self._connection.shutdown(socket.SHUT_RDWR)  # who else was forked holds this end, too
-            self._connection.close()
             Forked(self._pid).end(None)
             self._pid = 0
 
