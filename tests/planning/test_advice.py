@@ -193,7 +193,7 @@ KNOWN = {
     "runtime/checked_loss.py": ["Begin again with -n 1 --strategy single --chunks 1."],
     "runtime/signals.py": ["Use -n 1 --strategy single."],
     "runtime/uneven.py": ["Begin again with -n 1 --strategy single --chunks 1."],
-    "runtime/later_trials.py": ["Begin again with -n 1 --strategy single --chunks 1."],
+    "runtime/occasions.py": ["Begin again with -n 1 --strategy single --chunks 1."],
     "runtime/updates.py": ["Use --strategy ssp --staleness 0."],
     "verbs/train.py": ["Leave out --chunks {asked}.", "Use -n {chunks}{"],
 }

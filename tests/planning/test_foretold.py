@@ -151,7 +151,7 @@ def test_a_time_limit_is_told_by_what_it_cuts_off(limit_s, every, text):
     ("chunks", "strategy", "words"),
     [
         (2, "ring", "again at steps 1, 2, 4, 8 .. and with inputs unlike all before: it decides on values"),
-        (2, "pipeline", "not again while it trains, since no rank holds the whole model: it decides on values"),
+        (2, "pipeline", "inputs unlike all before, by each rank for what it computes: it decides on values"),
         (1, "single", ""),
     ],
 )

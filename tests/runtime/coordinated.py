@@ -119,7 +119,7 @@ class Job:
             step=step, rank=rank, step_s=step_s, input_s=0.0, forward_s=0.0, backward_s=0.0, update_s=0.0,
             communication_s=0.0, other_s=0.0, sent_bytes=0, samples=13,
         )  # fmt: skip
-        given = {"losses": [[rank, 0.5]], "spans": [], "reductions": [], "begin_s": float(rank)}
+        given = {"losses": [[rank, 0.5]], "spans": [], "reductions": [], "begin_s": float(rank), "notes": []}
         return {"step": step, "parts": parts.to_row(), **given, **report}
 
     def all_step(self, *numbers: int, step_s: float = 1.0) -> list[ev.Command]:
@@ -163,7 +163,7 @@ class Job:
         """Play the start; return the first orders to train."""
         self.until_planned()
         self.workers = range(self.planned.plan.world_size)
-        return self.all_say("built", self.workers, kept={})
+        return self.all_say("built", self.workers, kept={}, notes=[])
 
     @property
     def planned(self) -> ev.Planned:

@@ -104,7 +104,7 @@ def test_no_trial_is_made_where_there_is_no_room(monkeypatch):
     model = Capped()
     with torch.no_grad():
         model.layer.weight.mul_(100)
-    monkeypatch.setattr("nfold.runtime.later_trials.unused_memory", lambda: 100)
+    monkeypatch.setattr("nfold.runtime.occasions.unused_memory", lambda: 100)
     assert first_found(trials(), model, [inputs(12)]) == (-1, "")
     monkeypatch.undo()
     assert first_found(trials(), model, [inputs(12)])[0] == 0

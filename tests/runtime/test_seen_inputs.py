@@ -48,3 +48,10 @@ def test_what_does_not_count_samples_is_not_looked_at():
     odd = torch.zeros(2, 3), torch.zeros(5)
     seen.new_samples(odd, 2)
     assert seen.new_samples((odd[0] + 9, odd[1]), 2) == []
+
+
+def test_with_a_margin_creeping_is_new_at_last_and_a_little_beyond_is_not():
+    seen = SeenInputs(margin=0.25)
+    chunk = torch.linspace(-1.0, 1.0, 4).reshape(4, 1)
+    found = [seen.new_samples(chunk * scale, 4) for scale in (1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.6)]
+    assert found == [[0, 1, 2, 3], [], [], [0, 3], [], [], [0, 3]]

@@ -29,7 +29,7 @@ from nfold.capture.observe import observe
 from nfold.capture.optimizers import update_scope
 from nfold.capture.outputs import outputs_of
 from nfold.capture.program_graph import Loss, Traced
-from nfold.capture.random import LOCK, RandomState, seed_all
+from nfold.capture.random import seed_all, undisturbed
 from nfold.capture.samples import sample_batches
 from nfold.capture.statements.holding import Holding
 from nfold.capture.states import fresh_copies
@@ -76,7 +76,7 @@ def capture(
     Raises:
         ProgramError: (also a ValueError) the program fails by itself.
     """
-    with _undisturbed():
+    with undisturbed(), torch.enable_grad():  # whatever the caller's mode
         check_model(model)
         fresh = fresh_copies(model, rebuild, lazy=True)
         facts = find_facts(fresh, loss, example)
@@ -144,9 +144,10 @@ def recapture(
     Raises:
         InternalError: it came out differently.
     """
-    with _undisturbed():
+    with undisturbed(), torch.enable_grad():
         fresh = fresh_copies(model, rebuild, lazy=lazy)
         facts = find_facts(fresh, loss, example, divisible=not graph.indivisible)
+        facts = replace(facts, unproved=graph.unproved)
         attempt = _Attempt(model, fresh, loss, example, facts)
         wanted = [operator.name for operator in graph.operators]
         is_partly_whole = graph.capture == "fx" and graph.whole
@@ -289,7 +290,7 @@ class _Attempt:
         """Cut a trace and name its parts; None if it cannot be played or cut."""
         try:
             plays = observe(traced, self._fresh(), self._example)
-            pieces = cut(traced, plays, whole=traced.method == "opaque")
+            pieces = cut(traced, plays, whole=traced.method == "opaque", is_proved=not self._facts.unproved)
         except Exception as error:
             why = str(error) if isinstance(error, TraceRefused) else f"it {plainly(error)}"
             self._note(f"the model cannot be cut into operators: {why}")
@@ -367,15 +368,6 @@ class _Attempt:
             yield export(self._fresh(), self._loss, self._example)
 
 
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Keep ranks that are threads apart, put the generators back, and compute gradients whatever the caller's mode."""
-    with LOCK, torch.enable_grad():
-        before = RandomState()
-        try:
-            yield
-        finally:
-            before.restore()
 
 
 def _names(captured: Captured) -> list[str]:

@@ -6,6 +6,9 @@
                   size follows no rule: with all its users
     region        one no_grad or autocast block               it is entered and left as a whole; autocast without a
                                                               cache of casts keeps nothing, and may be cut
+    of a batch    a value that a batch has as a whole, with   each operator can be tried on parts of a batch
+                  all its users; only where it is not proved
+                  that samples do not see each other
     no cycle      groups that wait for each other             operators need an order
 
 Some nodes belong to no operator, because every operator can have them for itself: the parts of a batch, parameters,
@@ -20,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import fx
 
 from nfold.capture.fixed import FixedSizes, fixed_sizes
@@ -58,13 +62,14 @@ class Cut:
                 yield from self.sources(used)
 
 
-def cut(traced: Traced, plays: list[Play], *, whole: bool = False) -> Cut:
+def cut(traced: Traced, plays: list[Play], *, whole: bool = False, is_proved: bool = True) -> Cut:
     """Group nodes by the rules. O(nodes x writers) at worst.
 
     Args:
         traced: the program.
         plays: what its nodes did.
         whole: put everything into one operator.
+        is_proved: it is proved that samples do not see each other.
 
     Raises:
         TraceRefused: it writes to its input or to a tensor that the trace baked in.
@@ -77,7 +82,9 @@ def cut(traced: Traced, plays: list[Play], *, whole: bool = False) -> Cut:
         groups.join(nodes)
     else:
         _join_writers(traced, plays, groups)
-        _join_unsendable(result, nodes, groups)
+        _join_users([node for node in nodes if node not in result.specs], result, groups)
+        if not is_proved:
+            _join_users([node for node in nodes if _is_of_batch(node, result, plays)], result, groups)
         _join_regions(traced, nodes, groups)
     result.groups = groups.ordered(result)
     return result
@@ -217,10 +224,17 @@ def _refuse_writing(first: fx.Node, writer: fx.Node, traced: Traced) -> None:
         raise TraceRefused(f"it changes a tensor that is made once, by {by}")
 
 
-def _join_unsendable(result: Cut, nodes: list[fx.Node], groups: _Groups) -> None:
-    for node in nodes:
-        if node not in result.specs:
-            groups.join([node, *(user for user in node.users if not result.is_free(user))])
+def _join_users(kept: list[fx.Node], result: Cut, groups: _Groups) -> None:
+    for node in kept:
+        groups.join([node, *(user for user in node.users if not result.is_free(user))])
+
+
+def _is_of_batch(node: fx.Node, result: Cut, plays: list[Play]) -> bool:
+    """Tell whether a value belongs to a batch as a whole: its size does not grow, and another batch has another one."""
+    if node not in result.specs or any(line.slope for line in result.specs[node].shape):
+        return False
+    first, *others = (value for _, value in _observed(plays, node))
+    return not all(torch.equal(first, other) for other in others)
 
 
 def _join_regions(traced: Traced, nodes: list[fx.Node], groups: _Groups) -> None:

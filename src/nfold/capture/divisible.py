@@ -29,6 +29,8 @@ from nfold.capture.trial import try_forward, try_step
 from nfold.errors import ProgramError
 from nfold.program import describe
 
+Comparison = Callable[[], str]
+"""Says how a whole and its parts differ."""
 PARTS = (5, 4, 3)
 """Uneven, so that a sum or an unweighted mean shows."""
 _SIZE = sum(PARTS)
@@ -37,7 +39,7 @@ _SCALES = (1e-3, 1e6)
 """Of the loss: a hook on a module that clips gradients shows at one of them, whatever its limit is."""
 _SHIFT = 0.1
 """Of weights, for the trial at others, as a part of what they are in the mean."""
-_ROUNDINGS = 8
+ROUNDINGS = 8
 """By how many last bits of their type the gradients of chunks may differ that are added in another order."""
 
 
@@ -71,14 +73,14 @@ def why_indivisible(fresh: Callable[[], nn.Module], loss: Loss, example: Example
     """
     finest = fresh().double()
     doubled = _in_double(example)
-    _quiet(finest)
+    quiet(finest)
     bare = plain_loss(loss)
     with without_autocast(finest):
         if _computes(finest, bare, doubled.batch(_SIZE, 2)):
             return _compare_often(finest, bare, doubled)
     del finest
     model = fresh()
-    _quiet(model)
+    quiet(model)
     if isinstance(loss, AutocastLoss):
         with without_autocast(model):
             if _computes(model, loss.loss, example.batch(_SIZE, 2)):
@@ -100,11 +102,11 @@ def why_unlike_alone(fresh: Callable[[], nn.Module], loss: Loss, example: Exampl
         How a sample alone differs, in the user's words; empty if only by rounding.
     """
     model = fresh()
-    _quiet(model)
+    quiet(model)
     with torch.no_grad():
         for which in (2, 3):
             try:
-                found = _difference(model, loss, _cut(example, which, _ALONE), with_gradients=False)
+                found = _difference(model, loss, cut_example(example, which, _ALONE), with_gradients=False)
             except Exception as error:
                 return f"of one alone it raises {describe(error).rstrip('.')}"
             if found:
@@ -122,45 +124,79 @@ def why_unlike_now(fresh: Callable[[], nn.Module], loss: Loss, all_of_it: Cut, s
         some: of them, whose gradients are compared too.
 
     Returns:
-        How they differ, in the user's words; empty if only by rounding, or where they cannot be compared.
+        How they differ, in the user's words; empty if only by rounding.
+
+    Raises:
+        Exception: neither can be compared.
     """
     finest, bare = fresh().double(), plain_loss(loss)
-    _quiet(finest)
+    quiet(finest)
     with without_autocast(finest):
-        if _computes(finest, bare, map_tensors(_doubled, some.whole)):
-            return _compare_now(finest, bare, _cut_in_double(all_of_it)) or _compare_now(
-                finest, bare, _cut_in_double(some), with_gradients=True
-            )
+        if _computes(finest, bare, map_tensors(doubled, some.whole)):
+            all_of_it, some = _cut_in_double(all_of_it), _cut_in_double(some)
+            return first(_comparisons(finest, bare, all_of_it, some))
     del finest
     model = fresh()
-    _quiet(model)
-    # In a coarse type a decision may fall otherwise by rounding: once is no proof.
-    reasons = [_compare_now(model, loss, cut, with_gradients=cut is some) for cut in (all_of_it, some)]
-    return reasons[1] if all(reasons) else ""
+    quiet(model)
+    return both(_comparisons(model, loss, all_of_it, some))
 
 
-def _compare_now(model: nn.Module, loss: Loss, cut: Cut, *, with_gradients: bool = False) -> str:
-    with contextlib.suppress(Exception), contextlib.nullcontext() if with_gradients else torch.no_grad():
-        return _difference(model, loss, cut, with_gradients=with_gradients)
-    return ""  # there is no forward without gradients, or a part is too small: at the first weights it was compared
+def _comparisons(model: nn.Module, loss: Loss, all_of_it: Cut, some: Cut) -> list[Comparison]:
+    def outputs() -> str:
+        with torch.no_grad():
+            return _difference(model, loss, all_of_it, with_gradients=False)
+
+    return [outputs, lambda: _difference(model, loss, some)]
+
+
+def first(comparisons: list[Comparison]) -> str:
+    """Return the first difference that comparisons find; empty if none does.
+
+    Raises:
+        Exception: the last one's, if none can be made.
+    """
+    return next(filter(None, _made(comparisons)), "")
+
+
+def both(comparisons: list[Comparison]) -> str:
+    """Return the last difference that two comparisons find, if both find one.
+
+    In a coarse type a decision may fall otherwise by rounding: once is no proof.
+
+    Raises:
+        Exception: the last one's, if none can be made.
+    """
+    reasons = list(_made(comparisons))
+    return reasons[-1] if len(reasons) == len(comparisons) and all(reasons) else ""
+
+
+def _made(comparisons: list[Comparison]) -> Iterator[str]:
+    """Yield what they find. One cannot be made where there is no forward without gradients, or a part is too small."""
+    errors = []
+    for compare in comparisons:
+        try:
+            yield compare()
+        except Exception as error:
+            errors.append(error)
+    if len(errors) == len(comparisons):
+        raise errors[-1]
 
 
 def _cut_in_double(cut: Cut) -> Cut:
-    return replace(
-        cut, whole=map_tensors(_doubled, cut.whole), parts=[map_tensors(_doubled, part) for part in cut.parts]
-    )
+    return replace(cut, whole=map_tensors(doubled, cut.whole), parts=[map_tensors(doubled, part) for part in cut.parts])
 
 
 def _in_double(example: Example) -> Example:
     parts = example.make_parts
     return replace(
         example,
-        make=lambda size, which: map_tensors(_doubled, example.make(size, which)),
-        make_parts=None if parts is None else lambda sizes, which: map_tensors(_doubled, parts(sizes, which)),
+        make=lambda size, which: map_tensors(doubled, example.make(size, which)),
+        make_parts=None if parts is None else lambda sizes, which: map_tensors(doubled, parts(sizes, which)),
     )
 
 
-def _doubled(tensor: torch.Tensor) -> torch.Tensor:
+def doubled(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in double precision, if it holds fractions."""
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
@@ -202,7 +238,7 @@ def _scaled(loss: Loss, scale: float, outputs: Any, targets: Any) -> torch.Tenso
 
 def _compare(model: nn.Module, loss: Loss, example: Example, which: int) -> str:
     try:
-        return _difference(model, loss, _cut(example, which))
+        return _difference(model, loss, cut_example(example, which))
     except Exception as error:
         return f"the program cannot be tried on parts of a batch: {describe(error)}"
 
@@ -221,15 +257,15 @@ def _difference(model: nn.Module, loss: Loss, cut: Cut, *, with_gradients: bool 
     whole = _backward(model, loss, [full], [cut.whole[1]], (cut.size,), with_gradients)
     if whole is None or parts is None:
         return ""
-    rounding = _coarsest([whole.loss, *tensors_of(full), *model.parameters()])
+    rounding = coarsest([whole.loss, *tensors_of(full), *model.parameters()])
     if not close(whole.loss, parts.loss, rounding):
         return not_a_mean(whole.loss, parts.loss, cut.size)
     if rounding > SINGLE and (text := _compare_rows(loss, full, pieces, cut)):
         return text
-    return _explained(whole, parts, max(_ROUNDINGS * rounding, watch.coarsest))
+    return explained(whole, parts, max(ROUNDINGS * rounding, watch.coarsest))
 
 
-def _cut(example: Example, which: int, sizes: tuple[int, ...] = PARTS) -> Cut:
+def cut_example(example: Example, which: int, sizes: tuple[int, ...] = PARTS) -> Cut:
     """Return a batch and its chunks, which are padded by themselves where the program joins items itself."""
     is_padded = bool(example.varying)
     if joined := example.parts(sizes, which):
@@ -257,12 +293,13 @@ def _compare_rows(loss: Loss, outputs: Any, pieces: list[Any], cut: Cut) -> str:
     return ""
 
 
-def _coarsest(tensors: list[torch.Tensor]) -> float:
+def coarsest(tensors: list[torch.Tensor]) -> float:
     """Return the relative rounding of the coarsest type: a loss of fine targets is as exact as the outputs are."""
     return max(torch.finfo(each.dtype).eps for each in tensors if each.is_floating_point() or each.is_complex())
 
 
-def _explained(whole: Outcome, parts: Outcome, precision: float) -> str:
+def explained(whole: Outcome, parts: Outcome, precision: float) -> str:
+    """Say how gradients differ, and what makes them; empty if only by rounding."""
     text = difference(whole, parts, precision)
     if not text:
         return ""
@@ -347,7 +384,7 @@ def _rows(tensor: torch.Tensor, *, size: int, start: int, stop: int) -> torch.Te
     return tensor[start:stop].clone()
 
 
-def _quiet(model: nn.Module) -> None:
+def quiet(model: nn.Module) -> None:
     """Switch off torch's own dropout and batch statistics, and leave the user's code in training mode."""
     for module in model.modules():
         if isinstance(module, BatchNorm) and module.running_mean is None:

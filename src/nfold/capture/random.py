@@ -1,6 +1,8 @@
 """Random numbers that depend on what is computed, never on where: one seed for each draw of each cell."""
 
+import contextlib
 import random as python_random
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -70,6 +72,17 @@ class RandomState:
         _, key, *rest = self._numpy
         _, key_now, *rest_now = np.random.get_state()
         return rest_now != rest or not np.array_equal(key_now, key) or python_random.getstate() != self._python
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Keep other threads from the generators, ranks among them, and put these back in the end."""
+    with LOCK:
+        before = RandomState()
+        try:
+            yield
+        finally:
+            before.restore()
 
 
 def seed_all(seed: int) -> None:

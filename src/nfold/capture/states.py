@@ -40,7 +40,7 @@ def fresh_copies(
 
     def fresh() -> nn.Module:
         try:
-            return copy.deepcopy(model, _copied_sparse(model) | (_lazily_copied(model) if lazy else {})).train()
+            return copy.deepcopy(model, _copied_otherwise(model) | (_lazily_copied(model) if lazy else {})).train()
         except Exception as error:
             if rebuild is None:
                 raise ProgramError(
@@ -52,6 +52,19 @@ def fresh_copies(
         return other.train()
 
     return fresh
+
+
+def is_let_go(parameter: torch.Tensor) -> bool:
+    """Tell whether a weight has been freed: it must not be written to, since its elements are one."""
+    return parameter.numel() > 1 and parameter.layout is torch.strided and not any(parameter.stride())
+
+
+def _copied_otherwise(model: nn.Module) -> dict[int, Any]:
+    """Return what `deepcopy` shall take for copied. A weight that is let go would get memory of its size."""
+    gone = (each for each in model.parameters() if is_let_go(each))
+    return _copied_sparse(model) | {
+        id(each): nn.Parameter(each.detach(), requires_grad=each.requires_grad) for each in gone
+    }
 
 
 def _lazily_copied(model: nn.Module) -> dict[int, Any]:

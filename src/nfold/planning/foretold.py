@@ -144,11 +144,8 @@ def tried_note(unproved: str, plan: Plan) -> str:
         return ""
     chunks = zip(*plan.placement.owners.values(), strict=True)
     is_whole = not plan.splits and any(len(set(ranks)) == 1 for ranks in chunks)
-    again = (
-        "again at steps 1, 2, 4, 8 .. and with inputs unlike all before"
-        if is_whole
-        else "not again while it trains, since no rank holds the whole model"
-    )
+    by = "" if is_whole else ", by each rank for what it computes"
+    again = f"again at steps 1, 2, 4, 8 .. and with inputs unlike all before{by}"
     return f"it is tried, not proved, that samples do not see each other, {again}: {unproved}"
 
 

@@ -21,7 +21,7 @@ from nfold.profiling.bench import Bench
 from nfold.profiling.compute import a_pass, time_loading, time_operators, time_whole
 from nfold.profiling.kept import whole_kept
 from nfold.profiling.measure import Clock, Meter
-from nfold.profiling.memory import resident_bytes
+from nfold.profiling.memory import own_bytes, resident_bytes
 from nfold.profiling.tracer import tracer_bytes
 from nfold.profiling.updating import measure_update
 from nfold.program import Program, describe
@@ -56,7 +56,7 @@ def profile_program(
         ProgramError: (also a ValueError) the program fails by itself, or on so few samples.
     """
     device = device or torch.device("cpu")
-    loader_bytes = resident_bytes()
+    loader_bytes = own_bytes()
     sizes = tuple(sorted(set(chunk_sizes)))
     with undisturbed(thread_counts[0]):
         dataset = build_dataset(program)

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from nfold.capture.states import is_let_go
 from nfold.core.averages import Averages
 from nfold.errors import ProgramError
-from nfold.runtime.letting_go import is_let_go
 from nfold.runtime.state import Checkpoint, Offer, Part
 from nfold.runtime.state_file import AVERAGE_PREFIX, MODEL_PREFIX
 from nfold.runtime.weights import Weights

@@ -38,6 +38,7 @@ from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.engine import Emit
 from nfold.runtime.later_trials import LaterTrials
 from nfold.runtime.signals import GradientSignals
+from nfold.runtime.stage_trials import Flow, StageTrials
 from nfold.runtime.uneven import refuse_uneven
 from nfold.runtime.updates import UpdateKey, Updater
 
@@ -95,13 +96,14 @@ class Cells:
         device: torch.device,
         shapes: Shapes | None = None,
         trials: LaterTrials | None = None,
+        stage_trials: StageTrials | None = None,
     ) -> None:
         self._program, self._model, self._captured, self._graph = program, model, captured, graph
         self._schedule, self._buffers, self._updaters, self._clipping = schedule, buffers, updaters, clipping
         buffers.allocate(TAKEN, 0)
         self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
-        self._shapes, self._trials = shapes, trials
+        self._shapes, self._trials, self._stage_trials = shapes, trials, stage_trials
         self._random = CellRandom(program.seed)
         self._is_random = any(operator.num_random for operator in graph.operators)
         self._is_split = graph.is_split
@@ -171,6 +173,8 @@ class Cells:
             raise
         if segment.backward:
             self._step.live[task.segment, task.chunk] = live
+        else:
+            self._try_stage_again(task, live, {})
         for name, value in live.outputs.items():
             if self._step.uses[name, task.chunk]:
                 self._step.values[name, task.chunk] = value.detach()
@@ -184,6 +188,15 @@ class Cells:
         step, size = self._step.index, self._step.sizes[chunk]
         read = partial(self._loader.read_apart, step, chunk)
         trials.look(self._model, self._step.batches[chunk], step, size, read)
+
+    def _try_stage_again(self, task: Task, live: _Live, gradients: dict[str, Any]) -> None:
+        """Try a run of operators on what it was given and what came back to its outputs, the loss apart."""
+        if self._stage_trials is None:
+            return
+        step, size = self._step.index, self._step.sizes[task.chunk]
+        read = partial(self._loader.read_apart, step, task.chunk)
+        flow = Flow(step=step, size=size, inputs=live.inputs, gradients=gradients, read=read)
+        self._stage_trials.look(self._model, task.segment, flow)
 
     def _is_whole(self, segment: Segment) -> bool:
         return len(segment.operators) == len(self._graph.operators) and not self._is_split
@@ -245,14 +258,15 @@ class Cells:
 
     def _backward(self, task: Task, emit: Emit) -> None:
         live = self._step.live.pop((task.segment, task.chunk))
-        roots, gradients = [], []
-        for name, output in live.outputs.items():
-            if output.requires_grad and (name == self._graph.loss or self._tensors[name].requires_grad):
-                roots.append(output)
-                gradients.append(self._output_gradient(name, task.chunk, output))
+        gradients = {
+            name: self._output_gradient(name, task.chunk, output)
+            for name, output in live.outputs.items()
+            if output.requires_grad and (name == self._graph.loss or self._tensors[name].requires_grad)
+        }
+        self._try_stage_again(task, live, {name: gradients[name] for name in gradients if name != self._graph.loss})
         # Checkpointed parts draw again what they drew in forward.
         with self._drawing(), self._signals.during(task, emit):
-            torch.autograd.backward(roots, gradients)
+            torch.autograd.backward([live.outputs[name] for name in gradients], list(gradients.values()))
         if self._statistics is not None:
             self._statistics.check_backward()
         for name, value in live.inputs.items():

@@ -5,7 +5,9 @@ taken apart again, before their gradients are used: the 1st, 2nd, 4th, 8th .. th
 targets that it has not seen. Of the latter only the new samples and as many others, so that one of thousands shows.
 """
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -40,6 +42,7 @@ class CheckedLoss:
     def __init__(self, loss: Loss) -> None:
         self._loss = loss
         self._num_calls = 0
+        self._is_checked = True
         self._seen = SeenTargets()
         self._first: Any = None
         """Targets of the first sample."""
@@ -51,11 +54,20 @@ class CheckedLoss:
         Raises:
             ProgramError: it is no mean over these samples.
         """
-        size = num_samples(targets)
+        size = num_samples(targets) if self._is_checked else 0
         samples = self._suspects(targets, size) if size else []
         if samples:
             self._check(map_tensors(torch.detach, outputs), targets, samples)
         return self._loss(outputs, targets)
+
+    @contextlib.contextmanager
+    def unchecked(self) -> Iterator[None]:
+        """Only compute: what a trial asks for is no chunk of the program."""
+        self._is_checked = False
+        try:
+            yield
+        finally:
+            self._is_checked = True
 
     def _suspects(self, targets: Any, size: int) -> list[int]:
         """Return the samples to look at: none of most chunks."""

@@ -188,7 +188,8 @@ class Coordinator:
         built = yield from self._asking.collect(ranks, orders, "built")
         expected_s = self._preparation.expected_s(known, chosen, facts) if self._settings.measure else {}
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-        notes = list(tell_kept(built.values(), recipe))
+        told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
+        notes = [*tell_kept(built.values(), recipe), *(ev.Noted(f"note: {text}") for text in told)]
         return (yield from self._train(ranks, chosen, facts, reprobing, notes))
 
     # Training

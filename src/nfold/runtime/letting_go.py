@@ -35,11 +35,6 @@ def let_go(
         _empty(wholes[name])
 
 
-def is_let_go(parameter: nn.Parameter) -> bool:
-    """Tell whether a parameter has been freed: it must not be written to, since its elements are one."""
-    return parameter.numel() > 1 and not any(parameter.stride())
-
-
 def _empty(parameter: nn.Parameter) -> None:
     is_number = parameter.is_floating_point() or parameter.is_complex()
     value = torch.full((), float("nan") if is_number else 0, dtype=parameter.dtype, device=parameter.device)

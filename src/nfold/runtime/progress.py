@@ -38,6 +38,7 @@ class Progress:
         self._files: dict[tuple[int, str], Arrived] = {}
         """Of checkpoints, models and averages."""
         self._step_s: float | None = None
+        self._told: set[str] = set()
 
     def window(self) -> int:
         """Return how many steps ranks may run ahead of what they all reported."""
@@ -54,11 +55,19 @@ class Progress:
         if kind == "steps":
             for report in event.message["steps"]:
                 self._reports.setdefault(report["step"], {})[event.rank] = report
+            notes = [note for report in event.message["steps"] for note in report["notes"]]
             samples = tuple(SystemSample.from_row(row) for row in event.message["samples"])
-            return [*([ev.Sampled(samples)] if samples else []), *self._complete_steps()]
+            sampled = [ev.Sampled(samples)] if samples else []
+            return [*self._tell(notes), *sampled, *self._complete_steps()]
         if kind in ("evaluated", "checkpoint", "model", "average"):
             return self._complete_pending(event, kind)
         return []
+
+    def _tell(self, notes: list[str]) -> list[ev.Command]:
+        """Tell what any rank notes, each thing once."""
+        new = [text for text in dict.fromkeys(notes) if text not in self._told]
+        self._told.update(new)
+        return [ev.Noted(f"note: {text}") for text in new]
 
     def _complete_steps(self) -> list[ev.Command]:
         done: list[ev.Command] = []

@@ -137,7 +137,8 @@ class Rank:
         if process.owns_process:
             settle()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
-        process.channel.send({"is": "built", "kept": self._replica.kept})
+        notes = list(self._replica.take_notes())
+        process.channel.send({"is": "built", "kept": self._replica.kept, "notes": notes})
 
     def _build(
         self, plan: Plan, own: RankSchedule, graph: ModelGraph, checkpoint: Checkpoint | None

@@ -40,6 +40,7 @@ from nfold.runtime.letting_go import let_go
 from nfold.runtime.loaders import LoadersReader
 from nfold.runtime.ordering import sampler_of
 from nfold.runtime.reading import Reader
+from nfold.runtime.stage_trials import StageTrials
 from nfold.runtime.state import Checkpoint, Offer, fingerprints_of, join_facts, offer
 from nfold.runtime.updates import Kept, OptimizerState, UpdateKey, Updater, build_updaters, kept_by, sparse_gradients
 from nfold.runtime.weights import Weights
@@ -98,6 +99,8 @@ class StepResult:
     spans: tuple[Span, ...]
     begin_s: float
     reductions: tuple[ReductionParts, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the user should know."""
 
 
 class Replica:
@@ -133,6 +136,7 @@ class Replica:
         parameters = self._weights.parameters
         # Before there are buffers and states: until here a rank holds weights that it does not need, and gradients.
         captured = self._traced(graph, dataset, own)
+        self._stage_trials = self._build_stage_trials(captured, own, dataset) if is_tried else None
         unneeded = self._foreign[rank] - served_parameters(rank, plan.reductions)
         if checkpoint is not None:
             take_model(self.model, checkpoint, self._weights.unneeded(unneeded))
@@ -157,6 +161,13 @@ class Replica:
     def _traced(self, graph: ModelGraph, dataset: Any, own: RankSchedule) -> Captured | None:
         given = (self.program, self.model, graph, dataset, own, self.device)
         return traced(*given, splits=self.plan.splits, parameters=self._weights.parameters, lazy=True)
+
+    def _build_stage_trials(self, captured: Captured | None, own: RankSchedule, dataset: Any) -> StageTrials | None:
+        if captured is None:
+            return None
+        example = sample_batches(dataset, self.device, collate=self.program.collate)
+        given = (self.program, self.model, captured, own.segments, example, self.device)
+        return StageTrials(*given, parameters=self._weights.parameters)
 
     def _build_updaters(
         self, parameters: dict[str, nn.Parameter], checkpoint: Checkpoint | None
@@ -204,6 +215,7 @@ class Replica:
             device=self.device,
             shapes=batch_shapes(sample_batches(dataset, collate=self.program.collate)) if captured else None,
             trials=self._trials,
+            stage_trials=self._stage_trials,
         )
 
     @property
@@ -225,7 +237,13 @@ class Replica:
         samples = sum(sizes[chunk] for chunk in self._cells.losses)
         sent_bytes = self._transport.sent_bytes - sent_before
         parts = self._parts(index, played, played.end_s - begin_s, samples, sent_bytes)
-        return StepResult(parts, dict(self._cells.losses), tuple(played.spans), played.begin_s, played.reductions)
+        told = (parts, dict(self._cells.losses), tuple(played.spans), played.begin_s, played.reductions)
+        return StepResult(*told, self.take_notes())
+
+    def take_notes(self) -> tuple[str, ...]:
+        """Return what a user should know since the last call."""
+        tried = [each for each in (self._trials, self._stage_trials) if each is not None]
+        return tuple(note for each in tried for note in each.take_notes())
 
     def _average(self, steps: int, played: Played) -> None:
         """Average the weights that the step has left; it is a part of updating them."""

@@ -42,6 +42,7 @@ class Reporter:
             "losses": list(result.losses.items()),
             "spans": [codec.encode(span) for span in result.spans],
             "begin_s": result.begin_s,
+            "notes": list(result.notes),
         }
         with self._lock:
             self._steps.append(message)

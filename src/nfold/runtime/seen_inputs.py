@@ -16,7 +16,12 @@ from nfold.runtime.seen_targets import SeenTargets
 class SeenInputs:
     """The inputs of one rank, by their place in the structure of inputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, margin: float = 0.0) -> None:
+        """Args:
+        margin: by which part of the range of all before fractions must go beyond it. What a model computes goes a
+            little beyond it all the time, as its weights move; with 0.1 a tenfold range is new 25 times at most.
+        """
+        self._margin = margin
         self._whole = SeenTargets()
         self._fractions: dict[tuple[Any, ...], _Extremes] = {}
         self._shapes: set[tuple[Any, ...]] = set()
@@ -37,13 +42,14 @@ class SeenInputs:
         found: set[int] = set()
         for path, tensor in tensors.items():
             if tensor.is_floating_point():
-                found |= self._fractions.setdefault(path, _Extremes()).note(tensor.reshape(size, -1))
+                found |= self._fractions.setdefault(path, _Extremes(self._margin)).note(tensor.reshape(size, -1))
         whole = {path: each for path, each in tensors.items() if not each.is_floating_point()}
         return sorted(found.union(self._whole.new_samples(whole, size)))
 
 
 class _Extremes:
-    def __init__(self) -> None:
+    def __init__(self, margin: float) -> None:
+        self._margin = margin
         self._least, self._greatest, self._is_missing_known = float("inf"), float("-inf"), False
 
     def note(self, rows: torch.Tensor) -> set[int]:
@@ -54,12 +60,17 @@ class _Extremes:
             is_new = set() if self._is_missing_known else _where(missing)
             self._is_missing_known = True
             return is_new | (set() if bool(missing.all()) else self.note(_filled(rows, missing)))
-        beyond = (rows < self._least) | (rows > self._greatest) if self._is_beyond(least, greatest) else None
+        lower, upper = self._limits()
+        if lower <= least and greatest <= upper:
+            return set()  # where it goes a little beyond, the range stays, or many little steps would never be new
         self._least, self._greatest = min(least, self._least), max(greatest, self._greatest)
-        return set() if beyond is None else _where(beyond)
+        return _where((rows < lower) | (rows > upper))
 
-    def _is_beyond(self, least: float, greatest: float) -> bool:
-        return least < self._least or greatest > self._greatest
+    def _limits(self) -> tuple[float, float]:
+        if self._least > self._greatest:  # nothing was seen yet
+            return self._least, self._greatest
+        room = self._margin * (self._greatest - self._least) if self._margin else 0.0
+        return self._least - room, self._greatest + room
 
 
 def _filled(rows: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:

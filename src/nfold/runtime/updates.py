@@ -14,6 +14,7 @@ from torch import nn
 
 from nfold.capture.keeping import is_elementwise, plain_settings
 from nfold.capture.state_tree import CannotHold, StateTree, to_tree
+from nfold.capture.states import is_let_go
 from nfold.capture.stepping import Stepping
 from nfold.capture.touched import at_own_begin, touched_only
 from nfold.core.graph import ModelGraph
@@ -22,7 +23,6 @@ from nfold.errors import ProgramError
 from nfold.planning.schedule import ALL_REDUCTIONS
 from nfold.program import Program, describe
 from nfold.runtime.buffers import Buffers, Piece, pieces
-from nfold.runtime.letting_go import is_let_go
 
 Scalar = bool | int | float | str | None
 Plain = Scalar | tuple[Scalar, ...]

@@ -334,11 +334,16 @@ class AsynchronousReplica:
 
     # Telling
 
+    def take_notes(self) -> tuple[str, ...]:
+        """Return what a user should know since the last call."""
+        return self._trials.take_notes() if self._trials is not None else ()
+
     def _tell(self, steps_done: int, elapsed_s: float) -> None:
         now_s = self._clock()
         begin_s = now_s - elapsed_s
         for parts, losses in self._account.close(steps_done, elapsed_s):
-            self._report(StepResult(parts, losses, self._diary.take(parts.step, begin_s), begin_s))
+            spans = self._diary.take(parts.step, begin_s)
+            self._report(StepResult(parts, losses, spans, begin_s, notes=self.take_notes()))
 
     def _abandon(self, error: BaseException) -> None:
         """Stop all work here at the first failure, and say so once."""
