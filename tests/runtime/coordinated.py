@@ -9,6 +9,7 @@ from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core import codec
 from nfold.core.cluster import Channel
+from nfold.core.measured import Measured
 from nfold.core.outputs import ModuleOutput
 from nfold.core.profile import Pace
 from nfold.core.trace import RankUsage, StepParts
@@ -131,12 +132,8 @@ class Job:
 
     def profiled(self) -> list[ev.Command]:
         profile = profile_of(GRAPH)
-        given = {
-            "graph": codec.encode(GRAPH),
-            "profiles": {count: codec.encode(profile) for count in (4, 2, 1)},
-            "node": codec.encode(cluster().nodes[0]),
-        }
-        return self.say(0, "profiled", **given)
+        measured = Measured(graph=GRAPH, profiles=dict.fromkeys((4, 2, 1), profile), node=cluster().nodes[0])
+        return self.say(0, "profiled", measured=codec.encode(measured), note="")
 
     def wire(self) -> list[ev.Command]:
         for rank in self.ranks[:-1]:

@@ -29,7 +29,7 @@ from nfold.verbs.toolbox import MemoryWiring, Toolbox
 
 CHUNKS, MEMBERS, WAIT_S = 4, 5, 30.0
 LOAD = {
-    "do": "load", "measure": False, "device": "cpu", "local_rank": 0, "threads": 1, "is_alone": False,
+    "do": "load", "measure": False, "device": "cpu", "local_rank": 0, "threads": 1,
     "evaluate": False, "steps": None, "overrides": {},
 }  # fmt: skip
 

@@ -153,7 +153,7 @@ PLAIN = Program(
 
 
 def found(data, **more):
-    return facts_of(replace(PLAIN, train_data=data, **more), {"train": data()}, is_alone=True)
+    return facts_of(replace(PLAIN, train_data=data, **more), {"train": data()})
 
 
 @pytest.mark.parametrize("name", MOVED)
@@ -168,7 +168,7 @@ def test_test_data_are_looked_at_too():
     mine = replace(PLAIN, train_data=STEADY["a cache"])
     datasets = {"train": STEADY["a cache"](), "test": MOVED["generator rng"]()}
     with pytest.raises(ProgramError, match=r"reading item 0 of test_data\(\) moves the generator rng of test_data\(\)"):
-        facts_of(mine, datasets, is_alone=True)
+        facts_of(mine, datasets)
 
 
 @pytest.mark.parametrize("name", OTHER)

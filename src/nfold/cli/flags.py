@@ -60,6 +60,11 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         "--no-measure", action="store_true", help="do not time each reduction nor sample the system (costs under 2 %%)"
     )
     parser.add_argument(
+        "--measure-again",
+        action="store_true",
+        help="measure the program although an earlier run did so and nothing has changed",
+    )
+    parser.add_argument(
         "--first-step-within",
         type=float,
         metavar="SECONDS",
@@ -111,6 +116,8 @@ def wishes(parsed: argparse.Namespace) -> dict[str, Any]:
         given["debug"] = True
     if getattr(parsed, "staleness_aware", False):
         given["staleness_aware"] = True
+    if getattr(parsed, "measure_again", False):
+        given["measure_again"] = True
     if getattr(parsed, "no_measure", False):
         given["measure"] = False
     if getattr(parsed, "workers", None) is not None:

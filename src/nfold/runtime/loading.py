@@ -75,13 +75,12 @@ def _where_sought(error: Exception) -> str:
     return f". Its path begins at {os.getcwd()}, where nfold was started"
 
 
-def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -> dict[str, Any]:
+def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the coordinator has to know of a program, for a message.
 
     Args:
         program: as it will be trained.
         datasets: `train`, and `test` if there is one.
-        is_alone: there is no other rank whose first pass this one's is compared with.
 
     Raises:
         ProgramError: items or their order depend on what was asked for before.
@@ -110,7 +109,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         "items": items,
         "averages": codec.encode(program.averages) if program.averages else None,
         "weights": weights_checksums(model),
-        "first_pass": None if is_alone else first_pass(program, model, datasets["train"]),
+        "first_pass": first_pass(program, model, datasets["train"]),
     }
 
 

@@ -6,8 +6,9 @@ from math import inf
 from typing import Any
 
 from nfold.core import codec
-from nfold.core.cluster import Cluster, Node
+from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
+from nfold.core.measured import Measured
 from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan
 from nfold.core.profile import Pace, Profile
@@ -81,7 +82,6 @@ class Preparation:
             "local_rank": 0,
             "device": self._settings.device,
             "measure": self._settings.measure,
-            "is_alone": self._settings.world_size == 1,
             "evaluate": self._settings.evaluate and not self._settings.trials,
             "steps": max((trial.steps for trial in self._settings.trials), default=self._settings.steps),
             "overrides": {key: value for key, value in overrides.items() if value is not None},
@@ -177,14 +177,16 @@ class Preparation:
             "chunk_sizes": self._profiled_sizes(ready),
             "threads": self._profiled_threads(ready["most_threads"]),
             "own_threads": min(ready["most_threads"], self._threads_of(self._profiler)),
+            "measure_again": self._settings.measure_again,
         }
         reply = (yield from self._asking.ask((self._profiler,), order, "profiled"))[self._profiler]
-        graph = codec.decode(ModelGraph, reply["graph"])
-        cluster = self._settings.cluster or Cluster(nodes=(codec.decode(Node, reply["node"]),))
-        decoded = {int(count): codec.decode(Profile, each) for count, each in reply["profiles"].items()}
-        profiles = {count: replace(profile, profiler=self._profiler) for count, profile in decoded.items()}
+        if reply["note"]:
+            self._asking.say(ev.Noted(reply["note"]))
+        found = codec.decode(Measured, reply["measured"])
+        cluster = self._settings.cluster or Cluster(nodes=(found.node,))
+        profiles = {count: replace(profile, profiler=self._profiler) for count, profile in found.profiles.items()}
         share = least_share(cluster, self._nodes(cluster))
-        return graph, {count: within_cores(each, share) for count, each in profiles.items()}, cluster
+        return found.graph, {count: within_cores(each, share) for count, each in profiles.items()}, cluster
 
     def meet(
         self,

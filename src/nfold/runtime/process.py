@@ -33,6 +33,8 @@ class Process:
     """Once it is loaded."""
     datasets: dict[str, Any] = field(default_factory=dict)
     """`train`, and `test` where there is one."""
+    told: dict[str, Any] = field(default_factory=dict)
+    """What the coordinator was told of the program; see `facts_of`."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     measures: bool = True
 

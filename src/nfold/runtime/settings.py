@@ -38,6 +38,8 @@ class JobSettings:
     """Of asynchronous strategies: divide a gradient's learning rate by its age."""
     measure: bool = True
     """Time every reduction and sample the system."""
+    measure_again: bool = False
+    """Use nothing that an earlier run measured of the program."""
     plan_only: bool = False
     lockstep: bool = False
     """Play a step only when the caller asks for it."""

@@ -1,12 +1,13 @@
 """What a rank needs from layers that the runtime does not know; `verbs` joins them."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from nfold.core.cluster import Node
-from nfold.core.graph import ModelGraph
-from nfold.core.profile import Pace, Profile
+from nfold.core.measured import Measured
+from nfold.core.profile import Pace
 from nfold.program import Program
+from nfold.runtime.process import Process
 from nfold.transport.base import Transport
 from nfold.transport.connections import Connections
 from nfold.transport.listener import Address
@@ -28,14 +29,24 @@ class Wiring(Protocol):
 class Tools(Protocol):
     """What a rank needs from layers that the runtime does not know."""
 
-    def profile(
-        self, program: Program, chunk_sizes: tuple[int, ...], thread_counts: Sequence[int]
-    ) -> tuple[ModelGraph, dict[int, Profile]]:
-        """Capture the program, and time it on this machine with each number of threads."""
+    def watching(self) -> AbstractContextManager[None]:
+        """See what is read while the program is loaded."""
         ...
 
-    def node(self) -> Node:
-        """Describe this machine."""
+    def measure(
+        self, process: Process, chunk_sizes: Sequence[int], thread_counts: Sequence[int], *, anew: bool
+    ) -> tuple[Measured, str]:
+        """Capture the program, and time it on this machine with each number of threads.
+
+        Args:
+            process: that has loaded the program.
+            chunk_sizes: to time it at.
+            thread_counts: of a rank.
+            anew: use nothing that an earlier run measured.
+
+        Returns:
+            what was measured, and what to say of it if an earlier run did so.
+        """
         ...
 
     def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int, *, longest_pass_s: float) -> Pace:

@@ -151,6 +151,11 @@ class Worker:
     # Getting ready
 
     def _do_load(self, order: Message) -> None:
+        with self._tools.watching():
+            found = self._load(order)
+        self._channel.send({"is": "ready", **found})
+
+    def _load(self, order: Message) -> Message:
         process = self._process
         process.measures = order["measure"]
         process.device = find_device(order["device"], order["local_rank"])
@@ -169,26 +174,18 @@ class Worker:
             test = process.datasets["test"] = load_dataset(program.test_data, "test_data", process.program.seed)
             if order["evaluate"] and is_first:
                 rehearse(process.program, train, test, process.device)
-        told = facts_of(process.program, process.datasets, is_alone=order["is_alone"])
+        told = process.told = facts_of(process.program, process.datasets)
         process.staff.wanted(process.program.loaders, process.program.seed, told["items"])
         schedule = play_schedule(process.program, train, order["steps"]) if is_first else {}
-        self._channel.send(
-            {"is": "ready", **told, "autocast": written.autocast, "most_threads": most_threads, **schedule}
-        )
+        return {**told, "autocast": written.autocast, "most_threads": most_threads, **schedule}
 
     def _do_profile(self, order: Message) -> None:
-        chunk_sizes, threads = tuple(order["chunk_sizes"]), order["threads"]
-        graph, profiles = self._tools.profile(self._process.the_program, chunk_sizes, threads)
+        found, told = self._tools.measure(
+            self._process, order["chunk_sizes"], order["threads"], anew=order["measure_again"]
+        )
         if self._process.owns_process:
             torch.set_num_threads(order["own_threads"])
-        self._channel.send(
-            {
-                "is": "profiled",
-                "graph": codec.encode(graph),
-                "profiles": {count: codec.encode(profile) for count, profile in profiles.items()},
-                "node": codec.encode(self._tools.node()),
-            }
-        )
+        self._channel.send({"is": "profiled", "measured": codec.encode(found), "note": told})
 
     def _do_connect(self, order: Message) -> None:
         """Take part in a generation: make the connections to its members that are missing, end those to who is gone."""

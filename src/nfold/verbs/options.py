@@ -53,6 +53,7 @@ class CommonWishes(TypedDict, total=False):
     evaluate: bool
     keep: str | None
     measure: bool
+    measure_again: bool
     port: int
     default_chunks: int | None
     emulate: str | Path | Cluster | None
@@ -116,6 +117,8 @@ class Options:
     better."""
     measure: bool = True
     """Whether to time every reduction and sample the system; the parts of a step are always measured."""
+    measure_again: bool = False
+    """Measure the program although an earlier run did so and nothing has changed."""
     port: int = 0
     """Where the coordinator listens; 0: any free port."""
     default_chunks: int | None = None
@@ -245,6 +248,7 @@ class Options:
             evaluate=self.evaluate,
             keep=self._kept(),
             measure=self.measure,
+            measure_again=self.measure_again,
             plan_only=plan_only,
             lockstep=lockstep,
             first_step_limit_s=self.first_step_within,

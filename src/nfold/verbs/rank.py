@@ -37,7 +37,9 @@ def main() -> int:
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
     leave_compiler_out()
     gc.disable()  # what is imported stays: to look through it for garbage, again and again, takes half a second
+    from nfold.cache import Store, Witness, user_folder
     from nfold.launch.fork_server import ForkServer
+    from nfold.profiling.recall import Recall
     from nfold.runtime.loader import read_for_rank
     from nfold.runtime.loaders import Staff
     from nfold.runtime.worker import Worker
@@ -55,7 +57,7 @@ def main() -> int:
         orders,
         lambda: _load(source),
         WatchedWiring(ways, heartbeat),
-        Toolbox(),
+        Toolbox(recall=Recall(str(source), Store(user_folder()), Witness())),
         script=source.path,
         staff=staff,
         owns_process=True,

@@ -1,15 +1,18 @@
 """Joins the layers that do not know each other, on the side of a rank: profiling and transports for the runtime."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from nfold.core.cluster import Channel, Node
-from nfold.core.graph import ModelGraph
-from nfold.core.profile import Pace, Profile
+from nfold.core.cluster import Channel
+from nfold.core.measured import Measured
+from nfold.core.profile import Pace
 from nfold.profiling import bookkeeping_s, measure_pace, profile_program, this_node
+from nfold.profiling.recall import Asked, Recall
 from nfold.program import Program
 from nfold.runtime.measuring import BITS_OF_STEP
+from nfold.runtime.process import Process
 from nfold.transport.base import Transport
 from nfold.transport.memory import MemoryConnections, MemoryNetwork
 from nfold.transport.probe import ProbedPair, Role, probe_pair
@@ -32,18 +35,31 @@ UNMEASURED = Channel(
 class Toolbox:
     """Profiles, describes and probes."""
 
-    def __init__(self, *, pace_s: float = PACE_S) -> None:
-        self._pace_s = pace_s
+    def __init__(self, *, pace_s: float = PACE_S, recall: Recall | None = None) -> None:
+        """Args:
+        pace_s: spent on computing side by side.
+        recall: finds what earlier runs measured; None: for a program that nobody has watched being loaded.
+        """
+        self._pace_s, self._recall = pace_s, recall
 
-    def profile(
-        self, program: Program, chunk_sizes: tuple[int, ...], thread_counts: Sequence[int]
-    ) -> tuple[ModelGraph, dict[int, Profile]]:
-        """Capture the program, and time it on this machine with each number of threads."""
-        return profile_program(program, chunk_sizes=chunk_sizes, thread_counts=thread_counts, budget_s=PROFILE_S)
+    def watching(self) -> AbstractContextManager[None]:
+        """See what is read while the program is loaded."""
+        return nullcontext() if self._recall is None else self._recall.witness.watching()
 
-    def node(self) -> Node:
-        """Describe this machine."""
-        return replace(this_node(UNMEASURED), step_cpu_s=BITS_OF_STEP * bookkeeping_s())
+    def measure(
+        self, process: Process, chunk_sizes: Sequence[int], thread_counts: Sequence[int], *, anew: bool
+    ) -> tuple[Measured, str]:
+        """Capture the program and time it, or find that an earlier run did so."""
+        asked = Asked(
+            program=process.the_program,
+            dataset=process.datasets["train"],
+            chunk_sizes=tuple(chunk_sizes),
+            thread_counts=tuple(thread_counts),
+            told=process.told,
+            device=process.device,
+            anew=anew,
+        )
+        return (_measured(asked), "") if self._recall is None else self._recall.measured(asked, _measured)
 
     def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int, *, longest_pass_s: float) -> Pace:
         """Time a chunk's forward and backward while other ranks compute too."""
@@ -60,6 +76,14 @@ class Toolbox:
         """Measure the way to a peer, or answer one that measures."""
         role: Role = "measure" if measures else "echo"
         return probe_pair(transport, peer, role, base_tag=tag_of(Use.PROBE, 0), patience_s=patience_s)
+
+
+def _measured(asked: Asked) -> Measured:
+    graph, profiles = profile_program(
+        asked.program, chunk_sizes=asked.chunk_sizes, thread_counts=asked.thread_counts, budget_s=PROFILE_S
+    )
+    node = replace(this_node(UNMEASURED), step_cpu_s=BITS_OF_STEP * bookkeeping_s())
+    return Measured(graph=graph, profiles=profiles, node=node)
 
 
 class TcpWiring:
