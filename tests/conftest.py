@@ -1,8 +1,11 @@
 """Lets tests of a folder share modules that lie beside them, and skips what this machine cannot do."""
 
 import gc
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,17 @@ for folder in ("runtime", "view"):
 settings.register_profile("patient", deadline=None)
 settings.register_profile("quick", max_examples=20, deadline=None)
 settings.load_profile("patient")
+
+
+def pytest_configure(config) -> None:
+    """Let runs find nothing of earlier ones, neither of the user's nor of other tests': the cache cannot be written."""
+    config.cache_home = Path(tempfile.mkdtemp(prefix="nfold-tests-"))
+    (config.cache_home / "nfold").write_text("a file where a folder would be")
+    os.environ["XDG_CACHE_HOME"] = str(config.cache_home)
+
+
+def pytest_unconfigure(config) -> None:
+    shutil.rmtree(config.cache_home, ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:

@@ -50,6 +50,7 @@ _FORMS = {
 _OPTIONAL = ("scheduler", "test_data", "collate", "sampler")
 """What a field that must be a function may look like."""
 
+_OWN = str(Path(__file__).parent) + os.sep
 _loading: ContextVar[str] = ContextVar("nfold_loading", default="")
 """The script that is being imported, while it is."""
 _arguments = threading.RLock()
@@ -335,10 +336,9 @@ def _is_positive(value: object) -> bool:
 
 def is_library(filename: str) -> bool:
     """Tell whether a file is Python's, an installed package's or nfold's, and not the user's."""
-    parts = Path(filename).parts
-    if filename.startswith(("<", sys.prefix, sys.base_prefix)) or "site-packages" in parts:
+    if filename.startswith(("<", sys.prefix, sys.base_prefix, _OWN)):
         return True
-    return Path(filename).is_relative_to(Path(__file__).parent)
+    return "site-packages" in filename.split(os.sep)
 
 
 @contextlib.contextmanager

@@ -85,7 +85,8 @@ class Witness:
         if any(_state(name) != state for name, state in self._files.items()):
             return None
         loaded = list(sys.modules.values()) if modules is None else modules
-        names = {os.path.abspath(name) for each in loaded if isinstance(name := _file_of(each), str) and name}
+        found = {name for each in loaded if isinstance(name := _file_of(each), str) and name}
+        names = {name if os.path.isabs(name) else os.path.abspath(name) for name in found}
         return {name: content_of(name) for name in sorted(names | self._files.keys())}
 
     def variables(self, environment: Mapping[str, str] = os.environ) -> dict[str, str | None]:
@@ -113,7 +114,7 @@ class Witness:
         if not self._is_watching or event != "open":
             return
         path, _, flags = arguments
-        if not isinstance(path, str | bytes) or (flags or 0) & (os.O_WRONLY | os.O_RDWR):
+        if not isinstance(path, str | bytes | os.PathLike) or (flags or 0) & (os.O_WRONLY | os.O_RDWR):
             return
         name = _source_of(os.path.abspath(os.fsdecode(path)))
         if not name.startswith(_NO_FILES):
@@ -160,8 +161,8 @@ def _source_of(name: str) -> str:
 def _noted_reads(note: Callable[[str, str | None], Any], note_all: Callable[[], None]) -> Iterator[None]:
     """Note each name that is asked of os.environ, and what is there; and that somebody looks through all of it."""
     kind: Any = type(os.environ)
-    passed: list[Any] = []
-    """Of a look through all, the name whose value is asked for next."""
+    passed: set[Any] = set()
+    """Names that a look through all has passed, whose values are asked for next."""
 
     class Noting(kind):  # type: ignore[misc]  # a class that nobody names in public
         def __getitem__(self, name: Any) -> Any:
@@ -169,19 +170,16 @@ def _noted_reads(note: Callable[[str, str | None], Any], note_all: Callable[[], 
             try:
                 value = super().__getitem__(name)
             finally:
-                if passed != [name]:
+                if name not in passed:
                     note(name, value)
-                passed.clear()
+                passed.discard(name)
             return value
 
         def __iter__(self) -> Iterator[Any]:
             note_all()
-            try:
-                for name in super().__iter__():
-                    passed[:] = [name]
-                    yield name
-            finally:
-                passed.clear()
+            for name in super().__iter__():
+                passed.add(name)
+                yield name
 
     environment: Any = os.environ
     environment.__class__ = Noting

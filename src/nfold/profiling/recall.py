@@ -28,10 +28,10 @@ from nfold.core.profile import ChunkTiming
 from nfold.launch.limits import available_cores
 from nfold.profiling.measure import Clock, Meter
 from nfold.profiling.profile import undisturbed
-from nfold.program import Program, is_library
+from nfold.program import Program
 
 APART = 0.25
-"""Of a pass, by which two measurements of one program on one machine may differ, beyond what their passes vary."""
+"""Of a pass, by which two measurements of one program on one machine may differ, and by which its passes may vary."""
 _LONGEST_PASS_S = 0.25
 """Where there is a choice, no longer pass is timed."""
 _CHECK_S = 0.2
@@ -125,8 +125,6 @@ class Recall:
     def _keep(self, key: str, found: Measured, files: Container[str], variables: Container[str]) -> None:
         """Keep a measurement, unless a file that it hangs on has changed meanwhile.
 
-        Libraries that nobody but the measuring loads are what the versions in the key say.
-
         Args:
             key: of it.
             found: that is kept.
@@ -138,7 +136,7 @@ class Recall:
             return
         kept = Kept(
             measured=found,
-            files={name: content for name, content in read.items() if not (name in files or is_library(name))},
+            files={name: content for name, content in read.items() if name not in files},
             variables={name: value for name, value in self.witness.asked.items() if name not in variables},
         )
         self._store.write(key, codec.encode(kept))
@@ -150,7 +148,7 @@ class Recall:
         now_s = self._pass_s(asked, then.chunk_size, threads)
         then_s = then.forward.median_s + then.backward.median_s
         varied_s = then.forward.spread_s + then.backward.spread_s
-        holds = abs(now_s - then_s) <= APART * then_s + varied_s
+        holds = abs(now_s - then_s) <= APART * then_s + min(varied_s, APART * then_s)
         took = f"a pass of {then.chunk_size} samples takes {1e3 * now_s:.3g} ms and took {1e3 * then_s:.3g}"
         if holds:
             return True, f"note: measurements of an earlier run are used: {took}; --measure-again measures anew"
