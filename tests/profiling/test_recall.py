@@ -1,6 +1,7 @@
 """What an earlier run measured is used again if nothing that it hangs on differs, and never otherwise."""
 
 import itertools
+import json
 import os
 import sys
 from dataclasses import replace
@@ -222,6 +223,17 @@ def test_a_file_that_changes_meanwhile_keeps_it_from_being_known(runs):
     changed = FILES["recall_helper.py"] + "# more\n"
     assert runs.run(meanwhile=lambda: path.write_text(changed), anew=True).measured
     assert runs.run().measured
+
+
+@pytest.mark.parametrize(("apart", "is_other"), [(1e-7, False), (1e-4, True)])
+def test_a_first_pass_may_round_otherwise_and_no_more(runs, apart, is_other):
+    """What no file and no variable shows, as a library that reads a file by itself."""
+    (kept,) = (runs.folder / "cache").iterdir()
+    document = json.loads(kept.read_text())
+    output = document["document"]["first_pass"]["outputs"][0]
+    output["projection"] += apart * output["norm"]
+    kept.write_text(json.dumps(document))
+    assert runs.run().measured is is_other
 
 
 def test_a_broken_measurement_is_none(runs):

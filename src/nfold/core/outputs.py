@@ -33,8 +33,14 @@ class ModuleOutput:
     """Whether its type is of half precision, or it was computed under autocast."""
 
 
-def first_difference(one: Sequence[ModuleOutput], other: Sequence[ModuleOutput]) -> str:
-    """Say where two calls of a model first differ, and by how much; empty if by no more than rounding."""
+def first_difference(one: Sequence[ModuleOutput], other: Sequence[ModuleOutput], *, scale: float = 1.0) -> str:
+    """Say where two calls of a model first differ, and by how much; empty if by no more than rounding.
+
+    Args:
+        one: what the modules put out in one call.
+        other: in the other.
+        scale: of what counts as rounding; less on one machine than on two.
+    """
     tolerance, largest = FINE, 0.0
     for mine, theirs in zip_longest(one, other):
         if mine is None or theirs is None or mine.module != theirs.module:
@@ -44,6 +50,6 @@ def first_difference(one: Sequence[ModuleOutput], other: Sequence[ModuleOutput])
         norm = max(mine.norm, theirs.norm)
         largest = max(norm, largest)
         apart = max(abs(mine.norm - theirs.norm), abs(mine.projection - theirs.projection))
-        if apart > tolerance * max(norm, FLOOR * largest):
+        if apart > scale * tolerance * max(norm, FLOOR * largest):
             return f"the output of the {mine.module} differs first, by {100 * apart / norm:.2g} % of its norm"
     return ""

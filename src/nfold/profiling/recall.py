@@ -24,6 +24,7 @@ from nfold.capture.stepping import Stepping
 from nfold.capture.trial import try_step
 from nfold.core import codec
 from nfold.core.measured import Measured
+from nfold.core.outputs import ModuleOutput, first_difference
 from nfold.core.profile import ChunkTiming
 from nfold.launch.limits import available_cores
 from nfold.profiling.measure import Clock, Meter
@@ -35,6 +36,8 @@ APART = 0.25
 _LONGEST_PASS_S = 0.25
 """Where there is a choice, no longer pass is timed."""
 _CHECK_S = 0.2
+_ROUNDING = 0.01
+"""Of what two machines may differ by, what one does from run to run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,10 +57,29 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FirstPass:
+    """What the modules made of two samples, as ranks compare it. A processor may round otherwise the next time."""
+
+    samples: int
+    """Their checksum."""
+    outputs: tuple[ModuleOutput, ...]
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> "FirstPass":
+        """Read it as a rank tells it."""
+        return cls(samples=told["samples"], outputs=tuple(codec.decode(ModuleOutput, each) for each in told["outputs"]))
+
+    def equals(self, other: "FirstPass") -> bool:
+        """Return whether both are of one program."""
+        return self.samples == other.samples and not first_difference(self.outputs, other.outputs, scale=_ROUNDING)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
     """A measurement and what the program read while it was made, beyond what is in its key."""
 
     measured: Measured
+    first_pass: FirstPass
     files: dict[str, str]
     variables: dict[str, str | None]
 
@@ -87,14 +109,15 @@ class Recall:
         if files is None or steps is None or asked.told["first_pass"] is None:
             return measure(asked), told  # nobody can say what the program hangs on
         key = key_of({**self._parts(asked), "files": files, "variables": variables, "steps": steps})
-        known = None if asked.anew else self._read(key)
+        first_pass = FirstPass.of(asked.told["first_pass"])
+        known = None if asked.anew else self._read(key, first_pass)
         if known is not None:
             holds, told = self._compare(asked, known)
             if holds:
                 return _without_tracer(known), told
         with self.witness.watching():
             found = measure(asked)
-        self._keep(key, found, files.keys(), variables.keys())
+        self._keep(key, found, first_pass, files.keys(), variables.keys())
         return found, told
 
     def _parts(self, asked: Asked) -> dict[str, Any]:
@@ -105,29 +128,34 @@ class Recall:
             "device": _device_of(asked.device),
             "source": self._source,
             "program": asked.program,
-            "told": asked.told,
+            "told": {name: value for name, value in asked.told.items() if name != "first_pass"},
             "chunk_sizes": asked.chunk_sizes,
             "thread_counts": asked.thread_counts,
         }
 
-    def _read(self, key: str) -> Measured | None:
+    def _read(self, key: str, first_pass: FirstPass) -> Measured | None:
         document = self._store.read(key)
         try:
             kept = None if document is None else codec.decode(Kept, document)
         except (codec.CodecError, TypeError):
             return None
-        if kept is None or any(content_of(name) != content for name, content in kept.files.items()):
+        if kept is None or not kept.first_pass.equals(first_pass):
+            return None
+        if any(content_of(name) != content for name, content in kept.files.items()):
             return None
         if any(os.environ.get(name) != value for name, value in kept.variables.items()):
             return None
         return kept.measured
 
-    def _keep(self, key: str, found: Measured, files: Container[str], variables: Container[str]) -> None:
+    def _keep(
+        self, key: str, found: Measured, first_pass: FirstPass, files: Container[str], variables: Container[str]
+    ) -> None:
         """Keep a measurement, unless a file that it hangs on has changed meanwhile.
 
         Args:
             key: of it.
             found: that is kept.
+            first_pass: of the program.
             files: that are in the key.
             variables: that are in the key.
         """
@@ -136,6 +164,7 @@ class Recall:
             return
         kept = Kept(
             measured=found,
+            first_pass=first_pass,
             files={name: content for name, content in read.items() if name not in files},
             variables={name: value for name, value in self.witness.asked.items() if name not in variables},
         )
