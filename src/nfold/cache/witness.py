@@ -33,22 +33,8 @@ _SPEED = (
 )
 """What libraries read that are not written in Python begins with these."""
 
-_OF_TERMINALS = (
-    "_",
-    "COLUMNS",
-    "DBUS_",
-    "LINES",
-    "OLDPWD",
-    "PWD",
-    "SHLVL",
-    "SSH_",
-    "STY",
-    "TERM",
-    "TMUX",
-    "VTE_",
-    "WINDOWID",
-)
-"""The working folder is looked at by itself."""
+_OF_TERMINALS = frozenset({"_", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "STY", "TERM", "TMUX_PANE", "WINDOWID"})
+"""What differs between two runs of one command. The working folder is looked at by itself."""
 
 
 class Witness:
@@ -98,7 +84,7 @@ class Witness:
         more = {
             name: value
             for name, value in environment.items()
-            if name.startswith(_SPEED) or (self._saw_all and not name.startswith(_OF_TERMINALS))
+            if name.startswith(_SPEED) or (self._saw_all and name not in _OF_TERMINALS)
         }
         return more | self._variables
 
