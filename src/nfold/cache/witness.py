@@ -17,19 +17,23 @@ _SMALL_BYTES = 1 << 16
 _NO_FILES = ("/proc/", "/sys/", "/dev/")
 _State = tuple[int, int] | None
 """Bytes and time of change of a file; None: there is none."""
-_SPEED = (
-    "ATEN_",
-    "CUBLAS_",
-    "CUDA_",
-    "DNNL_",
-    "GOMP_",
-    "KMP_",
-    "MKL_",
-    "NVIDIA_",
-    "OMP_",
-    "ONEDNN_",
-    "PYTORCH_",
-    "TORCH_",
+_OF_LIBRARIES = (
+    *(
+        "ATEN_",
+        "BLIS_",
+        "CUBLAS_",
+        "CUDA_",
+        "DNNL_",
+        "GLIBC_",
+        "GOMP_",
+        "KMP_",
+        "LD_",
+        "MALLOC_",
+        "MKL_",
+        "NPY_",
+        "NVIDIA_",
+    ),
+    *("OMP_", "ONEDNN_", "OPENBLAS_", "PYTHONHASHSEED", "PYTORCH_", "TORCH_"),
 )
 """What libraries read that are not written in Python begins with these."""
 
@@ -84,7 +88,7 @@ class Witness:
         more = {
             name: value
             for name, value in environment.items()
-            if name.startswith(_SPEED) or (self._saw_all and name not in _OF_TERMINALS)
+            if name.startswith(_OF_LIBRARIES) or (self._saw_all and name not in _OF_TERMINALS)
         }
         return more | self._variables
 
