@@ -1,9 +1,12 @@
 """What a benchmark ran on, and how its result is written and read."""
 
+import atexit
 import json
 import os
 import platform
+import shutil
 import subprocess
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,17 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).parents[1]
+
+
+def measure_each_run() -> None:
+    """Let no run use what an earlier one measured: what cannot be written is not kept."""
+    folder = Path(tempfile.mkdtemp(prefix="nfold-benchmark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "nfold").write_text("a file where the cache's folder would be", encoding="utf-8")
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+
+
+measure_each_run()
 
 
 def environment() -> dict[str, Any]:

@@ -49,7 +49,7 @@ def accuracies(clone: Path) -> dict[str, float]:
 
 def _clean() -> dict[str, str]:
     """Nothing of the environment that this script was started from."""
-    dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "MAKEFLAGS", "MAKELEVEL")
+    dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "MAKEFLAGS", "MAKELEVEL", "XDG_CACHE_HOME")
     return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
