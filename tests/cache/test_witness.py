@@ -142,5 +142,12 @@ def test_who_looks_through_all_may_hang_on_any(witness, look):
     assert "TERM" in witness.asked
 
 
+def test_an_environment_of_somebodys_own_counts_whole(witness, monkeypatch):
+    monkeypatch.setattr(os, "environ", {"MY_WIDTH": "3"})
+    with witness.watching():
+        os.environ.get("MY_WIDTH")
+    assert witness.variables({"MY_WIDTH": "3"}) == {"MY_WIDTH": "3"}
+
+
 def test_what_steers_numeric_libraries_counts_always(witness):
     assert witness.variables({"OMP_NUM_THREADS": "1", "HOME": "/root"}) == {"OMP_NUM_THREADS": "1"}

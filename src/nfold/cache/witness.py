@@ -150,7 +150,11 @@ def _source_of(name: str) -> str:
 @contextlib.contextmanager
 def _noted_reads(note: Callable[[str, str | None], Any], note_all: Callable[[], None]) -> Iterator[None]:
     """Note each name that is asked of os.environ, and what is there; and that somebody looks through all of it."""
-    kind: Any = type(os.environ)
+    kind: Any = os._Environ
+    if type(os.environ) is not kind:
+        note_all()  # it is somebody's own, and nobody knows how that is read
+        yield
+        return
     passed: set[Any] = set()
     """Names that a look through all has passed, whose values are asked for next."""
 

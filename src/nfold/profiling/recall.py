@@ -35,7 +35,7 @@ APART = 0.25
 """Of a pass, by which two measurements of one program on one machine may differ, and by which its passes may vary."""
 _LONGEST_PASS_S = 0.25
 """Where there is a choice, no longer pass is timed."""
-_CHECK_S = 0.2
+_CHECK_S = 0.1
 _ROUNDING = 0.01
 """Of what two machines may differ by, what one does from run to run."""
 
