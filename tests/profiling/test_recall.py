@@ -21,6 +21,7 @@ from nfold.runtime.loading import facts_of
 SCRIPT = """
 import json
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -45,7 +46,7 @@ class Shy(torch.autograd.Function):
 def optimizer(parameters):
     import recall_optimizer
 
-    return recall_optimizer.KIND(parameters, lr=0.1)
+    return recall_optimizer.KIND(parameters, lr=getattr(sys, "recall_rate", 0.1))
 
 
 def loss(outputs, targets):
@@ -55,10 +56,12 @@ def loss(outputs, targets):
 
 def data():
     rows = json.loads((HERE / "data.json").read_text())
+    rows[-1][0] += getattr(sys, "recall_shift", 0.0)
     return torch.utils.data.TensorDataset(torch.tensor(rows), torch.arange(len(rows)) % 3)
 
 
 def model():
+    torch.manual_seed(getattr(sys, "recall_seed", 0))
     return nn.Sequential(nn.Linear(2, recall_helper.WIDTH), nn.Dropout(recall_helper.DROPOUT), nn.Linear(4, 3))
 
 
@@ -164,6 +167,9 @@ CHANGES = {
     "data that no rank compares": change("data.json", "[0.5, 7.0]", "[0.5, 7.5]"),
     "a variable that the loss reads": lambda _, monkeypatch: monkeypatch.setenv("RECALL_IGNORED", "255"),
     "a variable that backward reads": lambda _, monkeypatch: monkeypatch.setenv("RECALL_BACKWARD", "1"),
+    "an optimizer that nobody saw being read": lambda _, patch: patch.setattr(sys, "recall_rate", 0.2, raising=False),
+    "weights that nobody saw being read": lambda _, patch: patch.setattr(sys, "recall_seed", 1, raising=False),
+    "the last item, that nobody saw": lambda _, patch: patch.setattr(sys, "recall_shift", 1.0, raising=False),
     "threads of the libraries": lambda _, monkeypatch: monkeypatch.setenv("OMP_DYNAMIC", "TRUE"),
 }
 
