@@ -289,7 +289,7 @@ class _Attempt:
     def bind(self, traced: Traced) -> Captured | None:
         """Cut a trace and name its parts; None if it cannot be played or cut."""
         try:
-            plays = observe(traced, self._fresh(), self._example)
+            plays = observe(traced, self._fresh, self._example)
             pieces = cut(traced, plays, whole=traced.method == "opaque", is_proved=not self._facts.unproved)
         except Exception as error:
             why = str(error) if isinstance(error, TraceRefused) else f"it {plainly(error)}"
