@@ -144,6 +144,34 @@ class Gpt(nn.Module):
         return self.head(self.norm(tokens))
 
 
+class OfTensors(nn.Module):
+    """What a tracer sees here is no tensor, and it goes where no tensor goes."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the same."""
+        return values if type(values) is torch.Tensor else 2 * values
+
+
+class Hooked(nn.Module):
+    """Changes its gradient, which torch.export does not follow."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the same."""
+        values = (values * 1.0).requires_grad_()
+        values.register_hook(lambda gradient: gradient.clamp(-1.0, 1.0))
+        return values
+
+
+def exported() -> nn.Module:
+    """Return a ResNet-50 that torch.fx follows wrongly."""
+    return nn.Sequential(OfTensors(), *resnet((3, 4, 6, 3)))
+
+
+def partly_whole() -> nn.Module:
+    """Return one that torch.export does not follow either, so that modules are kept whole one after another."""
+    return nn.Sequential(OfTensors(), Hooked(), *resnet((3, 4, 6, 3)))
+
+
 def images() -> Dataset[Any]:
     """Return pictures of 3 x 16 x 16 with classes."""
     draw = torch.Generator().manual_seed(7)
@@ -187,9 +215,21 @@ def program_gpt24() -> nfold.Program:
     return _program(Gpt, texts, word_loss)
 
 
+def program_exported() -> nfold.Program:
+    """Return a net to export."""
+    return _program(exported, images, F.cross_entropy)
+
+
+def program_partly_whole() -> nfold.Program:
+    """Return a net of which parts stay whole."""
+    return _program(partly_whole, images, F.cross_entropy)
+
+
 NETS: dict[str, Callable[[], nfold.Program]] = {
     "resnet50": program_resnet50,
     "resnet152": program_resnet152,
     "densenet121": program_densenet121,
     "gpt24": program_gpt24,
+    "resnet50, exported": program_exported,
+    "resnet50, partly whole": program_partly_whole,
 }

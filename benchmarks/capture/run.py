@@ -114,7 +114,7 @@ def captured(program: Program, profiled: str = "") -> dict[str, Any]:
         "total_s": round(total_s, 2),
         "processor_s": round(processor_s, 2),
         **phases,
-        "other": round(total_s - sum(watch.seconds.values()), 2),
+        "other": round(processor_s - sum(watch.seconds.values()), 2),
     }
 
 
