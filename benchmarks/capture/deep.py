@@ -163,13 +163,13 @@ class Hooked(nn.Module):
 
 
 def exported() -> nn.Module:
-    """Return a ResNet-50 that torch.fx follows wrongly."""
-    return nn.Sequential(OfTensors(), *resnet((3, 4, 6, 3)))
+    """Return a ResNet-101 that torch.fx follows wrongly."""
+    return nn.Sequential(OfTensors(), *resnet((3, 4, 23, 3)))
 
 
 def partly_whole() -> nn.Module:
     """Return one that torch.export does not follow either, so that modules are kept whole one after another."""
-    return nn.Sequential(OfTensors(), Hooked(), *resnet((3, 4, 6, 3)))
+    return nn.Sequential(OfTensors(), Hooked(), *resnet((3, 4, 23, 3)))
 
 
 def images() -> Dataset[Any]:
@@ -230,6 +230,6 @@ NETS: dict[str, Callable[[], nfold.Program]] = {
     "resnet152": program_resnet152,
     "densenet121": program_densenet121,
     "gpt24": program_gpt24,
-    "resnet50, exported": program_exported,
-    "resnet50, partly whole": program_partly_whole,
+    "resnet101, exported": program_exported,
+    "resnet101, partly whole": program_partly_whole,
 }
