@@ -369,8 +369,6 @@ class _Attempt:
             yield export(self._fresh(), self._loss, self._example)
 
 
-
-
 def _names(captured: Captured) -> list[str]:
     return [operator.name for operator in captured.graph.operators]
 
