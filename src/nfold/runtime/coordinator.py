@@ -10,11 +10,10 @@ step and a stop is never far away.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nfold.core import codec
 from nfold.core.averages import Averages, averaged, is_averaged
-from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage
 from nfold.errors import NfoldError
 from nfold.planning.foretold import check_last_batch
@@ -25,11 +24,12 @@ from nfold.runtime.cuts import QUIET_S, Cuts
 from nfold.runtime.generations import Generations
 from nfold.runtime.halting import Halting
 from nfold.runtime.postmortem import Postmortem
-from nfold.runtime.preparation import Preparation, build_orders
+from nfold.runtime.preparation import Preparation, Ready, build_orders
 from nfold.runtime.progress import Progress
+from nfold.runtime.replanning import Replanning, plan_of
 from nfold.runtime.reprobing import Reprobing
 from nfold.runtime.same_program import averages_of, check_same_program, recipe_of, tell_kept
-from nfold.runtime.settings import JobSettings, Known
+from nfold.runtime.settings import JobSettings, Known, Recipe
 from nfold.runtime.steering import Steering
 from nfold.runtime.trials import try_all
 from nfold.runtime.vigil import PATIENCE, Patience, Vigil
@@ -186,61 +186,92 @@ class Coordinator:
             yield from self._asking.ask(idle, {"do": "finish", "tag": 0}, "finished")
         ranks = everyone[: chosen.world_size]
         self._asking.say(planned)
-        orders = build_orders(known, chosen, total, self._checkpoint)
-        built = yield from self._asking.collect(ranks, orders, "built")
-        expected_s = self._preparation.expected_s(known, chosen, facts) if self._settings.measure else {}
-        reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-        told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
-        notes = [*tell_kept(built.values(), recipe), *(ev.Noted(f"note: {text}") for text in told)]
-        return (yield from self._train(ranks, chosen, facts, reprobing, notes))
+        return (yield from self._play(ranks, known, facts, recipe))
+
+    def _play(self, ranks: tuple[int, ...], known: Known, facts: Ready, recipe: Recipe) -> Flow:
+        """Train, generation after generation, until the last step."""
+        header, first_step = self._checkpoint, self._first_step
+        while True:
+            chosen, total = plan_of(known), self._preparation.course(facts).total_steps
+            built = yield from self._asking.collect(ranks, build_orders(known, chosen, total, header), "built")
+            told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
+            notes: list[ev.Command] = [ev.Noted(f"note: {text}") for text in told]
+            if first_step == self._first_step:
+                notes = [*tell_kept(built.values(), recipe), *notes]
+            preparation = self._preparation.of(chosen)
+            expected_s = preparation.expected_s(known, chosen, facts) if self._settings.measure else {}
+            replanning = Replanning(
+                preparation,
+                known,
+                facts,
+                price_s=2 * max(reply["seconds"] for reply in built.values()),
+                is_wanted=self._settings.checkpoint_every != 0,
+            )
+            reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
+            progress = Progress(ranks, chosen, first_step, self._per_epoch)
+            ended = yield from self._train(ranks, progress, facts, reprobing, replanning, notes)
+            if replanning.next is None:
+                return ended
+            header, known, first_step = ended, replanning.next, progress.done
+            ranks = yield from self._regroup(ranks, known, first_step)
+
+    def _regroup(self, ranks: tuple[int, ...], known: Known, next_step: int) -> Flow:
+        """Let the ranks of another plan begin a generation, and the others go; return those who stay."""
+        chosen = plan_of(known)
+        stay, left = ranks[: chosen.world_size], ranks[chosen.world_size :]
+        self._asking.say(ev.Replanned(known, chosen, next_step))
+        if left:
+            yield from self._asking.ask(left, {"do": "abandon"}, "abandoned")
+            yield from self._asking.ask(left, {"do": "finish", "tag": 0}, "finished")
+        yield from self._generations.begin(stay)
+        return stay
 
     # Training
 
     def _train(
         self,
         ranks: tuple[int, ...],
-        chosen: Plan,
-        facts: dict[str, Any],
+        progress: Progress,
+        facts: Ready,
         reprobing: Reprobing,
+        replanning: Replanning,
         commands: list[ev.Command],
     ) -> Flow:
+        """Train until the end, or until another plan is to follow; return the last commands, or the state's header."""
         course = self._preparation.course(facts)
         total, per_epoch = course.total_steps, course.steps_per_epoch
-        progress, halting = Progress(ranks, chosen, self._first_step, per_epoch), Halting(ranks)
+        halting, granted = Halting(ranks), progress.done
         has_test = bool(facts["has_test"]) and self._settings.evaluate
         self._postmortem.ordered("until")
-        if has_test and self._settings.begun is not None and not self._settings.begun.is_evaluated:
-            commands = [*commands, self._evaluation(self._first_step, ranks, progress)]
-        granted = self._first_step
+        is_first = granted == self._first_step
+        if is_first and has_test and self._settings.begun is not None and not self._settings.begun.is_evaluated:
+            commands = [*commands, self._evaluation(granted, ranks, progress)]
+        for wish in self._asking.take_postponed():
+            commands = [*commands, *self._hear_wish(wish, granted, ranks, progress)]
         while progress.done < total or self._steering.is_held(progress.done) or self._waits_for_best(progress):
             allowed = self._steering.allowed(total)
             if self._time_is_up and progress.done > self._first_step:  # who goes on gets somewhere, however often
                 self._interrupted = True
             stop = min(self._next_stop(granted, total, per_epoch), allowed, progress.done + progress.window())
-            is_held = self._interrupted or reprobing.is_open or self._waits_for_best(progress)
+            is_ending = self._interrupted or replanning.next is not None
+            is_held = is_ending or reprobing.is_open or self._waits_for_best(progress)
             if stop > granted and not is_held:
                 commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
                 granted = stop
                 commands += self._orders_at(granted, ranks, total, per_epoch, has_test, progress)
                 continue
             commands += self._steering.hand_out(progress.done, granted, is_waiting=bool(progress.pending))
-            if self._interrupted and progress.done == granted and not progress.pending:
+            if is_ending and progress.done == granted and not progress.pending:
                 break
-            if self._interrupted and chosen.asynchrony is None and not progress.pending:
+            if is_ending and not progress.is_asynchronous and not progress.pending:
                 commands += halting.ask()  # what is ordered behind a step shall find that step's weights
             event = yield commands
             commands = []
-            if isinstance(event, ev.Interrupted):
-                commands += [ev.Noted(STOPPING)] if event.by_key else []
-                self._is_terminated |= event.by_manager
-                self._interrupted = True
-            elif isinstance(event, ev.TimeUp):
-                self._time_is_up = not self._interrupted
-            elif isinstance(event, ev.CheckpointWanted):
-                commands.append(self._keeping(granted, ranks, progress))
-            elif isinstance(event, ev.Received):
+            commands += self._hear_wish(event, granted, ranks, progress)
+            if isinstance(event, ev.Received):
                 news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news
+                commands += replanning.take(news, total - granted)
                 commands += self._best_of(news, ranks, progress)
                 if (halted := halting.take(event)) is not None:
                     granted = max(progress.done, halted)
@@ -249,6 +280,9 @@ class Coordinator:
                     if isinstance(done, ev.StepDone) and granted < total and not self._interrupted:
                         commands += reprobing.look(done)
                 self._postmortem.reached(progress.done)
+        if replanning.next is not None and granted < total and not self._interrupted:
+            return (yield from self._hand_over(ranks, progress, commands))
+        replanning.next = None
         if self._interrupted and granted < total and self._settings.checkpoint_every != 0:
             commands.append(self._keeping(granted, ranks, progress))
         if self._has_averages(granted):
@@ -257,6 +291,30 @@ class Coordinator:
         commands.append(ev.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
         self._postmortem.ordered("finish")
         return (yield from self._finish(ranks, progress, commands, total))
+
+    def _hear_wish(self, event: ev.Event, granted: int, ranks: tuple[int, ...], progress: Progress) -> list[ev.Command]:
+        """Take note of what the user wants of a run that trains."""
+        if isinstance(event, ev.Interrupted):
+            self._is_terminated |= event.by_manager
+            self._interrupted = True
+            return [ev.Noted(STOPPING)] if event.by_key else []
+        if isinstance(event, ev.TimeUp):
+            self._time_is_up = not self._interrupted
+        return [self._keeping(granted, ranks, progress)] if isinstance(event, ev.CheckpointWanted) else []
+
+    def _hand_over(self, ranks: tuple[int, ...], progress: Progress, commands: list[ev.Command]) -> Flow:
+        """Keep a checkpoint of the step at which all have stopped; return the header of what the next ranks read."""
+        if progress.kept != progress.done:
+            commands.append(self._keeping(progress.done, ranks, progress))
+        while progress.pending:
+            event = yield commands
+            commands = progress.take(event) if isinstance(event, ev.Received) else []
+            self._asking.postpone(event)
+        commands.append(ev.TakeState())
+        while not isinstance(event := (yield commands), ev.StateTaken):
+            self._asking.postpone(event)
+            commands = []
+        return event.header
 
     def _finish(self, ranks: tuple[int, ...], progress: Progress, commands: list[ev.Command], total: int) -> Flow:
         left, usage = set(ranks), {}

@@ -89,7 +89,14 @@ class Sentenced:
     """As it was asked for."""
 
 
-Event = Received | Left | Interrupted | TimeUp | Continue | CheckpointWanted | TimedOut | Tick | Sentenced
+@dataclass(frozen=True, slots=True)
+class StateTaken:
+    """The checkpoint that was kept last is what ranks are given from now on."""
+
+    header: bytes
+
+
+Event = Received | Left | Interrupted | TimeUp | Continue | CheckpointWanted | TimedOut | Tick | Sentenced | StateTaken
 
 # Commands
 
@@ -145,6 +152,21 @@ class Planned:
     recipe: Recipe
     foretold: tuple[str, ...] = ()
     """What a user should know of the run before it begins, beside what the plan says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """The run goes on under another plan from a step on."""
+
+    known: Known
+    plan: Plan
+    next_step: int
+    """Counts from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeState:
+    """Give ranks the checkpoint that was kept last, from now on; answer with StateTaken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +302,8 @@ Command = (
     | Noted
     | Prepared
     | Planned
+    | Replanned
+    | TakeState
     | StepDone
     | Sampled
     | LinksChanged

@@ -74,6 +74,12 @@ class Preparation:
         self._settings, self._cores, self._asking, self._generations = settings, cores, asking, generations
         self._first_step = first_step
 
+    def of(self, chosen: Plan) -> "Preparation":
+        """Return the preparation of a plan's ranks alone: others were let go."""
+        nodes = self._settings.nodes[: chosen.world_size]
+        settings = replace(self._settings, workers=chosen.workers, servers=chosen.servers, nodes=nodes)
+        return Preparation(settings, self._cores, self._asking, self._generations, self._first_step)
+
     def load_order(self) -> dict[str, Any]:
         """Return the order that makes every rank load the program."""
         settings = self._settings
@@ -241,20 +247,17 @@ class Preparation:
         """Return how long everything that is watched while training should take; see `slowness`."""
         if chosen.world_size == 1 or (chosen.asynchrony is not None and self._rests_often(ready)):
             return {}
-        facts = self._facts(known.graph, known.profiles, known.cluster, ready)
-        proposal = Proposal(
-            placement=chosen.placement,
-            reductions=chosen.reductions,
-            workers=chosen.workers,
-            servers=chosen.servers,
-            splits=chosen.splits,
-            windows=chosen.windows,
-        )
+        facts, proposal = self._facts(known.graph, known.profiles, known.cluster, ready), _proposal_of(chosen)
         if chosen.asynchrony is not None:
             nodes = replace(facts, nodes=chosen.nodes)
             played = play(nodes, proposal, chosen.asynchrony, chosen.threads)
             return expected_waits_s(played.waits_s, played.step_s)
         return expected_times_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
+
+    def predicted_s(self, known: Known, chosen: Plan, ready: Ready) -> float:
+        """Return what a step of a plan takes with the links of what is known, which may not be those of the plan."""
+        facts = self._facts(known.graph, known.profiles, known.cluster, ready)
+        return simulate_proposal(facts, chosen.strategy, _proposal_of(chosen)).predicted.step_s
 
     def _rests_often(self, ready: Ready) -> bool:
         """Whether workers of an asynchronous plan wait for each other at most steps, of which no prediction knows."""
@@ -389,6 +392,17 @@ class Preparation:
             evaluates=bool(ready["has_test"]) and self._settings.evaluate,
             chunks_are_settled=self._settings.begun is not None,
         )
+
+
+def _proposal_of(chosen: Plan) -> Proposal:
+    return Proposal(
+        placement=chosen.placement,
+        reductions=chosen.reductions,
+        workers=chosen.workers,
+        servers=chosen.servers,
+        splits=chosen.splits,
+        windows=chosen.windows,
+    )
 
 
 def _tell_sample(num_probed: int, num_peers: int) -> str:

@@ -30,6 +30,8 @@ class Progress:
     def __init__(self, ranks: tuple[int, ...], chosen: Plan, first_step: int, per_epoch: int) -> None:
         self._ranks, self._plan, self._per_epoch = ranks, chosen, per_epoch
         self.done = first_step
+        self.kept: int | None = None
+        """Steps that the last checkpoint holds."""
         self.pending: list[tuple[int, str, set[int]]] = []
         """Evaluations, checkpoints, models and averages that were ordered: after which step, what, who owes it."""
         self._reports: dict[int, dict[int, dict[str, Any]]] = {}
@@ -39,6 +41,11 @@ class Progress:
         """Of checkpoints, models and averages."""
         self._step_s: float | None = None
         self._told: set[str] = set()
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether nobody waits for a common step."""
+        return self._plan.asynchrony is not None
 
     def window(self) -> int:
         """Return how many steps ranks may run ahead of what they all reported."""
@@ -117,6 +124,7 @@ class Progress:
             if kind == "checkpoint":
                 # Only now have all ranks reported the steps before it, so that history and checkpoint agree.
                 commands.append(ev.KeepCheckpoint(step, self._files.pop((step, kind))))
+                self.kept = step
             if kind == "model":
                 commands.append(ev.KeepBest(step, self._files.pop((step, kind))))
             if kind == "average":

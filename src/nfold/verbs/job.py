@@ -198,6 +198,7 @@ class Job:
             token=token,
             log=self._log,
             checkpoint=checkpoint,
+            kept_last=self.folder.checkpoint if self.folder else lambda: None,
             stop_in_s=self._left_s(),
             stop_after_s=self._options.stop_after_s or 0.0,
         )
@@ -226,6 +227,8 @@ class Job:
     def _take(self, happening: Any) -> StepInfo | None:
         if isinstance(happening, ev.Planned):
             self._take_plan(happening)
+        elif isinstance(happening, ev.Replanned):
+            self._take_other_plan(happening)
         elif isinstance(happening, ev.StepDone):
             self._take_step(happening)
         elif isinstance(happening, ev.Settled):
@@ -279,6 +282,15 @@ class Job:
             self._save_plan()
         outcome.foretold = planned.foretold
         self._observer.planned(planned, self.folder.path if self.folder else None)
+
+    def _take_other_plan(self, other: ev.Replanned) -> None:
+        """Let what is said of the run be of the steps from now on: those before had another plan."""
+        assert self._planned is not None, "another plan follows a first one"
+        self._planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
+        self.outcome.begin_anew(other.known, other.plan)
+        self._is_saved = False
+        self._save_plan()
+        self._observer.planned(self._planned, None)
 
     def _check_disk(self, planned: ev.Planned) -> None:
         where = self.folder.path if self.folder is not None else self._options.out
