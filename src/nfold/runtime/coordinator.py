@@ -22,6 +22,7 @@ from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.best import BestSoFar, check_keep
 from nfold.runtime.cuts import QUIET_S, Cuts
+from nfold.runtime.generations import Generations
 from nfold.runtime.halting import Halting
 from nfold.runtime.postmortem import Postmortem
 from nfold.runtime.preparation import Preparation, build_orders
@@ -60,7 +61,8 @@ class Coordinator:
         self._postmortem = Postmortem(settings.world_size)
         self._patience, self._vigil, self._cuts = patience, Vigil(patience), Cuts(patience)
         self._asking = Asking(self._postmortem)
-        self._preparation = Preparation(settings, cores, self._asking, first_step)
+        self._generations = Generations(self._asking)
+        self._preparation = Preparation(settings, cores, self._asking, self._generations, first_step)
         self._best = BestSoFar(settings.keep, best)
         self._steering = Steering(first_step, is_looped=settings.lockstep)
         self._gathers = 0
@@ -163,7 +165,7 @@ class Coordinator:
         if self._settings.begun is not None:
             check_same_program(self._settings.begun, facts["batch_size"], recipe)
         if self._settings.trials:
-            return (yield from try_all(self._settings, self._cores, self._asking, facts))
+            return (yield from try_all(self._settings, self._cores, self._asking, self._generations, facts))
         if self._known is None:
             known = yield from self._preparation.measure(facts)
         else:

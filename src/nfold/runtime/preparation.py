@@ -36,6 +36,7 @@ from nfold.planning.wishes import check_batch
 from nfold.runtime import events as ev
 from nfold.runtime.alike import check_alike
 from nfold.runtime.asking import Asking, Flow
+from nfold.runtime.generations import Generations
 from nfold.runtime.measuring import (
     MOST_PACES,
     PROBING_S,
@@ -67,8 +68,10 @@ SLOW_BYTES_PER_S = 125_000
 class Preparation:
     """What is measured and decided before the ranks build, for one choice of workers and servers."""
 
-    def __init__(self, settings: JobSettings, cores: int, asking: Asking, first_step: int = 0) -> None:
-        self._settings, self._cores, self._asking = settings, cores, asking
+    def __init__(
+        self, settings: JobSettings, cores: int, asking: Asking, generations: Generations, first_step: int = 0
+    ) -> None:
+        self._settings, self._cores, self._asking, self._generations = settings, cores, asking, generations
         self._first_step = first_step
 
     def load_order(self) -> dict[str, Any]:
@@ -218,12 +221,8 @@ class Preparation:
             self.plan(Known(graph=graph, profiles=profiles, cluster=with_fast_links(declared)), ready)
 
     def wire(self) -> Flow:
-        """Connect every rank to every other."""
-        everyone = tuple(range(self._settings.world_size))
-        listening = yield from self._asking.ask(everyone, {"do": "listen"}, "listening")
-        addresses = [[rank, *listening[rank]["address"]] for rank in everyone]
-        meeting = {"do": "connect", "addresses": addresses, "generation": 0, "members": list(everyone), "gone": []}
-        yield from self._asking.ask(everyone, meeting, "connected")
+        """Let the generation of these workers and servers begin."""
+        yield from self._generations.begin(range(self._settings.world_size))
         self._asking.say(ev.Prepared("connecting"))
 
     def plan(self, known: Known, ready: Ready) -> Plan:
