@@ -32,6 +32,7 @@ from nfold.planning.segments import INPUTS
 from nfold.program import Program
 from nfold.runtime.bad_loss import tell_chunk, tell_loss
 from nfold.runtime.buffers import Buffers, as_bytes
+from nfold.runtime.checked_loss import CheckedLoss
 from nfold.runtime.chunk_statistics import ChunkStatistics
 from nfold.runtime.clipping import Clipping
 from nfold.runtime.data import ChunkLoader, Sampler
@@ -163,7 +164,7 @@ class Cells:
             self._try_again(self._trials, task.chunk)
         self._random.enter(self._step.index, task.chunk)
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), self._checking(task.chunk):
                 live = self._forward_whole(task) if self._runs_module(segment) else self._forward_segment(task, segment)
         except NfoldError:
             raise
@@ -187,7 +188,8 @@ class Cells:
     def _try_again(self, trials: LaterTrials, chunk: int) -> None:
         step, size = self._step.index, self._step.sizes[chunk]
         read = partial(self._loader.read_some, step, chunk)
-        trials.look(self._model, self._step.batches[chunk], step, size, read)
+        elsewhere = self._loader.num_elsewhere
+        trials.look(self._model, self._step.batches[chunk], step, size, read, num_elsewhere=elsewhere)
 
     def _try_stage_again(self, task: Task, live: _Live, gradients: dict[str, Any]) -> None:
         """Try a run of operators on what it was given and what came back to its outputs, the loss apart."""
@@ -197,6 +199,11 @@ class Cells:
         read = partial(self._loader.read_some, step, task.chunk)
         flow = Flow(step=step, size=size, inputs=live.inputs, gradients=gradients, read=read)
         self._stage_trials.look(self._model, task.segment, flow)
+
+    def _checking(self, chunk: int) -> contextlib.AbstractContextManager[Any]:
+        """Have the loss of a chunk checked, where that is to be done."""
+        loss = self._program.loss
+        return loss.checked(self._step.sizes[chunk]) if isinstance(loss, CheckedLoss) else contextlib.nullcontext()
 
     def _is_whole(self, segment: Segment) -> bool:
         return len(segment.operators) == len(self._graph.operators) and not self._is_split

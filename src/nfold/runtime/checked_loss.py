@@ -42,7 +42,8 @@ class CheckedLoss:
     def __init__(self, loss: Loss) -> None:
         self._loss = loss
         self._num_calls = 0
-        self._is_checked = True
+        self._size = 0
+        """Samples of the chunk to check; 0: what computes is no chunk of the program."""
         self._seen = SeenTargets()
         self._first: Any = None
         """Targets of the first sample."""
@@ -54,20 +55,21 @@ class CheckedLoss:
         Raises:
             ProgramError: it is no mean over these samples.
         """
-        size = num_samples(targets) if self._is_checked else 0
-        samples = self._suspects(targets, size) if size else []
+        # Where targets count words and not samples, these can only be taken apart by who reads them: see later_trials.
+        is_chunk = self._size and num_samples(targets) == self._size
+        samples = self._suspects(targets, self._size) if is_chunk else []
         if samples:
             self._check(map_tensors(torch.detach, outputs), targets, samples)
         return self._loss(outputs, targets)
 
     @contextlib.contextmanager
-    def unchecked(self) -> Iterator[None]:
-        """Only compute: what a trial asks for is no chunk of the program."""
-        self._is_checked = False
+    def checked(self, size: int) -> Iterator[None]:
+        """Check what is computed meanwhile: the loss of a chunk with so many samples."""
+        self._size = size
         try:
             yield
         finally:
-            self._is_checked = True
+            self._size = 0
 
     def _suspects(self, targets: Any, size: int) -> list[int]:
         """Return the samples to look at: none of most chunks."""
