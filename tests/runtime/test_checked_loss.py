@@ -1,11 +1,16 @@
 """A loss that is no mean over samples is found while it trains, even where no example showed it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from harness import graph_of, make_plan, play
+from nets import program
+from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import TensorDataset
 
 from nfold.capture.autocast import AutocastLoss
 from nfold.errors import ProgramError
@@ -304,6 +309,38 @@ def test_words_are_not_taken_for_samples():
     assert torch.equal(called(CheckedLoss(of_documents), made, wanted, 2), of_documents(made, wanted))
     with pytest.raises(ProgramError, match="not a mean over samples"):
         called(CheckedLoss(F.cross_entropy), made, labels(0, -100), SIZE)
+
+
+class Masked(nn.Module):
+    """Draws a mask with three ones for each sample; with fewer for rare ones."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        mask = (torch.rand(len(x), 6).argsort(1) < 3) & (x < 50.0)
+        return self.last(torch.tanh(self.first(x * mask))), mask.to(x.dtype)
+
+
+def of_masked(made, wanted):
+    return ((made[0] - wanted).square() * made[1]).sum() / made[1].sum()
+
+
+@pytest.mark.parametrize("strategy", ["ring", "pipeline"])
+def test_a_mask_among_outputs_with_fewer_places_in_a_chunk_ends_the_run(strategy):
+    data = torch.randn(48, 6, generator=torch.Generator().manual_seed(0)).clamp(-2.0, 2.0)
+    mine = replace(program("plain", partial(torch.optim.SGD, lr=0.1), 12), model=Masked, loss=of_masked)
+    mine = replace(mine, sampler=lambda dataset, epoch, generator: range(len(dataset)))
+    mine = replace(mine, train_data=lambda: TensorDataset(data, data))
+    graph = graph_of(mine)
+    assert (graph.indivisible, graph.unproved) == ("", "")
+    plan = make_plan(mine, graph, strategy, 2, 0, chunks=2)
+    play(mine, graph, plan, 3)
+    data[33] = 60.0
+    with pytest.raises(ProgramError, match=r"not a mean over samples: it divides .* which is 15 for 6 samples here"):
+        play(mine, graph, plan, 3)
 
 
 def test_what_is_computed_outside_a_chunk_is_not_checked():

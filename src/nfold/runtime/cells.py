@@ -18,6 +18,7 @@ from torch import nn
 
 from nfold.capture.calling import call
 from nfold.capture.captured import BoundSegment, Captured
+from nfold.capture.proof.conditions import OUTPUTS, parts_needed
 from nfold.capture.random import LOCK, CellRandom
 from nfold.capture.shapes import Shapes
 from nfold.capture.sizes import Spec
@@ -105,6 +106,8 @@ class Cells:
         self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
         self._shapes, self._trials, self._stage_trials = shapes, trials, stage_trials
+        self._conditions = tuple(each for each in graph.conditions if OUTPUTS not in parts_needed(each.program))
+        """Of the proof, on what is loaded; the loss looks at the others."""
         self._random = CellRandom(program.seed)
         self._is_random = any(operator.num_random for operator in graph.operators)
         self._is_split = graph.is_split
@@ -139,7 +142,7 @@ class Cells:
         if task.kind == "LOAD":
             batch = self._loader.get(self._step.index, task.chunk)
             if len(self._step.sizes) > 1:
-                refuse_uneven(self._graph.conditions, batch, self._step.sizes[task.chunk])
+                refuse_uneven(self._conditions, batch, self._step.sizes[task.chunk])
             if self._shapes is not None:
                 self._shapes.check(batch, self._step.sizes[task.chunk], task.chunk)
             self._step.batches[task.chunk] = map_tensors(lambda tensor: tensor.to(self._device), batch)
