@@ -127,7 +127,7 @@ def test_trials_of_unlike_inputs_take_seconds_or_a_hundredth_of_the_time():
     growing = [(inputs(6)[0] * (1 + step), inputs(6)[1]) for step in range(60)]
     counted = trials(Plain, clock=lambda: float(next(seconds)))
     compared = []
-    counted._compare = lambda model, batch, size, samples, read: compared.append(size) or ""
+    counted._compare = lambda model, cuts: compared.append(cuts[0].size) or ""
     first_found(counted, Plain(), growing)
     assert len(compared) == 9, "six in 5 s, and then of the 8th, 16th and 32nd step"
 
@@ -245,15 +245,31 @@ def test_a_mean_over_words_ends_where_chunks_have_unlike_many(unlike, step):
         play(mine, graph, make_plan(mine, graph, "ring", 2, 0, chunks=2), 8)
 
 
+def test_samples_that_fit_to_no_others_are_tried_by_themselves():
+    """As where each batch has a length of its own."""
+
+    class Pooled(Capped):
+        def forward(self, x):
+            out = self.layer(x).mean(1)
+            return out - out.mean(0) if x.shape[1] > 4 else out
+
+    def read(samples, lengths=(5,) * 9 + (3, 3)):
+        torch.manual_seed(0)
+        return torch.stack([torch.randn(lengths[each], WIDTH) for each in samples]), torch.arange(len(samples)) % 3
+
+    with pytest.raises(ProgramError, match="depends on the other samples"):
+        trials(Pooled, collate=read).look(Pooled(), read(range(9)), 0, 9, read, num_elsewhere=2)
+
+
 def test_a_new_shape_is_tried_although_the_time_for_unlike_inputs_is_over():
     seconds = iter(range(10_000))
     counted = trials(Plain, clock=lambda: float(next(seconds)))
     first_found(counted, Plain(), [(inputs(6)[0] * (1 + step), inputs(6)[1]) for step in range(20)])
     compared = []
-    counted._compare = lambda model, batch, size, samples, read: compared.append(size) or ""
+    counted._compare = lambda model, cuts: compared.append(cuts[0].size) or ""
     x, y = inputs(6)
     counted.look(Plain(), (x, torch.stack([y, y], 1)), 20, 6, None)
-    assert compared == [6]
+    assert len(compared) == 1
 
 
 def growing():
