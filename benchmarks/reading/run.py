@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pictures import FOLDER, NUM_FILES, make  # noqa: E402
 WARM_UP = 10
 """Steps left out, in which processes start and read ahead."""
 ALONE = {"workers": 1, "strategy": "single", "chunks": 1, "checkpoint_every": 0}
+STARTS = (0, 2)
 PAIRS = {
     "two loaders / one thread": ("nfold, two loaders", "nfold, one thread"),
     "two loaders / DataLoader(num_workers=2)": ("nfold, two loaders", "plain, DataLoader(num_workers=2)"),
@@ -47,6 +49,14 @@ def spread(loaders: int, steps: int, here: Path) -> dict[str, Any]:
     }
 
 
+def start_s(loaders: int, here: Path) -> float:
+    """Return the seconds from the command to the end of the first step of nfold on one worker."""
+    call = f"nfold.start({str(HERE / 'pictures.py')!r}, out={str(here / 'run')!r}, **{ALONE!r}, loaders={loaders})"
+    code = f"import sys, time, nfold\nfor _ in {call}:\n    print(time.time() - float(sys.argv[1]))\n    break"
+    command = [sys.executable, "-c", code, str(time.time())]
+    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
 WAYS = {
     "nfold, one thread": lambda steps, here: spread(0, steps, here),
     "nfold, two loaders": lambda steps, here: spread(2, steps, here),
@@ -67,7 +77,16 @@ def race(steps: int) -> dict[str, dict[str, Any]]:
     return found
 
 
-def summary(rounds: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
+def starts() -> dict[str, float]:
+    """Start nfold once without and once with loaders, one after the other."""
+    found = {}
+    for loaders in STARTS:
+        with tempfile.TemporaryDirectory() as folder:
+            found[f"--loaders {loaders}"] = start_s(loaders, Path(folder))
+    return found
+
+
+def summary(rounds: list[dict[str, dict[str, Any]]], begun: list[dict[str, float]]) -> dict[str, Any]:
     """Return medians over the rounds with their range, and ratios within rounds."""
     steps = {name: _spread([each[name]["step_s"] for each in rounds]) for name in WAYS}
     for name in steps:
@@ -77,7 +96,8 @@ def summary(rounds: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
         pair: _spread([each[one]["step_s"] / each[other]["step_s"] for each in rounds])
         for pair, (one, other) in PAIRS.items()
     }
-    return {"step_s": steps, "ratios": ratios}
+    first = {name: _spread([each[name] for each in begun]) for name in begun[0]}
+    return {"step_s": steps, "ratios": ratios, "first_step_s": first}
 
 
 def _spread(values: list[float]) -> dict[str, float]:
@@ -96,12 +116,13 @@ def main() -> None:
         make(Path(folder), chosen.files)
         os.environ[FOLDER] = folder
         size = sum(file.stat().st_size for file in Path(folder).iterdir()) // chosen.files
+        begun = [starts() for _ in range(chosen.rounds)]
         rounds = [race(chosen.steps) for _ in range(chosen.rounds)]
-    found = summary(rounds)
+    found = summary(rounds, begun)
     for kind, rows in found.items():
         for name, row in rows.items():
             told = f", predicted {row['predicted_s']:.3f}" if "predicted_s" in row else ""
-            print(f"{kind:8} {name:40} {row['median']:.3f} ({row['least']:.3f} to {row['most']:.3f}){told}")
+            print(f"{kind:12} {name:40} {row['median']:.3f} ({row['least']:.3f} to {row['most']:.3f}){told}")
     write(
         {**found, "files": chosen.files, "bytes_a_file": size, "steps": chosen.steps, "rounds": chosen.rounds}, __file__
     )

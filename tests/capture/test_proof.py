@@ -318,6 +318,22 @@ def test_what_cannot_be_followed_is_told_with_its_line(then, words):
 
 
 @pytest.mark.parametrize(
+    ("then", "words"),
+    [
+        (lambda out, x: out - torch.quantile(out, 0.5, dim=0), "computes quantile over the samples"),
+        (lambda out, x: out - out.nanquantile(0.5), "computes nanquantile over the samples"),
+        (lambda out, x: out[out[:, 0].argsort()], "computes argsort over the samples"),
+        (lambda out, x: out.sort(0).values, "computes sort over the samples"),
+        (lambda out, x: out - out.median(0).values, "takes a median over the samples"),
+        (lambda out, x: out - out.kthvalue(2, 0).values, "takes the k-th value over the samples"),
+        (lambda out, x: out - out.topk(1, 0).values, "computes topk over the samples"),
+    ],
+)
+def test_what_orders_samples_is_called_as_the_program_calls_it(then, words):
+    assert words in of_forward(then).reason
+
+
+@pytest.mark.parametrize(
     ("decides", "largest", "verdict"),
     [
         (lambda size: size > 8, 64, "mixed"),
@@ -325,7 +341,7 @@ def test_what_cannot_be_followed_is_told_with_its_line(then, words):
         (lambda size: size > 8, 8, "unknown"),
         (lambda size: size <= 512, 64, "proved"),
         (lambda size: size <= 512, 5000, "mixed"),
-        (lambda size: size == 1, 64, "proved"),  # no chunk has one sample, unless its batch has
+        (lambda size: size == 1, 64, "proved"),  # one alone is tried instead
         (lambda size: size in (5, 64), 64, "mixed"),
         (lambda size: size % 2 == 0, 64, "mixed"),
         (lambda size: size == 4000, 4000, "mixed"),

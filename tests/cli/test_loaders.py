@@ -10,9 +10,12 @@ import pytest
 
 DRAWING = """
 from dataclasses import replace
+import os
 import time
 import torch
 import steady
+
+LOADED_IN = os.getpid()
 
 class Noisy(torch.utils.data.Dataset):
     def __init__(self, seed, wait_s=0.0):
@@ -22,6 +25,7 @@ class Noisy(torch.utils.data.Dataset):
         return 20
 
     def __getitem__(self, index):
+        assert LOADED_IN == os.getpid(), "this process shares what the script has opened"
         row, target = self.clean[index]
         time.sleep(self.wait_s)
         return row + torch.randn(row.shape), target
@@ -65,8 +69,8 @@ def test_a_loader_that_is_killed_ends_the_run_with_one_message(shell, script):
     history = shell.folder / "run" / "history.jsonl"
     while not (history.exists() and history.stat().st_size) and process.poll() is None:
         PAUSE.wait(0.05)
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in shell.processes()}
-    (loader,) = [pid for pid, command in commands.items() if b"nfold.runtime.loader" in command]
+    names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in shell.processes()}
+    (loader,) = [pid for pid, name in names.items() if name == "nfold-loader"]
     os.kill(loader, signal.SIGKILL)
     shell.finish(process).check_explained(
         "rank 0", f"loader 0 (process {loader}) was killed by signal 9", "--loaders 0"

@@ -29,6 +29,13 @@ def test_no_chunk_is_empty_that_could_have_two_samples(batch_size, num_chunks):
     assert num_filled == max(1, min(num_chunks, batch_size // 2))
 
 
+def test_chunks_may_have_a_single_sample_where_that_does():
+    assert chunk_sizes(4, 4, 1) == (1, 1, 1, 1)
+    assert chunk_sizes(5, 4, 1) == (2, 1, 1, 1)
+    assert chunk_sizes(8, 4, 1) == (2, 2, 2, 2)
+    assert chunk_sizes(1, 3, 1) == (1, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("batch_size", "num_chunks", "sizes"),
     [

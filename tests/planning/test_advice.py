@@ -14,7 +14,7 @@ from nfold.errors import PlanError
 from nfold.planning.advice import Change, advise, changes
 from nfold.planning.asynchronous import check_staleness
 from nfold.planning.candidates import simulate_proposal
-from nfold.planning.search import check_possible, is_possible, plan, possible_plan
+from nfold.planning.search import check_possible, has_all, plan, possible_plan
 from nfold.planning.strategies import STRATEGIES, named
 from nfold.planning.verdicts import fewer_workers
 from nfold.planning.wishes import check_chunks, check_ranks
@@ -137,12 +137,22 @@ def test_the_smallest_changes_come_first_and_keep_all_workers():
     assert found[0].parts == {"servers"}
 
 
+def test_auto_is_not_advised_where_it_would_leave_workers_idle():
+    """A model of one operator whose batch stays whole trains on one worker, whatever is asked for."""
+    whole = question(
+        GRAPHS["one operator, indivisible"], workers=2, servers=0, chunks=None, batch_size=24, memory=1 << 40
+    )
+    assert advise(whole, "ring", has_all) == "Use -n 1."
+    cut = question(GRAPHS["indivisible"], workers=2, servers=0, chunks=None, batch_size=24, memory=1 << 40)
+    assert advise(cut, "ring", has_all).startswith("Use --strategy pipeline")
+
+
 def test_a_run_that_goes_on_is_never_told_to_change_its_chunks():
     asked = question(GRAPHS["plain"], workers=4, servers=0, chunks=2, batch_size=24, memory=1 << 40)
     assert any(change.chunks for change in changes(asked, "ring"))
     settled = replace(asked, chunks_are_settled=True)
     assert not any(change.chunks for change in changes(settled, "ring"))
-    assert "--chunks" not in advise(settled, "ring", is_possible)
+    assert "--chunks" not in advise(settled, "ring", has_all)
 
 
 def test_what_was_asked_of_staleness_stays_understood():

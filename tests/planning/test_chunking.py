@@ -33,6 +33,14 @@ def test_counts_follow_the_workers_within_what_a_batch_has(question, counts):
     assert chunk_counts(question) == counts
 
 
+def test_single_samples_are_for_batches_that_workers_could_not_share_else():
+    alone = chain(2, why_pairs="")
+    assert chunk_counts(facts(alone, 4, batch_size=6)) == (4,)
+    assert chunk_counts(facts(alone, 4, batch_size=17)) == (4, 8)
+    assert plan(facts(alone, 4, batch_size=4), "ring").chunks == 4
+    assert plan(facts(alone, 2, batch_size=4, chunks=4), "pipeline").notes == ()
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 7), st.lists(st.integers(1, 9).map(float), min_size=1, max_size=3))
 def test_no_other_shares_would_be_done_earlier(num_chunks, seconds):
@@ -75,6 +83,12 @@ def test_workers_without_a_sample_are_refused_with_who_needs_two_of_them(strateg
     with pytest.raises(PlanError, match=words):
         check(facts(TWO, 4, batch_size=4), strategy)
     assert check(facts(TWO, 2, batch_size=4), strategy) is None
+
+
+def test_workers_without_a_sample_are_refused_with_why_no_chunk_has_a_single_one():
+    asked = facts(chain(2, why_pairs="nobody could prove it"), 4, batch_size=4)
+    with pytest.raises(PlanError, match=r"each has two samples or more \(nobody could prove it\), so 2 of 4"):
+        check(asked, "ring")
 
 
 @pytest.mark.parametrize(("batch_size", "chunks"), [(8, 4), (9, 4), (1, 1), (2, 1)])

@@ -16,6 +16,7 @@ from nfold.planning.foretold import (
     check_last_batch,
     check_schedule,
     fade_notes,
+    loaders_notes,
     mode_notes,
     run_notes,
     time_notes,
@@ -46,6 +47,14 @@ def test_no_shorter_run_is_advised_that_has_done_its_steps():
         check_schedule(end, course(25, 8, 8, first_step=6))
     assert "--steps" not in str(caught.value)
     assert "6 of them done" in str(caught.value)
+
+
+def test_more_loaders_than_cores_keep_busy_are_told_with_how_many_do():
+    assert loaders_notes(2, 2, 4) == loaders_notes(0, 0, 1) == ()
+    (note,) = loaders_notes(8, 1, 2)
+    assert note.startswith("--loaders 8: each of 2 ranks starts 8 processes that read, 16 in all, and its share")
+    assert note.endswith("--loaders 1 does as well")
+    assert "8 processes that read, and its share of the cores keeps 3" in loaders_notes(8, 3, 1)[0]
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,9 @@ def forced(question: Facts, strategy: str) -> Plan:
         (
             facts(GRAPH, 4, batch_size=4),
             "ring",
-            r"a batch of 4 samples fills 2 of 4 chunks, since each has two samples or more, so 2 of 4 "
-            r"workers would never have any; 2 at most can share it. Use --strategy pipeline, --strategy hybrid or -n",
+            r"a batch of 4 samples fills 2 of 4 chunks, since each has two samples or more \(it was not tried on one "
+            r"alone\), so 2 of 4 workers would never have any; 2 at most can share it. Use --strategy pipeline, "
+            r"--strategy hybrid or -n",
         ),
         (
             facts(GRAPH, 2, batch_size=96, chunks=96),

@@ -34,6 +34,7 @@ READY = {
         "batch_size": 25,
         "epochs": 2,
         "chunks": None,
+        "loaders": 0,
         "weights": {"a.bias": 1, "a.weight": 7},
     },
     "items": {"0": 3, "50": 5, "99": None},

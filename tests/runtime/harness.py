@@ -178,7 +178,7 @@ def play(
     return played
 
 
-def plain_loop(program: Program, steps: int, chunks: int, *, last_first: bool = False) -> nn.Module:
+def plain_loop(program: Program, steps: int, chunks: int, *, last_first: bool = False, least: int = 2) -> nn.Module:
     """The reference: one device, plain PyTorch, gradients accumulated over the same chunks; or added from the last on,
     which is as right and shows what rounding alone comes to."""
     from nfold.core.placement import chunk_sizes
@@ -195,7 +195,7 @@ def plain_loop(program: Program, steps: int, chunks: int, *, last_first: bool = 
         batch = order[position * program.batch_size :][: program.batch_size]
         optimizer.zero_grad(set_to_none=True)
         begin, gradients = 0, []
-        for size in chunk_sizes(len(batch), chunks):
+        for size in chunk_sizes(len(batch), chunks, least):
             if not size:
                 continue
             items = [dataset[index] for index in batch[begin : begin + size]]

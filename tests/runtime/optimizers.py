@@ -305,7 +305,7 @@ OPTIMIZERS = {
 }
 REFUSED = {
     "LBFGS": (of(torch.optim.LBFGS), "LBFGS evaluates the loss several times in a step"),
-    "Sharp": (Sharp, "needs a closure .* without a closure"),
+    "Sharp": (Sharp, r"step\(\) of Sharp, .* needs a closure .* without a closure"),
     "Muon": (of(torch.optim.Muon, lr=0.1), "Muon only supports 2D parameters"),
     "SparseAdam": (torch.optim.SparseAdam, "SparseAdam does not support dense gradients"),
 }

@@ -1,5 +1,6 @@
 """Samples that see each other at later weights, or in rare inputs only, are found while a program trains."""
 
+import random
 from dataclasses import replace
 from functools import partial
 
@@ -62,6 +63,16 @@ class Plain(Capped):
 
 def trials(model=Capped, clock=lambda: 0.0, **changes):
     return LaterTrials(replace(program("plain"), model=model, loss=F.cross_entropy, **changes), CPU, clock)
+
+
+def apart(read):
+    """Read samples together, and in parts."""
+
+    def both(samples, sizes):
+        parts = torch.tensor(samples).split(list(sizes))
+        return read(samples), [read(part.tolist()) for part in parts]
+
+    return both
 
 
 def first_found(trials, model, batches, read=None):
@@ -191,7 +202,7 @@ def test_chunks_that_a_program_joins_are_joined_anew_part_by_part():
         return nn.utils.rnn.pad_sequence(words, batch_first=True), torch.arange(len(samples)) % CLASSES
 
     seen = trials(Words, collate=read)
-    found = first_found(seen, Words(), [read(range(12))], read)
+    found = first_found(seen, Words(), [read(range(12))], apart(read))
     assert found[0] == 0
     assert "not a mean over samples" in found[1]
 
@@ -208,10 +219,10 @@ def test_names_beside_tensors_are_read_with_their_samples():
         return (x[samples], [f"{each}.jpg" for each in samples]), y[samples]
 
     model = Named()
-    assert first_found(trials(Named), model, [read(range(12))], read) == (-1, "")
+    assert first_found(trials(Named), model, [read(range(12))], apart(read)) == (-1, "")
     with torch.no_grad():
         model.layer.weight.mul_(100)
-    assert first_found(trials(Named), model, [read(range(12))], read)[0] == 0
+    assert first_found(trials(Named), model, [read(range(12))], apart(read))[0] == 0
 
 
 class Words(nn.Sequential):
@@ -258,7 +269,7 @@ def test_samples_that_fit_to_no_others_are_tried_by_themselves():
         return torch.stack([torch.randn(lengths[each], WIDTH) for each in samples]), torch.arange(len(samples)) % 3
 
     with pytest.raises(ProgramError, match="depends on the other samples"):
-        trials(Pooled, collate=read).look(Pooled(), read(range(9)), 0, 9, read, num_elsewhere=2)
+        trials(Pooled, collate=read).look(Pooled(), read(range(9)), 0, 9, apart(read), num_elsewhere=2)
 
 
 def test_a_new_shape_is_tried_although_the_time_for_unlike_inputs_is_over():
@@ -290,3 +301,17 @@ def test_a_run_ends_where_the_weights_make_samples_see_each_other():
         play(mine, graph, make_plan(mine, graph, "ring", 2, 0, chunks=2), 16)
     with pytest.raises(ProgramError, match=FOUND):
         drift(mine, graph, drifting_plan(mine, graph, 2, chunks=2, bound=0), [16])
+
+
+def test_what_collate_draws_for_each_item_ends_no_run():
+    def collate(items):
+        rows = [row.flip(0) if random.random() < 0.5 else row for row, _ in items]
+        return torch.stack(rows) + torch.rand(len(rows), 1), torch.stack([kind for _, kind in items])
+
+    data = TensorDataset(*inputs(24))
+    mine = replace(
+        program("plain", batch_size=12), model=Plain, loss=F.cross_entropy, train_data=lambda: data, collate=collate
+    )
+    graph = graph_of(mine)
+    assert "collate" in graph.unproved
+    assert len(play(mine, graph, make_plan(mine, graph, "ring", 2, 0, chunks=2), 4).losses) == 4

@@ -7,15 +7,18 @@ import signal
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from nfold.errors import ProgramError, RunError
+from nfold.launch.fork_server import ForkServer
 from nfold.program import Program, ProgramSource
 from nfold.runtime.data import ChunkLoader, Sampler
 from nfold.runtime.evaluation import evaluate
+from nfold.runtime.loader import read_for_rank
 from nfold.runtime.loaders import Loaders, Staff, unlike
 from nfold.runtime.loading import item_checksums, load_dataset
 from nfold.runtime.reading import Part, Reader
@@ -73,15 +76,21 @@ def data_of(program: Program, what: str = "train_data"):
     return load_dataset(getattr(program, what), what, SEED)
 
 
-def hired(source: ProgramSource, program: Program, count: int) -> Loaders:
-    return Loaders(source, count, SEED, item_checksums(data_of(program), SEED, program.collate))
+def server_of(source: ProgramSource) -> ForkServer:
+    return ForkServer("nfold-loader", partial(read_for_rank, source))
+
+
+def hired(source: ProgramSource, count: int) -> Loaders:
+    server = server_of(source)  # first, as in a rank: then nothing of the program's is in it
+    program = source.load()
+    return Loaders(server, count, SEED, item_checksums(data_of(program), SEED, program.collate))
 
 
 @pytest.mark.processes
 def test_loaders_give_what_the_rank_would_read_by_itself_and_tell_what_is_wrong(source):
+    loaders = hired(source, 2)
     program = source.load()
     train, test = data_of(program), data_of(program, "test_data")
-    loaders = hired(source, program, 2)
     try:
         sampler = Sampler(COUNT, BATCH_SIZE, 2, SEED, lambda epoch: [*range(epoch, 28), 1, 1, 2, 30, *range(epoch)])
         own, others = Reader(train, SEED, program.collate), loaders.reader("train_data")
@@ -96,6 +105,10 @@ def test_loaders_give_what_the_rank_would_read_by_itself_and_tell_what_is_wrong(
                 inputs["rows"][0, 1] = -1.0
                 assert inputs["pair"].mask[0, 0] == -1.0, "what shared memory shares it still"
         ahead.close()
+
+        together, apart = (reader.read_apart(sampler.part(0, 0), (1, 3)) for reader in (own, others))
+        for (inputs, _), (wanted, _) in zip([together[0], *together[1]], [apart[0], *apart[1]], strict=True):
+            assert torch.equal(inputs["rows"], wanted["rows"])
 
         model = program.model()
         sums = [
@@ -134,9 +147,11 @@ def test_a_loader_with_other_data_is_refused():
 @pytest.mark.processes
 def test_a_loader_ends_with_its_rank_however_that_ends(source):
     code = (
-        "import sys; from pathlib import Path; from nfold.program import ProgramSource; "
-        "from nfold.runtime.loaders import Loaders; from nfold.runtime.reading import Part; "
-        f"loaders = Loaders(ProgramSource(path=Path({str(source.path)!r})), 1, {SEED}, {{}}); "
+        "import sys; from functools import partial; from pathlib import Path; from nfold.program import ProgramSource; "
+        "from nfold.launch.fork_server import ForkServer; from nfold.runtime.loader import read_for_rank; "
+        "from nfold.runtime.loaders import Loaders; "
+        f"server = ForkServer('loader', partial(read_for_rank, ProgramSource(path=Path({str(source.path)!r})))); "
+        f"loaders = Loaders(server, 1, {SEED}, {{}}); "
         "print(loaders.processes[0], flush=True); sys.stdin.read()"
     )
     rank = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -150,8 +165,8 @@ def test_a_loader_ends_with_its_rank_however_that_ends(source):
 
 
 def test_ranks_that_are_threads_and_programs_that_want_none_have_no_loaders(source):
-    for staff in (Staff(None), Staff(source)):
-        staff.wanted(0 if staff._source else 2, SEED, {})
+    for staff in (Staff(None), Staff(server_of(source))):
+        staff.wanted(0 if staff._server else 2, SEED, {})
         assert staff.hired("train_data") is None
         assert staff.peak_bytes == 0
         staff.close()

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+from coordinated import READY
 from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core.cluster import Channel, Cluster
-from nfold.runtime.preparation import build_order
-from nfold.runtime.settings import Known
+from nfold.runtime.asking import Asking
+from nfold.runtime.postmortem import Postmortem
+from nfold.runtime.preparation import Preparation, build_order
+from nfold.runtime.settings import JobSettings, Known
 
 
 def linked(mbit: float) -> Cluster:
@@ -20,3 +23,10 @@ def linked(mbit: float) -> Cluster:
 def test_ranks_are_told_how_much_may_wait_before_their_links() -> None:
     known = Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=linked(8.0))
     assert build_order(known, a_plan(2), 8)["unsent_bytes"] == [10_000, 10_000]
+
+
+def test_loaders_that_cores_cannot_keep_busy_are_told_of_before_the_first_step() -> None:
+    preparation = Preparation(JobSettings(workers=2, strategy="ring"), 4, Asking(Postmortem(2)))
+    few = preparation.notes(READY | {"loaders": 1}, replace(a_plan(2), loaders=1), GRAPH)
+    (note,) = set(preparation.notes(READY | {"loaders": 8}, replace(a_plan(2), loaders=1), GRAPH)) - set(few)
+    assert "--loaders 1 does as well" in note

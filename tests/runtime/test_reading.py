@@ -69,7 +69,7 @@ def plain(mine, steps, chunks):
     """The same in a plain loop that adds up the gradients of chunks."""
     torch.manual_seed(mine.seed)
     model, dataset = mine.model(), mine.train_data()
-    optimizer, sampler = mine.optimizer(list(model.parameters())), sampler_of(mine, dataset, mine.batch_size, chunks)
+    optimizer, sampler = mine.optimizer(list(model.parameters())), sampler_of(mine, dataset, mine.batch_size, chunks, 2)
     for step in range(steps):
         optimizer.zero_grad()
         for chunk, size in enumerate(sampler.sizes(step)):
@@ -166,10 +166,10 @@ def weighted(dataset, epoch, generator):
 @pytest.mark.parametrize("strategy", ["ring", "ps"])
 def test_a_sampler_orders_the_samples_alike_on_any_number_of_ranks(strategy):
     mine = program(sampler=weighted)
-    sampler = sampler_of(mine, Sentences(), 8, 4)
+    sampler = sampler_of(mine, Sentences(), 8, 4, 2)
     assert sampler.steps_per_epoch == 3
     assert sum(sampler.sizes(2)) == 4
-    assert sampler.indices(3, 1) == sampler_of(mine, Sentences(), 8, 4).indices(3, 1)
+    assert sampler.indices(3, 1) == sampler_of(mine, Sentences(), 8, 4, 2).indices(3, 1)
     assert sampler.indices(0, 1) != sampler.indices(3, 1)
     graph = graph_of(mine)
     one, two = (
@@ -212,7 +212,7 @@ def test_a_sampler_that_changes_the_data_set_is_refused():
 
 def test_an_epoch_of_another_length_is_refused_when_it_comes():
     mine = program(sampler=lambda data, epoch, generator: range(8 if epoch == 5 else 16))
-    sampler = sampler_of(mine, Sentences(), 8, 1)
+    sampler = sampler_of(mine, Sentences(), 8, 1, 2)
     with pytest.raises(ProgramError, match="gave 16 indices for epoch 0 and 8 for epoch 5"):
         sampler.indices(10, 0)
 

@@ -90,6 +90,23 @@ def joined_with_noise(items):
     return torch.stack(inputs) + float(JOINING.random()), torch.tensor(targets)
 
 
+def doubled(array):
+    array *= 2.0
+    return array
+
+
+def mirrored(own, index):
+    row = own.rows[index]
+    return row.mul_(-1.0) if random.random() < own.share else row
+
+
+def kept_in_memory(own, index):
+    if not own.read[index]:
+        own.read[index] = True
+        own.rows[index] = index + 1.0
+    return own.rows[index]
+
+
 def held():
     return torch.Generator().manual_seed(0)
 
@@ -107,10 +124,17 @@ MOVED = {
 }
 OTHER = {
     "no seed": lambda: Made(lambda own, index: torch.tensor(np.random.default_rng().random(3)).float()),
-    "in place": lambda: Made(lambda own, index: own.rows[index].mul_(2.0), rows=torch.ones(COUNT, 3)),
+}
+IN_PLACE = {
+    "always": lambda: Made(lambda own, index: own.rows[index].mul_(2.0), rows=torch.ones(COUNT, 3)),
+    "an array": lambda: Made(lambda own, index: torch.from_numpy(doubled(own.rows[index])), rows=np.ones((COUNT, 3))),
+    "noise": lambda: Made(lambda own, index: own.rows[index].add_(torch.randn(3)), rows=torch.ones(COUNT, 3)),
+    "now and then": lambda: Made(mirrored, rows=torch.ones(COUNT, 3), share=0.5),
 }
 STEADY = {
     "drawn when built": lambda: Made(lambda own, index: own.rows[index], rows=torch.randn(COUNT, 3), rng=held()),
+    "a cache of rows": lambda: Made(kept_in_memory, rows=torch.zeros(COUNT, 3), read=[False] * COUNT),
+    "limited in place": lambda: Made(lambda own, index: own.rows[index].clamp_(-1, 1), rows=torch.randn(COUNT, 3)),
     "a cache": lambda: Made(remembered, memory={}),
     "seeded from the index": lambda: Made(reseeded),
     "seeded by torch": lambda: Made(seeded_by_torch),
@@ -151,6 +175,34 @@ def test_test_data_are_looked_at_too():
 def test_an_item_that_is_another_when_it_is_read_again_is_refused(name):
     with pytest.raises(ProgramError, match=r"item 0 of train_data.* is another one when it is read again"):
         found(OTHER[name])
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_what_changes_the_data_set_in_place_is_named_before_the_first_step(name):
+    words = (
+        r"reading item \d+ of train_data\(\) changes in place what the data set keeps, .* x = self.data\[i\].clone\(\)"
+    )
+    with pytest.raises(ProgramError, match=words):
+        found(IN_PLACE[name])
+
+
+def test_joining_that_changes_the_data_set_in_place_is_named():
+    def collate(items):
+        return torch.stack([row.add_(1.0) for row, _ in items]), torch.tensor([label for _, label in items])
+
+    stored = lambda: Made(lambda own, index: own.rows[index], rows=torch.ones(COUNT, 3))  # noqa: E731
+    with pytest.raises(ProgramError, match=r"Program\(collate=...\), given item 0 of train_data\(\), changes in place"):
+        found(stored, collate=collate)
+
+
+def test_an_item_that_changes_the_data_set_seldom_is_refused_when_it_is_read():
+    def seldom(own, index):
+        return own.rows[index].mul_(-1.0) if index == 2 else own.rows[index]
+
+    dataset = Made(seldom, rows=torch.ones(COUNT, 3))
+    found(lambda: dataset)
+    with pytest.raises(ProgramError, match=r"reading item 2 of train_data\(\) changes in place"):
+        read_all(dataset)
 
 
 def test_joining_that_draws_by_itself_is_refused():

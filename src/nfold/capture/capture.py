@@ -18,11 +18,12 @@ from nfold.capture.beside import weights_beside
 from nfold.capture.building import build_model
 from nfold.capture.captured import Captured
 from nfold.capture.cut import cut
-from nfold.capture.describe import describe
+from nfold.capture.describe import describe, with_scope
 from nfold.capture.example import GATE_SIZE, Example
 from nfold.capture.exporting import export
 from nfold.capture.facts import Facts, find_facts
-from nfold.capture.gate import pass_gate
+from nfold.capture.fewest_whole import fewest_whole
+from nfold.capture.gate import ALONE, pass_gate
 from nfold.capture.keeping import keeping
 from nfold.capture.objections import why_unfit
 from nfold.capture.observe import observe
@@ -34,16 +35,18 @@ from nfold.capture.samples import sample_batches
 from nfold.capture.statements.holding import Holding
 from nfold.capture.states import fresh_copies
 from nfold.capture.stepping import Stepping
+from nfold.capture.taken import line_of_gradient
 from nfold.capture.tracing import TraceRefused, is_leaf, trace
 from nfold.capture.tree import tensors_of
 from nfold.capture.trial import check_model
 from nfold.capture.weighing import why_unweighable
-from nfold.capture.wording import plainly
+from nfold.capture.wording import first_line, plainly, told_held, told_whole
 from nfold.core.graph import ModelGraph
 from nfold.core.outputs import first_difference
 from nfold.errors import InternalError
 from nfold.program import Program
 
+_CUT_ELSE = "cut into operators, it computes something else of one alone"
 _MOST_OPAQUE = 8
 """Modules to keep whole one after another before the whole model is."""
 _MOST_TRIALS = 32
@@ -81,6 +84,8 @@ def capture(
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
         beside = weights_beside(model, loss, example.batch(GATE_SIZE))
         captured = _Attempt(model, fresh, loss, example, facts, beside).first_good()
+        if not facts.why_pairs and pass_gate(captured, fresh, loss, example, ALONE):
+            captured = with_scope(captured, replace(captured.graph, why_pairs=_CUT_ELSE))
         graph = captured.graph if stepping is None else _with_updates(captured.graph, stepping, model, facts.sparse)
         return Captured(graph, captured.layout, model)
 
@@ -191,7 +196,7 @@ class _Attempt:
             if traced.method == "opaque" and is_wrong and (found := self._mostly_cut()):
                 return found
             if traced.method == "opaque" and not self._example.varying:
-                self._notes.append("the whole model is one operator, so only its batch can be spread over ranks")
+                self._notes = told_whole(self._notes, self._line_of_gradient)
             captured = self.bind(traced)
             failure = pass_gate(captured, self._fresh, self._loss, self._example) if captured else ""
             if captured and not failure:
@@ -217,28 +222,27 @@ class _Attempt:
             calls.append(outputs_of(self._fresh(), self._loss, batch))
         return first_difference(*calls)
 
-    def _mostly_cut(self) -> Captured | None:
-        """Return a capture that keeps whole no more of the user's modules than it takes to be right, if that is enough.
+    def _line_of_gradient(self) -> str:
+        return line_of_gradient(self._fresh(), self._loss, self._example.batch(GATE_SIZE))
 
-        All of the outermost are kept whole first, then one after another is cut again, or its own modules are kept
-        instead of it.
-        """
-        kept = waiting = self._outermost()
-        best, trials = self._right(kept) if kept else None, 1
-        while best and waiting and trials < _MOST_TRIALS:
-            path, *waiting = waiting
-            fewer, inner = [each for each in kept if each != path], self._within(path)
-            for less in (fewer, [*fewer, *inner]) if inner else (fewer,):
-                found, trials = self._right(less), trials + 1
-                if found:
-                    best, kept, waiting = found, less, [*(inner if less is not fewer else ()), *waiting]
-                    break
-        wrong, untried = sorted(set(kept) - set(waiting)), sorted(waiting)
+    def _mostly_cut(self) -> Captured | None:
+        """Return a capture that keeps whole no more of the user's modules than it takes, if that is enough."""
+        outermost = self._outermost()
+        found = outermost and fewest_whole(
+            outermost,
+            right=self._right,
+            within=self._within,
+            kind=lambda path: type(self._model.get_submodule(path)),
+            most_trials=_MOST_TRIALS,
+        )
+        if not found:
+            return None
+        best = found.best
         for names, why in (
-            (wrong, "since operator by operator they go wrong"),
-            (untried, "for lack of time to look into"),
+            (found.wrong, "since operator by operator they go wrong"),
+            (found.untried, "for lack of time to look into"),
         ):
-            best = _with_note(best, f"kept whole, {why}: {', '.join(names)}") if best and names else best
+            best = _with_note(best, f"kept whole, {why}: {', '.join(names)}") if names else best
         return best
 
     def _outermost(self) -> list[str]:
@@ -262,7 +266,7 @@ class _Attempt:
                 found.append(inner)
         return found
 
-    def _right(self, kept: list[str]) -> Captured | None:
+    def _right(self, kept: Sequence[str]) -> Captured | None:
         """Return the capture with some modules whole, if it passes the gate."""
         notes = list(self._notes)
         for traced in self.with_whole(kept):
@@ -273,16 +277,20 @@ class _Attempt:
         return None
 
     def with_whole(self, modules: Iterable[str]) -> Iterator[Traced]:
-        """Yield the program with some modules whole, beside those that cannot be traced."""
+        """Yield the program with some modules whole, beside those that cannot be traced; statements whole first."""
+        opaque, held = (*self._kept, *modules), True
         with contextlib.suppress(TraceRefused):  # then it is none
-            yield self._traced((*self._kept, *modules))
-        with contextlib.suppress(TraceRefused):
-            yield self._traced((*self._kept, *modules), holds=False)
+            traced = self._traced(opaque)
+            held = bool(traced.notes)
+            yield traced
+        if held:
+            with contextlib.suppress(TraceRefused):
+                yield self._traced(opaque, holds=False)
 
     def bind(self, traced: Traced) -> Captured | None:
         """Cut a trace and name its parts; None if it cannot be played or cut."""
         try:
-            plays = observe(traced, self._fresh(), self._example)
+            plays = observe(traced, self._fresh, self._example)
             pieces = cut(traced, plays, whole=traced.method == "opaque", is_proved=not self._facts.unproved)
         except Exception as error:
             why = str(error) if isinstance(error, TraceRefused) else f"it {plainly(error)}"
@@ -318,11 +326,11 @@ class _Attempt:
                 name = holding.take(refusal.__cause__ or refusal) if holds else ""
                 if not name and holding.why_not:
                     refusal.args = (
-                        f"{_first_line(refusal)}, and is no operator of its own, since it {holding.why_not}",
+                        f"{first_line(refusal)}, and is no operator of its own, since it {holding.why_not}",
                     )
                 if not name:
                     raise
-                notes.append(_held(name, refusal))
+                notes.append(told_held(name, refusal))
 
     def traces(self) -> Iterator[Traced]:
         """Yield the program as each method sees it, the whole model as one operator last."""
@@ -334,7 +342,7 @@ class _Attempt:
                 break
             module = _outside(refusal.module, kept)
             advice = "" if module else ". A module of its own for that line would be kept whole alone"
-            self._notes.append(f"{module or 'the model'} is kept whole: {_first_line(refusal)}{advice}")
+            self._notes.append(f"{module or 'the model'} is kept whole: {first_line(refusal)}{advice}")
             exportable = False
             kept.append(module)
         yield replace(trace(self._fresh(), self._loss, self._example, opaque=("",)), method="opaque")
@@ -361,13 +369,6 @@ class _Attempt:
             yield export(self._fresh(), self._loss, self._example)
 
 
-def _held(name: str, refusal: TraceRefused) -> str:
-    return (
-        f"{name} {'are' if '-' in name.rpartition(':')[2] else 'is'} one operator, cut off before and after: "
-        f"{_first_line(refusal)}. A choice between two values can be written as torch.where(condition, a, b)"
-    )
-
-
 def _names(captured: Captured) -> list[str]:
     return [operator.name for operator in captured.graph.operators]
 
@@ -381,7 +382,3 @@ def _outside(module: str, kept: list[str]) -> str:
     while module and module in kept:
         module = module.rpartition(".")[0]
     return module
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0][:200]

@@ -34,6 +34,7 @@ Comparison = Callable[[], str]
 PARTS = (5, 4, 3)
 """Uneven, so that a sum or an unweighted mean shows."""
 _SIZE = sum(PARTS)
+_ALONE = (1, 1, 1)
 _SCALES = (1e-3, 1e6)
 """Of the loss: a hook on a module that clips gradients shows at one of them, whatever its limit is."""
 _SHIFT = 0.1
@@ -85,6 +86,32 @@ def why_indivisible(fresh: Callable[[], nn.Module], loss: Loss, example: Example
             if _computes(model, loss.loss, example.batch(_SIZE, 2)):
                 return _compare_often(model, loss.loss, example)
     return _compare_often(model, loss, example)
+
+
+def why_unlike_alone(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:
+    """Compare outputs and loss of a batch with those of its samples one by one, for a program of proved samples.
+
+    The proof knows two samples and more: of one alone, dimensions of one entry vanish, or fit what they should not.
+
+    Args:
+        fresh: makes copies of the model.
+        loss: the user's.
+        example: where batches come from.
+
+    Returns:
+        How a sample alone differs, in the user's words; empty if only by rounding.
+    """
+    model = fresh()
+    quiet(model)
+    with torch.no_grad():
+        for which in (2, 3):
+            try:
+                found = _difference(model, loss, cut_example(example, which, _ALONE), with_gradients=False)
+            except Exception as error:
+                return f"of one alone it raises {describe(error).rstrip('.')}"
+            if found:
+                return "of one alone it computes something else"
+    return ""
 
 
 def why_unlike_now(fresh: Callable[[], nn.Module], loss: Loss, all_of_it: Cut, some: Cut) -> str:
@@ -187,6 +214,8 @@ def _computes(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> bool:
 def _compare_often(model: nn.Module, loss: Loss, example: Example) -> str:
     # Other samples may show what the first ones did not, and other weights: some gradients are only rounding at first.
     reason = _compare(model, loss, example, 2) or _compare(model, loss, example, 3)
+    if example.is_joined_by_program and not example.varying:  # parts were joined with draws held still; these are not
+        reason = reason or _compare(model, loss, replace(example, make_parts=None), 3)
     for scale in _SCALES if hooked_modules(model, backward=True) else ():
         reason = reason or _compare(model, functools.partial(_scaled, loss, scale), example, 2)
     _shift(model)
@@ -236,12 +265,12 @@ def _difference(model: nn.Module, loss: Loss, cut: Cut, *, with_gradients: bool 
     return explained(whole, parts, max(ROUNDINGS * rounding, watch.coarsest))
 
 
-def cut_example(example: Example, which: int) -> Cut:
+def cut_example(example: Example, which: int, sizes: tuple[int, ...] = PARTS) -> Cut:
     """Return a batch and its chunks, which are padded by themselves where the program joins items itself."""
     is_padded = bool(example.varying)
-    if joined := example.parts(PARTS, which):
-        return Cut(whole=joined[0], parts=joined[1], sizes=PARTS, is_padded=is_padded)
-    return cut_rows(example.batch(_SIZE, which), PARTS)
+    if joined := example.parts(sizes, which):
+        return Cut(whole=joined[0], parts=joined[1], sizes=sizes, is_padded=is_padded)
+    return cut_rows(example.batch(sum(sizes), which), sizes)
 
 
 def cut_rows(batch: tuple[Any, Any], sizes: tuple[int, ...]) -> Cut:

@@ -28,6 +28,8 @@ class Example:
     """(size, which) -> (input, target); the same arguments give equal values, another `which` other samples."""
     make_parts: Callable[[tuple[int, ...], int], tuple[Any, list[Any]]] | None = None
     """(sizes, which) -> a batch, and the same samples joined part by part; None: rows of the batch are its parts."""
+    why_unlike_parts: Callable[[tuple[int, ...], int], str] | None = None
+    """(sizes, which) -> why that batch is not what its parts are, in the user's words; empty: it is."""
     is_joined_by_program: bool = False
     """Whether the program joins items itself, and so may join samples by what the others are."""
     varying: str = ""

@@ -80,6 +80,9 @@ class _Translation:
             elif node.target is torch.ops.aten._assert_tensor_metadata.default:
                 # It makes nothing, and would be an operator that has to be sent its tensor.
                 continue
+            elif node.target is torch.ops.aten.detach_.default and _is_constant(node.args[0]):
+                # As it writes torch.tensor(..): what was made of no weight has no gradient, and may be a view by now.
+                self._known[node] = self._known[node.args[0]]
             elif node.op == "output":
                 outputs = fx.map_arg(node.args[0], self._known.__getitem__)
                 self._graph.output(
@@ -165,6 +168,13 @@ def _no_logs() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
+
+
+def _is_constant(node: Any) -> bool:
+    return isinstance(node, fx.Node) and node.target in (
+        torch.ops.aten.lift_fresh_copy.default,
+        torch.ops.aten.detach_.default,
+    )
 
 
 def _module(node: fx.Node) -> str:

@@ -12,13 +12,13 @@ from torch import nn
 from nfold.capture.autocast import plain_loss
 from nfold.capture.compare import close
 from nfold.capture.declared_loss import why_no_mean
-from nfold.capture.divisible import why_indivisible
+from nfold.capture.divisible import PARTS, why_indivisible, why_unlike_alone
 from nfold.capture.example import SIZES, Example
 from nfold.capture.held import alike
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.least_samples import Least, find_least
 from nfold.capture.moving import Mover, Moving
-from nfold.capture.padding import why_padding
+from nfold.capture.padding import WHICH, why_padding
 from nfold.capture.program_graph import Loss, dotted
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.sample_mean import NO_MEAN
@@ -51,6 +51,7 @@ class Facts:
     """Modules with hooks of the user's."""
     least: Least
     """See `least_samples`."""
+    why_pairs: str
     unkept: str
     notes: tuple[str, ...]
 
@@ -104,6 +105,10 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     if whole := [path for path in hooked if not is_leaf(model.get_submodule(path))]:
         names = ", ".join(path or "the model itself" for path in whole)
         notes.append(f"kept whole, since no tracer runs their hooks as a call does: {names}")
+    least = find_least(fresh(), loss, example) if divisible is None else Least()
+    why_pairs = "the batch cannot be cut"
+    if divisible is None and not reason:
+        why_pairs = _why_untried(least, unproved, calls) or why_unlike_alone(fresh, loss, example)
     stateful = tuple(dict.fromkeys(path for path, _ in calls.changed))
     return Facts(
         indivisible=reason,
@@ -116,7 +121,8 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         written=frozenset(map(dotted, calls.changed))
         & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,
-        least=find_least(fresh(), loss, example) if divisible is None else Least(),
+        least=least,
+        why_pairs=why_pairs,
         unkept=_told_unkept(moved, forgotten if shows else []),
         notes=tuple(notes),
     )
@@ -131,8 +137,25 @@ def _of_samples(fresh: Callable[[], nn.Module], loss: Loss, example: Example) ->
     proof = prove(fresh(), loss, example)
     if proof.verdict == "unknown":
         reason = why_indivisible(fresh, loss, example)
-        return reason and (why_padding(fresh, example) or reason), proof.conditions, proof.reason
+        return reason and (_why_parts_differ(fresh, example) or reason), proof.conditions, proof.reason
     return (proof.reason if proof.verdict == "mixed" else ""), proof.conditions, ""
+
+
+def _why_parts_differ(fresh: Callable[[], nn.Module], example: Example) -> str:
+    """Say why parts of a batch are other samples than the batch, or come out otherwise for how far they are padded."""
+    told = example.why_unlike_parts(PARTS, WHICH) if example.why_unlike_parts else ""
+    return told or why_padding(fresh, example)
+
+
+def _why_untried(least: Least, unproved: str, calls: _Calls) -> str:
+    """Say why it need not be tried whether a chunk may have a single sample; empty: it must."""
+    if least.samples > 1:
+        return "it does not compute on one"
+    if unproved:  # while it trains, samples of a chunk are compared with each other
+        return "nobody could prove that its samples do not see each other"
+    if calls.foreign_random:
+        return "it draws from numpy's or Python's generator, so one alone cannot be compared"
+    return ""
 
 
 def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...], *, looks: bool) -> _Calls:

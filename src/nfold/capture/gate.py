@@ -20,8 +20,19 @@ from nfold.capture.replay import play_step, segments_of
 from nfold.capture.segments import compile_nodes
 from nfold.capture.wording import plainly
 
+_LARGE, _SMALL = SIZES
+_CALLS = ((_LARGE, 0), (_SMALL, 1), (GATE_SIZE, 3), (_LARGE, 0))
+"""How many samples, and which."""
+ALONE = ((1, 2),)
 
-def pass_gate(captured: Captured, fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:
+
+def pass_gate(
+    captured: Captured,
+    fresh: Callable[[], nn.Module],
+    loss: Loss,
+    example: Example,
+    calls: tuple[tuple[int, int], ...] = _CALLS,
+) -> str:
     """Compare a capture with the module: a few calls, several batch sizes, equal random numbers.
 
     Args:
@@ -29,6 +40,7 @@ def pass_gate(captured: Captured, fresh: Callable[[], nn.Module], loss: Loss, ex
         fresh: makes copies of the model.
         loss: the user's.
         example: where batches come from.
+        calls: batches, by how many samples and which.
 
     Returns:
         How they differ; empty if they do not.
@@ -38,11 +50,8 @@ def pass_gate(captured: Captured, fresh: Callable[[], nn.Module], loss: Loss, ex
     states = _States(bound, fresh) if captured.layout.random.draws else _NoDraws()
     segments = segments_of(bound, [[operator.name] for operator in captured.graph.operators], states)
     precision = max(node.meta["region"].lowest_precision for node in captured.layout.traced.nodes)
-    large, small = SIZES
-    calls = [(large, 0), (small, 1), (GATE_SIZE, 3), (large, 0)]
-    if captured.layout.traced.method == "export":
-        # Export was promised at least two samples; an epoch may end with one.
-        calls.append((1, 2))
+    if captured.layout.traced.method == "export" and calls is _CALLS:
+        calls = (*_CALLS, *ALONE)  # export was promised at least two samples; an epoch may end with one
     for seed, key in enumerate(calls):
         try:
             expected = _eager(eager, loss, example.batch(*key), seed)

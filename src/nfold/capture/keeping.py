@@ -183,21 +183,24 @@ def _tried_on(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -
         ProgramError: it steps on none.
     """
     last: Exception | None = None
+    kind = "the optimizer"
     for values in _candidates(stepping, model, sparse):
         try:
             subject = _Subject(stepping, values(), frozenset(sparse))
             run = _Run(subject, subject.values)
+            kind = type(run.optimizer).__qualname__
             run.play(0, _SPLITS[0])
-            return replace(subject, kind=type(run.optimizer).__qualname__)
+            return replace(subject, kind=kind)
         except Exception as error:
             last = error
     assert last is not None, "there are candidates"
     if isinstance(last, ProgramError):
         raise last
     raise ProgramError(
-        f"step() of what Program(optimizer=...) returns raised {describe(last)} on gradients of the layouts that the "
-        "program has. It is called once for each batch, without a closure: one that evaluates the loss several times "
-        "in a step, as LBFGS and SAM do, cannot be used. Take SGD, Adam or another whose step() needs only gradients."
+        f"step() of {kind}, which Program(optimizer=...) returns, raised {describe(last)} on gradients of the layouts "
+        "that the program has. It is called once for each batch, without a closure: one that evaluates the loss "
+        "several times in a step, as LBFGS and SAM do, cannot be used. Take SGD, Adam or another whose step() needs "
+        "only gradients."
     ) from last
 
 

@@ -18,7 +18,7 @@ _TOLD = (
     "padded (attention, a mean or a softmax over padded places without a mask does that), and each chunk is padded by "
     "itself"
 )
-_WHICH = 2
+WHICH = 2
 """The batch that is compared with its parts, as where a batch is tried."""
 
 
@@ -32,7 +32,7 @@ def why_padding(fresh: Callable[[], nn.Module], example: Example) -> str:
     Returns:
         That outputs differ, in the user's words; empty if batches are of one shape, or outputs agree or have no rows.
     """
-    joined = example.parts(PARTS, _WHICH) if example.varying else None
+    joined = example.parts(PARTS, WHICH) if example.varying else None
     if joined is None:
         return ""
     model, before = fresh().eval(), RandomState()

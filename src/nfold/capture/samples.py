@@ -1,11 +1,11 @@
 """Takes some items of the user's dataset as example batches, and says what is wrong with them if anything is."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from nfold.capture.apart import Apart, why_joined_unlike
 from nfold.capture.example import LONGEST, SECOND_LONGEST, Example
 from nfold.capture.joining import Batch, Collate, check_form, join, read_item
 from nfold.capture.random import LOCK, RandomState, seed_all
@@ -46,15 +46,26 @@ def sample_batches(dataset: Any, device: torch.device | None = None, *, collate:
             return joined([unlike[which]] * size)
         return joined([_spread(max(0, which) * size + offset, length) for offset in range(size)])
 
-    def make_parts(sizes: tuple[int, ...], which: int) -> tuple[Batch, list[Batch]]:
+    def apart(sizes: tuple[int, ...], which: int) -> Apart:
         size = sum(sizes)
         indices = [_spread(which * size + offset, length) for offset in range(size)]
         if unlike:  # the longest first, so that parts are padded to other lengths than the whole is
             indices[0], last = unlike[LONGEST], sizes[-1]
             indices[-last:] = [unlike[SECOND_LONGEST]] * last
             indices.sort(key=lambda index: -_elements(joined([index])))
-        stops = [sum(sizes[:count]) for count in range(len(sizes) + 1)]
-        return joined(indices), [joined(indices[start:stop]) for start, stop in itertools.pairwise(stops)]
+        return Apart(
+            lambda start, stop: [_read_alike(dataset, index) for index in indices[start:stop]],
+            lambda items, start, stop: join(items, indices[start:stop], "train_data", collate),
+            lambda: seed_all(0),
+        )
+
+    def make_parts(sizes: tuple[int, ...], which: int) -> tuple[Batch, list[Batch]]:
+        whole, parts = apart(sizes, which).joined(sizes)
+        return (whole, parts) if device is None else (_moved(whole, device), [_moved(part, device) for part in parts])
+
+    def why_unlike(sizes: tuple[int, ...], which: int) -> str:
+        found = apart(sizes, which)
+        return why_joined_unlike(*found.joined(sizes), sizes, draws=found.draws)
 
     looked_at = list(dict.fromkeys(_spread(number, length) for number in range(_LOOKED_AT)))
     varying, unlike = _tell_varying(looked_at, joined) if collate is not None else ("", {})
@@ -62,6 +73,7 @@ def sample_batches(dataset: Any, device: torch.device | None = None, *, collate:
     return Example(
         make=make,
         make_parts=None if has_rows_alone else make_parts,
+        why_unlike_parts=None if has_rows_alone else why_unlike,
         is_joined_by_program=collate is not None,
         varying=varying,
     )
@@ -136,11 +148,14 @@ def _draw_again(dataset: Any, indices: list[int], collate: Collate | None) -> Ba
     with LOCK:
         before = RandomState()
         try:
-            items = []
-            for index in indices:
-                seed_all(index)
-                items.append(read_item(dataset, index))
+            items = [_read_alike(dataset, index) for index in indices]
             seed_all(indices[0])
             return join(items, indices, "train_data", collate)
         finally:
             before.restore()
+
+
+def _read_alike(dataset: Any, index: int) -> Any:
+    """Read an item that draws the same each time."""
+    seed_all(index)
+    return read_item(dataset, index)

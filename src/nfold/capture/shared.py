@@ -91,6 +91,7 @@ class _Reach:
     kept: list[Any] = field(default_factory=list)
     """What is known, so that no other object gets its number."""
     spaces: dict[type, list[tuple[Mapping[str, Any], str]]] = field(default_factory=dict)
+    calls: dict[type, FunctionType | None] = field(default_factory=dict)
     found: dict[tuple[int, str], tuple[str, Callable[[], Any]]] = field(default_factory=dict)
 
     def places(self) -> Places:
@@ -114,8 +115,15 @@ class _Reach:
             self.look_at(value.__func__, type(value.__self__), depth)
         elif isinstance(value, FunctionType):
             self._look_into(value, owner, depth)
-        elif isinstance(call := inspect.getattr_static(type(value), "__call__", None), FunctionType):
+        elif (call := self._call_of(type(value))) is not None:
             self._look_into(call, type(value), depth)
+
+    def _call_of(self, kind: type) -> FunctionType | None:
+        """Return what runs when an object of a class is called."""
+        if kind not in self.calls:
+            call = inspect.getattr_static(kind, "__call__", None)
+            self.calls[kind] = call if isinstance(call, FunctionType) else None
+        return self.calls[kind]
 
     def _look_into(self, function: FunctionType, owner: type, depth: int) -> None:
         if (id(function), owner) in self.known or depth > _FARTHEST or not _is_users(function.__module__):

@@ -1,6 +1,11 @@
 """Says what an error of torch means to somebody who knows their program, and not how nfold follows it."""
 
+from collections.abc import Callable, Sequence
+
 _HISTORY = ("differentiated Tensor", "does not require grad", "backward through the graph a second time")
+_GRADIENT = "takes a gradient (torch.autograd.grad), and the operators from which it is taken may not be cut apart"
+_SCRIPTED = "calls a function of torch.jit.script, into which nobody can look"
+_WHOLE = "the whole model is one operator, so only its batch can be spread over ranks"
 _STAND_INS = ("Proxy", "proxy", "symbolic", "fx", "__cuda_array_interface__", "TORCH_LOGS")
 
 
@@ -8,7 +13,43 @@ def plainly(error: BaseException) -> str:
     """Return an error in few words that follow "it" or a line of the user's."""
     text = str(error).strip().split("\n")[0]
     if any(word in text for word in _HISTORY):
-        return "takes a gradient (torch.autograd.grad), and the operators from which it is taken may not be cut apart"
+        return _GRADIENT
+    if "instead found type 'Standin'" in text:
+        return _SCRIPTED
+    if "detach views in-place" in text:
+        return "takes a part of a tensor out of its history in place: write part.detach() instead of part.detach_()"
     if any(word in text for word in _STAND_INS):
         return "needs the values of a tensor"
     return f"cannot be followed ({type(error).__name__}: {text})"
+
+
+def told_held(name: str, refusal: BaseException) -> str:
+    """Say that statements are one operator, and why."""
+    why = first_line(refusal)
+    advice = (
+        "Without @torch.jit.script it would be followed"
+        if _SCRIPTED in why
+        else "A choice between two values can be written as torch.where(condition, a, b)"
+    )
+    verb = "are" if "-" in name.rpartition(":")[2] else "is"
+    return f"{name} {verb} one operator, cut off before and after: {why}. {advice}"
+
+
+def told_whole(notes: Sequence[str], line_of_gradient: Callable[[], str]) -> list[str]:
+    """Add that the whole model is one operator; where a gradient is taken that is one sentence, whatever was tried.
+
+    Args:
+        notes: what was tried.
+        line_of_gradient: finds the user's line that takes one.
+    """
+    others = [note for note in notes if _GRADIENT not in note]
+    if len(others) == len(notes):
+        return [*notes, _WHOLE]
+    line = line_of_gradient()
+    place = f" ({line})" if line else ""
+    return [*others, f"the program takes a gradient itself{place}, and what it is taken from may not be cut: {_WHOLE}"]
+
+
+def first_line(error: BaseException) -> str:
+    """Return the beginning of an error's text."""
+    return str(error).strip().split("\n")[0][:200]

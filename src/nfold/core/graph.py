@@ -165,6 +165,8 @@ class ModelGraph:
     """The module that raised on fewer, by its path; empty if it was the model itself or the loss, or there is none."""
     least_samples_error: str = ""
     """What it raised."""
+    why_pairs: str = "it was not tried on one alone"
+    """Why a chunk has two samples where its batch has, in a few words; empty if one alone gives the same."""
     whole: tuple[str, ...] = ()
     """The user's modules that no operator divides, since a trace cannot go into them or goes wrong there (`""` is the
     model itself), and statements that decide on values, by file and lines: `net.py:31-33`."""
@@ -176,6 +178,11 @@ class ModelGraph:
         """Whether operators were cut into parts, so that the module's own forward no longer computes with the graph's
         parameters."""
         return any(parameter.rows for parameter in self.parameters)
+
+    @property
+    def least_chunk(self) -> int:
+        """Return the fewest samples of a chunk, where the batch has as many; see `chunk_sizes`."""
+        return 2 if self.why_pairs else 1
 
     def operator(self, name: str) -> Operator:
         """Return an operator by name. O(operators)."""

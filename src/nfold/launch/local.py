@@ -57,7 +57,7 @@ class LocalLauncher:
         """Return how a rank ended, or None while it runs."""
         process = self._processes[rank]
         try:
-            code = process.returncode if process.returncode is not None else _exit_code(process.pid, timeout_s)
+            code = process.returncode if process.returncode is not None else exit_code(process.pid, timeout_s)
         except (ProcessLookupError, ChildProcessError):
             code = process.wait()  # another thread is in `stop`, which reaps it
         return None if code is None else describe_exit(code)
@@ -71,7 +71,7 @@ class LocalLauncher:
         deadline_s = self._clock() + grace_s
         left = [process for process in self._processes.values() if process.returncode is None]
         for process in left:
-            _exit_code(process.pid, max(0.0, deadline_s - self._clock()))
+            exit_code(process.pid, max(0.0, deadline_s - self._clock()))
         for process in left:
             with contextlib.suppress(ProcessLookupError):  # nothing of it is left
                 os.killpg(process.pid, signal.SIGKILL)
@@ -93,8 +93,8 @@ def describe_exit(code: int) -> str:
     return f"was killed by signal {-code} ({name})"
 
 
-def _exit_code(pid: int, timeout_s: float) -> int | None:
-    """Return how a child ended, as subprocess counts, or None while it runs.
+def exit_code(pid: int, timeout_s: float | None) -> int | None:
+    """Return how a child ended, as subprocess counts, or None while it runs; None as timeout: wait for its end.
 
     The child is not reaped: as long as it is a zombie, no other process can have its number, so its group, which may
     outlive it, can be killed without hitting a stranger.
@@ -103,7 +103,7 @@ def _exit_code(pid: int, timeout_s: float) -> int | None:
     try:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        poll.poll(timeout_s * 1000)
+        poll.poll(None if timeout_s is None else timeout_s * 1000)
     finally:
         os.close(descriptor)
     found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -7,27 +7,40 @@ The kernel kills no more than one process, and what it calls the parent is the t
 works notices by itself: it takes along what it has started, and the user's loop may go on in another thread.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Iterator
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def end_with_parent(parent: int) -> None:
     """Have this process killed at the end of the one that started it; end now if that is gone already."""
-    _at_parents_end(signal.SIGKILL)
+    _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def notice_by_yourself() -> None:
     """Undo `end_with_parent`."""
-    _at_parents_end(0)
+    _tell_kernel(_PR_SET_PDEATHSIG, 0)
 
 
-def _at_parents_end(which: int) -> None:
+@contextlib.contextmanager
+def adopting() -> Iterator[None]:
+    """Become the parent of processes whose parent, a descendant of this process, ends meanwhile."""
+    _tell_kernel(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        _tell_kernel(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+def _tell_kernel(option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, which, 0, 0, 0) != 0:
+    if libc.prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"cannot ask for a signal at the parent's end: {os.strerror(number)}")
+        raise OSError(number, f"prctl {option} of this process: {os.strerror(number)}")

@@ -128,9 +128,9 @@ def _understands(facts: Facts, strategy: str) -> bool:
 def _chunks(facts: Facts) -> list[int]:
     if facts.chunks_are_settled:
         return []
-    asked = facts.chunks or facts.workers
-    fine = filled_chunks(facts.batch_size, 4 * asked)
-    tried = (facts.workers, filled_chunks(facts.batch_size, asked), 2 * asked, fine, 1)
+    asked, least = facts.chunks or facts.workers, facts.graph.least_chunk
+    fine = filled_chunks(facts.batch_size, 4 * asked, least)
+    tried = (facts.workers, filled_chunks(facts.batch_size, asked, least), 2 * asked, fine, 1)
     return [count for count in dict.fromkeys(tried) if count != facts.chunks and count <= facts.batch_size]
 
 
@@ -139,7 +139,7 @@ def _servers(facts: Facts) -> list[int]:
 
 
 def _fewer(facts: Facts) -> list[int]:
-    shared = min(facts.chunks or facts.workers, filled_chunks(facts.batch_size, facts.workers))
+    shared = min(facts.chunks or facts.workers, filled_chunks(facts.batch_size, facts.workers, facts.graph.least_chunk))
     runs = len(facts.graph.operators)
     tried = sorted({shared, runs, facts.workers - 1, facts.workers // 2, 1}, reverse=True)
     return [count for count in tried if 1 <= count < facts.workers]

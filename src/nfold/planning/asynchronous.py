@@ -111,6 +111,7 @@ def play(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: tupl
             threads=threads,
             owners=_owners(proposal),
             batch_size=facts.batch_size,
+            least_chunk=facts.graph.least_chunk,
             reductions=proposal.reductions,
             statistics_bytes=sum(
                 group.num_elements * group.item_bytes for group in statistics_groups(facts.graph, proposal.placement)
@@ -136,7 +137,7 @@ def serving_ranks(reductions: tuple[Reduction, ...]) -> tuple[int, ...]:
 
 def loads_s(facts: Facts, proposal: Proposal, threads: tuple[int, ...]) -> tuple[float, ...]:
     """Return the compute seconds of one slice on each rank."""
-    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
+    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks, facts.graph.least_chunk)
     owners = _owners(proposal)
     return tuple(
         sum(sum(profile.whole_s(size)) for size, owner in zip(sizes, owners, strict=True) if owner == rank and size)

@@ -171,7 +171,7 @@ def _prediction(facts: Facts, proposal: Proposal, schedule: Schedule, trace: Ste
     compute_s = _spent_s(trace, working, "F", "B") / len(working)
     step_s = max(trace.step_s)
     busy_s = _spent_s(trace, working[:1], "LOAD", "UPDATE")
-    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
+    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks, facts.graph.least_chunk)
     return Prediction(
         step_s=step_s,
         sent_bytes_per_step=schedule.sent_bytes,

@@ -24,31 +24,35 @@ def chunk_counts(facts: Facts, sharing: int | None = None) -> tuple[int, ...]:
     """
     if facts.chunks is not None:
         return (facts.chunks,)
-    return (1,) if facts.graph.indivisible else worthwhile_counts(sharing or facts.workers, facts.batch_size)
+    return (
+        (1,)
+        if facts.graph.indivisible
+        else worthwhile_counts(sharing or facts.workers, facts.batch_size, facts.graph.least_chunk)
+    )
 
 
-def worthwhile_counts(workers: int, batch_size: int) -> tuple[int, ...]:
+def worthwhile_counts(workers: int, batch_size: int, least: int = 2) -> tuple[int, ...]:
     """Return the numbers of chunks that are worth a proposal, ascending.
 
-    A chunk has at least two samples (see `chunk_sizes`) where there are enough.
+    A chunk has at least two samples where there are enough for all workers; else `least` (see `chunk_sizes`).
     """
     limit = min(batch_size // 2, max(MOST_CHUNKS, 2 * workers))
     counts = tuple(workers * multiple for multiple in MULTIPLES if workers * multiple <= limit)
-    return counts or (filled_chunks(batch_size, workers),)
+    return counts or (filled_chunks(batch_size, workers, least),)
 
 
 def tell_filled(graph: ModelGraph, batch_size: int, num_chunks: int) -> str:
-    """Say how many chunks of a full batch hold samples, and why not all do."""
-    needs = f" ({_who(graph)} does not compute on one)" if graph.least_samples > 1 else ""
+    """Say how many chunks of a full batch hold samples, and why not all do, where none may have a single one."""
+    why = f"{_who(graph)} does not compute on one" if graph.least_samples > 1 else graph.why_pairs
     return (
         f"a batch of {batch_size} samples fills {filled_chunks(batch_size, num_chunks)} of {num_chunks} chunks, since "
-        f"each has two samples or more{needs}"
+        f"each has two samples or more ({why})"
     )
 
 
 def chunk_notes(graph: ModelGraph, batch_size: int, num_chunks: int) -> tuple[str, ...]:
     """Return what a user should know of chunks that stay empty in every step; nothing where none does."""
-    if filled_chunks(batch_size, num_chunks) >= min(num_chunks, batch_size):
+    if filled_chunks(batch_size, num_chunks, graph.least_chunk) >= min(num_chunks, batch_size):
         return ()
     return (f"{tell_filled(graph, batch_size, num_chunks)}; the others stay empty",)
 

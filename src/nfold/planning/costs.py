@@ -24,7 +24,7 @@ def task_seconds(
         (rank, task id) -> seconds, for LOAD, F, B and UPDATE tasks; of LOAD only what is waited for, since samples are
         read a step ahead. O(tasks + segments x operators).
     """
-    sizes = chunk_sizes(facts.batch_size, schedule.num_chunks)
+    sizes = chunk_sizes(facts.batch_size, schedule.num_chunks, facts.graph.least_chunk)
     known = {id(profile): _Segments(facts.graph, profile) for profile in profiles}
     nodes = [facts.cluster.node(name) for name in facts.nodes[: len(schedule.ranks)]]
     kinds = [{task.kind for task in rank.tasks} for rank in schedule.ranks]

@@ -36,7 +36,7 @@ def tell_idle(facts: Facts) -> str | None:
     """Say so where some of the workers that share a batch would get no sample of a full one, or return None."""
     workers, batch_size = facts.workers, facts.batch_size
     chunks = facts.chunks or workers
-    filled = filled_chunks(batch_size, chunks)
+    filled = filled_chunks(batch_size, chunks, facts.graph.least_chunk)
     idle = workers - len(set(even_owners(chunks, workers)[:filled]))
     if not idle:
         return None

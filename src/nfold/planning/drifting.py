@@ -53,6 +53,8 @@ class Question:
     owners: tuple[int, ...]
     """Of each chunk, its slice."""
     batch_size: int
+    least_chunk: int
+    """See `ModelGraph`."""
     reductions: tuple[Reduction, ...]
     statistics_bytes: int
     """Batch statistics of one chunk, which travel to the first shard."""
@@ -110,7 +112,7 @@ class _World:
         }
         self._busy: dict[int, list[Action]] = {server: [] for server in self._servers}
         self._workers = [_Worker() for _ in range(question.workers)]
-        self._sizes = chunk_sizes(question.batch_size, len(question.owners))
+        self._sizes = chunk_sizes(question.batch_size, len(question.owners), question.least_chunk)
         self._taken_s: list[float] = []
         """When the first shard had taken in each gradient."""
         self._updates_s: dict[int, list[float]] = {server: [] for server in self._servers}

@@ -96,7 +96,7 @@ class _Estimating:
         self._facts, self._placement, self._reductions = facts, proposal.placement, proposal.reductions
         self._nodes = [facts.cluster.node(name) for name in facts.nodes[: proposal.placement.world_size]]
         self._threads = facts.threads(proposal.placement.world_size)
-        self._sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
+        self._sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks, facts.graph.least_chunk)
         self._windows = dict(enumerate(proposal.windows)) or busy_windows(facts.graph, proposal.placement)
         self._ports = _ports(self._nodes)
         self._cells = cut(facts.graph, proposal.placement)

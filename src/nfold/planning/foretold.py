@@ -163,6 +163,24 @@ def averages_notes(averages: Averages | None, course: Course, graph: ModelGraph)
     return ()
 
 
+def loaders_notes(asked: int, useful: int, ranks: int) -> tuple[str, ...]:
+    """Return what to know of more loaders than cores keep busy.
+
+    Args:
+        asked: loaders of each rank.
+        useful: of them, those that the cores of a rank can keep busy by what reading was measured to take.
+        ranks: that have loaders.
+    """
+    if asked <= useful:
+        return ()
+    who, in_all = (f"each of {ranks} ranks", f", {asked * ranks} in all") if ranks > 1 else ("the rank", "")
+    return (
+        f"--loaders {asked}: {who} starts {asked} processes that read{in_all}, and its share of "
+        f"the cores keeps {useful} of them busy: more read no faster, and each takes memory and seconds to start. "
+        f"--loaders {useful} does as well",
+    )
+
+
 def mode_notes(parts: Sequence[str]) -> tuple[str, ...]:
     """Return what to know of parts of a model that were built in eval mode, and are trained in train mode."""
     if not parts:

@@ -83,7 +83,7 @@ class ByHypergraph:
 
 def hypergraph_of(facts: Facts, num_chunks: int) -> Hypergraph:
     """Return the cells of a question, weighted by the seconds of the first rank's profile."""
-    sizes = chunk_sizes(facts.batch_size, num_chunks)
+    sizes = chunk_sizes(facts.batch_size, num_chunks, facts.graph.least_chunk)
     profile = facts.profiles[facts.threads(facts.workers)[0]]
     seconds = {size: profile.operators_s(size) for size in set(sizes) if size}
     weights = {name: sum(pair) for name, pair in seconds[max(sizes)].items()}
@@ -237,7 +237,7 @@ def _interleaved(facts: Facts, hypergraph: Hypergraph, blocks: tuple[int, ...]) 
     owners = owners_of(hypergraph, blocks)
     if hypergraph.fixed:
         return owners
-    sizes = chunk_sizes(facts.batch_size, hypergraph.num_chunks)
+    sizes = chunk_sizes(facts.batch_size, hypergraph.num_chunks, facts.graph.least_chunk)
     columns = list(zip(*owners.values(), strict=True))
     order: list[int] = []
     for size in sorted(set(sizes), reverse=True):

@@ -1,7 +1,7 @@
 """Bytes of each rank at its peak.
 
 whole process     the interpreter, torch, its kernels' buffers, the data set          measured when it has computed
-loaders           the same but for the buffers, in each process that reads for the rank
+loaders           the same but for buffers and libraries' code, in each process that reads for the rank
 weights           of the operators that it owns, and of those without users        the rest is let go after building
 averages          of these weights, where the program has some
 gradients, state  of the buckets that it reduces or serves, with what it receives to add
@@ -44,7 +44,7 @@ def peak_memory_bytes(
     placement = proposal.placement
     nothing = (frozenset[str](),) * placement.world_size
     foreign = nothing if proposal.asynchrony else foreign_parameters(facts.graph, placement)
-    sizes = chunk_sizes(facts.batch_size, placement.num_chunks)
+    sizes = chunk_sizes(facts.batch_size, placement.num_chunks, facts.graph.least_chunk)
     passing = _passing_bytes(facts.graph, placement, sizes)
     read = [chunks_read(facts.graph, placement, rank) for rank in range(placement.world_size)]
     first, *others = (

@@ -113,7 +113,7 @@ def _thin(cuts: list[int], times: list[float], most: int) -> list[int]:
 
 def add_up(graph: ModelGraph, runs: Runs, batch_size: int, num_chunks: int) -> Spans:
     """Return what every span of runs costs in a step of this batch. O((tensors + parameters) x runs^2)."""
-    adder = _Adder(graph, runs, chunk_sizes(batch_size, num_chunks))
+    adder = _Adder(graph, runs, chunk_sizes(batch_size, num_chunks, graph.least_chunk))
     trained = {parameter.name for parameter in graph.trained}
     frozen = [each for each in graph.parameters if each.users and each.name not in trained]
     return Spans(

@@ -112,7 +112,7 @@ def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
     Raises:
         ClusterError: a node has no link to others.
     """
-    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks)
+    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks, facts.graph.least_chunk)
     owners = next(iter(proposal.placement.owners.values()))
     chunks: list[list[int]] = [[] for _ in range(proposal.placement.world_size)]
     for chunk, rank in enumerate(owners):

@@ -79,7 +79,7 @@ class _Compiler:
         paces: Sequence[float],
     ) -> None:
         self._graph, self._placement, self._reductions = graph, placement, reductions
-        self._sizes = chunk_sizes(batch_size, placement.num_chunks)
+        self._sizes = chunk_sizes(batch_size, placement.num_chunks, graph.least_chunk)
         self._seconds, self._windows, self._paces = seconds, windows, paces
         self._cells = cut(graph, placement)
         self._waiting = Waiting(graph, self._cells)

@@ -63,12 +63,18 @@ def _refused(facts: Facts, strategy: str, error: PlanError) -> PlanError:
         check_ranks(strategy, facts.workers, facts.servers)
     except PlanError:
         return error
-    return Refused(str(error), advise(facts, strategy, is_possible))
+    return Refused(str(error), advise(facts, strategy, has_all))
 
 
 def is_possible(facts: Facts, strategy: str) -> bool:
     """Whether a plan can be made."""
     return possible_plan(facts, strategy) is not None
+
+
+def has_all(facts: Facts, strategy: str) -> bool:
+    """Whether the plan of a strategy gives every worker something to do; that of `auto` need not."""
+    found = possible_plan(facts, strategy)
+    return found is not None and len(found.placement.working) == facts.workers
 
 
 def possible_plan(facts: Facts, strategy: str) -> Plan | None:
@@ -102,14 +108,8 @@ def _plan(facts: Facts, strategy: str, among: Sequence[Strategy], answers: Answe
         return found
     why_none = "; ".join(f"{loser.strategy}: {loser.why}" for loser in portfolio.rejected[:1])
     best = portfolio.best_on(facts.workers)
-    note = fewer_workers(facts.workers, winner, best, why_none, has_all=partial(_has_all, facts))
+    note = fewer_workers(facts.workers, winner, best, why_none, has_all=partial(has_all, facts))
     return replace(found, notes=(*found.notes, note))
-
-
-def _has_all(facts: Facts, strategy: str) -> bool:
-    """Whether the plan of a strategy gives every worker something to do."""
-    found = possible_plan(facts, strategy)
-    return found is not None and len(found.placement.working) == facts.workers
 
 
 def to_plan(

@@ -35,7 +35,7 @@ class Grid:
         self.base_bytes = profile.process_bytes
         self.state_factor = 2 + profile.optimizer_bytes / trained
         saved = profile.saved_bytes()
-        largest = max(chunk_sizes(facts.batch_size, num_chunks))
+        largest = max(chunk_sizes(facts.batch_size, num_chunks, facts.graph.least_chunk))
         self.saved_bytes = largest * interval_sums([sum(saved[name] for name in run) for run in runs])
 
     def seconds(self, machine: Machine) -> Array:

@@ -18,14 +18,27 @@ _STATM = Path("/proc/self/statm")
 
 def resident_bytes() -> int:
     """Return the memory that the process holds now."""
+    return _held_bytes()[0]
+
+
+def own_bytes() -> int:
+    """Return what the process holds now, but for what is of files, as libraries are: a fork begins with that."""
+    resident, of_files = _held_bytes()
+    return resident - of_files
+
+
+def _held_bytes() -> tuple[int, int]:
+    """Return what the process holds, and what of that is of files or shared memory."""
     try:
-        return int(_STATM.read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
+        resident, of_files = _STATM.read_text(encoding="utf-8").split()[1:3]
+        page = os.sysconf("SC_PAGE_SIZE")
+        return int(resident) * page, int(of_files) * page
+    except (OSError, ValueError):
         import resource
 
         # Where /proc is missing only the most ever held is known; macOS counts bytes, others kilobytes.
         unit = 1 if os.uname().sysname == "Darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, 0
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:

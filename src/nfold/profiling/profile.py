@@ -11,6 +11,7 @@ import torch
 from nfold.capture import Captured, capture_program, sample_batches
 from nfold.capture.building import build_model
 from nfold.capture.random import LOCK, RandomState
+from nfold.capture.states import fresh_copies
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
@@ -19,9 +20,10 @@ from nfold.launch.limits import available_cores, available_memory, unused_memory
 from nfold.planning.chunking import check_samples
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import a_pass, time_loading, time_operators, time_whole
+from nfold.profiling.few_threads import few_threads
 from nfold.profiling.kept import whole_kept
 from nfold.profiling.measure import Clock, Meter
-from nfold.profiling.memory import resident_bytes
+from nfold.profiling.memory import own_bytes, resident_bytes
 from nfold.profiling.tracer import tracer_bytes
 from nfold.profiling.updating import measure_update
 from nfold.program import Program, describe
@@ -56,14 +58,15 @@ def profile_program(
         ProgramError: (also a ValueError) the program fails by itself, or on so few samples.
     """
     device = device or torch.device("cpu")
-    loader_bytes = resident_bytes()
+    loader_bytes = own_bytes()
     sizes = tuple(sorted(set(chunk_sizes)))
     with undisturbed(thread_counts[0]):
         dataset = build_dataset(program)
         traced = tracer_bytes()
-        captured = capture_program(build_model(program, device), program, dataset)
-        check_samples(captured.graph, sizes[0])
         meter = Meter(clock=clock, device=device)
+        captured = _captured(program, dataset, meter)
+        check_samples(captured.graph, sizes[-1])
+        sizes = tuple(sorted({max(size, min(sizes[-1], captured.graph.least_chunk)) for size in sizes}))
         profiles: dict[int, Profile] = {}
         for count in thread_counts:
             torch.set_num_threads(count)
@@ -75,6 +78,14 @@ def profile_program(
     count, num_bytes = program.loaders, program.loaders * loader_bytes
     found = _with_base(profiles, traced).items()
     return graph, {threads: replace(each, loaders=count, loaders_bytes=num_bytes) for threads, each in found}
+
+
+def _captured(program: Program, dataset: Any, meter: Meter) -> Captured:
+    model = build_model(program, meter.device)
+    fresh = fresh_copies(model, lambda: build_model(program, meter.device), lazy=True)
+    example = sample_batches(dataset, meter.device, collate=program.collate)
+    with few_threads(fresh, program.loss, example, meter):
+        return capture_program(model, program, dataset)
 
 
 def _with_base(profiles: dict[int, Profile], traced: int) -> dict[int, Profile]:

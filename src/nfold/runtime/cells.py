@@ -190,7 +190,7 @@ class Cells:
 
     def _try_again(self, trials: LaterTrials, chunk: int) -> None:
         step, size = self._step.index, self._step.sizes[chunk]
-        read = partial(self._loader.read_some, step, chunk)
+        read = partial(self._loader.read_apart, step, chunk)
         elsewhere = self._loader.num_elsewhere
         trials.look(self._model, self._step.batches[chunk], step, size, read, num_elsewhere=elsewhere)
 
@@ -199,7 +199,7 @@ class Cells:
         if self._stage_trials is None:
             return
         step, size = self._step.index, self._step.sizes[task.chunk]
-        read = partial(self._loader.read_some, step, task.chunk)
+        read = partial(self._loader.read_apart, step, task.chunk)
         flow = Flow(step=step, size=size, inputs=live.inputs, gradients=gradients, read=read)
         self._stage_trials.look(self._model, task.segment, flow)
 

@@ -31,7 +31,14 @@ class Sampler:
     """Maps (step, chunk) to sample indices. Steps count from 0 over all epochs."""
 
     def __init__(
-        self, num_samples: int, batch_size: int, num_chunks: int, seed: int, order: Order | None = None
+        self,
+        num_samples: int,
+        batch_size: int,
+        num_chunks: int,
+        seed: int,
+        order: Order | None = None,
+        *,
+        least_chunk: int = 2,
     ) -> None:
         """Args:
         num_samples: of an epoch.
@@ -39,9 +46,12 @@ class Sampler:
         num_chunks: of a batch.
         seed: of the program.
         order: the program's own; None: each sample once, shuffled.
+        least_chunk: of the program, see `ModelGraph`.
         """
         self._num_samples, self._batch_size = num_samples, batch_size
         self._num_chunks = num_chunks
+        # Single samples only where full batches need them: an epoch's last one does better with fewer chunks.
+        self._least = least_chunk if batch_size < 2 * num_chunks else 2
         self._order_of = order or (lambda epoch: sample_order(num_samples, epoch, seed))
         self._may_repeat = order is not None
         self._epoch = -1
@@ -56,7 +66,7 @@ class Sampler:
     def sizes(self, step: int) -> tuple[int, ...]:
         """Return the samples of each chunk of a step."""
         begin = step % self.steps_per_epoch * self._batch_size
-        return chunk_sizes(min(self._batch_size, self._num_samples - begin), self._num_chunks)
+        return chunk_sizes(min(self._batch_size, self._num_samples - begin), self._num_chunks, self._least)
 
     def indices(self, step: int, chunk: int) -> list[int]:
         """Return the samples of one chunk."""
@@ -129,17 +139,19 @@ class ChunkLoader:
 
     @property
     def num_elsewhere(self) -> int:
-        """Samples of other chunks that `read_some` knows by the places behind a chunk."""
+        """Samples of other chunks that `read_apart` knows by the places behind a chunk."""
         return len(self._elsewhere)
 
-    def read_some(self, step: int, chunk: int, samples: Sequence[int]) -> Batch:
-        """Read samples of a chunk again by their places in it, and join them by themselves."""
+    def read_apart(
+        self, step: int, chunk: int, samples: Sequence[int], sizes: Sequence[int]
+    ) -> tuple[Batch, list[Batch]]:
+        """Read samples of a chunk again by their places in it; return them together, and in parts of some sizes."""
         part = self._sampler.part(step, chunk)
         indices = [*part.indices, *self._elsewhere]
         counts = (*part.again, *[0] * len(self._elsewhere))
         again = tuple(counts[sample] for sample in samples) if part.again else ()
         some = replace(part, indices=[indices[sample] for sample in samples], again=again)
-        return self._pool.submit(self._reader.read, some).result()
+        return self._pool.submit(self._reader.read_apart, some, sizes).result()
 
     def _some_of_all(self, step: int) -> list[int]:
         """Return the first sample of each chunk, or of some."""

@@ -1,57 +1,42 @@
-"""The process of one loader: `python -m nfold.runtime.loader`, started by its rank, never by hand.
+"""What the process of one loader does, which its rank has forked before it loaded anything of the user's.
 
 It loads the program as the rank has, reads and joins what it is told to, and ends with the rank: by the end of their
 socket, or by the kernel where it reads on meanwhile.
 """
 
-import argparse
-import faulthandler
 import gc
-import os
-import signal
 import socket
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from nfold.errors import NfoldError
-from nfold.launch.orphans import end_with_parent
 from nfold.program import Program, ProgramSource, describe
+from nfold.runtime.loading import item_checksums, load_dataset
+from nfold.runtime.passing import Closed, receive, send
+from nfold.runtime.reading import Reader
 
-if TYPE_CHECKING:
-    from nfold.runtime.reading import Reader
 
+def read_for_rank(source: ProgramSource, connection: socket.socket, seed: str) -> None:
+    """Read for a rank until it hangs up.
 
-def main() -> int:
-    """Read for a rank until it hangs up."""
-    faulthandler.enable(all_threads=False)
-    signal.signal(signal.SIGTERM, lambda *_: None)  # job managers send it to all processes of a job, see verbs/rank.py
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    arguments = _parse()
-    end_with_parent(arguments.rank_process)
+    Args:
+        source: where the program is written.
+        connection: with the rank.
+        seed: of the program, a whole number.
+    """
     gc.disable()  # as a rank does
-    from nfold.runtime.compiler import leave_compiler_out
-
-    leave_compiler_out()
-    import torch
-
     torch.set_num_threads(1)
-    from nfold.runtime.passing import Closed, receive
-
-    connection = socket.socket(fileno=arguments.socket)
+    reading = _Reading(source, int(seed))
+    task: Callable[[], Any] = reading.begin
     try:
-        reading = _Reading(ProgramSource(path=Path(arguments.script), function=arguments.function), arguments.seed)
-        task: Callable[[], Any] = reading.begin
         while True:
             _answer(connection, task)
             task = partial(reading.read, *receive(connection))
     except Closed:
-        pass
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # threads of the user's libraries must not keep it alive
+        return
 
 
 class _Reading:
@@ -64,9 +49,6 @@ class _Reading:
 
     def begin(self) -> Any:
         """Load program and training data; return checksums of some items, to be compared with the rank's."""
-        from nfold.runtime.loading import item_checksums, load_dataset
-        from nfold.runtime.reading import Reader
-
         self._program = program = self._source.load()
         dataset = load_dataset(program.train_data, "train_data", self._seed)
         self._readers["train_data"] = Reader(dataset, self._seed, program.collate)
@@ -75,16 +57,14 @@ class _Reading:
         gc.enable()
         return found
 
-    def read(self, what: str, part: Any) -> Any:
-        """Return a part of a data set."""
+    def read(self, what: str, part: Any, apart: tuple[int, ...]) -> Any:
+        """Return a part of a data set; together and apart, where sizes are given."""
         if what not in self._readers:
             self._readers[what] = self._test_reader()
-        return self._readers[what].read(part)
+        reader = self._readers[what]
+        return reader.read_apart(part, apart) if apart else reader.read(part)
 
-    def _test_reader(self) -> "Reader":
-        from nfold.runtime.loading import load_dataset
-        from nfold.runtime.reading import Reader
-
+    def _test_reader(self) -> Reader:
         assert self._program is not None, "begin comes first"
         assert self._program.test_data is not None, "the rank has the same program"
         dataset = load_dataset(self._program.test_data, "test_data", self._seed)
@@ -93,8 +73,6 @@ class _Reading:
 
 def _answer(connection: socket.socket, do: Callable[[], Any]) -> None:
     """Send what comes of doing something, or what was wrong with it."""
-    from nfold.runtime.passing import Closed, send
-
     try:
         found = ("done", do())
     except NfoldError as error:
@@ -108,17 +86,3 @@ def _answer(connection: socket.socket, do: Callable[[], Any]) -> None:
     except Exception as error:
         reason = f"a batch cannot be passed on by the process that reads it: {describe(error)}"
         send(connection, ("wrong", f"{reason}. Give tensors, numbers and texts, or use --loaders 0."))
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="nfold-loader")
-    parser.add_argument("--socket", type=int, required=True)
-    parser.add_argument("--rank-process", type=int, required=True, help="process that started this one")
-    parser.add_argument("--script", required=True)
-    parser.add_argument("--function", required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,27 +7,25 @@ What a part holds and draws follows from the part (`reading.py`), so it does not
 """
 
 import contextlib
-import os
 import queue
 import socket
-import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from nfold.capture.joining import Batch
 from nfold.errors import ProgramError, RunError
-from nfold.launch.local import describe_exit
-from nfold.program import ProgramSource
+from nfold.launch.fork_server import Forked, ForkServer
 from nfold.runtime.passing import Closed, receive, send
 from nfold.runtime.reading import Part, Which
 from nfold.runtime.resident import peak_bytes
 
 _NAMED = 3
+_HINT = "If memory ran out, use fewer loaders. --loaders 0 reads in the rank itself."
 _GRACE_S = 2.0
 """For what is being read when a rank ends."""
 
@@ -35,15 +33,29 @@ _GRACE_S = 2.0
 class Loaders:
     """The loaders of one rank. It starts them at once, and they are ready when the first of them is asked."""
 
-    def __init__(self, source: ProgramSource, count: int, seed: int, items: Mapping[str, int | None]) -> None:
+    def __init__(self, server: ForkServer, count: int, seed: int, items: Mapping[str, int | None]) -> None:
         """Args:
-        source: where the program is written.
+        server: forks them.
         count: of processes.
         seed: of the program.
         items: checksums of some items of the rank's own training data.
+
+        Raises:
+            RunError: they cannot be started.
         """
         self.count = count
-        self._all = [_Loader(source, seed, number, items) for number in range(count)]
+        pairs = [socket.socketpair() for _ in range(count)]
+        try:
+            processes = server.start(str(seed), [other for _, other in pairs])
+        except OSError as error:
+            raise RunError(f"no loader can be started: {error}. {_HINT}") from None
+        finally:
+            for _, other in pairs:
+                other.close()
+        self._all = [
+            _Loader(number, process, connection, items)
+            for number, (process, (connection, _)) in enumerate(zip(processes, pairs, strict=True))
+        ]
         self._idle: queue.SimpleQueue[_Loader] = queue.SimpleQueue()
         for each in self._all:
             self._idle.put(each)
@@ -52,8 +64,13 @@ class Loaders:
         """Return what reads one of the data sets."""
         return LoadersReader(self, what)
 
-    def read(self, what: Which, part: Part) -> Batch:
+    def read(self, what: Which, part: Part, apart: Sequence[int] = ()) -> Any:
         """Read a part, on a loader that is free. Threads may call it side by side.
+
+        Args:
+            what: the data set.
+            part: of it.
+            apart: if given, what comes back is what `Reader.read_apart` gives for these sizes.
 
         Raises:
             ProgramError: as a Reader raises it, or the loader has built other data.
@@ -61,7 +78,7 @@ class Loaders:
         """
         loader = self._idle.get()
         try:
-            return loader.read(what, part)
+            return loader.read(what, part, apart)
         finally:
             self._idle.put(loader)
 
@@ -87,18 +104,22 @@ class Loaders:
 class Staff:
     """The loaders that a rank may have: none where ranks are threads, and none before it has something to read."""
 
-    def __init__(self, source: ProgramSource | None) -> None:
+    def __init__(self, server: ForkServer | None) -> None:
         """Args:
-        source: where the program is written; None: it stays in this process.
+        server: forks them; None: the program stays in this process.
         """
-        self._source = source
+        self._server = server
         self._start: Callable[[], Loaders] | None = None
         self._loaders: Loaders | None = None
 
     def wanted(self, count: int, seed: int, items: Mapping[str, int | None]) -> None:
         """Say what loaders are started as; see Loaders."""
-        source = self._source
-        self._start = partial(Loaders, source, count, seed, items) if source and count else None
+        if self._server is None:
+            return
+        if count:
+            self._start = partial(Loaders, self._server, count, seed, items)
+        else:
+            self._server.close()
 
     def hired(self, what: Which) -> "LoadersReader | None":
         """Start the loaders if they are not; return what reads a data set, None: this process does."""
@@ -120,9 +141,11 @@ class Staff:
         return self._loaders.peak_bytes if self._loaders else 0
 
     def close(self) -> None:
-        """End the loaders."""
+        """End the loaders, and who would fork them."""
         if self._loaders is not None:
             self._loaders.close()
+        if self._server is not None:
+            self._server.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +162,13 @@ class LoadersReader:
 
     def read(self, part: Part) -> Batch:
         """Read a part."""
-        return self.loaders.read(self.what, part)
+        batch: Batch = self.loaders.read(self.what, part)
+        return batch
+
+    def read_apart(self, part: Part, sizes: Sequence[int]) -> tuple[Batch, list[Batch]]:
+        """Read samples together and apart."""
+        found: tuple[Batch, list[Batch]] = self.loaders.read(self.what, part, sizes)
+        return found
 
     def read_all(self, parts: Iterable[Part]) -> Iterator[Batch]:
         """Read parts in their order, some ahead."""
@@ -156,39 +185,31 @@ class LoadersReader:
 class _Loader:
     """One of them, seen from its rank. One thread at a time may ask it."""
 
-    def __init__(self, source: ProgramSource, seed: int, number: int, items: Mapping[str, int | None]) -> None:
-        self._number, self._items = number, items
+    def __init__(
+        self, number: int, process: Forked, connection: socket.socket, items: Mapping[str, int | None]
+    ) -> None:
+        self._number, self._process, self._connection, self._items = number, process, connection, items
         self._objection: str | None = None
         """None: it is not known yet whether there is one."""
-        self._connection, other = socket.socketpair()
-        with other:
-            place = ["--socket", str(other.fileno()), "--rank-process", str(os.getpid()), "--seed", str(seed)]
-            command = [sys.executable, "-P", "-m", "nfold.runtime.loader", *place]
-            self._process = subprocess.Popen(
-                [*command, "--script", str(source.path), "--function", source.function],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[other.fileno()],
-            )
 
     @property
     def pid(self) -> int:
         """Its process."""
         return self._process.pid
 
-    def read(self, what: Which, part: Part) -> Batch:
+    def read(self, what: Which, part: Part, apart: Sequence[int]) -> Any:
         try:
             if self._objection is None:
                 self._objection = self._get_ready()
             if self._objection:
                 raise ProgramError(self._objection)
-            send(self._connection, (what, part))
+            send(self._connection, (what, part, tuple(apart)))
             kind, value = receive(self._connection)
         except Closed:
             raise self._lost(what, part) from None
         if kind == "wrong":
             raise ProgramError(value)
-        batch: Batch = value
-        return batch
+        return value
 
     def _get_ready(self) -> str:
         """Wait until it has loaded the program; say what is wrong with it."""
@@ -197,10 +218,9 @@ class _Loader:
 
     def _lost(self, what: Which, part: Part) -> RunError:
         items = f"{', '.join(map(str, part.indices[:_NAMED]))}{' ..' if len(part.indices) > _NAMED else ''}"
-        ended = describe_exit(self._process.wait())
         return RunError(
-            f"loader {self._number} (process {self.pid}) {ended} while it read items {items} of {what}(). If memory "
-            "ran out, use fewer loaders. --loaders 0 reads in the rank itself."
+            f"loader {self._number} (process {self.pid}) {self._process.ended()} while it read items {items} of "
+            f"{what}(). {_HINT}"
         )
 
     def hang_up(self) -> None:
@@ -208,11 +228,7 @@ class _Loader:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def end(self, grace_s: float) -> None:
-        try:
-            self._process.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.end(grace_s)
         self._connection.close()
 
 

@@ -18,7 +18,7 @@ from nfold.errors import ProgramError
 from nfold.program import TEST_LOSS, Program, describe
 from nfold.runtime.handed import what_to_hand_over
 from nfold.runtime.ordering import orders_to_compare
-from nfold.runtime.reading import Which, join_seeded, read_seeded
+from nfold.runtime.reading import Part, Which, check_item, join_seeded, read_seeded, read_undrawn
 from nfold.runtime.steady_items import check_items
 
 DATA: tuple[Which, ...] = ("train_data", "test_data")
@@ -104,6 +104,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any], *, is_alone: bool) -
         "batch_size": program.batch_size,
         "epochs": program.epochs,
         "chunks": program.chunks,
+        "loaders": program.loaders,
         "has_scheduler": program.scheduler is not None,
         "clip_norm": program.clip_norm,
         "items": items,
@@ -125,8 +126,20 @@ def _check_items(program: Program, dataset: Any, what: Which, found: Mapping[str
     def read(index: int) -> int | None:
         return _item_checksum(dataset, index, program.seed, program.collate)
 
+    known = {int(index): each for index, each in found.items()}
+    random = CellRandom(program.seed)
+
+    def kept(index: int) -> None:
+        try:
+            read_seeded(random, dataset, 0, index)
+        except ProgramError:
+            return  # who trains with it will say so
+        check_item(random, dataset, program.collate, index, Part([index], 0, 0, 0), what)
+
     with LOCK:  # ranks may be threads, and share globals
-        check_items(dataset, program.collate, read, {int(index): each for index, each in found.items()}, what)
+        readable = [index for index, each in known.items() if each is not None]
+        draws = read_undrawn(dataset, readable, what) is None
+        check_items(dataset, program.collate, read, known, kept, what, draws=draws)
 
 
 def probed_items(num_samples: int) -> list[int]:

@@ -20,11 +20,12 @@ from nfold.runtime.data import Order, Sampler
 _SHOWN = 3
 
 
-def sampler_of(program: Program, dataset: Any, batch_size: int, num_chunks: int) -> Sampler:
+def sampler_of(program: Program, dataset: Any, batch_size: int, num_chunks: int, least_chunk: int) -> Sampler:
     """Return what maps steps and chunks to samples, for a program."""
     order = order_of(program, dataset)
     count = len(dataset) if order is None else len(order(0))
-    return Sampler(count, batch_size, num_chunks, program.seed, _of_one_length(order, count) if order else None)
+    own = _of_one_length(order, count) if order else None
+    return Sampler(count, batch_size, num_chunks, program.seed, own, least_chunk=least_chunk)
 
 
 def order_of(program: Program, dataset: Any) -> Order | None:

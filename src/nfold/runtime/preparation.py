@@ -24,6 +24,7 @@ from nfold.planning.foretold import (
     check_last_batch,
     check_schedule,
     fade_notes,
+    loaders_notes,
     mode_notes,
     run_notes,
     time_notes,
@@ -130,6 +131,7 @@ class Preparation:
                 has_test=bool(ready["has_test"]),
             ),
             *averages_notes(averages_of(ready), course, graph),
+            *loaders_notes(ready["loaders"], chosen.loaders, chosen.workers),
             *mode_notes(ready["set_to_train"]),
             *fade_notes(ready["schedule_fade"], course),
             *first_step_notes(chosen, settings.first_step_limit_s),
@@ -298,12 +300,15 @@ class Preparation:
         return [useful_threads(cluster.node(name).cores, nodes.count(name), seconds) for name in nodes[:workers]]
 
     def _profiled_sizes(self, ready: Ready) -> list[int]:
-        """The whole batch, half of it, and the largest and smallest chunks of every number of workers to be tried."""
+        """The whole batch, half of it, and the largest and smallest chunks of every number of workers to be tried.
+
+        A single sample among them is left out again where no chunk has one, which is known once it is captured.
+        """
         batch = ready["batch_size"]
         workers = {self._settings.workers, *(trial.workers for trial in self._settings.trials)}
-        tried = {count for each in workers for count in (each, worthwhile_counts(each, batch)[-1])}
+        tried = {count for each in workers for count in (each, worthwhile_counts(each, batch, 1)[-1])}
         counts = {1, 2, *({ready["chunks"]} if ready["chunks"] else tried)}
-        return sorted({max(chunk_sizes(batch, count)) for count in counts if count <= batch})
+        return sorted({max(chunk_sizes(batch, count, 1)) for count in counts if count <= batch})
 
     def _probe(self, cluster: Cluster) -> Generator[list[ev.Command], ev.Event, dict[Probe, ProbedPair]]:
         """Probe all pairs of nodes, or of many, distant or badly linked ones some, a round at a time."""

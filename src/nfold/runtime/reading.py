@@ -1,19 +1,22 @@
 """Reads samples and joins them; what that draws follows from which samples they are, not from who reads them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nfold.capture.apart import Apart
 from nfold.capture.joining import Batch, Collate, join, read_item
 from nfold.capture.moving import Moving
 from nfold.capture.random import LOCK, CellRandom, RandomState
 from nfold.errors import ProgramError
 from nfold.program import describe
-from nfold.runtime.steady_items import check_moved
+from nfold.runtime.steady_items import Kept, check_kept, check_moved
 
 Which = Literal["train_data", "test_data"]
 _JOINING = -(1 << 61)
 """Steps of what joining draws, below those of samples, which come before those of the model."""
+_TRIES = 4
+"""Parts whose items are read again since what they are parts of was written to, as a cache is."""
 TESTING = 1 << 60
 """Epoch, and step, of test data: after all that are trained."""
 
@@ -55,6 +58,8 @@ class Reader:
         self._draws = False
         self._moving: dict[str, Moving] | None = None if what == "train_data" else {}
         """What may draw by itself, by who holds it; None: nobody has looked yet."""
+        self._kept = Kept()
+        self._tries = _TRIES
 
     def read(self, part: Part) -> Batch:
         """Read a part, and look at what may draw by itself: a few items that were tried need not have shown it.
@@ -74,6 +79,33 @@ class Reader:
             self._check_moved(self._moving, part)
             self._moving = {}  # items seed what they draw from
         return batch
+
+    def read_apart(self, part: Part, sizes: Sequence[int]) -> tuple[Batch, list[Batch]]:
+        """Read samples, joined as a part and as smaller ones, with what joining draws held still.
+
+        Args:
+            part: to read.
+            sizes: samples of each smaller part.
+
+        Raises:
+            ProgramError: a sample raised, or they do not fit together.
+        """
+        again = part.again or (0,) * len(part.indices)
+
+        def read(start: int, stop: int) -> list[Any]:
+            return [
+                read_seeded(self._random, self._dataset, part.epoch, part.indices[place], again[place], self._what)
+                for place in range(start, stop)
+            ]
+
+        def joined(items: list[Any], start: int, stop: int) -> Batch:
+            return join(items, part.indices[start:stop], self._what, self._collate)
+
+        def seed() -> None:
+            self._random.enter(_JOINING - part.step, part.chunk)
+            self._random.seed_everything(0)
+
+        return Apart(read, joined, seed).joined(sizes)
 
     def _check_moved(self, moving: Mapping[str, Moving], part: Part) -> None:
         """Read item by item, until one is found that moves something each time it is read."""
@@ -97,6 +129,10 @@ class Reader:
                 read_seeded(self._random, self._dataset, part.epoch, index, count, self._what)
                 for index, count in zip(part.indices, again, strict=True)
             ]
+        if self._tries and self._kept.was_written(samples):
+            self._tries -= 1
+            for index in part.indices:
+                check_item(self._random, self._dataset, self._collate, index, part, self._what)
         if self._collate is None:
             return join(samples, part.indices, self._what)
         place = {"step": part.step, "chunk": part.chunk}
@@ -127,6 +163,19 @@ def read_seeded(
         random.enter(-1 - epoch, index)
         random.seed_everything(again)
         return read_item(dataset, index, what)
+
+
+def check_item(random: CellRandom, dataset: Any, collate: Collate | None, index: int, part: Part, what: Which) -> None:
+    """Refuse an item if reading or joining it changes what the data set keeps; see `check_kept`."""
+
+    def items() -> list[Any]:
+        return [read_seeded(random, dataset, part.epoch, index, 0, what)]
+
+    def joined(given: list[Any]) -> None:
+        if collate is not None:
+            join_seeded(random, given, [index], collate, what, step=part.step, chunk=part.chunk)
+
+    check_kept(items, joined, index, what)
 
 
 def read_undrawn(dataset: Any, indices: list[int], what: Which = "train_data") -> list[Any] | None:

@@ -157,7 +157,7 @@ class Replica:
         let_go(self.model, self._graph, parameters, self._foreign[rank] - unneeded)  # the buffers have the values
         self._updaters = self._build_updaters(parameters, checkpoint)
         self._clipping = self._build_clipping(parameters)
-        self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks)
+        self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks, graph.least_chunk)
         chunks = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
         reads = reader or Reader(dataset, program.seed, program.collate)
         self._loader = ChunkLoader(reads, self.sampler, chunks, last_step)

@@ -11,8 +11,9 @@ from nfold.capture.divisible import PARTS, Cut, cut_rows
 from nfold.capture.joining import Batch
 from nfold.capture.tree import map_tensors, tensors_of
 
-Read = Callable[[Sequence[int]], Batch]
-"""Reads some samples of a chunk, and joins them by themselves; places behind the chunk are samples from elsewhere."""
+Read = Callable[[Sequence[int], Sequence[int]], tuple[Batch, list[Batch]]]
+"""Reads some samples of a chunk, and joins them together and in parts of so many; places behind the chunk are samples
+from elsewhere."""
 _SIZE = sum(PARTS)
 
 
@@ -69,7 +70,8 @@ def cut_batch(batch: Batch, size: int, samples: Samples, read: Read | None, devi
         index = torch.tensor(samples.places, device=device)
         taken = map_tensors(lambda each: each.index_select(0, index) if _counts(each, size) else each, batch)
         return cut_rows(taken, samples.sizes)
-    whole, *joined = (_moved(read(part), device) for part in (samples.places, *samples.parts))
+    together, apart = read(samples.places, samples.sizes)
+    whole, *joined = (_moved(each, device) for each in (together, *apart))
     is_padded = any(_shapes(part) != _shapes(whole) for part in joined)
     return Cut(whole=whole, parts=joined, sizes=samples.sizes, is_padded=is_padded)
 

@@ -3,8 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from nfold.capture.freezing import freeze, same
 from nfold.capture.joining import Collate
 from nfold.capture.moving import Mover, Moving
+from nfold.capture.tree import tensors_of
 from nfold.errors import ProgramError
 
 _MORE = 16
@@ -14,8 +19,21 @@ Read = Callable[[int], Any]
 """Reads an item by its index as in the first epoch, under its seed, and returns its checksum."""
 
 
+Items = Callable[[], Any]
+"""Reads an item under its seed, and returns it as the data set gave it."""
+Join = Callable[[Any], Any]
+"""Joins such an item with no other."""
+
+
 def check_items(
-    dataset: Any, collate: Collate | None, read: Read, known: Mapping[int, Any], what: str = "train_data"
+    dataset: Any,
+    collate: Collate | None,
+    read: Read,
+    known: Mapping[int, Any],
+    check_kept: Callable[[int], None],
+    what: str = "train_data",
+    *,
+    draws: bool = False,
 ) -> None:
     """Read a few items again, and look at what that moves.
 
@@ -24,7 +42,9 @@ def check_items(
         collate: the program's; None: torch's.
         read: how to read.
         known: what reading some items gave before; None where one could not be read.
+        check_kept: see the function.
         what: gave the data set.
+        draws: whether items draw random numbers, which decide what is done with them.
 
     Raises:
         ProgramError: an item came out otherwise, or reading it moved what later ones are made with.
@@ -35,10 +55,14 @@ def check_items(
             continue
         found = [check_moved(moving, lambda index=index: read(index), index, what)]  # type: ignore[misc]
         if found[0] != before:
+            check_kept(index)
             raise ProgramError(_told_other(index, what))
-    if any(each.draws for each in moving.values()):
-        step = max(1, len(dataset) // _MORE)
-        for index in range(step // 2, len(dataset), step):
+    is_moving = any(each.draws for each in moving.values())
+    step = max(1, len(dataset) // _MORE)
+    for index in range(step // 2, len(dataset), step) if is_moving or draws else ():
+        if draws:
+            check_kept(index)
+        if is_moving:
             check_moved(moving, lambda index=index: read(index), index, what)  # type: ignore[misc]
 
 
@@ -64,6 +88,56 @@ def check_moved(moving: Mapping[str, Moving], read: Callable[[], Any], index: in
         if moved := each.moved(before[owner]):
             raise ProgramError(_told_moved(owner, moved[0], index, what))
     return found
+
+
+def check_kept(items: Items, join: Join, index: int, what: str) -> None:
+    """Refuse an item that is made from what the data set keeps by changing that: read again, it is another one.
+
+    Args:
+        items: reads it.
+        join: the program's, or torch's.
+        index: of the item.
+        what: gave the data set.
+
+    Raises:
+        ProgramError: reading or joining changes it.
+    """
+    item = items()
+    first = freeze(item)
+    if not same(first, freeze(items())) and not same(first, freeze(item)):
+        raise ProgramError(_told_in_place(f"reading item {index} of {what}()", "x = self.data[i]"))
+    item = items()
+    first = freeze(item)
+    join(item)
+    if not same(first, freeze(item)) and not same(first, freeze(items())):
+        raise ProgramError(_told_in_place(f"Program(collate=...), given item {index} of {what}(),", "x = x"))
+
+
+class Kept:
+    """Notices that what a data set keeps, and gives as items or parts of it, has been written to since."""
+
+    def __init__(self) -> None:
+        self._versions: Any = WeakTensorKeyDictionary()
+        """How often each had been written to when it was last seen."""
+
+    def was_written(self, items: Any) -> bool:
+        """Look at items that have just been read. About 2 us for each."""
+        found = False
+        for tensor in tensors_of(items):
+            if tensor.is_inference() or tensor.layout is not torch.strided:
+                continue
+            base = tensor if tensor._base is None else tensor._base
+            found = found or self._versions.get(base, base._version) != base._version
+            self._versions[base] = base._version
+        return found
+
+
+def _told_in_place(who: str, taken: str) -> str:
+    return (
+        f"{who} changes in place what the data set keeps, so it is another item each time: ranks read other items "
+        f"each, and a run that goes on begins with none changed. Change a copy: {taken}.clone() ({taken}.copy() of an "
+        "array), or make a new one, as x = x + noise does."
+    )
 
 
 def _told_moved(owner: str, mover: Mover, index: int, what: str) -> str:

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from nfold.launch.heap import keep_freed
@@ -21,7 +22,6 @@ from nfold.runtime.orders import Orders
 def main() -> int:
     """Dial the coordinator and do what it says."""
     faulthandler.enable(all_threads=False)  # where a library breaks down is told then
-    keep_freed()
     _leave_signals_to_launcher()
     arguments = _parse()
     end_with_parent(arguments.launcher)
@@ -37,11 +37,16 @@ def main() -> int:
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
     leave_compiler_out()
     gc.disable()  # what is imported stays: to look through it for garbage, again and again, takes half a second
+    from nfold.launch.fork_server import ForkServer
+    from nfold.runtime.loader import read_for_rank
     from nfold.runtime.loaders import Staff
     from nfold.runtime.worker import Worker
     from nfold.verbs.toolbox import Toolbox, wiring
 
     source = ProgramSource(path=Path(arguments.script), function=arguments.function)
+    # Only until here nothing of the user's runs in this process: its threads are ours and hold no lock for long.
+    staff = Staff(ForkServer("nfold-loader", partial(read_for_rank, source)))
+    keep_freed()
     address = arguments.host or channel.local_host
     ways = wiring(arguments.transport, arguments.rank, address, token, _delays_s(arguments))
     worker = Worker(
@@ -52,7 +57,7 @@ def main() -> int:
         WatchedWiring(ways, heartbeat),
         Toolbox(),
         script=source.path,
-        staff=Staff(source),
+        staff=staff,
         owns_process=True,
     )
     notice_by_yourself()

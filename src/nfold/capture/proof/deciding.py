@@ -9,7 +9,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from nfold.capture.proof.where import is_torchs
 
 _LEAST = 2
-"""Samples of a chunk, where a batch has as many."""
+"""Samples of a chunk, where a batch has as many; one alone is tried (`divisible.why_unlike_alone`)."""
 _EACH = 1024
 """Up to so many samples each number is looked at, and beyond it those that a decision names."""
 

@@ -34,6 +34,7 @@ from nfold.capture.proof.kinds import SHARED, Kind, Mixed, Rows, Unknown, plain,
 from nfold.capture.proof.rules import RULES
 from nfold.capture.proof.rules_layers import STATISTICS
 from nfold.capture.proof.rules_pointwise import combined
+from nfold.capture.proof.shortcuts import shortcut
 from nfold.capture.proof.tape import Path, Tape
 from nfold.capture.proof.where import users_line
 
@@ -107,7 +108,9 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if time.monotonic() > self._until:
             raise TooLong
         arguments = bind(function, args, given)
-        result = function(*args, **given)
+        result = shortcut(function, arguments)
+        if result is None:
+            result = function(*args, **given)
         call = Call(
             name=_name(function),
             arguments=arguments,

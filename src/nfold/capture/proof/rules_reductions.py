@@ -7,6 +7,7 @@ from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Rows, Sum, move
 from nfold.capture.proof.rules import rule
 from nfold.capture.proof.rules_pointwise import combined
 from nfold.capture.proof.rules_views import along
+from nfold.capture.proof.where import users_call
 
 _NAMES = {
     "amax": "a maximum",
@@ -27,9 +28,11 @@ _NAMES = {
     "median": "a median",
     "nanmedian": "a median",
     "mode": "a mode",
-    "kthvalue": "an order",
+    "kthvalue": "the k-th value",
     "nansum": "a sum of what is a number",
 }
+_SORTING = ("quantile", "nanquantile", "argsort", "msort")
+"""Functions that torch makes of a sort."""
 _SAME_OF_EQUALS = ("amax", "amin", "max", "min", "any", "all", "median")
 """What these give of equal rows is such a row."""
 
@@ -71,7 +74,8 @@ def reduces(call: Call) -> Kind:
 def orders(call: Call) -> Kind | Sequence[Kind]:
     """Normalise, accumulate or order along one dimension."""
     dim = call.get("dim", -1)
-    return along(call, [dim], how=f"computes {call.name.strip('_')} over the samples")
+    name = called if call.name == "sort" and (called := users_call()) in _SORTING else call.name.strip("_")
+    return along(call, [dim], how=f"computes {name} over the samples")
 
 
 @rule("_fft_r2c", "_fft_c2c", "_fft_c2r")

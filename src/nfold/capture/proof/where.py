@@ -1,10 +1,12 @@
 """Finds the user's own line of code that is being run."""
 
+import ast
+import itertools
 import linecache
 import sys
 import traceback
 from pathlib import Path
-from types import FrameType  # noqa: TC003
+from types import FrameType
 
 import torch
 
@@ -14,16 +16,42 @@ _LONGEST = 80
 
 def users_line() -> str:
     """Return `file, line n: code` of the innermost frame that is the user's, or else of a library's; empty if none."""
+    frame = _users_frame()
+    return _told(frame.f_code.co_filename, frame.f_lineno) if frame else ""
+
+
+def users_call() -> str:
+    """Return the name of the function that this frame is calling, as the code has it; empty if nobody can tell."""
+    frame = _users_frame()
+    if frame is None:
+        return ""
+    line, end_line, begin, end = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    if line is None or end_line is None or begin is None or end is None:
+        return ""
+    lines = [each.encode() for each in linecache.getlines(frame.f_code.co_filename)[line - 1 : end_line]]
+    if not lines:
+        return ""
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][begin:]
+    try:
+        call = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
+    except SyntaxError:
+        return ""
+    function = call.func if isinstance(call, ast.Call) else None
+    return str(getattr(function, "attr", getattr(function, "id", "")))
+
+
+def _users_frame() -> FrameType | None:
     library: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if is_code(file):
             if "site-packages" not in file:
-                return _told(file, frame.f_lineno)
+                return frame
             library = library or frame
         frame = frame.f_back
-    return _told(library.f_code.co_filename, library.f_lineno) if library else ""
+    return library
 
 
 def is_code(file: str) -> bool:

@@ -107,7 +107,7 @@ class AsynchronousReplica:
         self._weights = Weights(self.model, graph)
         self._groups = statistics_groups(graph, plan.placement)
         self._servers = serving_ranks(plan.reductions)
-        self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks)
+        self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks, graph.least_chunk)
         self._tickets = Tickets(_slice_of_chunks(plan), plan.workers, self.sampler.sizes)
         self._account = Account(rank, self._first_step)
         self._diary = Diary(rank, traced_steps, self._tickets, clock)
