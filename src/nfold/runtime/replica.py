@@ -125,7 +125,7 @@ class Replica:
     ) -> None:
         self.rank, self.plan, self.device = rank, plan, device
         is_tried = bool(graph.unproved) and plan.chunks > 1
-        self.program = with_checked_loss(program) if is_tried else program
+        self.program = with_checked_loss(program, graph, plan.chunks)
         self._trials = LaterTrials(program, device) if is_tried else None
         self._graph, self._transport, self._clock = split_graph(graph, plan.splits), transport, clock
         self._all_groups = own.statistics
