@@ -1,10 +1,12 @@
 """Says what an error of torch means to somebody who knows their program, and not how nfold follows it."""
 
+import traceback
 from collections.abc import Callable, Sequence
 
 _HISTORY = ("differentiated Tensor", "does not require grad", "backward through the graph a second time")
 _GRADIENT = "takes a gradient (torch.autograd.grad), and the operators from which it is taken may not be cut apart"
 _SCRIPTED = "calls a function of torch.jit.script, into which nobody can look"
+_TRANSFORMED = "calls torch.func (vmap, grad, jacrev ..), into which nobody can look"
 _WHOLE = "the whole model is one operator, so only its batch can be spread over ranks"
 _STAND_INS = ("Proxy", "proxy", "symbolic", "fx", "__cuda_array_interface__", "TORCH_LOGS")
 
@@ -16,6 +18,8 @@ def plainly(error: BaseException) -> str:
         return _GRADIENT
     if "instead found type 'Standin'" in text:
         return _SCRIPTED
+    if any("/torch/_functorch/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
+        return _TRANSFORMED
     if "detach views in-place" in text:
         return "takes a part of a tensor out of its history in place: write part.detach() instead of part.detach_()"
     if any(word in text for word in _STAND_INS):
