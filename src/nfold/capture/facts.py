@@ -20,6 +20,7 @@ from nfold.capture.least_samples import Least, find_least
 from nfold.capture.moving import Mover, Moving
 from nfold.capture.padding import WHICH, why_padding
 from nfold.capture.program_graph import Loss, dotted
+from nfold.capture.recomputed import not_recomputed
 from nfold.capture.random import RandomState, seed_all
 from nfold.capture.sample_mean import NO_MEAN
 from nfold.capture.shared import Watch, places_of_loss, places_of_model
@@ -96,7 +97,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
             reason, conditions, unproved = _of_samples(fresh, loss, example)
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
-    forgotten = _forgotten(model, calls.changed)
+    forgotten = not_recomputed(fresh, loss, example, _forgotten(model, calls.changed))
     moved = [each for each in calls.moved if not _keeps(model, each.name)]
     shows = bool(forgotten) and not alike(*calls.losses[:2])
     if forgotten and not (moved or shows):
