@@ -164,6 +164,20 @@ def test_what_of_reading_keeps_no_processor_busy(worked: float, share: Share, wa
     assert found == pytest.approx(waited)
 
 
+def test_what_the_sampler_keeps_apart_is_not_joined_to_time_reading() -> None:
+    data = [(torch.zeros(1 + index % 2), 0) for index in range(20)]
+    now = itertools.count()
+    sample_s, _ = time_loading(
+        Meter(clock=lambda: next(now)),
+        data,
+        100.0,
+        Share(1.0, 0.0),
+        itertools.count().__next__,
+        batches=lambda: [list(range(0, 20, 2)), list(range(1, 20, 2))],
+    )
+    assert sample_s == pytest.approx(5 / 20)
+
+
 def test_an_opaque_model_is_one_operator() -> None:
     class Branching(nn.Module):
         def __init__(self) -> None:

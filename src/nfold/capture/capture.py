@@ -30,7 +30,7 @@ from nfold.capture.optimizers import update_scope
 from nfold.capture.outputs import outputs_of
 from nfold.capture.program_graph import Loss, Traced
 from nfold.capture.random import LOCK, RandomState, seed_all
-from nfold.capture.samples import sample_batches
+from nfold.capture.samples import program_batches
 from nfold.capture.statements.holding import Holding
 from nfold.capture.states import fresh_copies
 from nfold.capture.stepping import Stepping
@@ -110,7 +110,7 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
         ProgramError: (also a ValueError) the program fails by itself.
     """
     device = next(check_model(model).parameters()).device
-    example = replace(sample_batches(dataset, device, collate=program.collate), largest=program.batch_size)
+    example = replace(program_batches(program, dataset, device), largest=program.batch_size)
     captured = capture(
         model, program.loss, example, stepping=Stepping.of(program), rebuild=lambda: build_model(program, device)
     )
