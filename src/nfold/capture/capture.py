@@ -194,7 +194,8 @@ class _Attempt:
             if traced.method == "opaque" and is_wrong and (found := self._mostly_cut()):
                 return found
             if traced.method == "opaque" and not self._example.varying:
-                self._notes = told_whole(self._notes, self._line_of_gradient)
+                has_chunks = not self._facts.indivisible
+                self._notes = told_whole(self._notes, self._line_of_gradient, has_chunks=has_chunks)
             captured = self.bind(traced)
             failure = pass_gate(captured, self._fresh, self._loss, self._example) if captured else ""
             if captured and not failure:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from nfold.capture.autocast import plain_loss
+from nfold.capture.changing import told_held_by_model
 from nfold.capture.compare import close
 from nfold.capture.declared_loss import why_no_mean
 from nfold.capture.divisible import PARTS, why_indivisible, why_unlike_alone
@@ -111,6 +112,9 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     if divisible is None and not reason:
         why_pairs = _why_untried(least, unproved, calls) or why_unlike_alone(fresh, loss, example)
     stateful = tuple(dict.fromkeys(path for path, _ in calls.changed))
+    by_several = held_by_several(model, calls.changed)
+    if told := told_held_by_model(model, calls.changed, by_several=by_several):
+        notes.append(told)
     return Facts(
         indivisible=reason,
         conditions=conditions,
@@ -118,7 +122,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         gradients=frozenset.union(*calls.gradients),
         sparse={name: dims for name, dims in calls.sparse.items() if dims},
         static_gradients=len(set(calls.gradients)) == 1,
-        stateful=("",) if held_by_several(model, calls.changed) else stateful,
+        stateful=("",) if by_several else stateful,
         written=frozenset(map(dotted, calls.changed))
         & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,

@@ -7,7 +7,9 @@ _HISTORY = ("differentiated Tensor", "does not require grad", "backward through 
 _GRADIENT = "takes a gradient (torch.autograd.grad), and the operators from which it is taken may not be cut apart"
 _SCRIPTED = "calls a function of torch.jit.script, into which nobody can look"
 _TRANSFORMED = "calls torch.func (vmap, grad, jacrev ..), into which nobody can look"
-_WHOLE = "the whole model is one operator, so only its batch can be spread over ranks"
+_WHOLE = "the whole model is one operator"
+_BATCH = "so only its batch can be spread over ranks"
+_ALONE = "and its batch cannot be cut: it trains on one worker"
 _STAND_INS = ("Proxy", "proxy", "symbolic", "fx", "__cuda_array_interface__", "TORCH_LOGS")
 
 
@@ -39,19 +41,21 @@ def told_held(name: str, refusal: BaseException) -> str:
     return f"{name} {verb} one operator, cut off before and after: {why}. {advice}"
 
 
-def told_whole(notes: Sequence[str], line_of_gradient: Callable[[], str]) -> list[str]:
+def told_whole(notes: Sequence[str], line_of_gradient: Callable[[], str], *, has_chunks: bool) -> list[str]:
     """Add that the whole model is one operator; where a gradient is taken that is one sentence, whatever was tried.
 
     Args:
         notes: what was tried.
         line_of_gradient: finds the user's line that takes one.
+        has_chunks: whether the batch can be cut.
     """
+    whole = f"{_WHOLE}, {_BATCH if has_chunks else _ALONE}"
     others = [note for note in notes if _GRADIENT not in note]
     if len(others) == len(notes):
-        return [*notes, _WHOLE]
+        return [*notes, whole]
     line = line_of_gradient()
     place = f" ({line})" if line else ""
-    return [*others, f"the program takes a gradient itself{place}, and what it is taken from may not be cut: {_WHOLE}"]
+    return [*others, f"the program takes a gradient itself{place}, and what it is taken from may not be cut: {whole}"]
 
 
 def first_line(error: BaseException) -> str:
