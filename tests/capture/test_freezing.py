@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 
-from nfold.capture.freezing import freeze, same
+from nfold.capture.freezing import freeze, own_attributes, same
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
 
@@ -42,3 +42,7 @@ def test_what_has_not_changed_is_the_same(make: Callable[[], Any]) -> None:
 )
 def test_what_has_changed_is_not(one: Callable[[], Any], other: Callable[[], Any]) -> None:
     assert not same(freeze(one()), freeze(other()))
+
+
+def test_a_slot_that_is_empty_is_passed_over_although_the_class_has_an_attribute_of_its_name() -> None:
+    assert own_attributes(Literal)["_name"] == "Literal"

@@ -1,5 +1,6 @@
 """Writes down what a Python value holds, so that a second look can tell whether it has changed in between."""
 
+import contextlib
 import functools
 import inspect
 import random
@@ -101,7 +102,10 @@ def attributes(value: Any) -> dict[str, Any]:
 def own_attributes(value: Any) -> dict[str, Any]:
     """Return what is in an object's dict and its slots, whosever it is."""
     slots = [(name, each) for base in type(value).__mro__ for name, each in vars(base).items() if _is_slot(each)]
-    held = {name: each.__get__(value) for name, each in slots if hasattr(value, each.__name__)}
+    held: dict[str, Any] = {}
+    for name, each in slots:
+        with contextlib.suppress(AttributeError):  # nothing is in it; that its class has one of that name says nothing
+            held[name] = each.__get__(value)
     return held | getattr(value, "__dict__", {})
 
 
