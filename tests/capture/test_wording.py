@@ -129,8 +129,8 @@ class CentredApart(Net):
 def test_a_model_that_changes_its_own_buffer_is_told_with_its_line_and_what_cuts_it():
     graph = graph_of(Centred)
     kept, whole = graph.notes
-    assert kept.startswith("the model is kept whole: forward changes centre of the model itself (test_wording.py:")
-    assert "`self.centre = 0.9 * self.centre + 0.1 * hidden.detach().mean(0)`)" in kept
+    line = "`self.centre = 0.9 * self.centre + 0.1 * hidden.detach().mean(0)` (test_wording.py:"
+    assert kept.startswith(f"the model is kept whole: forward changes centre of the model itself in {line}")
     assert whole == "the whole model is one operator, and its batch cannot be cut: it trains on one worker"
     assert [operator.name for operator in graph_of(CentredApart).operators] == ["first", "middle", "last", "loss"]
 
@@ -154,7 +154,7 @@ def test_the_line_that_changes_something_is_found_in_the_text(text, is_write, tm
     script.write_text(script.read_text().replace("1:\n", "1: pass\n"))
     namespace: dict = {"__name__": "mine"}
     exec(compile(script.read_text(), str(script), "exec"), namespace)
-    assert line_that_changes(namespace["Mine"](), "centre") == (f"mine.py:4: `{text}`" if is_write else "")
+    assert line_that_changes(namespace["Mine"](), "centre") == (f"`{text}` (mine.py:4)" if is_write else "")
 
 
 class Transformed(Net):
@@ -167,3 +167,41 @@ def test_a_transformation_of_torch_func_is_told_as_that():
     assert "calls torch.func (vmap, grad, jacrev ..), into which nobody can look" in notes
     assert "Proxy" not in notes
     assert "nfold" not in notes
+
+
+class Straight(Net):
+    def forward(self, x):
+        return self.last(self.first(x))
+
+
+class Drawing(Net):
+    checks: bool | None = None
+
+    def forward(self, x):
+        hidden = self.first(x)
+        drawn = torch.distributions.Normal(hidden, hidden.exp(), validate_args=self.checks).rsample()
+        return self.last(drawn)
+
+
+class DrawingUnchecked(Drawing):
+    checks = False
+
+
+def test_arguments_that_distributions_check_are_told_with_how_to_leave_it():
+    graph = graph_of(Drawing)
+    advice = "torch.distributions checks its arguments: with validate_args=False it"
+    assert graph.unproved.endswith(f"; {advice} can be followed")
+    (note,) = graph.notes
+    assert note.endswith(f"{advice} would be followed")
+    unchecked = graph_of(DrawingUnchecked)
+    assert (unchecked.unproved, unchecked.notes) == ("", ())
+
+
+def test_a_loop_over_samples_is_told_with_its_line():
+    def each(outputs, targets):
+        return sum(F.mse_loss(output, target) for output, target in zip(outputs, targets, strict=True)) / len(outputs)
+
+    unproved = graph_of(Straight, each).unproved
+    assert unproved.startswith("Python goes through samples one by one, or takes their number as a plain one (")
+    assert "test_wording.py, line " in unproved
+    assert "for output, target in zip(outputs" in unproved

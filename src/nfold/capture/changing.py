@@ -28,7 +28,7 @@ def told_held_by_model(model: nn.Module, changed: Sequence[tuple[str, str]], *, 
     if not own:
         return ""
     line = next(filter(None, (line_that_changes(model, name) for name in own)), "")
-    place = f" ({line})" if line else ""
+    place = f" in {line}" if line else ""
     return (
         f"the model is kept whole: forward changes {', '.join(own[:_MOST_NAMED])} of the model itself{place}. A module "
         "of its own that holds and changes it would be kept whole alone"
@@ -46,7 +46,7 @@ def line_that_changes(module: nn.Module, name: str) -> str:
         if writes.search(text):
             shown = text.strip()
             shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
-            return f"{Path(path).name}:{number}: `{shown}`"
+            return f"`{shown}` ({Path(path).name}:{number})"
     return ""
 
 

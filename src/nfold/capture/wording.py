@@ -3,6 +3,8 @@
 import traceback
 from collections.abc import Callable, Sequence
 
+from nfold.capture.proof.where import UNCHECKED, is_in_distributions
+
 _HISTORY = ("differentiated Tensor", "does not require grad", "backward through the graph a second time")
 _GRADIENT = "takes a gradient (torch.autograd.grad), and the operators from which it is taken may not be cut apart"
 _SCRIPTED = "calls a function of torch.jit.script, into which nobody can look"
@@ -32,13 +34,16 @@ def plainly(error: BaseException) -> str:
 def told_held(name: str, refusal: BaseException) -> str:
     """Say that statements are one operator, and why."""
     why = first_line(refusal)
-    advice = (
-        "Without @torch.jit.script it would be followed"
-        if _SCRIPTED in why
-        else "A choice between two values can be written as torch.where(condition, a, b)"
-    )
     verb = "are" if "-" in name.rpartition(":")[2] else "is"
-    return f"{name} {verb} one operator, cut off before and after: {why}. {advice}"
+    return f"{name} {verb} one operator, cut off before and after: {why}. {_advice(why, refusal)}"
+
+
+def _advice(why: str, refusal: BaseException) -> str:
+    if _SCRIPTED in why:
+        return "Without @torch.jit.script it would be followed"
+    if is_in_distributions(refusal.__cause__ or refusal):
+        return f"{UNCHECKED} it would be followed"
+    return "A choice between two values can be written as torch.where(condition, a, b)"
 
 
 def told_whole(notes: Sequence[str], line_of_gradient: Callable[[], str], *, has_chunks: bool) -> list[str]:

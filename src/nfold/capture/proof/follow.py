@@ -54,6 +54,8 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.samples, self.tape = samples, Tape(weights)
         self.env = env
+        self.fixed_at = ""
+        """The user's line that made a plain number of the number of samples, if one did."""
         self._kinds: dict[int, tuple[torch.Tensor, Kind, int]] = {}
         """By identity, with the memory it lay in; a tensor stays alive, so that no other takes its place."""
         self._owners: dict[int, int] = {}
@@ -81,6 +83,11 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kind = worst(written) or (SHARED if all(each == SHARED for each in written) else _clash())
         self.give(tensor, kind)
         return kind
+
+    def note_fixed(self, symbol: Any, *_: Any) -> None:
+        """Note where a symbol is given a value, if it is that of the number of samples."""
+        if symbol == self.samples.symbol:
+            self.fixed_at = self.fixed_at or users_line()
 
     def _memory(self, tensor: torch.Tensor) -> int:
         """Return what tells the memory of a tensor from others; views of the model's own tensors lie in theirs."""
@@ -247,6 +254,7 @@ def following(batch: Sequence[tuple[Path, torch.Tensor]], size: int, weights: Se
     fakes = [_fake(mode, tensor, size) for _, tensor in batch]
     counted = next(fake.shape[0] for fake in fakes if fake.ndim and isinstance(fake.shape[0], torch.SymInt))
     follower = Follower(env, Samples(counted), weights)
+    _tell_replacements(env, follower.note_fixed)
     for (path, _), fake in zip(batch, fakes, strict=True):
         has_rows = fake.ndim > 0 and isinstance(fake.shape[0], torch.SymInt)
         follower.give(
@@ -255,6 +263,17 @@ def following(batch: Sequence[tuple[Path, torch.Tensor]], size: int, weights: Se
     stand_ins = {id(tensor): fake for (_, tensor), fake in zip(batch, fakes, strict=True)}
     with enable_python_dispatcher(), mode, follower, _counting():
         yield follower, lambda tensor: stand_ins[id(tensor)]
+
+
+def _tell_replacements(env: ShapeEnv, told: Callable[..., None]) -> None:
+    """Tell whenever a symbol is given a value."""
+    replace_symbol = env._set_replacement
+
+    def replaced(*args: Any, **kwargs: Any) -> None:
+        told(*args)
+        replace_symbol(*args, **kwargs)
+
+    env._set_replacement = replaced  # type: ignore[method-assign]
 
 
 def _fake(mode: FakeTensorMode, tensor: torch.Tensor, size: int) -> torch.Tensor:
