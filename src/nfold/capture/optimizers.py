@@ -158,7 +158,7 @@ def _try(stepping: Stepping, weights: Sequence[tuple[str, nn.Parameter]]) -> Non
     if not isinstance(optimizer, torch.optim.Optimizer):
         kind = type(optimizer).__name__
         advice = (
-            f"Make {kind} a subclass of it: call super().__init__(parameters, {{}}) first; if it holds other optimizers, "
+            f"Make {kind} a subclass of it: call super().__init__(parameters, {{}}); if it holds other optimizers, "
             "set self.param_groups to theirs."
             if callable(getattr(optimizer, "step", None))
             else "Write lambda params: torch.optim.SGD(params, lr=0.1)."
