@@ -254,19 +254,22 @@ def following(batch: Sequence[tuple[Path, torch.Tensor]], size: int, weights: Se
     fakes = [_fake(mode, tensor, size) for _, tensor in batch]
     counted = next(fake.shape[0] for fake in fakes if fake.ndim and isinstance(fake.shape[0], torch.SymInt))
     follower = Follower(env, Samples(counted), weights)
-    _tell_replacements(env, follower.note_fixed)
     for (path, _), fake in zip(batch, fakes, strict=True):
         has_rows = fake.ndim > 0 and isinstance(fake.shape[0], torch.SymInt)
         follower.give(
             fake, Rows(dim=0) if has_rows else Unknown(what="a part of the data does not count samples"), path
         )
     stand_ins = {id(tensor): fake for (_, tensor), fake in zip(batch, fakes, strict=True)}
-    with enable_python_dispatcher(), mode, follower, _counting():
+    with enable_python_dispatcher(), mode, follower, _counting(), _telling(env, follower.note_fixed):
         yield follower, lambda tensor: stand_ins[id(tensor)]
 
 
-def _tell_replacements(env: ShapeEnv, told: Callable[..., None]) -> None:
-    """Tell whenever a symbol is given a value."""
+@contextlib.contextmanager
+def _telling(env: ShapeEnv, told: Callable[..., None]) -> Iterator[None]:
+    """Tell whenever a symbol is given a value.
+
+    Only meanwhile: sizes of tensors hold on to it, and who is told to tensors, a circle that no collector sees.
+    """
     replace_symbol = env._set_replacement
 
     def replaced(*args: Any, **kwargs: Any) -> None:
@@ -274,6 +277,10 @@ def _tell_replacements(env: ShapeEnv, told: Callable[..., None]) -> None:
         replace_symbol(*args, **kwargs)
 
     env._set_replacement = replaced  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del env._set_replacement  # that of its class is there again
 
 
 def _fake(mode: FakeTensorMode, tensor: torch.Tensor, size: int) -> torch.Tensor:
