@@ -31,7 +31,7 @@ from nfold.capture.optimizers import update_scope
 from nfold.capture.outputs import outputs_of
 from nfold.capture.program_graph import Loss, Traced
 from nfold.capture.random import seed_all, undisturbed
-from nfold.capture.samples import sample_batches
+from nfold.capture.samples import program_batches
 from nfold.capture.statements.holding import Holding
 from nfold.capture.states import fresh_copies
 from nfold.capture.stepping import Stepping
@@ -111,7 +111,7 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
         ProgramError: (also a ValueError) the program fails by itself.
     """
     device = next(check_model(model).parameters()).device
-    example = replace(sample_batches(dataset, device, collate=program.collate), largest=program.batch_size)
+    example = replace(program_batches(program, dataset, device), largest=program.batch_size)
     captured = capture(
         model, program.loss, example, stepping=Stepping.of(program), rebuild=lambda: build_model(program, device)
     )
@@ -196,7 +196,8 @@ class _Attempt:
             if traced.method == "opaque" and is_wrong and (found := self._mostly_cut()):
                 return found
             if traced.method == "opaque" and not self._example.varying:
-                self._notes = told_whole(self._notes, self._line_of_gradient)
+                has_chunks = not self._facts.indivisible
+                self._notes = told_whole(self._notes, self._line_of_gradient, has_chunks=has_chunks)
             captured = self.bind(traced)
             failure = pass_gate(captured, self._fresh, self._loss, self._example) if captured else ""
             if captured and not failure:

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from nfold.capture import Captured, capture_program, sample_batches
+from nfold.capture import Captured, capture_program, program_batches
 from nfold.capture.building import build_model
 from nfold.capture.random import LOCK, RandomState
 from nfold.capture.states import fresh_copies
+from nfold.capture.visiting import batches_of
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
@@ -83,7 +84,7 @@ def profile_program(
 def _captured(program: Program, dataset: Any, meter: Meter) -> Captured:
     model = build_model(program, meter.device)
     fresh = fresh_copies(model, lambda: build_model(program, meter.device), lazy=True)
-    example = sample_batches(dataset, meter.device, collate=program.collate)
+    example = program_batches(program, dataset, meter.device)
     with few_threads(fresh, program.loss, example, meter):
         return capture_program(model, program, dataset)
 
@@ -133,7 +134,7 @@ def _measure(
     bench = Bench(
         program=program,
         captured=captured,
-        example=sample_batches(dataset, meter.device, collate=program.collate),
+        example=program_batches(program, dataset, meter.device),
         meter=computing,
         after_forward=lambda: peaks.append(resident_bytes()),
     )
@@ -155,7 +156,12 @@ def _measure(
         pass_s=whole[0].forward.median_s + whole[0].backward.median_s,
     )
     load_s_per_sample, load_wait = time_loading(
-        meter, dataset, budget_s * _SHARES["load"], share, collate=program.collate
+        meter,
+        dataset,
+        budget_s * _SHARES["load"],
+        share,
+        collate=program.collate,
+        batches=batches_of(program, dataset),
     )
     return Profile(
         device_kind=_device_kind(meter.device),

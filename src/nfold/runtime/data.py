@@ -1,13 +1,14 @@
 """Which samples a chunk holds, and how they get there while the steps before are computed."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import torch
 
 from nfold.capture.joining import Batch
+from nfold.capture.visiting import Order
 from nfold.core.placement import chunk_sizes
 from nfold.planning.reading import steps_ahead
 from nfold.runtime.loaders import LoadersReader
@@ -21,10 +22,6 @@ def sample_order(num_samples: int, epoch: int, seed: int) -> list[int]:
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % (1 << 63))
     order: list[int] = torch.randperm(num_samples, generator=generator).tolist()
     return order
-
-
-Order = Callable[[int], list[int]]
-"""epoch -> the samples that it visits, one after another."""
 
 
 class Sampler:

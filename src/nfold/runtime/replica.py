@@ -12,7 +12,7 @@ from torch import nn
 from nfold.capture.building import build_model
 from nfold.capture.capture import recapture
 from nfold.capture.captured import Captured
-from nfold.capture.samples import sample_batches
+from nfold.capture.samples import program_batches
 from nfold.capture.shapes import batch_shapes
 from nfold.capture.splitting import split
 from nfold.capture.statistics import StatisticsRecorder
@@ -79,7 +79,7 @@ def traced(
     if graph.capture == "opaque" or not own.segments or not (cut or random):
         return None
     rebuild = functools.partial(build_model, program, device)
-    example = sample_batches(dataset, collate=program.collate)
+    example = program_batches(program, dataset)
     captured = recapture(model, program.loss, example, graph, rebuild=rebuild, lazy=lazy)
     return split(captured, splits or {}, parameters)
 
@@ -165,7 +165,7 @@ class Replica:
     def _build_stage_trials(self, captured: Captured | None, own: RankSchedule, dataset: Any) -> StageTrials | None:
         if captured is None:
             return None
-        example = sample_batches(dataset, self.device, collate=self.program.collate)
+        example = program_batches(self.program, dataset, self.device)
         given = (self.program, self.model, captured, own.segments, example, self.device)
         return StageTrials(*given, parameters=self._weights.parameters)
 
@@ -213,7 +213,7 @@ class Replica:
             loader=self._loader,
             recorder=recorder,
             device=self.device,
-            shapes=batch_shapes(sample_batches(dataset, collate=self.program.collate)) if captured else None,
+            shapes=batch_shapes(program_batches(self.program, dataset)) if captured else None,
             trials=self._trials,
             stage_trials=self._stage_trials,
         )

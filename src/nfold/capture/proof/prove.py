@@ -26,7 +26,7 @@ from nfold.capture.proof.follow import Follower, TooLong, following
 from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Mixed, Rows, Unknown
 from nfold.capture.proof.lengths import NoLength, of_any_length
 from nfold.capture.proof.tape import Path
-from nfold.capture.proof.where import is_torchs, users_line_of
+from nfold.capture.proof.where import UNCHECKED, is_in_distributions, is_torchs, users_line_of
 from nfold.capture.proof.writing import CannotWrite, written_program
 from nfold.capture.random import undisturbed
 from nfold.capture.sample_mean import NO_MEAN
@@ -35,6 +35,7 @@ from nfold.core.condition import Condition
 
 _SIZE = 13
 """Samples that stand for any number of them: few, and seldom a size of anything else."""
+_FIXED = "Python goes through samples one by one, or takes their number as a plain one"
 SEES_OTHERS = "an output of the model depends on the other samples of its batch, not only on its own"
 
 
@@ -119,7 +120,8 @@ def _followed(model: nn.Module, loss: Loss, batch: tuple[Any, Any], largest: int
             return _unknown(_why_lost(error)), []
         kind = follower.kind(value) if isinstance(value, torch.Tensor) else Unknown(what="the loss is no tensor")
     if follower.samples.symbol in follower.env.replacements:
-        return _unknown("it fixes the number of samples"), []
+        place = f" ({follower.fixed_at})" if follower.fixed_at else ""
+        return _unknown(f"{_FIXED}{place}"), []
     found = _judged(kind, outputs, follower)
     if found.verdict != "proved":
         return found, []
@@ -169,7 +171,8 @@ def _why_lost(error: Exception) -> str:
     place = f" ({line})" if line else ""
     name = type(error).__name__
     if "DataDependent" in name or "data-dependent" in str(error):
-        return f"it decides on values of tensors{place}"
+        advice = f"; {UNCHECKED} it can be followed" if is_in_distributions(error) else ""
+        return f"it decides on values of tensors{place}{advice}"
     return f"it cannot be followed{place}"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from nfold.capture.building import build_model
-from nfold.capture.samples import sample_batches
+from nfold.capture.samples import program_batches
 from nfold.capture.shapes import batch_shapes
 from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
@@ -296,7 +296,7 @@ class AsynchronousReplica:
             loader=loader,
             recorder=StatisticsRecorder(self.model, modules) if modules else None,
             device=self.device,
-            shapes=batch_shapes(sample_batches(dataset, collate=self.program.collate)) if captured else None,
+            shapes=batch_shapes(program_batches(self.program, dataset)) if captured else None,
             trials=self._trials,
         )
         network = MemoryNetwork(1)
