@@ -189,7 +189,9 @@ def test_a_killed_emulation_takes_its_commands_along(shell, cluster, emulation, 
     process = shell.start("emulate", cluster(), "--", "sh", "-c", "setsid sleep 1000 & sleep 1000 & echo there; wait")
     assert sorted(process.stdout.readline() for _ in range(2)) == ["[n-0] there\n", "[n-1] there\n"]
     others: list[int] = []
-    while len(others) < 7:  # two shells, four sleeps, and who watches; one that is becoming a sleep shows no environment
+    while (
+        len(others) < 7
+    ):  # two shells, four sleeps, and who watches; one that is becoming a sleep shows no environment
         others = [pid for pid in shell.processes() if pid != process.pid]
     process.kill()
     assert wait_for_end(others, 10.0) < 10.0

@@ -10,6 +10,7 @@ new optimizer must hold all that the old one does, wherever it holds it. On smal
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -18,8 +19,10 @@ from torch import nn
 
 from nfold.capture.compare import close
 from nfold.capture.held import alike, differences, held_by
+from nfold.capture.lost_state import LONG, tell_shared, told_broken, told_lost
 from nfold.capture.optimizers import Scope, Values, examples, sliced, small
 from nfold.capture.random import seed_all
+from nfold.capture.shared import Watch, places_of_optimizer
 from nfold.capture.state_tree import CannotHold, from_tree, to_tree, why_unheld
 from nfold.capture.stepping import Stepper, Stepping
 from nfold.errors import ProgramError
@@ -33,11 +36,8 @@ the way to its goal grows only then; before and behind them they turn."""
 _OF_SCHEDULES = (2, 5, 12)
 """Torch's schedules of several parts change at some step."""
 _MORE = 2
-_LONG = 128
-"""Steps until something that was not kept must have shown."""
 _REPLAYED = 64
 """Steps of a schedule that are played twice."""
-_WAYS_OUT = "or train with --checkpoint-every 0, which keeps nothing to go on from."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +50,8 @@ class Keeping:
     """Why no checkpoint can be gone on from, and what to do; empty if one can."""
     note: str = ""
     """What is not kept, as far as it has changed nothing."""
+    forgets: tuple[str, ...] = ()
+    """The names of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def keeping(
     """
     found = _tried_on(stepping, model, sparse)
     check_schedule(stepping, found.values)
+    _refuse_shared(found)
     pieces, whole = (_outcome(found, form) for form in ("pieces", "whole"))
     if pieces == _Outcome():
         try:
@@ -86,10 +89,10 @@ def keeping(
     if whole == _Outcome():
         return Keeping(scope="model", form="whole")
     if not pieces.broken:
-        return Keeping(scope=scope, note=_told_lost(found.kind, pieces.lost))
+        return Keeping(scope=scope, note=told_lost(found.kind, pieces.lost), forgets=pieces.lost)
     if not whole.broken:
-        return Keeping(scope="model", form="whole", note=_told_lost(found.kind, whole.lost))
-    return Keeping(scope=scope, unkept=_told_broken(found.kind, whole))
+        return Keeping(scope="model", form="whole", note=told_lost(found.kind, whole.lost), forgets=whole.lost)
+    return Keeping(scope=scope, unkept=told_broken(found.kind, whole.broken, whole.lost))
 
 
 def check_schedule(stepping: Stepping, values: Values) -> None:
@@ -176,6 +179,30 @@ def _parameters(values: Values) -> list[tuple[str, nn.Parameter]]:
     return [(name, nn.Parameter(value.detach().clone())) for name, value in values]
 
 
+def _refuse_shared(subject: _Subject) -> None:
+    """Refuse steps that change what all optimizers of a process share.
+
+    Played twice, with other weights: what the first step puts into a dict may be a cache, whose content stays.
+
+    Raises:
+        ProgramError: with its name.
+    """
+    moved: list[str] = []
+    for add in (0.0, 0.5):
+        run = _Run(subject, [(name, value + add) for name, value in subject.values])
+        watch = Watch(partial(places_of_optimizer, run.optimizer))
+        watch.look()
+        for step in range(_SPLITS[1] + _MORE):
+            try:
+                run.play(step, step + 1)
+            except ProgramError:
+                break  # the schedule is shorter
+            watch.look(grows=step == 0)
+        moved += watch.moved
+    if moved:
+        raise ProgramError(tell_shared(subject.kind, moved))
+
+
 def _tried_on(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> _Subject:
     """Return the optimizer on the smallest weights on which it steps.
 
@@ -242,7 +269,7 @@ def _tried(subject: _Subject, form: Form, split: int) -> _Outcome:
     lost += tuple(differences(through.held(), other.held()))
     if lost and _same(through, other):
         for run in (through, other):
-            run.play(end, _LONG, like=one)
+            run.play(end, LONG, like=one)
     if not _same(through, other):
         return _Outcome(
             f"{split} steps, its state out, a new one, the state in and {_MORE} more steps are not {end} steps",
@@ -361,31 +388,3 @@ def _nearly(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return close(torch.tensor(one), torch.tensor(other))
     return alike(one, other)
-
-
-def _told_broken(kind: str, outcome: _Outcome) -> str:
-    lost = [each for each in outcome.lost if not each.startswith("schedule")]
-    if outcome.lost and not lost:
-        return (
-            f"the schedule would not go on after --resume as it was: {', '.join(outcome.lost[:3])} of it follows from "
-            "more than the step, and it is built anew and stepped as often. Use one that follows from the step alone, "
-            f"{_WAYS_OUT}"
-        )
-    what = f", so that {_listed(lost)} would begin anew" if lost else ""
-    return (
-        f"the optimizer {kind} would not go on after --resume as it was: {outcome.broken}{what}. Keep all that step() "
-        "changes in self.state or self.param_groups, or write state_dict() and load_state_dict() that give and take it "
-        f"as tensors, numbers, texts, lists and dicts, {_WAYS_OUT}"
-    )
-
-
-def _told_lost(kind: str, lost: Sequence[str]) -> str:
-    return (
-        f"step() changes {_listed(lost)} of the optimizer {kind}, which its state_dict() does not keep: after --resume "
-        f"that begins anew. {_LONG} steps came out the same without it"
-    )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = [each or "what is in it" for each in names[:3]]
-    return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

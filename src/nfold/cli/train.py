@@ -43,11 +43,14 @@ def run(parsed: argparse.Namespace) -> int:
     """Train, then say what came of it; return the exit code."""
     from nfold.cli.terminal import TerminalObserver
     from nfold.errors import Terminated
+    from nfold.launch.stopping import own_process
 
     if parsed.program is None and parsed.resume is None:
         raise PlanError("give a script to train, or --resume RUN to go on with a run")
     if parsed.go_on and parsed.resume is not None:
         raise PlanError("--go-on and --resume say the same: leave one of them out")
+    if parsed.is_process:
+        own_process()
     observer, begun = TerminalObserver(), begun_s(with_process=parsed.is_process)
     try:
         with only_result_on_stdout(parsed), observer.shown():
@@ -56,6 +59,8 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"nfold: stopped. {stop}", file=sys.stderr, flush=True)
         return EXIT_STOPPED
     _show(parsed, done)
+    if done.unkept and not parsed.json:
+        print(f"This run cannot be resumed: {done.unkept}")
     if done.is_stopped:
         sys.stdout.flush()
         print(f"nfold: stopped by --stop-after {parsed.stop_after}. {done.told}", file=sys.stderr, flush=True)

@@ -57,6 +57,8 @@ _WHOLE = "state_dict"
 _FINGERPRINTS = "fingerprints"
 _EXTRAS = "extras"
 _DIVERGED = "diverged"
+UNKEPT = "unkept"
+"""Why nobody could go on from this: the file is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +198,18 @@ class _OptimizerParts:
         self._groups: dict[str, dict[str, Plain]] = {}
         self._kind = ""
         self._whole: Any = None
+        self._unkept = ""
 
     def take(self, updater: Updater, names: frozenset[str], weights: Weights) -> None:
         """Take one optimizer's."""
         self._kind = self._kind or updater.kind
+        try:
+            self._take_state(updater, names, weights)
+        except ProgramError as error:
+            self._unkept = self._unkept or str(error)
+        self._unkept = self._unkept or updater.why_unkept()
+
+    def _take_state(self, updater: Updater, names: frozenset[str], weights: Weights) -> None:
         if updater.is_kept_whole:
             self._take_whole(updater, names)
             return
@@ -237,7 +247,8 @@ class _OptimizerParts:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups, _WHOLE: self._whole}
+        found = {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups, _WHOLE: self._whole}
+        return {**found, UNKEPT: self._unkept}
 
 
 def _check_plain(parameter: str, key: str, value: object, kind: str) -> None:
@@ -274,6 +285,8 @@ def join_facts(facts: Sequence[Mapping[str, Any]], step: int, chunks: int) -> di
         if each.get(_WHOLE) is not None:
             joined[_WHOLE] = each[_WHOLE]
         joined[_EXTRAS] |= each[_EXTRAS]
+        if each[UNKEPT]:
+            joined.setdefault(UNKEPT, each[UNKEPT])
     return joined
 
 
