@@ -5,7 +5,8 @@ Epochs differ in order and not in length: the steps of a run, its schedule and w
 
 import zlib
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
+from itertools import islice
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from nfold.program import Program, describe
 from nfold.runtime.data import Order, Sampler
 
 _SHOWN = 3
+_MOST_TIMES, _MOST_UNSIZED = 10, 1_000_000
+"""Of what does not say how much it is: so many times all samples, or so many indices, are read at most."""
 
 
 def sampler_of(program: Program, dataset: Any, batch_size: int, num_chunks: int) -> Sampler:
@@ -87,7 +90,7 @@ def _asked(program: Program, dataset: Any, epoch: int) -> Any:
             seed_all(seed)
             found = program.sampler(dataset, epoch, generator)
             found = found.tolist() if isinstance(found, torch.Tensor) or hasattr(found, "tolist") else found
-            indices = list(found) if isinstance(found, Iterable) else found
+            indices = _read(found, len(dataset), epoch) if isinstance(found, Iterable) else found
             _refuse_moved(moving.moved(was), epoch)
             return indices
         except ProgramError:
@@ -99,6 +102,22 @@ def _asked(program: Program, dataset: Any, epoch: int) -> Any:
             ) from error
         finally:
             before.restore()
+
+
+def _read(found: Iterable[Any], num_samples: int, epoch: int) -> list[Any]:
+    """Read the indices of an epoch, no more than memory has room for."""
+    most = len(found) if isinstance(found, Sized) else max(_MOST_TIMES * num_samples, _MOST_UNSIZED)
+    indices = list(islice(found, most + 1))
+    if len(indices) > most:
+        says = (
+            f"says that it has {most}" if isinstance(found, Sized) else f"is a {type(found).__name__} without a len()"
+        )
+        raise ProgramError(
+            f"Program(sampler=...) does not end: what it returned for epoch {epoch} {says} and gave more than {most} "
+            f"indices, and train_data() has {num_samples} samples. It must return the indices of one epoch, and end: "
+            "a list, or itertools.islice(.., len(dataset))."
+        )
+    return indices
 
 
 def _refuse_moved(moved: list[Mover], epoch: int) -> None:

@@ -14,7 +14,6 @@ from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
 from nfold.planning.strategies import AUTO, PLACING, SERVING, Single
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime.settings import Begun
-from nfold.verbs.disk import check_writable
 from nfold.verbs.files import MODEL
 from nfold.verbs.folder import RunFolder
 from nfold.verbs.going_on import JobRecord, Resumed, refuse_unkept
@@ -218,7 +217,7 @@ def _check_wishes_of_plan(wishes: Wishes) -> None:
         raise PlanError(f"--fault {fault[0]!r}: plan trains nothing that could go wrong. Leave it out, or use train.")
     check_out(out)
     if out is not None:
-        check_writable(Path(out))
+        RunFolder.try_out(out)
 
 
 def why(path: str | Path) -> Report:
