@@ -58,18 +58,33 @@ class InNumber(torch.optim.SGD):
     def step(self, closure=None):
         global _calls
         _calls += 1
+        for group in self.param_groups:
+            group["lr"] = 0.1 / _calls
+        super().step()
+
+
+class Counting(torch.optim.SGD):
+    """Counts for somebody who looks."""
+
+    steps = 0
+
+    def step(self, closure=None):
+        Counting.steps += 1
         super().step()
 
 
 class AtFirst(torch.optim.SGD):
-    """Keeps the weights of its first step, and nothing more."""
+    """Is drawn to the weights of its first step."""
 
+    @torch.no_grad()
     def step(self, closure=None):
         super().step()
         group = self.param_groups[0]
         group["n"] = group.get("n", 0) + 1
         if group["n"] == 1:
-            FIRST[0] = [p.detach().clone() for p in group["params"]]
+            FIRST[0] = [p.clone() for p in group["params"]]
+        for p, first in zip(group["params"], FIRST[0], strict=True):
+            p.lerp_(first, 0.1)
 
 
 class Within(torch.optim.SGD):
@@ -105,10 +120,17 @@ def test_a_counter_around_the_class_is_refused():
     class Counted(torch.optim.SGD):
         def step(self, closure=None):
             count[0] += 1
-            super().step()
+            if count[0] % 2:
+                super().step()
 
     with pytest.raises(ProgramError, match="changes count, which lies outside"):
         kept(lambda params: Counted(params, lr=0.1))
+
+
+def test_what_nothing_comes_of_outside_of_the_optimizer_is_told():
+    found = kept(lambda params: Counting(params, lr=0.1))
+    assert (found.form, found.unkept, found.forgets) == ("pieces", "", ("Counting.steps",))
+    assert "changes Counting.steps, which lies outside" in found.note
 
 
 def test_a_cache_outside_of_the_optimizer_is_no_state():

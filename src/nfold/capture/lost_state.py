@@ -49,10 +49,18 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
+def told_shared(kind: str, names: Sequence[str]) -> str:
+    """Say what steps change outside of their optimizer, where nothing came of it."""
+    return (
+        f"step() of the optimizer {kind} changes {listed(names)}, which lies outside of it: each rank has its own, and "
+        f"no checkpoint has it. {LONG} steps came out the same whatever it was"
+    )
+
+
 def tell_shared(kind: str, names: Sequence[str]) -> str:
     """Say what steps change outside of their optimizer, and what to write instead."""
     return (
-        f"step() of the optimizer {kind} changes {listed(list(dict.fromkeys(names)))}, which lies outside of the "
+        f"step() of the optimizer {kind} changes {listed(names)}, which lies outside of the "
         "optimizer: each rank has its own, every optimizer that is built goes on with it, and no checkpoint has it. "
         "Keep it in self.state[parameter] or self.param_groups, or in an attribute that state_dict() gives and "
         "load_state_dict() takes."

@@ -59,8 +59,6 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"nfold: stopped. {stop}", file=sys.stderr, flush=True)
         return EXIT_STOPPED
     _show(parsed, done)
-    if done.unkept and not parsed.json:
-        print(f"This run cannot be resumed: {done.unkept}")
     if done.is_stopped:
         sys.stdout.flush()
         print(f"nfold: stopped by --stop-after {parsed.stop_after}. {done.told}", file=sys.stderr, flush=True)
@@ -78,8 +76,9 @@ def _train(parsed: argparse.Namespace, observer: "TerminalObserver", begun: floa
 
 def _show(parsed: argparse.Namespace, done: "Run") -> None:
     """Print what a run came to, in at most 25 lines: `nfold why` has the rest."""
+    from textwrap import wrap
+
     from nfold.analysis.units import figure
-    from nfold.cli.terminal import look
     from nfold.core import codec
     from nfold.verbs.files import AVERAGE, BEST, PAGE
     from nfold.view import brief_text
@@ -90,6 +89,8 @@ def _show(parsed: argparse.Namespace, done: "Run") -> None:
         ending.insert(1, f"best: {done.folder / BEST} ({value})")
     if (done.folder / AVERAGE).exists():
         ending.insert(1, f"averaged weights: {done.folder / AVERAGE}")
+    if done.unkept:
+        ending += wrap(f"This run cannot be resumed: {done.unkept}", 80)
     if done.was_complete:
         print(done.told, file=sys.stderr if parsed.json else sys.stdout)
     if parsed.json:
@@ -97,4 +98,4 @@ def _show(parsed: argparse.Namespace, done: "Run") -> None:
     elif done.was_complete:
         print(ending[0])
     else:
-        print(brief_text(done.report, ending, look=look(sys.stdout)), end="")
+        print(brief_text(done.report, ending), end="")

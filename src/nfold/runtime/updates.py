@@ -225,8 +225,8 @@ class Updater:
         except Exception as error:
             return tell_broken(self.kind, describe(error))
         self._around.look(grows=self._steps < 2)
-        if self._around.moved:
-            return tell_shared(self.kind, self._around.moved)
+        if moved := [name for name in self._around.moved if name not in self._forgets]:
+            return tell_shared(self.kind, moved)
         lost = [name for name in found if name not in self._forgets]
         return tell_forgotten(self.kind, lost) if lost else ""
 
