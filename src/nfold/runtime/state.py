@@ -24,8 +24,9 @@ from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError, ProgramError
 from nfold.runtime.agreement import Fingerprints, check_finite, first_diverged
 from nfold.runtime.extra_state import Extras, plain_extras
+from nfold.runtime.optimizer_state import OptimizerState, Plain, check_plain
 from nfold.runtime.state_file import AVERAGE_PREFIX, MODEL_PREFIX, Entry, Header
-from nfold.runtime.updates import OptimizerState, Plain, UpdateKey, Updater
+from nfold.runtime.updates import UpdateKey, Updater
 from nfold.runtime.weights import Weights
 
 DTYPES = {
@@ -221,7 +222,7 @@ class _OptimizerParts:
             for key, value in state.items():
                 name = f"{_OPTIMIZER_PREFIX}{place.name}.{key}"
                 if not isinstance(value, torch.Tensor):
-                    _check_plain(place.name, key, value, self._kind)
+                    check_plain(place.name, key, value, self._kind)
                     self._scalars.setdefault(place.name, {})[key] = value
                 elif key in elementwise:
                     self._add(Part(name, place.shape, place.start + piece.start, _dense(value)))
@@ -249,14 +250,6 @@ class _OptimizerParts:
     def facts(self) -> dict[str, Any]:
         found = {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups, _WHOLE: self._whole}
         return {**found, UNKEPT: self._unkept}
-
-
-def _check_plain(parameter: str, key: str, value: object, kind: str) -> None:
-    if not (value is None or isinstance(value, (bool, int, float, str))):
-        raise ProgramError(
-            f"{kind} keeps {key!r} of {parameter} as a {type(value).__name__}, which a checkpoint cannot hold. "
-            "Keep tensors, numbers and texts, or train with --checkpoint-every 0."
-        )
 
 
 def _dense(value: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ the shares that this rank serves. Planning has checked that this gives the same 
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,29 +27,12 @@ from nfold.program import Program, describe
 from nfold.runtime.buffers import Buffers, Piece, pieces
 from nfold.runtime.forgotten import forgotten
 from nfold.runtime.letting_go import is_let_go
+from nfold.runtime.optimizer_state import OptimizerState, Plain
 
-Scalar = bool | int | float | str | None
-Plain = Scalar | tuple[Scalar, ...]
-"""What is kept of hyper-parameters; `betas` is a pair."""
 Kept = dict[str, tuple[Plain, Plain]]
 """By hyper-parameter: the checkpoint's, which is used, and that of the program, where they differ."""
 UpdateKey = tuple[str, int]
 """Reduction and first element of an UPDATE task."""
-
-
-@dataclass(slots=True)
-class OptimizerState:
-    """An optimizer's state by the user's parameter names."""
-
-    tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
-    elementwise: frozenset[str] = frozenset()
-    """Tensors with an element for each of the parameter's: they are flat, of the elements that were asked for. Others
-    (a step count, means of rows) are as the optimizer had them."""
-    scalars: dict[str, dict[str, Scalar]] = field(default_factory=dict)
-    groups: dict[str, dict[str, Plain]] = field(default_factory=dict)
-    """Hyper-parameters of each parameter's group, as far as they are plain values."""
-    kind: str = ""
-    """The optimizer's class; empty where nothing is held, or an older version did not write it down."""
 
 
 @dataclass(frozen=True, slots=True)
