@@ -247,7 +247,7 @@ class Coordinator:
                     if isinstance(done, ev.StepDone) and granted < total and not self._interrupted:
                         commands += reprobing.look(done)
                 self._postmortem.reached(progress.done)
-        if self._interrupted and granted < total and self._settings.checkpoint_every != 0:
+        if self._interrupted and granted < total and self._settings.checkpoint_every != 0 and not progress.unkept:
             commands.append(self._keeping(granted, ranks, progress))
         if self._has_averages(granted):
             progress.pending.append((granted, "average", set(ranks)))
@@ -302,7 +302,7 @@ class Coordinator:
     ) -> list[ev.Command]:
         commands: list[ev.Command] = []
         ends_epoch = step % per_epoch == 0
-        every = self._settings.checkpoint_every
+        every = 0 if progress.unkept else self._settings.checkpoint_every
         keeps = ends_epoch if every is None else bool(every) and step % every == 0
         keeps = keeps or (step == total and every != 0)
         evaluates = has_test and (ends_epoch or step == total)

@@ -194,6 +194,15 @@ class KeepCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Unkept:
+    """Drop a checkpoint that nobody could go on from; there will be none any more."""
+
+    step: int
+    file: Arrived
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeepBest:
     """Put the model of the best evaluation so far in its place."""
 
@@ -285,6 +294,7 @@ Command = (
     | LinksChanged
     | Evaluated
     | KeepCheckpoint
+    | Unkept
     | KeepBest
     | KeepAverage
     | Settled

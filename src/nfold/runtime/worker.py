@@ -327,7 +327,8 @@ class Worker:
         build = partial(build_model, self._the_program, self._device) if takes else None
         collected = self._collect(order["tag"], with_optimizer=True)
         has_file, self._fetched = send_file(self._channel, "checkpoint", collected, build)
-        self._channel.send({"is": "checkpoint", "step": self._next_step, "has_file": has_file})
+        unkept = collected.unkept if collected else ""
+        self._channel.send({"is": "checkpoint", "step": self._next_step, "has_file": has_file, "unkept": unkept})
 
     def _do_model(self, order: Message) -> None:
         self._pause()
