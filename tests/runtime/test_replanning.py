@@ -85,7 +85,7 @@ def going_over(monkeypatch):
     """A job of two ranks that is about to go on with one; after the step under way."""
 
     def take(self, news, num_left):
-        if self.next is None and any(isinstance(each, ev.StepDone) for each in news):
+        if self.next is None and self._is_wanted and any(isinstance(each, ev.StepDone) for each in news):
             self.next = replace(self._known, plan=ALONE)
             return [ev.Noted("another plan")]
         return []
@@ -146,3 +146,13 @@ def test_ranks_that_may_go_on_for_long_are_held(monkeypatch):
     assert orders(job.say(1, "holding", step=1)) == ["01 until 2"]
     told = [*job.steps(1, 0), *job.all_step(1)]
     assert orders(told) == ["StepDone", "StepDone", "01 checkpoint"]
+
+
+def test_a_program_that_no_checkpoint_brings_back_keeps_its_plan(going_over):
+    job = going_over
+    job.all_step(1, 2, 3)
+    job.say(1, "checkpoint", has_file=False, unkept="")
+    told = job.say(0, "checkpoint", file("epoch"), has_file=True, unkept="it has a secret")
+    assert orders(told) == ["Unkept", "01 until 6"]
+    assert orders(job.all_step(4, 5))[-1] == "01 until 8"
+    assert orders(job.all_step(6, 7))[-1] == "01 finish"

@@ -98,6 +98,7 @@ def _with_updates(graph: ModelGraph, stepping: Stepping, model: nn.Module, spars
         graph,
         update_scope=kept.scope,
         keeps_optimizer=kept.form,
+        forgets=kept.forgets,
         unkept=kept.unkept or graph.unkept,
         unweighable=why_unweighable(stepping, model, sparse),
         notes=notes,

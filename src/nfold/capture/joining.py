@@ -51,7 +51,8 @@ def join(items: list[Any], indices: list[int], what: str, collate: Collate | Non
     except Exception as error:
         unlike = _tell_unlike(indices, items)
         advice = _SPARSE if _holds_sparse(items) else _ALIKE if unlike else _KNOWN
-        found = unlike or f"{describe(error)}. They are {shapes_text(items[0])}"
+        why = "they hold sparse tensors" if _holds_sparse(items) else describe(error).rstrip(".")
+        found = unlike or f"{why}. They are {shapes_text(items[0])}"
         raise ProgramError(f"items of {what}() do not fit into one batch: {found}. {advice}") from error
     if not isinstance(joined, (list, tuple)) or len(joined) != 2:
         parts = f" of {len(items[0])}" if hasattr(items[0], "__len__") else ""

@@ -93,6 +93,11 @@ class Stepper:
         self.optimizer, self.scheduler = optimizer, scheduler
         self._position = 0
 
+    @property
+    def position(self) -> int:
+        """Return how often the schedule was stepped."""
+        return self._position
+
     def advance(self, step: int) -> None:
         """Bring the schedule to where it is after so many steps; it never goes back.
 

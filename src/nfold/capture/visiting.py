@@ -1,7 +1,8 @@
 """Asks a program's own sampler which samples an epoch visits, and checks what it says."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
+from itertools import islice
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ Batches = Callable[[], list[list[int]]]
 """Returns the samples of each batch of an epoch."""
 
 _SHOWN = 3
+_MOST_TIMES, _MOST_UNSIZED = 10, 1_000_000
+"""Of what does not say how much it is: so many times all samples, or so many indices, are read at most."""
 
 
 def order_of(program: Program, dataset: Any) -> Order | None:
@@ -61,7 +64,7 @@ def _asked(program: Program, dataset: Any, epoch: int) -> Any:
             seed_all(seed)
             found = program.sampler(dataset, epoch, generator)
             found = found.tolist() if isinstance(found, torch.Tensor) or hasattr(found, "tolist") else found
-            indices = list(found) if isinstance(found, Iterable) else found
+            indices = _read(found, len(dataset), epoch) if isinstance(found, Iterable) else found
             _refuse_moved(moving.moved(was), epoch)
             return indices
         except ProgramError:
@@ -73,6 +76,22 @@ def _asked(program: Program, dataset: Any, epoch: int) -> Any:
             ) from error
         finally:
             before.restore()
+
+
+def _read(found: Iterable[Any], num_samples: int, epoch: int) -> list[Any]:
+    """Read the indices of an epoch, no more than memory has room for."""
+    most = len(found) if isinstance(found, Sized) else max(_MOST_TIMES * num_samples, _MOST_UNSIZED)
+    indices = list(islice(found, most + 1))
+    if len(indices) > most:
+        says = (
+            f"says that it has {most}" if isinstance(found, Sized) else f"is a {type(found).__name__} without a len()"
+        )
+        raise ProgramError(
+            f"Program(sampler=...) does not end: what it returned for epoch {epoch} {says} and gave more than {most} "
+            f"indices, and train_data() has {num_samples} samples. It must return the indices of one epoch, and end: "
+            "a list, or itertools.islice(.., len(dataset))."
+        )
+    return indices
 
 
 def _refuse_moved(moved: list[Mover], epoch: int) -> None:

@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from nfold.capture.proof.where import UNCHECKED, is_in_distributions
+from nfold.capture.statements.holding import CannotHold
 
 _HISTORY = ("differentiated Tensor", "does not require grad", "backward through the graph a second time")
 _GRADIENT = "takes a gradient (torch.autograd.grad), and the operators from which it is taken may not be cut apart"
@@ -26,6 +27,8 @@ def plainly(error: BaseException) -> str:
         return _TRANSFORMED
     if "detach views in-place" in text:
         return "takes a part of a tensor out of its history in place: write part.detach() instead of part.detach_()"
+    if isinstance(error, CannotHold):
+        return f"cannot be an operator of its own, since it {text}"
     if any(word in text for word in _STAND_INS):
         return "needs the values of a tensor"
     return f"cannot be followed ({type(error).__name__}: {text})"

@@ -281,9 +281,13 @@ class Coordinator:
                         commands += reprobing.look(done)
                 self._postmortem.reached(progress.done)
         if replanning.next is not None and granted < total and not self._interrupted:
-            return (yield from self._hand_over(ranks, progress, commands))
+            kept = yield from self._hand_over(ranks, progress, commands)
+            if isinstance(kept, bytes):
+                return kept
+            replanning.give_up()
+            return (yield from self._train(ranks, progress, facts, reprobing, replanning, kept))
         replanning.next = None
-        if self._interrupted and granted < total and self._settings.checkpoint_every != 0:
+        if self._interrupted and granted < total and self._settings.checkpoint_every != 0 and not progress.unkept:
             commands.append(self._keeping(granted, ranks, progress))
         if self._has_averages(granted):
             progress.pending.append((granted, "average", set(ranks)))
@@ -303,13 +307,18 @@ class Coordinator:
         return [self._keeping(granted, ranks, progress)] if isinstance(event, ev.CheckpointWanted) else []
 
     def _hand_over(self, ranks: tuple[int, ...], progress: Progress, commands: list[ev.Command]) -> Flow:
-        """Keep a checkpoint of the step at which all have stopped; return the header of what the next ranks read."""
-        if progress.kept != progress.done:
+        """Keep a checkpoint of the step at which all have stopped; return the header of what the next ranks read.
+
+        Where nobody can go on from a checkpoint of this program, return commands that are still to be said.
+        """
+        if progress.kept != progress.done and not progress.unkept:
             commands.append(self._keeping(progress.done, ranks, progress))
         while progress.pending:
             event = yield commands
             commands = progress.take(event) if isinstance(event, ev.Received) else []
             self._asking.postpone(event)
+        if progress.unkept:
+            return commands
         commands.append(ev.TakeState())
         while not isinstance(event := (yield commands), ev.StateTaken):
             self._asking.postpone(event)
@@ -362,7 +371,7 @@ class Coordinator:
     ) -> list[ev.Command]:
         commands: list[ev.Command] = []
         ends_epoch = step % per_epoch == 0
-        every = self._settings.checkpoint_every
+        every = 0 if progress.unkept else self._settings.checkpoint_every
         keeps = ends_epoch if every is None else bool(every) and step % every == 0
         keeps = keeps or (step == total and every != 0)
         evaluates = has_test and (ends_epoch or step == total)

@@ -216,6 +216,15 @@ class KeepCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Unkept:
+    """Drop a checkpoint that nobody could go on from; there will be none any more."""
+
+    step: int
+    file: Arrived
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeepBest:
     """Put the model of the best evaluation so far in its place."""
 
@@ -309,6 +318,7 @@ Command = (
     | LinksChanged
     | Evaluated
     | KeepCheckpoint
+    | Unkept
     | KeepBest
     | KeepAverage
     | Settled

@@ -39,6 +39,8 @@ class Progress:
         """By the step after which it was evaluated."""
         self._files: dict[tuple[int, str], Arrived] = {}
         """Of checkpoints, models and averages."""
+        self.unkept = ""
+        """Why nobody could go on from checkpoints any more."""
         self._step_s: float | None = None
         self._told: set[str] = set()
 
@@ -117,13 +119,15 @@ class Progress:
         commands: list[ev.Command] = []
         if event.file:
             self._files[step, kind] = event.file
+        if kind == "checkpoint":
+            self.unkept = self.unkept or event.message.get("unkept", "")
         if kind == "evaluated" and event.message["sums"]:
             self._sums.setdefault(step, []).append(event.message["sums"])
         if not missing:
             self.pending.remove(entry)
             if kind == "checkpoint":
                 # Only now have all ranks reported the steps before it, so that history and checkpoint agree.
-                commands.append(ev.KeepCheckpoint(step, self._files.pop((step, kind))))
+                commands.append(self._checkpoint(step, self._files.pop((step, kind))))
                 self.kept = step
             if kind == "model":
                 commands.append(ev.KeepBest(step, self._files.pop((step, kind))))
@@ -132,3 +136,6 @@ class Progress:
             if kind == "evaluated":
                 commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, means(self._sums.pop(step, []))))
         return commands
+
+    def _checkpoint(self, step: int, file: "Arrived") -> ev.Command:
+        return ev.Unkept(step, file, self.unkept) if self.unkept else ev.KeepCheckpoint(step, file)

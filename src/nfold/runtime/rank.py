@@ -236,7 +236,9 @@ class Rank:
         build = partial(build_model, process.the_program, process.device) if takes else None
         collected = self._collect(order["tag"], with_optimizer=True)
         has_file, self._fetched = send_file(process.channel, "checkpoint", collected, build)
-        process.channel.send({"is": "checkpoint", "step": self._next_step, "has_file": has_file})
+        unkept = collected.unkept if collected else ""
+        told = {"step": self._next_step, "has_file": has_file, "unkept": unkept}
+        process.channel.send({"is": "checkpoint", **told})
 
     def _do_model(self, order: Message, _: bytes) -> None:
         self.pause()

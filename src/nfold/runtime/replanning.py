@@ -50,6 +50,10 @@ class Replanning:
                 return self._plan_again(found.cluster, num_left)
         return []
 
+    def give_up(self) -> None:
+        """Keep the plan for good: nobody can go on from a checkpoint."""
+        self.next, self._is_wanted = None, False
+
     def _plan_again(self, cluster: Cluster, num_left: int) -> list[ev.Command]:
         now, chosen = replace(self._known, cluster=cluster, plan=None), plan_of(self._known)
         try:

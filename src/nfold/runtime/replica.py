@@ -38,11 +38,12 @@ from nfold.runtime.extra_state import ExtraStates
 from nfold.runtime.later_trials import LaterTrials
 from nfold.runtime.letting_go import let_go
 from nfold.runtime.loaders import LoadersReader
+from nfold.runtime.optimizer_state import OptimizerState
 from nfold.runtime.ordering import sampler_of
 from nfold.runtime.reading import Reader
 from nfold.runtime.stage_trials import StageTrials
 from nfold.runtime.state import Checkpoint, Offer, fingerprints_of, join_facts, offer
-from nfold.runtime.updates import Kept, OptimizerState, UpdateKey, Updater, build_updaters, kept_by, sparse_gradients
+from nfold.runtime.updates import Kept, UpdateKey, Updater, build_updaters, kept_by, sparse_gradients
 from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
 

@@ -39,6 +39,7 @@ Step = (
     | ev.LinksChanged
     | ev.Evaluated
     | ev.KeepCheckpoint
+    | ev.Unkept
     | ev.KeepBest
     | ev.KeepAverage
     | ev.Settled
@@ -150,9 +151,9 @@ class Session:
         """In lockstep: keep a checkpoint of the step that was handed out."""
         self._events.put(ev.CheckpointWanted())
 
-    def interrupt(self) -> None:
+    def interrupt(self, *, by_manager: bool = False) -> None:
         """Ask for an orderly end after the steps under way."""
-        self._events.put(ev.Interrupted())
+        self._events.put(ev.Interrupted(by_manager=by_manager))
 
     def _interrupt(self) -> None:
         self._interrupts += 1
