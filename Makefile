@@ -39,7 +39,7 @@ test: check browser
 # Machines of the runtime decide and do nothing, so they are pure, too.
 MACHINES := averages coordinator failing_ranks gather going_on measuring postmortem preparation reduction_times reprobing service_parts slowness system vigil
 PURE := $(addprefix tests/,cache core program simulation planning analysis verbs view) \
-  $(patsubst %,tests/launch/test_%.py,emulation_plan faults memory threads) $(MACHINES:%=tests/runtime/test_%.py)
+  tests/examples/test_documents.py $(patsubst %,tests/launch/test_%.py,emulation_plan faults memory threads) $(MACHINES:%=tests/runtime/test_%.py)
 
 pure: $(VENV)/.installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m pytest $(PYTEST_ARGS) -p without_torch --ignore tests/view/test_in_browser.py -n auto \

@@ -47,6 +47,14 @@ def test_a_return_takes_the_rest_of_the_function() -> None:
     assert chosen(13) == [((13, 13), True, {"x"}, ()), ((12, 14), True, {"x", "y"}, ())]
 
 
+def test_of_several_on_a_line_all_are_taken() -> None:
+    (function,) = ast.parse("def forward(self, x):\n    y = x.numpy(); return self.layer(y)\n").body
+    assert isinstance(function, ast.FunctionDef)
+    assert [(each.lines, each.returns, set(each.inputs)) for each in choices(function, 2)] == [
+        ((2, 2), True, {"self", "x"})
+    ]
+
+
 @pytest.mark.parametrize("line", ["self.x = 1", "yield x", "super().forward(x)", "x.__hidden", "x.grad", "del x"])
 def test_what_no_function_could_do(line: str) -> None:
     assert why_not_alone(tuple(ast.parse(line).body))

@@ -494,15 +494,22 @@ def test_update_scope(factory: Any, scope: str) -> None:
     assert update_scope(Stepping(factory), ZOO["plain"].model()) == scope
 
 
+class Wrapper:
+    """Steps, and is no optimizer of torch's."""
+
+    def step(self) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("factory", "words"),
     [
         (lambda parameters: torch.optim.SGD(parameters, lr=-1.0), "Invalid learning rate"),
         (lambda parameters: None, "must return a torch.optim.Optimizer"),
+        (lambda parameters: Wrapper(), r"it returned Wrapper\. Make Wrapper a subclass of it: call super"),
         (torch.optim.LBFGS, "closure"),
         (lambda parameters: torch.optim.SGD(linear().parameters(), lr=0.1), "over other parameters"),
     ],
-    ids=["raises", "none", "lbfgs", "others"],
+    ids=["raises", "none", "wrapper", "lbfgs", "others"],
 )
 def test_optimizers_that_cannot_work(factory: Any, words: str) -> None:
     with pytest.raises(ProgramError, match=words):

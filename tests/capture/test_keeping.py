@@ -33,6 +33,110 @@ def test_what_nothing_keeps_is_refused_by_name(kind):
     assert names.get(kind.__name__, "rates") in found.unkept
 
 
+SLOW, FIRST, MASKS = {}, {}, {}
+_calls = 0
+
+
+class InGlobal(torch.optim.SGD):
+    """Every fourth step mixes with what a dict of the module keeps."""
+
+    def step(self, closure=None):
+        super().step()
+        group = self.param_groups[0]
+        group["n"] = group.get("n", 0) + 1
+        if group["n"] % 4 == 0:
+            self.mix(group["params"])
+
+    @torch.no_grad()
+    def mix(self, params):
+        for index, p in enumerate(params):
+            p.lerp_(SLOW.get(index, p), 0.5)
+            SLOW[index] = p.clone()
+
+
+class InNumber(torch.optim.SGD):
+    def step(self, closure=None):
+        global _calls
+        _calls += 1
+        for group in self.param_groups:
+            group["lr"] = 0.1 / _calls
+        super().step()
+
+
+class Counting(torch.optim.SGD):
+    """Counts for somebody who looks."""
+
+    steps = 0
+
+    def step(self, closure=None):
+        Counting.steps += 1
+        super().step()
+
+
+class AtFirst(torch.optim.SGD):
+    """Is drawn to the weights of its first step."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step()
+        group = self.param_groups[0]
+        group["n"] = group.get("n", 0) + 1
+        if group["n"] == 1:
+            FIRST[0] = [p.clone() for p in group["params"]]
+        for p, first in zip(group["params"], FIRST[0], strict=True):
+            p.lerp_(first, 0.1)
+
+
+class Within(torch.optim.SGD):
+    def __init__(self, params, lr):
+        super().__init__(params, lr=lr)
+        self.inner = InGlobal(self.param_groups[0]["params"], lr=lr)
+
+    def step(self, closure=None):
+        self.inner.step()
+
+
+class Caching(torch.optim.SGD):
+    """Keeps what follows from shapes alone."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                MASKS.setdefault(p.shape, torch.ones(p.shape))
+        super().step()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(InGlobal, "SLOW"), (InNumber, "_calls"), (AtFirst, "FIRST"), (Within, "SLOW")]
+)
+def test_what_steps_keep_outside_of_the_optimizer_is_refused(kind, name):
+    with pytest.raises(ProgramError, match=f"changes {name}, which lies outside"):
+        kept(lambda params: kind(params, lr=0.1))
+
+
+def test_a_counter_around_the_class_is_refused():
+    count = [0]
+
+    class Counted(torch.optim.SGD):
+        def step(self, closure=None):
+            count[0] += 1
+            if count[0] % 2:
+                super().step()
+
+    with pytest.raises(ProgramError, match="changes count, which lies outside"):
+        kept(lambda params: Counted(params, lr=0.1))
+
+
+def test_what_nothing_comes_of_outside_of_the_optimizer_is_told():
+    found = kept(lambda params: Counting(params, lr=0.1))
+    assert (found.form, found.unkept, found.forgets) == ("pieces", "", ("Counting.steps",))
+    assert "changes Counting.steps, which lies outside" in found.note
+
+
+def test_a_cache_outside_of_the_optimizer_is_no_state():
+    assert kept(lambda params: Caching(params, lr=0.1)).unkept == ""
+
+
 def test_what_changes_nothing_is_told():
     found = kept(keepers.Logging)
     assert (found.form, found.unkept) == ("pieces", "")

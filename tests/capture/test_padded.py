@@ -67,8 +67,8 @@ def test_where_each_has_as_many_a_batch_of_any_length_that_has_others_is_found(n
     for length in (3, 5, 9):
         whole = padded([sentence(length, COUNTED), sentence(3, COUNTED), sentence(4, COUNTED)])
         rare = padded([sentence(length, COUNTED), sentence(3, 1), sentence(4, COUNTED)])
-        assert broken(proof.conditions, *whole, 3) == ""
-        assert "which is 5 for 3 samples here and 6 elsewhere" in broken(proof.conditions, *rare, 3)
+        assert broken(proof.conditions, whole, 3) == ""
+        assert "which is 5 for 3 samples here and 6 elsewhere" in broken(proof.conditions, rare, 3)
 
 
 def test_a_mean_over_padded_places_is_found_where_most_sentences_are_as_long():
@@ -102,4 +102,4 @@ def test_a_length_is_read_from_the_data():
         ],
         "result": {"step": 1, "out": 0},
     }  # fmt: skip
-    assert computed(json.dumps(program), torch.zeros(2, 3), torch.ones(2, 3), 2) == 6.0
+    assert computed(json.dumps(program), (torch.zeros(2, 3), torch.ones(2, 3)), 2) == 6.0

@@ -213,8 +213,45 @@ def test_what_is_no_mean_over_samples_is_never_proved(name):
 def test_a_loss_that_leaves_targets_out_is_proved_while_each_sample_has_as_many():
     ((condition,),) = (of_loss(lambda out, y: F.cross_entropy(out, y)).conditions,)
     whole, missing = torch.tensor([1, 2, 3, 0]), torch.tensor([1, -100, 3, 0])
-    assert broken([condition], torch.zeros(4, WIDTH), whole, 4) == ""
-    assert "which is 3 for 4 samples here and 4 elsewhere" in broken([condition], torch.zeros(4, WIDTH), missing, 4)
+    assert broken([condition], (torch.zeros(4, WIDTH), whole), 4) == ""
+    assert "which is 3 for 4 samples here and 4 elsewhere" in broken([condition], (torch.zeros(4, WIDTH), missing), 4)
+
+
+def masked(out, y):
+    made, mask = out
+    return (F.cross_entropy(made, y, reduction="none") * mask.sum(1)).sum() / mask.sum()
+
+
+def shuffled(x, count=3):
+    """Return `count` ones in a random place of each row."""
+    return (torch.rand(len(x), WIDTH).argsort(1) < count).to(x.dtype)
+
+
+def test_a_mask_that_the_model_draws_is_proved_while_each_sample_has_as_many():
+    """As masked autoencoders do."""
+    before = torch.get_rng_state()
+    proof = of_forward(lambda out, x: (out, shuffled(x)), masked)
+    assert torch.equal(before, torch.get_rng_state())
+    assert (proof.verdict, proof.reason) == ("proved", "")
+    rows_of, outputs = torch.zeros(4, WIDTH), torch.zeros(4, CLASSES)
+    given = (rows_of, torch.zeros(4, dtype=torch.long), (outputs, shuffled(rows_of)))
+    assert broken(proof.conditions, given, 4) == ""
+    given[2][1][2] = 1.0
+    assert "which is 21 for 4 samples here and 12 elsewhere" in broken(proof.conditions, given, 4)
+
+
+@pytest.mark.parametrize(
+    ("then", "loss"),
+    [
+        (lambda out, x: (out, (x > 0).double()), masked),
+        (lambda out, x: (out, (torch.rand_like(x) > 0.5).double()), masked),
+        (lambda out, x: (out, out.sigmoid()), masked),
+        (lambda out, x: (out, shuffled(x) * (x > 0).sum()), masked),
+    ],
+    ids=["of inputs", "drawn", "with a gradient", "of the batch"],
+)
+def test_a_mask_of_which_samples_have_unlike_many_is_mixed(then, loss):
+    assert of_forward(then, loss).verdict == "mixed"
 
 
 def test_shifted_labels_that_always_leave_one_out_are_proved():

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from zoo import Net, rows
+from zoo import CLASSES, Net, rows
 
 from nfold.capture.capture import capture
 from nfold.capture.samples import sample_batches
+from nfold.errors import ProgramError
 
 WORDS = 11
 
@@ -130,3 +131,67 @@ def test_what_a_module_keeps_for_the_loss_is_told_from_what_it_carries_over(keep
     net = Net(lambda: Mixture(keeps), rows)
     graph = capture(net.model(), net.loss, net.example(), rebuild=net.model).graph
     assert graph.indivisible.startswith(told)
+
+
+class Mixing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(12, 6), nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        return self.last(self.middle(torch.tanh(self.first(x))))
+
+
+def captured(model):
+    net = Net(model, rows)
+    return capture(net.model(), net.loss, net.example(), rebuild=net.model).graph
+
+
+class ByList(Mixing):
+    def middle(self, h):
+        mean = sum(h.detach()[:, 0].tolist()) / len(h)
+        return h * (1 + mean)
+
+
+class ByPlace(Mixing):
+    def middle(self, h):
+        return torch.stack([row * (1 + 0.1 * index) for index, row in enumerate(h)])
+
+
+class ByOrder(Mixing):
+    def middle(self, h):
+        order = h.detach()[:, 0].numpy().argsort().argsort() / len(h)
+        return h + torch.from_numpy(order).to(h)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        (ByList, "return h * (1 + mean)"),
+        (ByPlace, "return torch.stack("),
+        (ByOrder, "return h + torch.from_numpy(order)"),
+    ],
+)
+def test_the_line_is_named_at_which_samples_see_each_other(model, line):
+    reason = captured(model).indivisible
+    assert f"they differ first at `{line}" in reason
+    assert "(test_reasons.py:" in reason
+
+
+class Mistaken(Mixing):
+    def middle(self, h):
+        return self.head(h)
+
+
+def test_an_error_that_no_shape_is_the_cause_of_is_not_told_as_one():
+    with pytest.raises(ProgramError, match=r"no attribute 'head'.*Mend forward: it fails on one device, too") as told:
+        captured(Mistaken)
+    assert "the batch comes first" not in str(told.value)
+
+
+def test_sparse_items_are_told_without_what_torch_advises():
+    x = torch.eye(8)
+    data = [(row.to_sparse(), 0) for row in x]
+    with pytest.raises(ProgramError, match=r"they hold sparse tensors\. They are .*Give dense rows") as told:
+        sample_batches(data).batch(4, 0)
+    assert "collate_fn" not in str(told.value)

@@ -11,6 +11,7 @@ from zoo import ZOO, Net, rows
 from nfold.capture.capture import capture
 from nfold.capture.random import CellRandom
 from nfold.capture.replay import play_step, segments_of
+from nfold.capture.states import fresh_copies
 from nfold.capture.statistics import RowFolder, StatisticsRecorder
 
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")
@@ -99,3 +100,15 @@ def test_rows_fold_as_one_call_after_another_whatever_the_momenta_and_however_of
     for name, norm in plain.items():
         for buffer in RUNNING:
             assert torch.equal(getattr(made[name], buffer), getattr(norm, buffer))
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_calls_of_copies_are_not_recorded(lazy: bool) -> None:
+    model = nn.Sequential(nn.Linear(12, 4), nn.BatchNorm1d(4)).double()
+    recorder = StatisticsRecorder(model, ("1",))
+    copy = fresh_copies(model, None, lazy=lazy)()
+    copy(rows(5))
+    assert recorder.take() == {}
+    assert copy.get_buffer("1.num_batches_tracked") == 1
+    model(rows(5))
+    assert [len(calls) for calls in recorder.take().values()] == [1]

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nfold.capture.capture import capture
+from nfold.capture.changing import line_that_changes
 from nfold.capture.example import Example
 
 with warnings.catch_warnings():
@@ -92,3 +93,115 @@ def test_a_program_that_takes_a_gradient_is_told_in_one_sentence_with_its_line(m
     assert note.startswith(f"the program takes a gradient itself ({__file__}, line ")
     assert "slope = torch.autograd.grad(value.sum(), x, create_graph=True)[0])" in note
     assert note.endswith("the whole model is one operator, so only its batch can be spread over ranks")
+
+
+class Centre(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(6))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.centre.mul_(0.9).add_(x.mean(0), alpha=0.1)
+        return x - self.centre
+
+
+class Centred(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(6))
+
+    def forward(self, x):
+        hidden = self.first(x)
+        self.centre = 0.9 * self.centre + 0.1 * hidden.detach().mean(0)
+        return self.last(hidden - self.centre)
+
+
+class CentredApart(Net):
+    def __init__(self):
+        super().__init__()
+        self.middle = Centre()
+
+    def forward(self, x):
+        return self.last(self.middle(self.first(x)))
+
+
+def test_a_model_that_changes_its_own_buffer_is_told_with_its_line_and_what_cuts_it():
+    graph = graph_of(Centred)
+    kept, whole = graph.notes
+    line = "`self.centre = 0.9 * self.centre + 0.1 * hidden.detach().mean(0)` (test_wording.py:"
+    assert kept.startswith(f"the model is kept whole: forward changes centre of the model itself in {line}")
+    assert whole == "the whole model is one operator, and its batch cannot be cut: it trains on one worker"
+    assert [operator.name for operator in graph_of(CentredApart).operators] == ["first", "middle", "last", "loss"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_write"),
+    [
+        ("self.centre += 1", True),
+        ("self.centre[0] = 1", True),
+        ("self.centre.data.mul_(0.9)", True),
+        ("if self.centre == 1:", False),
+        ("x = self.centre * 2", False),
+        ("self.centre_of = 1", False),
+    ],
+)
+def test_the_line_that_changes_something_is_found_in_the_text(text, is_write, tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(
+        f"from torch import nn\nclass Mine(nn.Module):\n    def forward(self, x):\n        {text}\n        y=1\n"
+    )
+    script.write_text(script.read_text().replace("1:\n", "1: pass\n"))
+    namespace: dict = {"__name__": "mine"}
+    exec(compile(script.read_text(), str(script), "exec"), namespace)
+    assert line_that_changes(namespace["Mine"](), "centre") == (f"`{text}` (mine.py:4)" if is_write else "")
+
+
+class Transformed(Net):
+    def forward(self, x):
+        return self.last(torch.func.vmap(torch.func.jacrev(lambda row: self.first(row).tanh().sum()))(x))
+
+
+def test_a_transformation_of_torch_func_is_told_as_that():
+    notes = " ".join(graph_of(Transformed).notes)
+    assert "calls torch.func (vmap, grad, jacrev ..), into which nobody can look" in notes
+    assert "Proxy" not in notes
+    assert "nfold" not in notes
+
+
+class Straight(Net):
+    def forward(self, x):
+        return self.last(self.first(x))
+
+
+class Drawing(Net):
+    checks: bool | None = None
+
+    def forward(self, x):
+        hidden = self.first(x)
+        drawn = torch.distributions.Normal(hidden, hidden.exp(), validate_args=self.checks).rsample()
+        return self.last(drawn)
+
+
+class DrawingUnchecked(Drawing):
+    checks = False
+
+
+def test_arguments_that_distributions_check_are_told_with_how_to_leave_it():
+    graph = graph_of(Drawing)
+    advice = "torch.distributions checks its arguments: with validate_args=False it"
+    assert graph.unproved.endswith(f"; {advice} can be followed")
+    (note,) = graph.notes
+    assert note.endswith(f"{advice} would be followed")
+    unchecked = graph_of(DrawingUnchecked)
+    assert (unchecked.unproved, unchecked.notes) == ("", ())
+
+
+def test_a_loop_over_samples_is_told_with_its_line():
+    def each(outputs, targets):
+        return sum(F.mse_loss(output, target) for output, target in zip(outputs, targets, strict=True)) / len(outputs)
+
+    unproved = graph_of(Straight, each).unproved
+    assert unproved.startswith("Python goes through samples one by one, or takes their number as a plain one (")
+    assert "test_wording.py, line " in unproved
+    assert "for output, target in zip(outputs" in unproved

@@ -52,6 +52,15 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
         ),
         (["plan", "faulty.py", "--keep", "accuracy"], ["--keep 'accuracy': it must be best:METRIC"]),
         (["plan", "faulty.py", "--checkpoint-every", "-1"], ["checkpoint_every is -1"]),
+        *(
+            ([verb, "faulty.py", "--out", out], words)
+            for verb in ("plan", "train")
+            for out, words in (
+                ("faulty.py", ["cannot make the run folder faulty.py: File exists. Use another --out"]),
+                ("faulty.py/run", ["cannot make the run folder faulty.py/run: Not a directory"]),
+                (".", [". is no run, and it is not empty: it holds"]),
+            )
+        ),
         (["plan", "faulty.py", "--out", "/proc/self"], ["cannot write to /proc/self", "another --out"]),
         (["train", "faulty.py", "--out", "/proc/self"], ["cannot write to /proc/self", "another --out"]),
         (["train"], ["a script to train, or --resume RUN"]),

@@ -11,6 +11,8 @@ from pathlib import Path
 from shutil import which
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from nfold.cli.emulate import split
 from nfold.errors import ClusterError, WorkerLost
@@ -320,6 +322,49 @@ def test_a_link_that_becomes_slow_on_the_way_is_the_verdict(shell, cluster, emul
     (link,) = [node["uplink"] for node in known["nodes"] if node["name"] == "n-1"]
     assert link["bandwidth_bytes_per_s"] < 1.4e6
     assert json.loads((folder / "trace.json").read_text())["parts"][0]["step"] == 0, "what was before is kept"
+
+
+DEEP = """
+import nfold, torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+def program():
+    return nfold.Program(
+        model=lambda: nn.Sequential(
+            nn.Linear(64, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(),
+            nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 10),
+        ),
+        loss=nn.functional.cross_entropy,
+        optimizer=lambda params: torch.optim.SGD(params, lr=0.05),
+        train_data=lambda: TensorDataset(torch.randn(2048, 64), torch.randint(0, 10, (2048,))),
+        batch_size=1024,
+        epochs=200,
+    )
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.quiet
+@pytest.mark.timeout(400)
+def test_a_run_goes_on_under_another_plan_where_a_link_has_become_slow(shell, cluster, emulation):
+    """With the same processes, and the same result."""
+    declared = (shell.folder / cluster(2)).read_text()
+    (shell.folder / "c.toml").write_text(
+        declared.replace("100 Mbit/s", "400 Mbit/s").replace("cores = 1", "cores = 0.4")
+    )
+    (shell.folder / "deep.py").write_text(DEEP)
+    shell.finish_s = 240.0
+    run = ("train", "deep.py", "--chunks", "2", "--steps", "200")
+    spread = ("--emulate", "c.toml", "--strategy", "auto", "--fault", "uplink n-1 20Mbit@2s", "--out", "spread")
+    result = shell.run(*run, *spread)
+    assert result.code == 0, result.err
+    assert "planned again for these links: " in result.err
+    assert shell.run(*run, "-n", "1", "--out", "alone").code == 0
+    spread, alone = (load_file(shell.folder / name / "model.safetensors") for name in ("spread", "alone"))
+    assert all(torch.allclose(spread[name], alone[name], rtol=1e-5, atol=1e-7) for name in alone)
+    history = [json.loads(line)["step"] for line in (shell.folder / "spread/history.jsonl").read_text().splitlines()]
+    assert history == list(range(1, 201))
 
 
 @pytest.mark.processes

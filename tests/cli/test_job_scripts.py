@@ -1,13 +1,16 @@
 """What a job script does: one command that begins or goes on, a time limit, and a job manager that ends it."""
 
+import contextlib
 import json
 import os
 import re
 import signal
+import subprocess
 
 import pytest
 
 import nfold as library
+from nfold.errors import ProgramError
 from nfold.verbs.folder import RunFolder
 
 GO_ON = ("--out", "mine", "--go-on", "--debug")
@@ -152,9 +155,54 @@ def test_sigterm_to_all_processes_more_than_once_ends_in_order(shell, nfold):
     next(line for line in job.stderr if line.startswith("epoch 2/"))
     for pid in (*(pid for pid in shell.processes() if pid != job.pid), job.pid, job.pid):
         os.kill(pid, signal.SIGTERM)
+    while job.poll() is None:  # while it sums up and writes, and while the interpreter ends
+        os.kill(job.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            job.wait(0.02)
     result = shell.finish(job)
 
     result.check_explained("nfold: stopped.", "nfold train --resume mine", code=75)
+    assert (shell.folder / "mine" / "model.safetensors").exists()
+    shell.check_no_halves()
     step = int(re.search(r"checkpoint of step (\d+) is kept", result.message)[1])
     assert steps_of(shell.folder / "mine") == list(range(1, step + 1))
     assert nfold("train", "--resume", "mine", "--steps", step + 2, "--debug", "--json").code == 0
+
+
+LATER = """
+import steady
+from dataclasses import replace
+from torch.optim import SGD
+
+class Later(SGD):
+    steps = 0
+
+    def step(self, closure=None):
+        super().step()
+        group = self.param_groups[0]
+        group["n"] = group.get("n", 0) + 1
+        if group["n"] >= 16:
+            self.slow = [p.detach().clone() for p in group["params"]]
+
+def program():
+    return replace(steady.program(), optimizer=lambda params: Later(params, lr=0.1))
+"""
+
+
+def test_what_nobody_could_go_on_from_is_no_checkpoint_and_refused(nfold, tmp_path):
+    (tmp_path / "later.py").write_text(LATER)
+    done = nfold("train", "later.py", *GO_ON, "--steps", "20")
+    assert done.code == 0, done.err
+    assert "no checkpoint is written from step 20 on" in done.err
+    assert "the optimizer Later holds slow" in " ".join(done.out.split())
+    assert done.out.count("\n") <= 25
+    assert (tmp_path / "mine" / "model.safetensors").exists()
+    nfold("train", "--resume", "mine", "--steps", "25").check_explained("cannot be gone on with", "holds slow")
+    assert nfold("train", "later.py", *GO_ON, "--steps", "20").code == 0, "it is complete"
+    nfold("train", "later.py", *GO_ON, "--steps", "25").check_explained("cannot be gone on with", "holds slow")
+    steps = library.start("later.py", out="other", debug=True)
+    for step in steps:
+        if step.step == 17:
+            with pytest.raises(ProgramError, match="holds slow"):
+                steps.checkpoint()
+            break

@@ -2,15 +2,18 @@
 
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from nfold.cli.main import build_parser
 from nfold.planning.strategies import STRATEGY_NAMES
+from nfold.program import Program
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
+FOLDERS = ("docs", "examples", "benchmarks", "src", "tests")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for name in FOLDERS for path in (ROOT / name).rglob("*.md"))])
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)")
 
 
@@ -60,11 +63,33 @@ def test_commands_of_benchmarks_have_the_flags_that_documents_give_them() -> Non
             assert f'"{flag}"' in (ROOT / script).read_text(), f"{name}: {script} has no {flag}"
 
 
-def test_readme_names_every_strategy() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert [name for name in STRATEGY_NAMES if f"`{name}`" not in readme] == []
+@pytest.mark.parametrize("document", ["README.md", "docs/commands.md"])
+def test_every_strategy_is_told_of(document: str) -> None:
+    text = (ROOT / document).read_text()
+    assert [name for name in STRATEGY_NAMES if f"`{name}`" not in text] == []
+
+
+def test_every_flag_stands_in_a_table() -> None:
+    told = _first_cells(ROOT / "docs" / "commands.md")
+    commands = next(action for action in build_parser()._actions if isinstance(action.choices, dict))
+    flags = {flag for name in ("train", "plan", "compare") for flag in commands.choices[name]._option_string_actions}
+    assert sorted(flag for flag in flags - {"-h", "--help"} if not re.search(rf"`{flag}\b", told)) == []
+
+
+def test_every_field_of_a_program_stands_in_a_table() -> None:
+    told = _first_cells(ROOT / "docs" / "program.md")
+    assert [field.name for field in fields(Program) if not re.search(rf"`{field.name}\b", told)] == []
+
+
+def test_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+
+
+def _first_cells(path: Path) -> str:
+    return "\n".join(re.findall(r"^\| (.*?) \|", path.read_text(), re.MULTILINE))
 
 
 def _anchors(path: Path) -> set[str]:
-    titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}

@@ -240,6 +240,13 @@ def test_an_opaque_model_cannot_be_cut():
     )
 
 
+def test_an_opaque_model_whose_batch_cannot_be_cut_either_is_told_with_both():
+    graph = replace(chain(), indivisible="forward changes centre")
+    assert Pipeline().accepts(facts(graph, 2)) == (
+        "the model was captured as one operator, which cannot be cut; nor can its batch: forward changes centre"
+    )
+
+
 def test_a_pipeline_gives_each_rank_one_stage_of_all_chunks():
     for proposal in Pipeline().propose(facts(GRAPH, 3)):
         owners = list(proposal.placement.owners.values())

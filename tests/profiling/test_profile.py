@@ -21,6 +21,7 @@ from nfold.profiling import profile_program
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import time_loading, time_whole
 from nfold.profiling.measure import Meter
+from nfold.profiling.memory import Keeper
 from nfold.profiling.profile import fitting
 from nfold.program import Program
 
@@ -163,6 +164,20 @@ def test_what_of_reading_keeps_no_processor_busy(worked: float, share: Share, wa
     assert found == pytest.approx(waited)
 
 
+def test_what_the_sampler_keeps_apart_is_not_joined_to_time_reading() -> None:
+    data = [(torch.zeros(1 + index % 2), 0) for index in range(20)]
+    now = itertools.count()
+    sample_s, _ = time_loading(
+        Meter(clock=lambda: next(now)),
+        data,
+        100.0,
+        Share(1.0, 0.0),
+        itertools.count().__next__,
+        batches=lambda: [list(range(0, 20, 2)), list(range(1, 20, 2))],
+    )
+    assert sample_s == pytest.approx(5 / 20)
+
+
 def test_an_opaque_model_is_one_operator() -> None:
     class Branching(nn.Module):
         def __init__(self) -> None:
@@ -238,6 +253,45 @@ def test_a_value_that_two_operators_keep_counts_for_the_first() -> None:
     _, profile = profiled(model=Twice)
     found = profile.saved_bytes()
     assert (found["a"], found["b"]) == (4 * 64, 0)
+
+
+def test_what_is_kept_is_counted_where_torch_allows_no_hooks_on_what_is_saved() -> None:
+    net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def output(point: torch.Tensor) -> torch.Tensor:
+        return net(point).squeeze(-1)
+
+    class Slopes(nn.Module):
+        def __init__(self, allows_hooks: bool) -> None:
+            super().__init__()
+            self.net, self.allows_hooks = net, allows_hooks
+
+        def forward(self, points: torch.Tensor) -> torch.Tensor:
+            if not self.allows_hooks:
+                torch.func.vmap(torch.func.jacrev(output))(points.detach())
+            return output(points)
+
+    bytes_kept = []
+    for allows_hooks in (True, False):
+        model, points = Slopes(allows_hooks), torch.rand(6, 2)
+        bytes_kept.append(Keeper(model).count(lambda model=model, points=points: model(points).sum())[1])
+    # Points and tanh's result.
+    assert bytes_kept == [4 * 6 * (2 + 8)] * 2
+
+
+def test_a_program_with_torch_func_in_forward_is_measured() -> None:
+    class Slopes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(64, 5)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            rows = images.flatten(1)
+            return self.net(rows) + torch.func.vmap(torch.func.jacrev(lambda row: self.net(row).tanh()))(rows).sum(2)
+
+    _, profile = profiled(model=Slopes)
+    # The input, and a slope for each of 5 outputs.
+    assert 4 * 64 <= profile.activation_bytes_per_sample < 4 * 64 * 5 * 8
 
 
 def test_a_batch_that_has_no_room_whole_is_not_measured_whole() -> None:

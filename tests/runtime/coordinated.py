@@ -160,7 +160,7 @@ class Job:
         """Play the start; return the first orders to train."""
         self.until_planned()
         self.workers = range(self.planned.plan.world_size)
-        return self.all_say("built", self.workers, kept={}, notes=[])
+        return self.all_say("built", self.workers, kept={}, notes=[], seconds=1.0)
 
     @property
     def planned(self) -> ev.Planned:

@@ -1,11 +1,16 @@
 """A loss that is no mean over samples is found while it trains, even where no example showed it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from harness import graph_of, make_plan, play
+from nets import program
+from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import TensorDataset
 
 from nfold.capture.autocast import AutocastLoss
 from nfold.errors import ProgramError
@@ -23,6 +28,12 @@ def labels(*values: int) -> torch.Tensor:
     return torch.tensor(values * SIZE)[:SIZE]
 
 
+def called(checked: CheckedLoss, made: Any, wanted: Any, size: int = 0) -> torch.Tensor:
+    """Compute the loss of a chunk, whose targets count samples if nothing else is said."""
+    with checked.checked(size or len(wanted)):
+        return checked(made, wanted)
+
+
 class Counted:
     """How often the user's loss was called."""
 
@@ -36,7 +47,7 @@ class Counted:
 
 def test_a_mean_is_returned_as_it_is():
     made = outputs()
-    value = CheckedLoss(F.cross_entropy)(made, labels(0, 1, 2, 3))
+    value = called(CheckedLoss(F.cross_entropy), made, labels(0, 1, 2, 3))
     value.backward()
     assert torch.equal(value, F.cross_entropy(made, labels(0, 1, 2, 3)))
     assert made.grad is not None
@@ -46,7 +57,7 @@ def test_it_is_checked_ever_more_seldom():
     counted = Counted()
     checked = CheckedLoss(counted)
     for _ in range(64):
-        checked(outputs(), labels(0, 1, 2, 3))
+        called(checked, outputs(), labels(0, 1, 2, 3))
     # A check computes the loss of all samples, and of those of each class: calls 1, 2, 4, 8, 16, 32 and 64.
     assert counted.calls == 64 + (1 + CLASSES) * 7
 
@@ -54,12 +65,12 @@ def test_it_is_checked_ever_more_seldom():
 def test_a_target_that_is_left_out_is_noticed_when_it_comes():
     checked = CheckedLoss(F.cross_entropy)
     for _ in range(6):
-        checked(outputs(), labels(0, 1, 2, 3))
+        called(checked, outputs(), labels(0, 1, 2, 3))
     with pytest.raises(
         ProgramError,
         match=r"not a mean over samples: for 3 samples .* Begin again with -n 1",
     ):
-        checked(outputs(), labels(1, 2, 3, 1, -100))
+        called(checked, outputs(), labels(1, 2, 3, 1, -100))
 
 
 @dataclass
@@ -78,9 +89,9 @@ class MadeDict(dict[str, torch.Tensor]):
 @pytest.mark.parametrize("kind", [Made, lambda logits: MadeDict(logits=logits)], ids=["dataclass", "dict"])
 def test_it_is_noticed_in_outputs_of_a_class_of_their_own(kind: Any) -> None:
     checked = CheckedLoss(lambda made, wanted: F.cross_entropy(made.logits, wanted))
-    checked(kind(outputs()), labels(0, 1, 2, 3))
+    called(checked, kind(outputs()), labels(0, 1, 2, 3))
     with pytest.raises(ProgramError, match="not a mean over samples"):
-        checked(kind(outputs()), labels(1, 2, 3, 1, -100))
+        called(checked, kind(outputs()), labels(1, 2, 3, 1, -100))
 
 
 def test_a_missing_number_that_is_left_out_is_noticed_when_it_comes():
@@ -90,10 +101,10 @@ def test_a_missing_number_that_is_left_out_is_noticed_when_it_comes():
 
     checked, wanted = CheckedLoss(where_known), outputs().detach().flip(0)
     for _ in range(6):
-        checked(outputs(), wanted)
+        called(checked, outputs(), wanted)
     wanted[0] = float("nan")
     with pytest.raises(ProgramError, match="not a mean over samples"):
-        checked(outputs(), wanted)
+        called(checked, outputs(), wanted)
 
 
 def weighted(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
@@ -109,7 +120,7 @@ def refused_at(loss: Any, *chunks: tuple[torch.Tensor, torch.Tensor]) -> int:
     checked = CheckedLoss(loss)
     for index, (made, wanted) in enumerate(chunks):
         try:
-            checked(made, wanted)
+            called(checked, made, wanted)
         except ProgramError as error:
             if "not a mean over samples" in str(error):
                 return index
@@ -265,7 +276,7 @@ def test_what_cannot_be_taken_apart_is_left_alone():
         return torch.autograd.grad(made.sum(), made, create_graph=True)[0].sum()
 
     made = outputs()
-    assert torch.equal(CheckedLoss(asking)(made, labels(1)), asking(made, labels(1)))
+    assert torch.equal(called(CheckedLoss(asking), made, labels(1)), asking(made, labels(1)))
 
 
 @pytest.mark.parametrize(("reduction", "chunk"), [("mean", -1), ("sum", 0)])
@@ -284,4 +295,53 @@ def test_what_a_loss_draws_is_what_it_draws_unchecked():
     torch.manual_seed(1)
     expected = drawing(made, wanted)
     torch.manual_seed(1)
-    assert torch.equal(CheckedLoss(drawing)(made, wanted), expected)
+    assert torch.equal(called(CheckedLoss(drawing), made, wanted), expected)
+
+
+def test_words_are_not_taken_for_samples():
+    """Eight words of two documents, with a mean over the words of each: no mean over words."""
+    wanted, share = labels(0, 1, 2, 3), torch.tensor([1 / 4] * 2 + [1 / 12] * 6, dtype=torch.float64)
+
+    def of_documents(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return (F.cross_entropy(made, wanted, reduction="none") * share).sum()
+
+    made = outputs()
+    assert torch.equal(called(CheckedLoss(of_documents), made, wanted, 2), of_documents(made, wanted))
+    with pytest.raises(ProgramError, match="not a mean over samples"):
+        called(CheckedLoss(F.cross_entropy), made, labels(0, -100), SIZE)
+
+
+class Masked(nn.Module):
+    """Draws a mask with three ones for each sample; with fewer for rare ones."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        mask = (torch.rand(len(x), 6).argsort(1) < 3) & (x < 50.0)
+        return self.last(torch.tanh(self.first(x * mask))), mask.to(x.dtype)
+
+
+def of_masked(made, wanted):
+    return ((made[0] - wanted).square() * made[1]).sum() / made[1].sum()
+
+
+@pytest.mark.parametrize("strategy", ["ring", "pipeline"])
+def test_a_mask_among_outputs_with_fewer_places_in_a_chunk_ends_the_run(strategy):
+    data = torch.randn(48, 6, generator=torch.Generator().manual_seed(0)).clamp(-2.0, 2.0)
+    mine = replace(program("plain", partial(torch.optim.SGD, lr=0.1), 12), model=Masked, loss=of_masked)
+    mine = replace(mine, sampler=lambda dataset, epoch, generator: range(len(dataset)))
+    mine = replace(mine, train_data=lambda: TensorDataset(data, data))
+    graph = graph_of(mine)
+    assert (graph.indivisible, graph.unproved) == ("", "")
+    plan = make_plan(mine, graph, strategy, 2, 0, chunks=2)
+    play(mine, graph, plan, 3)
+    data[33] = 60.0
+    with pytest.raises(ProgramError, match=r"not a mean over samples: it divides .* which is 15 for 6 samples here"):
+        play(mine, graph, plan, 3)
+
+
+def test_what_is_computed_outside_a_chunk_is_not_checked():
+    assert CheckedLoss(weighted)(outputs(), labels(0, 1)).isfinite()

@@ -43,7 +43,7 @@ def test_a_job_of_two_ranks_from_start_to_end():
     assert job.say(1, "paced", pace=PACE) == []
     assert orders(job.say(0, "paced", pace=PACE)) == ["Planned", "0 build", "1 build"]
     job.workers = range(2)
-    assert orders(job.all_say("built", kept={}, notes=[])) == ["01 until 4", "01 checkpoint"]
+    assert orders(job.all_say("built", kept={}, notes=[], seconds=1.0)) == ["01 until 4", "01 checkpoint"]
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]
     assert orders(job.all_step(2, 3)) == ["StepDone", "StepDone", "01 until 6"]
     assert job.say(1, "checkpoint") == []
@@ -178,14 +178,14 @@ def test_ranks_that_the_plan_does_not_need_leave_before_the_others_build():
     assert orders(job.say(1, "finished", usage=None)) == ["Planned", "0 build"]
     assert job.handle(ev.Left(1, "exited with code 0")) == []
     job.workers = range(1)
-    assert orders(job.say(0, "built", kept={}, notes=[])) == ["0 until 4", "0 checkpoint"]
+    assert orders(job.say(0, "built", kept={}, notes=[], seconds=1.0)) == ["0 until 4", "0 checkpoint"]
 
 
 def test_what_ranks_note_of_trials_is_told_once():
     job = Job(known=known())
     job.until_planned()
-    assert job.say(0, "built", kept={}, notes=["a", "b"]) == []
-    commands = job.say(1, "built", kept={}, notes=["b"])
+    assert job.say(0, "built", kept={}, notes=["a", "b"], seconds=1.0) == []
+    commands = job.say(1, "built", kept={}, notes=["b"], seconds=1.0)
     assert commands[:2] == [ev.Noted("note: a"), ev.Noted("note: b")]
     assert job.steps(0, 0, notes=["c"]) == [ev.Noted("note: c")]
     assert orders(job.steps(1, 0, notes=["c"])) == ["StepDone"]

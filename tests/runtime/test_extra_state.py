@@ -7,6 +7,7 @@ import torch
 from harness import graph_of, placed_plan, play
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import spectral_norm
 from torch.utils.data import TensorDataset
 
 from nfold.core.placement import Placement
@@ -124,6 +125,45 @@ class Showing(nn.Module):
         return x
 
 
+class Summing(nn.Module):
+    """Adds up what nothing is computed with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = torch.zeros(5).double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total = self.total + x.detach().mean(0)
+        return x
+
+
+class Centring(nn.Module):
+    """Has a buffer that moves, and shows what it has computed from it; a checkpoint holds the buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(5).double())
+        self.shown = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.shown = x - self.centre
+        with torch.no_grad():
+            self.centre.lerp_(x.mean(0), 0.1)
+        return self.shown
+
+
+class Lagging(Centring):
+    """Lets what it has shown of the batch before come in."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        before = self.shown
+        return super().forward(x) if before is None else super().forward(x) + before.detach().mean(0)
+
+
+def spectral() -> nn.Module:
+    return spectral_norm(nn.Linear(5, 5))
+
+
 def net(middle) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 5), middle, nn.Linear(5, 3)).double()
 
@@ -151,7 +191,7 @@ def on_last(program, graph):
     return placed_plan(program, owners, 2, buckets_of(graph, placement, "ring", 4096))
 
 
-@pytest.mark.parametrize("middle", [Saying, SayingTensor, KeptDrawing])
+@pytest.mark.parametrize("middle", [Saying, SayingTensor, KeptDrawing, spectral])
 def test_a_run_that_goes_on_equals_one_that_never_stopped(middle):
     program = of(middle)
     graph = graph_of(program)
@@ -173,6 +213,7 @@ def test_a_run_that_goes_on_equals_one_that_never_stopped(middle):
         (Cycling, "forward changes 1.factors, which"),
         (Late, "forward changes 1.calls, which"),
         (Remembering, "forward changes 1.last, which"),
+        (Lagging, "forward changes 1.shown, which"),
     ],
 )
 def test_what_a_run_that_goes_on_would_not_have_is_refused(middle, told):
@@ -181,11 +222,11 @@ def test_what_a_run_that_goes_on_would_not_have_is_refused(middle, told):
     assert "--checkpoint-every 0" in unkept
 
 
-@pytest.mark.parametrize("middle", [Saying, KeptDrawing, Reseeding, Showing, nn.Dropout])
+@pytest.mark.parametrize("middle", [Saying, KeptDrawing, Reseeding, Showing, Centring, Summing, spectral, nn.Dropout])
 def test_what_is_kept_or_changes_nothing_is_not(middle):
     graph = graph_of(of(middle))
     assert graph.unkept == ""
-    assert any("which no checkpoint holds" in note for note in graph.notes) == (middle is Showing)
+    assert any("which no checkpoint holds" in note for note in graph.notes) == (middle is Summing)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,9 @@ def test_a_rank_that_asks_for_a_part_of_the_checkpoint_is_sent_it():
     job.until_planned()
     assert job.say(1, "wants", start=100, stop=300) == [ev.SendState(1, 100, 300)]
     job.workers = range(2)
-    assert orders(job.all_say("built", kept={}, notes=[])) == ["01 until 8", "01 checkpoint"], "which answers no order"
+    assert orders(job.all_say("built", kept={}, notes=[], seconds=1.0)) == ["01 until 8", "01 checkpoint"], (
+        "which answers no order"
+    )
 
 
 def test_a_job_that_goes_on_wires_its_ranks_and_measures_nothing_again():
@@ -100,7 +102,7 @@ def test_a_job_that_goes_on_wires_its_ranks_and_measures_nothing_again():
     assert codec.decode(Plan, build.message["plan"]) == known().plan
     assert job.planned.first_step == 5
     job.workers = range(2)
-    assert orders(job.all_say("built", kept={}, notes=[])) == ["01 until 8", "01 checkpoint"]
+    assert orders(job.all_say("built", kept={}, notes=[], seconds=1.0)) == ["01 until 8", "01 checkpoint"]
     (done, *_) = job.all_step(5)
     assert (done.step, done.epoch) == (5, 1)
 
@@ -150,8 +152,8 @@ def test_a_job_of_an_older_version_goes_on_with_what_it_did_not_write_down():
 def test_hyper_parameters_of_the_checkpoint_that_the_program_has_otherwise_are_told(scheduled, until):
     job = Job(known=known(), first_step=5, ready=READY | {"has_scheduler": scheduled})
     job.until_planned()
-    job.say(0, "built", kept={"lr": (0.05, 0.5)}, notes=[])
-    commands = job.say(1, "built", kept={"betas": ((0.9, 0.99), (0.8, 0.99))}, notes=[])
+    job.say(0, "built", kept={"lr": (0.05, 0.5)}, notes=[], seconds=1.0)
+    commands = job.say(1, "built", kept={"betas": ((0.9, 0.99), (0.8, 0.99))}, notes=[], seconds=1.0)
     assert orders(commands)[0] == "Noted"
     assert commands[0].text == (
         "note: the optimizer goes on with the checkpoint's betas (0.9, 0.99) (not (0.8, 0.99)), lr 0.05 (not 0.5), "

@@ -138,7 +138,7 @@ def test_trials_of_unlike_inputs_take_seconds_or_a_hundredth_of_the_time():
     growing = [(inputs(6)[0] * (1 + step), inputs(6)[1]) for step in range(60)]
     counted = trials(Plain, clock=lambda: float(next(seconds)))
     compared = []
-    counted._compare = lambda model, batch, size, new, read: compared.append(size) or ""
+    counted._compare = lambda model, cuts: compared.append(cuts[0].size) or ""
     first_found(counted, Plain(), growing)
     assert len(compared) == 9, "six in 5 s, and then of the 8th, 16th and 32nd step"
 
@@ -223,6 +223,64 @@ def test_names_beside_tensors_are_read_with_their_samples():
     with torch.no_grad():
         model.layer.weight.mul_(100)
     assert first_found(trials(Named), model, [read(range(12))], apart(read))[0] == 0
+
+
+class Words(nn.Sequential):
+    def __init__(self):
+        torch.manual_seed(0)
+        super().__init__(nn.Embedding(9, WIDTH), nn.Linear(WIDTH, 9))
+
+
+def joined(documents):
+    return torch.cat([each[:-1] for each in documents]), torch.cat([each[1:] for each in documents])
+
+
+def documents(*unlike):
+    """Return a program that takes the mean over the words of its documents, some of which are longer than others."""
+    lengths = [20 if place in unlike else 6 for place in range(192)]
+    data = [torch.randint(0, 9, (n,), generator=torch.Generator().manual_seed(i)) for i, n in enumerate(lengths)]
+    mine = replace(program("plain", partial(torch.optim.SGD, lr=0.1), 16), model=Words, loss=F.cross_entropy)
+    order = lambda dataset, epoch, generator: range(len(dataset))  # noqa: E731
+    return replace(mine, train_data=lambda: data, collate=joined, sampler=order)
+
+
+@pytest.mark.parametrize(
+    ("unlike", "step"),
+    [([84, 85], 6), (range(80, 88), 6), ([place for place in range(192) if place % 16 > 7], 1)],
+    ids=["of a chunk", "a chunk", "each second chunk"],
+)
+def test_a_mean_over_words_ends_where_chunks_have_unlike_many(unlike, step):
+    mine = documents(*unlike)
+    graph = replace(graph_of(documents()), unproved="collate")  # as if the samples that were tried had shown nothing
+    with pytest.raises(ProgramError, match=rf"a mean over words .*Found at step {step},"):
+        play(mine, graph, make_plan(mine, graph, "ring", 2, 0, chunks=2), 8)
+
+
+def test_samples_that_fit_to_no_others_are_tried_by_themselves():
+    """As where each batch has a length of its own."""
+
+    class Pooled(Capped):
+        def forward(self, x):
+            out = self.layer(x).mean(1)
+            return out - out.mean(0) if x.shape[1] > 4 else out
+
+    def read(samples, lengths=(5,) * 9 + (3, 3)):
+        torch.manual_seed(0)
+        return torch.stack([torch.randn(lengths[each], WIDTH) for each in samples]), torch.arange(len(samples)) % 3
+
+    with pytest.raises(ProgramError, match="depends on the other samples"):
+        trials(Pooled, collate=read).look(Pooled(), read(range(9)), 0, 9, apart(read), num_elsewhere=2)
+
+
+def test_a_new_shape_is_tried_although_the_time_for_unlike_inputs_is_over():
+    seconds = iter(range(10_000))
+    counted = trials(Plain, clock=lambda: float(next(seconds)))
+    first_found(counted, Plain(), [(inputs(6)[0] * (1 + step), inputs(6)[1]) for step in range(20)])
+    compared = []
+    counted._compare = lambda model, cuts: compared.append(cuts[0].size) or ""
+    x, y = inputs(6)
+    counted.look(Plain(), (x, torch.stack([y, y], 1)), 20, 6, None)
+    assert len(compared) == 1
 
 
 def growing():

@@ -1,154 +1,38 @@
-"""Processes that stay while generations come and go: other members, strategies and numbers of ranks, one result.
+"""Processes that stay while generations come and go: other members, strategies and numbers of ranks, one result."""
 
-The test plays the coordinator; each member is a worker, in a thread of its own.
-"""
-
-import contextlib
-import queue
 import random
-import threading
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from harness import difference, graph_of, make_plan, placed_plan, plain_loop, random_owners, read_checkpoint
+from harness import difference, make_plan, placed_plan, plain_loop, random_owners
+from members import Members, processes, threads
 from nets import program
 
-from nfold.core import codec
 from nfold.core.placement import Placement
 from nfold.planning.buckets import buckets_of
-from nfold.planning.rank_schedules import rank_schedules
-from nfold.runtime.channel import PIECE, ChannelClosed, QueueChannel
-from nfold.runtime.loaders import Staff
-from nfold.runtime.orders import Orders
-from nfold.runtime.worker import Worker
-from nfold.transport.memory import MemoryNetwork
 from nfold.verbs.threads import threads_put_back
-from nfold.verbs.toolbox import MemoryWiring, Toolbox
 
-CHUNKS, MEMBERS, WAIT_S = 4, 5, 30.0
-LOAD = {
-    "do": "load", "measure": False, "device": "cpu", "local_rank": 0, "threads": 1,
-    "evaluate": False, "steps": None, "overrides": {},
-}  # fmt: skip
-
-
-class Members:
-    """Workers of one program, and what a coordinator says to them."""
-
-    def __init__(self, mine: Any, count: int) -> None:
-        self.graph = graph_of(mine)
-        self.program, self.state, self.step, self.generation = mine, b"", 0, -1
-        self.gone: list[int] = []
-        self._network = MemoryNetwork(count)
-        self._heard: queue.SimpleQueue[tuple[int, dict[str, Any], bytes]] = queue.SimpleQueue()
-        self._pieces: list[bytes] = []
-        self._near: list[QueueChannel] = []
-        self._threads: list[threading.Thread] = []
-        for member in range(count):
-            near, far = QueueChannel.pair()
-            orders = Orders(far, abandon=lambda: None)
-            wiring = MemoryWiring(member, self._network)
-            worker = Worker(
-                member, far, orders, lambda: mine, wiring, Toolbox(), script=None, staff=Staff(None), owns_process=False
-            )
-            self._near.append(near)
-            self._threads.append(threading.Thread(target=worker.run, daemon=True))
-            self._threads[-1].start()
-            threading.Thread(target=self._listen, args=(member,), daemon=True).start()
-        self.hear(range(count), "hello")
-        self.tell(range(count), LOAD)
-        self.hear(range(count), "ready")
-
-    def tell(self, members: Any, order: dict[str, Any], blob: bytes = b"") -> None:
-        """Send one order to some."""
-        for member in members:
-            self._near[member].send(order, blob)
-
-    def hear(self, members: Any, what: str) -> dict[int, dict[str, Any]]:
-        """Wait for a reply of each. Meanwhile members are given the state that they ask for, in any order."""
-        replies: dict[int, dict[str, Any]] = {}
-        while len(replies) < len(members):
-            member, message, blob = self._heard.get(timeout=WAIT_S)
-            if message["is"] == PIECE:
-                self._pieces.append(blob)
-            elif message["is"] == "wants":
-                self._near[member].send({"do": "take"}, self.state[message["start"] : message["stop"]])
-            elif message["is"] == what and member in members:
-                replies[member] = message
-            else:
-                assert message["is"] == "steps", (member, message)
-        if self._pieces:
-            self.state, self._pieces = b"".join(self._pieces), []
-        return replies
-
-    def _listen(self, member: int) -> None:
-        with contextlib.suppress(ChannelClosed):
-            while True:
-                self._heard.put((member, *self._near[member].receive()))
-
-    def begin(self, members: Any, plan: Any) -> None:
-        """Begin a generation from where the one before has ended."""
-        self.generation += 1
-        meeting = {
-            "do": "connect",
-            "addresses": [[member, "", 0] for member in members],
-            "generation": self.generation,
-            "members": list(members),
-            "gone": self.gone,
-        }
-        self.tell(members, meeting)
-        self.hear(members, "connected")
-        header = self.state[: 8 + int.from_bytes(self.state[:8], "little")]
-        order = {
-            "do": "build",
-            "graph": codec.encode(self.graph),
-            "plan": codec.encode(plan),
-            "unsent_bytes": [None] * len(members),
-            "total_steps": 1000,
-        }
-        for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
-            self.tell((member,), {**order, "schedule": own.to_document()}, header)
-        self.hear(members, "built")
-
-    def train(self, members: Any, steps: int) -> None:
-        """Play steps, and keep the state."""
-        self.step += steps
-        self.tell(members, {"do": "until", "step": self.step})
-        self.tell(members, {"do": "checkpoint", "tag": self.step, "evaluates": False})
-        told = self.hear(members, "checkpoint")
-        assert {each["step"] for each in told.values()} == {self.step}
-
-    def weights(self) -> dict[str, torch.Tensor]:
-        """What was kept last."""
-        return read_checkpoint(self.state).model()
-
-    def lose(self, member: int) -> None:
-        """Let a member's connections break, as when its process dies."""
-        self._network.connections(member).abort()
-        self.gone.append(member)
-
-    def join(self, member: int) -> None:
-        """Wait for a member's end."""
-        self._threads[member].join(WAIT_S)
-        assert not self._threads[member].is_alive()
-
-    def close(self) -> None:
-        """End all."""
-        for member, near in enumerate(self._near):
-            near.close()
-            self.join(member)
-        self._network.close()
+CHUNKS, MEMBERS = 4, 5
+SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+import nets
+def program():
+    return nets.program("plain")
+"""
 
 
 @pytest.fixture
-def members():
-    """Make members, and end them."""
+def members(tmp_path):
+    """Make members that are threads, and end them."""
     made: list[Members] = []
 
     def make(net: str, count: int = MEMBERS) -> Members:
-        made.append(Members(program(net), count))
+        made.append(Members(program(net), tmp_path, threads(program(net), count)))
+        made[-1].come(*range(count))
         return made[-1]
 
     with threads_put_back():
@@ -233,4 +117,32 @@ def test_a_members_own_failure_ends_it(members):
     these.tell((0,), {"do": "dance"})
     (told,) = these.hear((0,), "failed").values()
     assert (told["is_echo"], told["kind"]) == (False, "InternalError")
-    these.join(0)
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(240)
+def test_processes_go_through_generations_while_others_come_and_die(tmp_path):
+    """Two begin, a third comes while they train, one is killed in the middle of a step, and another one comes."""
+    script = tmp_path / "mine.py"
+    script.write_text(SCRIPT.format(folder=str(Path(__file__).parent)))
+    these = Members(program("plain"), tmp_path, processes(script, 4))
+    chosen = random.Random(5)
+    try:
+        these.come(0, 1)
+        here = [0, 1]
+        for number in range(20):
+            if number in (5, 12):
+                here.append(2 if number == 5 else 3)
+                these.come(here[-1])
+            if number == 9:
+                these.begin((0, 1, 2), a_plan(these, 3, "ring", 0))
+                these.tell((0, 2), {"do": "until", "step": these.step + 1})
+                these.lose(1)
+                these.hear((0, 2), "failed")
+                here.remove(1)
+            taking_part = chosen.sample(here, chosen.randint(1, len(here)))
+            these.begin(taking_part, a_plan(these, len(taking_part), ("ring", "ps", "scattered")[number % 3], number))
+            these.train(taking_part, 1)
+    finally:
+        these.close()
+    assert difference(these.weights(), one_device("plain", 20)) <= 1e-9

@@ -1,5 +1,6 @@
 """Programs that join items themselves, visit them in their own order, or call the model by keyword."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -179,6 +180,16 @@ def test_a_sampler_orders_the_samples_alike_on_any_number_of_ranks(strategy):
     assert one.losses == pytest.approx(two.losses, rel=1e-12)
 
 
+class Endless:
+    """As samplers for steps without epochs are."""
+
+    def __len__(self):
+        return 40
+
+    def __iter__(self):
+        return itertools.cycle(range(40))
+
+
 @pytest.mark.parametrize(
     ("sampler", "words"),
     [
@@ -187,10 +198,12 @@ def test_a_sampler_orders_the_samples_alike_on_any_number_of_ranks(strategy):
         (lambda data, epoch, generator: [], "at least one"),
         (lambda data, epoch, generator: 3, r"returned 3 for epoch 0"),
         (lambda data, epoch, generator: range(10 + epoch), "gave 10 indices for epoch 0 and 11 for epoch 1"),
+        (lambda data, epoch, generator: itertools.count(), r"does not end.*a count without a len\(\)"),
+        (lambda data, epoch, generator: Endless(), "does not end.*says that it has 40 and gave more"),
         (lambda data: [0], r"raised TypeError.*given \(dataset, epoch, generator\)"),
         (lambda data, epoch, generator, kept=[0]: [kept.append(0) or len(kept)], "other indices when it is asked"),
     ],
-    ids=["range", "fraction", "none", "number", "lengths", "arguments", "state"],
+    ids=["range", "fraction", "none", "number", "lengths", "endless", "longer", "arguments", "state"],
 )
 def test_a_sampler_that_cannot_work_is_told_before_the_first_step(sampler, words):
     with pytest.raises(ProgramError, match=words):

@@ -43,11 +43,24 @@ def test_each_new_whole_number_counts_wherever_it_lies():
     assert seen.new_samples({"words": torch.tensor([[1, 9], [3, 5]]), "x": rows(0.5, 1.0)}, 2) == [1]
 
 
-def test_what_does_not_count_samples_is_not_looked_at():
+def test_what_does_not_count_samples_makes_all_of_them_new():
     seen = SeenInputs()
-    odd = torch.zeros(2, 3), torch.zeros(5)
-    seen.new_samples(odd, 2)
-    assert seen.new_samples((odd[0] + 9, odd[1]), 2) == []
+    data = {"words": torch.tensor([4, 7, 5, 4]), "x": torch.tensor([0.0, 1.0, 0.5]), "y": rows(0.0, 1.0)}
+    assert seen.new_samples(data, 2) == [0, 1]
+    assert seen.new_samples(data, 2) == []
+    assert seen.new_samples(data | {"words": torch.tensor([4, 7, 6, 4])}, 2) == [0, 1]
+    assert seen.new_samples(data | {"x": torch.tensor([0.0, 1.0, 1.5])}, 2) == [0, 1]
+    assert seen.new_samples(data | {"x": torch.tensor([0.5, 1.2, 0.5])}, 2) == []
+
+
+def test_more_rows_for_each_sample_than_before_are_another_shape():
+    seen, found = SeenInputs(), []
+    for words, size in [(24, 2), (36, 3), (36, 2), (48, 2), (24, 2), (60, 2), (12, 2)]:
+        found.append((seen.new_samples(torch.ones(words), size), seen.has_rare_shape))
+    every = [0, 1]
+    assert found == [
+        (every, True), ([], False), (every, True), (every, False), ([], False), (every, True), (every, False)
+    ]  # fmt: skip
 
 
 def test_with_a_margin_creeping_is_new_at_last_and_a_little_beyond_is_not():

@@ -214,9 +214,10 @@ def test_ordinary_programs_give_no_alarm_and_compute_as_without(kind, monkeypatc
 
 def staged(mine, after):
     """Return the model, and trials of the operators from one of them on, with what computes those."""
-    checked = with_checked_loss(mine)
+    graph = graph_of(mine)
+    checked = with_checked_loss(mine, graph, 2)
     model, example = build_model(mine, CPU), sample_batches(mine.train_data())
-    captured = recapture(model, checked.loss, example, graph_of(mine))
+    captured = recapture(model, checked.loss, example, graph)
     names = [operator.name for operator in captured.graph.operators]
     part = names[names.index(after) :]
     inputs, outputs = captured.boundary(part)

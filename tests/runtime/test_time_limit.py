@@ -82,4 +82,9 @@ def test_a_user_who_stops_a_run_too_is_told_as_ever(is_first):
     events = [ev.Interrupted(by_key=True), ev.TimeUp(9.0)]
     for event in events if is_first else reversed(events):
         job.handle(event)
-    assert job.coordinator._time_is_up is not is_first
+    job.all_say("holding", step=1)
+    job.say(1, "checkpoint", has_file=False)
+    job.say(0, "checkpoint", file("state"), has_file=True)
+    job.finish(1)
+    (*_, ended) = job.finish(0)
+    assert (ended.interrupted, ended.is_time_up) == (True, not is_first)

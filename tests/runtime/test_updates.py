@@ -6,7 +6,8 @@ from torch import nn
 
 from nfold.capture.stepping import Stepping
 from nfold.runtime.buffers import Piece
-from nfold.runtime.updates import OptimizerState, Updater, _Held
+from nfold.runtime.optimizer_state import OptimizerState
+from nfold.runtime.updates import Updater, _Held
 
 RATE = 0.25
 """A power of two: the product with the learning rate is the same number however it is come by."""

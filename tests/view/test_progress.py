@@ -187,3 +187,15 @@ def test_threads_that_print_do_not_cut_a_line_in_two(stream, clock, line):
 def test_small_losses_and_metrics_keep_their_digits(loss, text):
     line = progress_text(Progress(epoch=1, num_epochs=2, fraction=1.0, loss=loss, metrics={"error": 4.56e-6}))
     assert f"loss {text}  error 4.56e-06" in line
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_of_many_short_epochs_some_are_told_and_of_long_ones_all(stream, clock, is_terminal):
+    line = ProgressLine(stream, is_terminal=is_terminal, clock=clock)
+    for epoch_s, expected in ((0.01, [1, 2, 3, 4, 13, 26, 39, 52, 65, 78, 91, 100]), (31.0, list(range(1, 101)))):
+        stream.truncate(0)
+        for epoch in range(1, 101):
+            clock.now_s += epoch_s
+            line.update(Progress(epoch=epoch, num_epochs=100, fraction=1.0, metrics={"accuracy": 0.5}))
+        told = [text for text in stream.getvalue().splitlines(keepends=True) if text.endswith("\n")]
+        assert [int(text.split("epoch ")[-1].split("/")[0]) for text in told] == expected

@@ -4,7 +4,7 @@ from nfold.capture.capture import capture, capture_program, recapture
 from nfold.capture.captured import BoundSegment, Captured
 from nfold.capture.example import Example
 from nfold.capture.random import CellRandom
-from nfold.capture.samples import sample_batches
+from nfold.capture.samples import program_batches
 from nfold.capture.statistics import StatisticsRecorder
 
 __all__ = [
@@ -15,6 +15,6 @@ __all__ = [
     "StatisticsRecorder",
     "capture",
     "capture_program",
+    "program_batches",
     "recapture",
-    "sample_batches",
 ]

@@ -22,6 +22,7 @@ from nfold.capture.describe import describe, with_scope
 from nfold.capture.example import GATE_SIZE, Example
 from nfold.capture.exporting import export
 from nfold.capture.facts import Facts, find_facts
+from nfold.capture.fewest_whole import fewest_whole
 from nfold.capture.gate import ALONE, pass_gate
 from nfold.capture.keeping import keeping
 from nfold.capture.objections import why_unfit
@@ -30,7 +31,7 @@ from nfold.capture.optimizers import update_scope
 from nfold.capture.outputs import outputs_of
 from nfold.capture.program_graph import Loss, Traced
 from nfold.capture.random import seed_all, undisturbed
-from nfold.capture.samples import sample_batches
+from nfold.capture.samples import program_batches
 from nfold.capture.statements.holding import Holding
 from nfold.capture.states import fresh_copies
 from nfold.capture.stepping import Stepping
@@ -97,6 +98,7 @@ def _with_updates(graph: ModelGraph, stepping: Stepping, model: nn.Module, spars
         graph,
         update_scope=kept.scope,
         keeps_optimizer=kept.form,
+        forgets=kept.forgets,
         unkept=kept.unkept or graph.unkept,
         unweighable=why_unweighable(stepping, model, sparse),
         notes=notes,
@@ -110,7 +112,7 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
         ProgramError: (also a ValueError) the program fails by itself.
     """
     device = next(check_model(model).parameters()).device
-    example = replace(sample_batches(dataset, device, collate=program.collate), largest=program.batch_size)
+    example = replace(program_batches(program, dataset, device), largest=program.batch_size)
     captured = capture(
         model, program.loss, example, stepping=Stepping.of(program), rebuild=lambda: build_model(program, device)
     )
@@ -195,7 +197,8 @@ class _Attempt:
             if traced.method == "opaque" and is_wrong and (found := self._mostly_cut()):
                 return found
             if traced.method == "opaque" and not self._example.varying:
-                self._notes = told_whole(self._notes, self._line_of_gradient)
+                has_chunks = not self._facts.indivisible
+                self._notes = told_whole(self._notes, self._line_of_gradient, has_chunks=has_chunks)
             captured = self.bind(traced)
             failure = pass_gate(captured, self._fresh, self._loss, self._example) if captured else ""
             if captured and not failure:
@@ -225,27 +228,23 @@ class _Attempt:
         return line_of_gradient(self._fresh(), self._loss, self._example.batch(GATE_SIZE))
 
     def _mostly_cut(self) -> Captured | None:
-        """Return a capture that keeps whole no more of the user's modules than it takes to be right, if that is enough.
-
-        All of the outermost are kept whole first, then one after another is cut again, or its own modules are kept
-        instead of it.
-        """
-        kept = waiting = self._outermost()
-        best, trials = self._right(kept) if kept else None, 1
-        while best and waiting and trials < _MOST_TRIALS:
-            path, *waiting = waiting
-            fewer, inner = [each for each in kept if each != path], self._within(path)
-            for less in (fewer, [*fewer, *inner]) if inner else (fewer,):
-                found, trials = self._right(less), trials + 1
-                if found:
-                    best, kept, waiting = found, less, [*(inner if less is not fewer else ()), *waiting]
-                    break
-        wrong, untried = sorted(set(kept) - set(waiting)), sorted(waiting)
+        """Return a capture that keeps whole no more of the user's modules than it takes, if that is enough."""
+        outermost = self._outermost()
+        found = outermost and fewest_whole(
+            outermost,
+            right=self._right,
+            within=self._within,
+            kind=lambda path: type(self._model.get_submodule(path)),
+            most_trials=_MOST_TRIALS,
+        )
+        if not found:
+            return None
+        best = found.best
         for names, why in (
-            (wrong, "since operator by operator they go wrong"),
-            (untried, "for lack of time to look into"),
+            (found.wrong, "since operator by operator they go wrong"),
+            (found.untried, "for lack of time to look into"),
         ):
-            best = _with_note(best, f"kept whole, {why}: {', '.join(names)}") if best and names else best
+            best = _with_note(best, f"kept whole, {why}: {', '.join(names)}") if names else best
         return best
 
     def _outermost(self) -> list[str]:
@@ -269,7 +268,7 @@ class _Attempt:
                 found.append(inner)
         return found
 
-    def _right(self, kept: list[str]) -> Captured | None:
+    def _right(self, kept: Sequence[str]) -> Captured | None:
         """Return the capture with some modules whole, if it passes the gate."""
         notes = list(self._notes)
         for traced in self.with_whole(kept):
@@ -280,16 +279,20 @@ class _Attempt:
         return None
 
     def with_whole(self, modules: Iterable[str]) -> Iterator[Traced]:
-        """Yield the program with some modules whole, beside those that cannot be traced."""
+        """Yield the program with some modules whole, beside those that cannot be traced; statements whole first."""
+        opaque, held = (*self._kept, *modules), True
         with contextlib.suppress(TraceRefused):  # then it is none
-            yield self._traced((*self._kept, *modules))
-        with contextlib.suppress(TraceRefused):
-            yield self._traced((*self._kept, *modules), holds=False)
+            traced = self._traced(opaque)
+            held = bool(traced.notes)
+            yield traced
+        if held:
+            with contextlib.suppress(TraceRefused):
+                yield self._traced(opaque, holds=False)
 
     def bind(self, traced: Traced) -> Captured | None:
         """Cut a trace and name its parts; None if it cannot be played or cut."""
         try:
-            plays = observe(traced, self._fresh(), self._example)
+            plays = observe(traced, self._fresh, self._example)
             pieces = cut(traced, plays, whole=traced.method == "opaque", is_proved=not self._facts.unproved)
         except Exception as error:
             why = str(error) if isinstance(error, TraceRefused) else f"it {plainly(error)}"
@@ -366,8 +369,6 @@ class _Attempt:
     def _exported(self) -> Iterator[Traced]:
         with contextlib.suppress(TraceRefused):  # why is told already, in words of the program
             yield export(self._fresh(), self._loss, self._example)
-
-
 
 
 def _names(captured: Captured) -> list[str]:

@@ -12,7 +12,7 @@ from nfold.capture.program_graph import LOSS, Scope, Traced
 from nfold.capture.segments import Anchor, Draws, RandomNodes, compile_nodes
 from nfold.capture.sizes import Affine, Spec, fit
 from nfold.capture.tree import paths_of
-from nfold.core.graph import ModelGraph
+from nfold.core.graph import ModelGraph, Tensor
 from nfold.errors import InternalError
 
 
@@ -65,6 +65,12 @@ class Captured:
         self.model = model
         self.layout = layout
         self.scope = scope_of(graph, layout, model, weights)
+        self._operators = {operator.name: operator for operator in graph.operators}
+        self._made: dict[str, list[tuple[int, Tensor]]] = {name: [] for name in self._operators}
+        """What each operator makes, with its place among all tensors."""
+        for place, tensor in enumerate(graph.tensors):
+            if tensor.producer:
+                self._made[tensor.producer].append((place, tensor))
 
     def segment(
         self, operators: Sequence[str], inputs: Sequence[str], outputs: Sequence[str], random: Draws
@@ -98,10 +104,13 @@ class Captured:
 
     def boundary(self, operators: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the tensors that a run of operators takes, in order of first use, and those that others need of it."""
-        inside, needed = set(operators), [self.graph.operator(name) for name in operators]
-        made = {tensor.name: tensor for tensor in self.graph.tensors if tensor.producer in inside}
-        inputs = dict.fromkeys(name for operator in needed for name in operator.inputs if name not in made)
-        outputs = (name for name, tensor in made.items() if name == LOSS or not inside.issuperset(tensor.consumers))
+        inside, needed = set(operators), [self._operators[name] for name in operators]
+        made = dict(sorted(each for name in operators for each in self._made[name]))
+        own = {tensor.name for tensor in made.values()}
+        inputs = dict.fromkeys(name for operator in needed for name in operator.inputs if name not in own)
+        outputs = (
+            tensor.name for tensor in made.values() if tensor.name == LOSS or not inside.issuperset(tensor.consumers)
+        )
         return tuple(inputs), tuple(outputs)
 
     def spec(self, tensor: str) -> Spec:

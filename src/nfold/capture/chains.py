@@ -4,6 +4,7 @@ An operator can be cut if its nodes are a chain: a convolution or linear layer, 
 apart (an activation in place is in the operator of the layer before it). Without a layer it only follows.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -75,14 +76,14 @@ def with_channels(
         play: what its nodes did.
         scope: of a model with the weights of the play.
     """
-    users = [name for operator in operators for name in operator.parameters]
+    uses = Counter(name for operator in operators for name in operator.parameters)
     known: dict[str, Channels] = {}
     found = []
     for operator in operators:
         group, name = nodes[operator.name], operator.inputs[0] if operator.inputs else ""
         followed = known.get(name)
         chain = chain_of(group, scope, cut, followed.axis if followed else None)
-        tied = next((each for each in operator.parameters if users.count(each) > 1), "")
+        tied = next((each for each in operator.parameters if uses[each] > 1), "")
         whole = _why_whole(operator, group, chain, tied, scope)
         channels = None if whole or chain is None else _channels(chain, followed)
         if (

@@ -1,5 +1,8 @@
 """Turns a cut program into the nouns: operators, tensors, parameters and statistics of a ModelGraph."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 import torch
 from torch import fx, nn
 
@@ -20,13 +23,15 @@ def describe(traced: Traced, cut: Cut, plays: list[Play], facts: Facts, model: n
     """Name everything and bind it to a model."""
     layout = _layout(traced, cut, plays)
     scope = Scope(model, traced.constants)
-    operators = [_operator(name, layout, plays, scope) for name in layout.operators]
+    tensor_names = {node: name for name, node in layout.tensors.items()}
+    parameter_names = {id(parameter): name for name, parameter in model.named_parameters()}
+    operators = [_operator(name, layout, plays[0], scope, tensor_names, parameter_names) for name in layout.operators]
     operators = with_channels(operators, layout.operators, layout.tensors, cut, plays[-1], scope)
     parameters = _parameters(model, operators, facts)
     is_static = facts.static_gradients and not traced.opaque
     graph = ModelGraph(
         operators=tuple(operators),
-        tensors=tuple(_tensor(name, layout, plays, operators) for name in layout.tensors),
+        tensors=_tensors(layout, plays, operators),
         parameters=parameters,
         statistics=_statistics(model, operators),
         capture=traced.method,
@@ -71,8 +76,8 @@ def _layout(traced: Traced, cut: Cut, plays: list[Play]) -> Layout:
             tensors[LOSS] = traced.result
         many = len(outputs) > 1
         tensors |= {f"{name}:{index}" if many else name: node for index, node in enumerate(outputs)}
-    random = [node for node in traced.nodes if any(play.nodes[node].random for play in plays)]
-    foreign = [node for node in traced.nodes if any(play.nodes[node].foreign_random for play in plays)]
+    random = {node for node in traced.nodes if any(play.nodes[node].random for play in plays)}
+    foreign = {node for node in traced.nodes if any(play.nodes[node].foreign_random for play in plays)}
     drawing = [node for node in traced.nodes if node in random or node in foreign]
     return Layout(
         traced=traced,
@@ -84,16 +89,27 @@ def _layout(traced: Traced, cut: Cut, plays: list[Play]) -> Layout:
     )
 
 
-def _operator(name: str, layout: Layout, plays: list[Play], scope: Scope) -> Operator:
-    group, names = layout.operators[name], {node: tensor for tensor, node in layout.tensors.items()}
+def _operator(
+    name: str, layout: Layout, observed: Play, scope: Scope, names: dict[fx.Node, str], parameters: dict[int, str]
+) -> Operator:
+    """Describe an operator.
+
+    Args:
+        name: of it.
+        layout: has its nodes.
+        observed: what they did.
+        scope: of the model.
+        names: of tensors.
+        parameters: the first name of each, by identity.
+    """
+    group = layout.operators[name]
     inputs = dict.fromkeys(names[node] for node in _inputs(group, layout))
-    observed = plays[0]
     return Operator(
         name=name,
         kind=operator_kind(group, scope),
         inputs=tuple(inputs),
         outputs=tuple(names[node] for node in group if node in names),
-        parameters=_parameter_names(group, scope),
+        parameters=_parameter_names(group, scope, parameters),
         flops_per_sample=sum(observed.nodes[node].flops for node in group) / observed.size,
         num_random=sum(node in layout.random.draws for node in group),
         statistics=tuple(module for node in group for module in observed.nodes[node].statistics),
@@ -121,17 +137,31 @@ def _inputs(group: tuple[fx.Node, ...], layout: Layout) -> list[fx.Node]:
     return found
 
 
-def _tensor(name: str, layout: Layout, plays: list[Play], operators: list[Operator]) -> Tensor:
-    node = layout.tensors[name]
-    per_sample, fixed = _bytes(node, layout, plays)
-    return Tensor(
-        name=name,
-        producer=next((operator.name for operator in operators if name in operator.outputs), ""),
-        consumers=tuple(operator.name for operator in operators if name in operator.inputs),
-        bytes_per_sample=per_sample,
-        fixed_bytes=fixed,
-        requires_grad=plays[-1].nodes[node].has_gradient,
-    )
+def _tensors(layout: Layout, plays: list[Play], operators: list[Operator]) -> tuple[Tensor, ...]:
+    producers = {name: operator.name for operator in operators for name in operator.outputs}
+    consumers = _users((operator.name, operator.inputs) for operator in operators)
+    found = []
+    for name, node in layout.tensors.items():
+        per_sample, fixed = _bytes(node, layout, plays)
+        tensor = Tensor(
+            name=name,
+            producer=producers.get(name, ""),
+            consumers=tuple(consumers.get(name, ())),
+            bytes_per_sample=per_sample,
+            fixed_bytes=fixed,
+            requires_grad=plays[-1].nodes[node].has_gradient,
+        )
+        found.append(tensor)
+    return tuple(found)
+
+
+def _users(uses: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
+    """Turn (user, what it uses) around: what is used -> its users, in order, each once."""
+    found: dict[str, list[str]] = {}
+    for user, names in uses:
+        for name in dict.fromkeys(names):
+            found.setdefault(name, []).append(user)
+    return found
 
 
 def _bytes(node: fx.Node, layout: Layout, plays: list[Play]) -> tuple[float, int]:
@@ -142,8 +172,7 @@ def _bytes(node: fx.Node, layout: Layout, plays: list[Play]) -> tuple[float, int
     return (float(line.slope), line.fixed) if line else (totals[0][1] / totals[0][0], 0)
 
 
-def _parameter_names(group: tuple[fx.Node, ...], scope: Scope) -> tuple[str, ...]:
-    canonical = {id(parameter): name for name, parameter in scope.model.named_parameters()}
+def _parameter_names(group: tuple[fx.Node, ...], scope: Scope, canonical: dict[int, str]) -> tuple[str, ...]:
     used: dict[str, None] = {}
     for node in group:
         # A module's result is no use of its weights by whoever takes it.
@@ -161,6 +190,7 @@ def _node_parameters(node: fx.Node, scope: Scope) -> list[torch.Tensor]:
 
 
 def _parameters(model: nn.Module, operators: list[Operator], facts: Facts) -> tuple[Parameter, ...]:
+    users = _users((operator.name, operator.parameters) for operator in operators)
     return tuple(
         Parameter(
             name=name,
@@ -168,7 +198,7 @@ def _parameters(model: nn.Module, operators: list[Operator], facts: Facts) -> tu
             num_bytes=parameter.nbytes,
             dtype=dtype_name(parameter.dtype),
             trainable=parameter.requires_grad,
-            users=tuple(operator.name for operator in operators if name in operator.parameters),
+            users=tuple(users.get(name, ())),
             has_gradient=name in facts.gradients,
             sparse_dims=facts.sparse.get(name, 0),
             written=name in facts.written,
@@ -178,14 +208,14 @@ def _parameters(model: nn.Module, operators: list[Operator], facts: Facts) -> tu
 
 
 def _statistics(model: nn.Module, operators: list[Operator]) -> tuple[Statistic, ...]:
-    calls = [module for operator in operators for module in operator.statistics]
+    calls = Counter(module for operator in operators for module in operator.statistics)
     modules = dict(model.named_modules())
     return tuple(
         Statistic(
             module=name,
             num_channels=modules[name].running_mean.numel(),
-            num_calls=calls.count(name),
+            num_calls=count,
             dtype=dtype_name(modules[name].running_mean.dtype),
         )
-        for name in dict.fromkeys(calls)
+        for name, count in calls.items()
     )

@@ -18,6 +18,7 @@ from nfold.capture.autocast import AutocastLoss, plain_loss, without_autocast
 from nfold.capture.compare import Outcome, close, difference, outcome
 from nfold.capture.example import Example
 from nfold.capture.hooks import hooked_modules
+from nfold.capture.mixing import mixing_line
 from nfold.capture.observe import BatchNorm
 from nfold.capture.precision import SINGLE, PrecisionWatch
 from nfold.capture.program_graph import Loss
@@ -250,7 +251,9 @@ def _difference(model: nn.Module, loss: Loss, cut: Cut, *, with_gradients: bool 
     # Where Python's or numpy's generator draws there are no two outputs to compare; the loss can still be checked.
     pieces = split(full, cut.sizes) if drew else [_forward(model, piece)[0] for piece in inputs]
     if not cut.is_padded and not _same_outputs(full, pieces, cut.sizes):
-        return "an output of the model depends on the other samples of its batch, not only on its own"
+        line = mixing_line(lambda given: _forward(model, given), cut.whole[0], inputs, cut.sizes)
+        first = f": they differ first at {line}" if line else ""
+        return f"an output of the model depends on the other samples of its batch, not only on its own{first}"
     # Parts first: while they are added up, a weight's gradient is there twice.
     targets = split(cut.whole[1], cut.sizes) if drew else targets
     parts = _backward(model, loss, pieces, targets, cut.sizes, with_gradients)

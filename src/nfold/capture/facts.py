@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from nfold.capture.autocast import plain_loss
+from nfold.capture.changing import told_held_by_model
 from nfold.capture.compare import close
 from nfold.capture.declared_loss import why_no_mean
 from nfold.capture.divisible import PARTS, why_indivisible, why_unlike_alone
-from nfold.capture.example import SIZES, Example
+from nfold.capture.example import LONGEST, SECOND_LONGEST, SIZES, Example
 from nfold.capture.held import alike
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.least_samples import Least, find_least
@@ -21,6 +22,7 @@ from nfold.capture.moving import Mover, Moving
 from nfold.capture.padding import WHICH, why_padding
 from nfold.capture.program_graph import Loss, dotted
 from nfold.capture.random import RandomState, seed_all
+from nfold.capture.recomputed import not_recomputed
 from nfold.capture.sample_mean import NO_MEAN
 from nfold.capture.shared import Watch, places_of_loss, places_of_model
 from nfold.capture.states import changes, held_by_several, loss_snapshot, snapshot
@@ -86,7 +88,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     around, around_loss = Watch(partial(places_of_model, model)), Watch(partial(places_of_loss, bare))
     hooked = hooked_modules(model)  # some libraries hang hooks of their own on a model when it is called
     calls = _call(model, loss, example, (around, around_loss), looks=divisible is None)
-    reason, unproved = _carried_state(calls, model), ""
+    reason, unproved = _carried_state(calls, model) or (_why_fickle(calls) if example.varying else ""), ""
     conditions: tuple[Condition, ...] = ()
     notes = []
     if divisible is None:
@@ -96,7 +98,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
             reason, conditions, unproved = _of_samples(fresh, loss, example)
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
-    forgotten = _forgotten(model, calls.changed)
+    forgotten = not_recomputed(fresh, loss, example, _forgotten(model, calls.changed))
     moved = [each for each in calls.moved if not _keeps(model, each.name)]
     shows = bool(forgotten) and not alike(*calls.losses[:2])
     if forgotten and not (moved or shows):
@@ -110,6 +112,9 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
     if divisible is None and not reason:
         why_pairs = _why_untried(least, unproved, calls) or why_unlike_alone(fresh, loss, example)
     stateful = tuple(dict.fromkeys(path for path, _ in calls.changed))
+    by_several = held_by_several(model, calls.changed)
+    if told := told_held_by_model(model, calls.changed, by_several=by_several):
+        notes.append(told)
     return Facts(
         indivisible=reason,
         conditions=conditions,
@@ -117,7 +122,7 @@ def find_facts(fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, 
         gradients=frozenset.union(*calls.gradients),
         sparse={name: dims for name, dims in calls.sparse.items() if dims},
         static_gradients=len(set(calls.gradients)) == 1,
-        stateful=("",) if held_by_several(model, calls.changed) else stateful,
+        stateful=("",) if by_several else stateful,
         written=frozenset(map(dotted, calls.changed))
         & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,
@@ -159,7 +164,7 @@ def _why_untried(least: Least, unproved: str, calls: _Calls) -> str:
 
 
 def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...], *, looks: bool) -> _Calls:
-    """Train nothing, but compute: the same batch twice, then one of another size.
+    """Train nothing, but compute: the same batch twice, then one of another size, and of another length if there is.
 
     Args:
         model: a throw-away copy.
@@ -173,7 +178,8 @@ def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, 
     state: dict[tuple[str, str], Any] = {}
     foreign, sparse = False, dict[str, int]()
     moving, where = Moving([]), list[Any]()
-    for size, which in ((large, 0), (large, 0), (small, 1)):
+    others = [(small, LONGEST), (small, SECOND_LONGEST)] if example.varying else []  # another length may go another way
+    for size, which in ((large, 0), (large, 0), (small, 1), *others):
         seed_all(0)
         before = RandomState()
         with _noting_gradients(model, sparse) as found, (writes := WeightWrites(model)):
@@ -318,3 +324,15 @@ def _carried_state(calls: _Calls, model: nn.Module) -> str:
             f"({first.item():.6g}, then {second.item():.6g}): something that nfold cannot see is carried over"
         )
     return ""
+
+
+def _why_fickle(calls: _Calls) -> str:
+    """Say that batches of one length train other parameters than those of another."""
+    found = sorted(frozenset.union(*calls.gradients) - frozenset.intersection(*calls.gradients))
+    if not found:
+        return ""
+    named = f"{len(found)} parameters, {found[0]!r} among them," if len(found) > 1 else f"{found[0]!r}"
+    return (
+        f"{named} got a gradient from batches of some shapes and none from others. Which parameters are used must not "
+        "change from batch to batch where a batch is spread over workers"
+    )

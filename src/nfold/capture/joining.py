@@ -51,7 +51,8 @@ def join(items: list[Any], indices: list[int], what: str, collate: Collate | Non
     except Exception as error:
         unlike = _tell_unlike(indices, items)
         advice = _SPARSE if _holds_sparse(items) else _ALIKE if unlike else _KNOWN
-        found = unlike or f"{describe(error)}. They are {shapes_text(items[0])}"
+        why = "they hold sparse tensors" if _holds_sparse(items) else describe(error).rstrip(".")
+        found = unlike or f"{why}. They are {shapes_text(items[0])}"
         raise ProgramError(f"items of {what}() do not fit into one batch: {found}. {advice}") from error
     if not isinstance(joined, (list, tuple)) or len(joined) != 2:
         parts = f" of {len(items[0])}" if hasattr(items[0], "__len__") else ""
@@ -67,9 +68,12 @@ def _joined_by(collate: Collate, items: list[Any], indices: list[int], what: str
     try:
         joined = collate(items)
     except Exception as error:
+        unlike = _tell_unlike(indices, items)
+        found = f": {unlike}" if unlike else f", the first of which is {shapes_text(items[0])}"
+        advice = f" It may pad them, or {_BUCKETS}." if unlike else ""
         raise ProgramError(
-            f"Program(collate=...) raised {describe(error)} for {named} of {what}(), the first of which is "
-            f"{shapes_text(items[0])}. It is given a list of items, and must return (inputs, targets)."
+            f"Program(collate=...) raised {describe(error)} for {named} of {what}(){found}. It is given a list of "
+            f"items, and must return (inputs, targets).{advice}"
         ) from error
     if not isinstance(joined, (list, tuple)) or len(joined) != 2:
         raise ProgramError(
@@ -99,7 +103,8 @@ def check_form(item: Any) -> None:
         )
 
 
-_ALIKE = "Give every item the same shape, or a function that pads them: Program(collate=...)."
+_BUCKETS = "give each batch items of one shape (Program(sampler=...))"
+_ALIKE = f"Give every item the same shape, pad them in Program(collate=...), or {_BUCKETS}."
 _KNOWN = "Give tensors, numbers, or tuples or dicts of them, or a function that joins yours: Program(collate=...)."
 _SPARSE = "Give dense rows (.to_dense()), and make them sparse in forward."
 

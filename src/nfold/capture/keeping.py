@@ -8,7 +8,7 @@ new optimizer must hold all that the old one does, wherever it holds it. On smal
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,28 +16,23 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from nfold.capture.around import shared_by
 from nfold.capture.compare import close
-from nfold.capture.held import alike, differences, held_by
-from nfold.capture.optimizers import Scope, Values, examples, sliced, small
-from nfold.capture.random import seed_all
+from nfold.capture.held import alike, differences
+from nfold.capture.lost_state import LONG, told_broken, told_lost, told_shared
+from nfold.capture.optimizers import Scope, Values, sliced
 from nfold.capture.state_tree import CannotHold, from_tree, to_tree, why_unheld
-from nfold.capture.stepping import Stepper, Stepping
+from nfold.capture.stepping import Stepping
+from nfold.capture.tried import MORE, SPLITS, Run, Subject, parameters_of, same, tried_on
 from nfold.errors import ProgramError
 from nfold.program import describe
 
 Form = Literal["pieces", "whole"]
 
-_SPLITS = (2, 12)
-"""Steps after which the state is taken out. Between them gradients stay the same, since what an optimizer estimates of
-the way to its goal grows only then; before and behind them they turn."""
 _OF_SCHEDULES = (2, 5, 12)
 """Torch's schedules of several parts change at some step."""
-_MORE = 2
-_LONG = 128
-"""Steps until something that was not kept must have shown."""
 _REPLAYED = 64
 """Steps of a schedule that are played twice."""
-_WAYS_OUT = "or train with --checkpoint-every 0, which keeps nothing to go on from."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +45,8 @@ class Keeping:
     """Why no checkpoint can be gone on from, and what to do; empty if one can."""
     note: str = ""
     """What is not kept, as far as it has changed nothing."""
+    forgets: tuple[str, ...] = ()
+    """The names of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +71,17 @@ def keeping(
         ProgramError: the optimizer does not step on gradients alone, or the schedule is not the same when it is built
             and played again.
     """
-    found = _tried_on(stepping, model, sparse)
+    found = tried_on(stepping, model, sparse)
     check_schedule(stepping, found.values)
+    shared = shared_by(found)
+    kept = _kept_as(found, scope)
+    if not shared:
+        return kept
+    note = "; ".join(each for each in (told_shared(found.kind, shared), kept.note) if each)
+    return replace(kept, note=note, forgets=(*kept.forgets, *shared))
+
+
+def _kept_as(found: Subject, scope: Scope) -> Keeping:
     pieces, whole = (_outcome(found, form) for form in ("pieces", "whole"))
     if pieces == _Outcome():
         try:
@@ -86,10 +92,10 @@ def keeping(
     if whole == _Outcome():
         return Keeping(scope="model", form="whole")
     if not pieces.broken:
-        return Keeping(scope=scope, note=_told_lost(found.kind, pieces.lost))
+        return Keeping(scope=scope, note=told_lost(found.kind, pieces.lost), forgets=pieces.lost)
     if not whole.broken:
-        return Keeping(scope="model", form="whole", note=_told_lost(found.kind, whole.lost))
-    return Keeping(scope=scope, unkept=_told_broken(found.kind, whole))
+        return Keeping(scope="model", form="whole", note=told_lost(found.kind, whole.lost), forgets=whole.lost)
+    return Keeping(scope=scope, unkept=told_broken(found.kind, whole.broken, whole.lost))
 
 
 def check_schedule(stepping: Stepping, values: Values) -> None:
@@ -100,7 +106,7 @@ def check_schedule(stepping: Stepping, values: Values) -> None:
     """
     if stepping.scheduler is None:
         return
-    one, other = (stepping.build(_parameters(values)) for _ in range(2))
+    one, other = (stepping.build(parameters_of(values)) for _ in range(2))
     for step in range(1, _REPLAYED + 1):
         try:
             one.replay(step)
@@ -119,103 +125,10 @@ def _settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return [{key: each for key, each in group.items() if key != "params"} for group in optimizer.param_groups]
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """An optimizer, and weights on which it works."""
-
-    stepping: Stepping
-    values: Values
-    sparse: frozenset[str]
-    """Weights whose gradients are sparse."""
-    kind: str = ""
-
-
-class _Run:
-    """An optimizer that is stepped."""
-
-    def __init__(self, subject: _Subject, values: Values, step: int = 0) -> None:
-        self._subject = subject
-        self._first = [value for _, value in values]
-        weights = _parameters(values)
-        self.parameters = [weight for _, weight in weights]
-        self.stepper: Stepper = subject.stepping.build(weights)
-        self.stepper.replay(step)
-        self._sparse = [name in subject.sparse for name, _ in values]
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        return self.stepper.optimizer
-
-    def play(self, begin: int, end: int, like: "_Run | None" = None) -> None:
-        """Take steps, with the gradients that another run has."""
-        first = self._first if like is None else like._first
-        for step in range(begin, end):
-            turn = step if step >= _SPLITS[1] else min(step, _SPLITS[0])
-            for parameter, value, is_sparse in zip(self.parameters, first, self._sparse, strict=True):
-                gradient = torch.sin(value * 7.0 + turn)
-                parameter.grad = gradient.to_sparse(1) if is_sparse and gradient.ndim else gradient
-            seed_all(step)
-            self.optimizer.step()
-            self.stepper.advance(step + 1)
-
-    @property
-    def values(self) -> list[torch.Tensor]:
-        return [parameter.detach() for parameter in self.parameters]
-
-    def held(self) -> dict[tuple[str, ...], Any]:
-        """Return what optimizer and schedule keep."""
-        schedule = self.stepper.scheduler
-        found = held_by(self.optimizer, self.parameters, but=[schedule])
-        if schedule is not None:
-            kept = held_by(schedule, self.parameters, but=[self.optimizer])
-            found |= {(".schedule", *path): each for path, each in kept.items() if path[:1] != ("._last_lr",)}
-        return found
-
-
-def _parameters(values: Values) -> list[tuple[str, nn.Parameter]]:
-    return [(name, nn.Parameter(value.detach().clone())) for name, value in values]
-
-
-def _tried_on(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> _Subject:
-    """Return the optimizer on the smallest weights on which it steps.
-
-    Raises:
-        ProgramError: it steps on none.
-    """
-    last: Exception | None = None
-    kind = "the optimizer"
-    for values in _candidates(stepping, model, sparse):
-        try:
-            subject = _Subject(stepping, values(), frozenset(sparse))
-            run = _Run(subject, subject.values)
-            kind = type(run.optimizer).__qualname__
-            run.play(0, _SPLITS[0])
-            return replace(subject, kind=kind)
-        except Exception as error:
-            last = error
-    assert last is not None, "there are candidates"
-    if isinstance(last, ProgramError):
-        raise last
-    raise ProgramError(
-        f"step() of {kind}, which Program(optimizer=...) returns, raised {describe(last)} on gradients of the layouts "
-        "that the program has. It is called once for each batch, without a closure: one that evaluates the loss "
-        "several times in a step, as LBFGS and SAM do, cannot be used. Take SGD, Adam or another whose step() needs "
-        "only gradients."
-    ) from last
-
-
-def _candidates(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> Iterator[Callable[[], Values]]:
-    trained = [(name, each.detach()) for name, each in model.named_parameters() if each.requires_grad]
-    yield lambda: examples(stepping, trained, sparse)
-    # One that looks for weights by name finds all of them.
-    yield lambda: [(name, small(each.ndim, each.dtype, seed)) for seed, (name, each) in enumerate(trained)]
-    yield lambda: trained
-
-
-def _outcome(subject: _Subject, form: Form) -> _Outcome:
+def _outcome(subject: Subject, form: Form) -> _Outcome:
     """Try one way of keeping at some steps."""
     lost: list[str] = []
-    for split in _OF_SCHEDULES if subject.stepping.scheduler else _SPLITS:
+    for split in _OF_SCHEDULES if subject.stepping.scheduler else SPLITS:
         try:
             found = _tried(subject, form, split)
         except CannotHold as error:
@@ -230,42 +143,38 @@ def _outcome(subject: _Subject, form: Form) -> _Outcome:
     return _Outcome(lost=tuple(dict.fromkeys(lost)))
 
 
-def _tried(subject: _Subject, form: Form, split: int) -> _Outcome:
-    end = split + _MORE
-    through = _Run(subject, subject.values)
+def _tried(subject: Subject, form: Form, split: int) -> _Outcome:
+    end = split + MORE
+    through = Run(subject, subject.values)
     through.play(0, end)
-    one = _Run(subject, subject.values)
+    one = Run(subject, subject.values)
     one.play(0, split)
     taken = _pieces_out(one) if form == "pieces" else _whole_out(one)
-    other = _Run(subject, [(name, value) for (name, _), value in zip(subject.values, one.values, strict=True)], split)
+    other = Run(subject, [(name, value) for (name, _), value in zip(subject.values, one.values, strict=True)], split)
     (_pieces_in if form == "pieces" else _whole_in)(other, taken)
     lost = tuple(differences(one.held(), other.held()))
     for run in (one, other):
         run.play(split, end, like=one)
     lost += tuple(differences(through.held(), other.held()))
-    if lost and _same(through, other):
+    if lost and same(through, other):
         for run in (through, other):
-            run.play(end, _LONG, like=one)
-    if not _same(through, other):
+            run.play(end, LONG, like=one)
+    if not same(through, other):
         return _Outcome(
-            f"{split} steps, its state out, a new one, the state in and {_MORE} more steps are not {end} steps",
+            f"{split} steps, its state out, a new one, the state in and {MORE} more steps are not {end} steps",
             tuple(dict.fromkeys(lost)),
         )
     return _Outcome(lost=lost)
 
 
-def _same(one: _Run, other: _Run) -> bool:
-    return all(map(alike, one.values, other.values))
-
-
-def _whole_out(run: _Run) -> Any:
+def _whole_out(run: Run) -> Any:
     """Return what a checkpoint makes of the user's state dict."""
     tree = to_tree(run.optimizer.state_dict())
     tensors = {name: tensor.clone() for name, tensor in tree.tensors.items()}
     return from_tree(json.loads(json.dumps(tree.plain)), tensors.__getitem__)
 
 
-def _whole_in(run: _Run, taken: Any) -> None:
+def _whole_in(run: Run, taken: Any) -> None:
     run.optimizer.load_state_dict(taken)
 
 
@@ -273,7 +182,7 @@ _Piece = tuple[dict[str, Any], frozenset[str], dict[str, Any]]
 """State of a parameter, which of it has an element for each of the parameter's, and its group's settings."""
 
 
-def _pieces_out(run: _Run) -> list[_Piece]:
+def _pieces_out(run: Run) -> list[_Piece]:
     """Return what a checkpoint makes of each parameter's state."""
     groups = {id(each): group for group in run.optimizer.param_groups for each in group["params"]}
     found = []
@@ -295,7 +204,7 @@ def _kept(key: str, value: Any) -> Any:
     return value
 
 
-def _pieces_in(run: _Run, taken: Sequence[_Piece]) -> None:
+def _pieces_in(run: Run, taken: Sequence[_Piece]) -> None:
     for parameter, (kept, _, settings) in zip(run.parameters, taken, strict=True):
         for group in run.optimizer.param_groups:
             if any(each is parameter for each in group["params"]):
@@ -320,23 +229,23 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def _survives_cuts(subject: _Subject) -> bool:
+def _survives_cuts(subject: Subject) -> bool:
     """Whether state that was kept of whole weights is that of slices of them, too."""
     names = [name for name, value in subject.values for _ in sliced(value)]
     in_slices = [(name, piece) for name, value in subject.values for piece in sliced(value)]
-    one, begun = _Run(subject, subject.values), _Run(subject, in_slices)
-    one.play(0, _SPLITS[0])
-    begun.play(0, _SPLITS[0])
+    one, begun = Run(subject, subject.values), Run(subject, in_slices)
+    one.play(0, SPLITS[0])
+    begun.play(0, SPLITS[0])
     taken = _pieces_out(one)
     if any(map(_is_of_whole, taken)):
         return False
     pieces = [piece for value in one.values for piece in sliced(value)]
-    resumed = _Run(subject, list(zip(names, pieces, strict=True)), _SPLITS[0])
+    resumed = Run(subject, list(zip(names, pieces, strict=True)), SPLITS[0])
     _pieces_in(resumed, [part for each, value in zip(taken, one.values, strict=True) for part in _cut(each, value)])
     if differences(begun.held(), resumed.held(), _nearly):
         return False
     for run in (begun, resumed):
-        run.play(_SPLITS[0], _SPLITS[0] + _MORE, like=begun)
+        run.play(SPLITS[0], SPLITS[0] + MORE, like=begun)
     return all(map(_nearly, begun.values, resumed.values))
 
 
@@ -364,31 +273,3 @@ def _nearly(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return close(torch.tensor(one), torch.tensor(other))
     return alike(one, other)
-
-
-def _told_broken(kind: str, outcome: _Outcome) -> str:
-    lost = [each for each in outcome.lost if not each.startswith("schedule")]
-    if outcome.lost and not lost:
-        return (
-            f"the schedule would not go on after --resume as it was: {', '.join(outcome.lost[:3])} of it follows from "
-            "more than the step, and it is built anew and stepped as often. Use one that follows from the step alone, "
-            f"{_WAYS_OUT}"
-        )
-    what = f", so that {_listed(lost)} would begin anew" if lost else ""
-    return (
-        f"the optimizer {kind} would not go on after --resume as it was: {outcome.broken}{what}. Keep all that step() "
-        "changes in self.state or self.param_groups, or write state_dict() and load_state_dict() that give and take it "
-        f"as tensors, numbers, texts, lists and dicts, {_WAYS_OUT}"
-    )
-
-
-def _told_lost(kind: str, lost: Sequence[str]) -> str:
-    return (
-        f"step() changes {_listed(lost)} of the optimizer {kind}, which its state_dict() does not keep: after --resume "
-        f"that begins anew. {_LONG} steps came out the same without it"
-    )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = [each or "what is in it" for each in names[:3]]
-    return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

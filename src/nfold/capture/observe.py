@@ -1,7 +1,7 @@
 """Plays a traced program node by node and writes down what each node really did: everything a cut must know."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import fx, nn
 from nfold.capture.example import SIZES, THIRD_SIZE, Example
 from nfold.capture.flops import FlopCounter
 from nfold.capture.program_graph import INPUT, Scope, Traced
-from nfold.capture.random import RandomState, seed_all
+from nfold.capture.random import RandomState, TorchState, seed_all
 from nfold.capture.statements.statement import Statement
 from nfold.capture.tree import strided_parts, tensors_of
 from nfold.capture.value_sizes import Reading, ValueReads
@@ -59,21 +59,31 @@ class _Watches:
     reads: ValueReads
 
 
-def observe(traced: Traced, model: nn.Module, example: Example) -> list[Play]:
+def observe(traced: Traced, fresh: Callable[[], nn.Module], example: Example) -> list[Play]:
     """Play four batches: three sizes, and the first size again with other samples; one backward at the end.
 
     Args:
         traced: the program.
-        model: a throw-away copy; its buffers and gradients change.
+        fresh: makes throw-away copies of the model.
         example: where batches come from.
     """
-    large, small = SIZES
-    scope = Scope(model, traced.constants)
-    with FlopCounter() as counter, ValueReads() as reads:
-        plays = [_play(traced, scope, example, (large, 1), _Watches(counter, reads))]
-    plays += [_play(traced, scope, example, key) for key in ((small, 1), (THIRD_SIZE, 1), (large, 0))]
+    before, scope = RandomState(), Scope(fresh(), traced.constants)  # whose model lives until hooks on it have run
+    plays, has_moved = _plays(traced, scope, example, TorchState)
+    if has_moved:
+        before.restore()
+        scope = Scope(fresh(), traced.constants)
+        plays, _ = _plays(traced, scope, example, RandomState)
     _backward(traced, plays[-1])
     return plays
+
+
+def _plays(traced: Traced, scope: Scope, example: Example, state: type[TorchState]) -> tuple[list[Play], bool]:
+    """Return the plays, and whether Python's or numpy's generator was drawn from."""
+    large, small = SIZES
+    with FlopCounter() as counter, ValueReads() as reads:
+        played = [_play(traced, scope, example, (large, 1), state, _Watches(counter, reads))]
+    played += [_play(traced, scope, example, key, state) for key in ((small, 1), (THIRD_SIZE, 1), (large, 0))]
+    return [play for play, _ in played], any(moved for _, moved in played)
 
 
 def compute(node: fx.Node, scope: Scope, args: Any, kwargs: Any) -> Any:
@@ -109,12 +119,18 @@ def watch_statistics(model: nn.Module) -> Iterator[list[str]]:
 
 
 def _play(
-    traced: Traced, scope: Scope, example: Example, key: tuple[int, int], watches: _Watches | None = None
-) -> Play:
+    traced: Traced,
+    scope: Scope,
+    example: Example,
+    key: tuple[int, int],
+    state: type[TorchState],
+    watches: _Watches | None = None,
+) -> tuple[Play, bool]:
+    """Play a batch; say whether Python's or numpy's generator was drawn from."""
     play = Play(size=key[0])
     values = dict(zip(("input", "target"), example.batch(*key), strict=True))
     seed_all(key[1])
-    random = RandomState()
+    seeded, random = RandomState(), state()
     with watch_statistics(scope.model) as calls:
         for node in traced.nodes:
             if node.op == "placeholder":
@@ -123,12 +139,12 @@ def _play(
             else:
                 seen = play.nodes[node] = _observe_node(node, scope, play, calls, watches, random)
                 if seen.random or seen.foreign_random:
-                    random = RandomState()  # only then: it takes longer than most nodes do
-    return play
+                    random = state()  # only then: it takes longer than most nodes do
+    return play, seeded.others_moved()
 
 
 def _observe_node(
-    node: fx.Node, scope: Scope, play: Play, calls: list[str], watches: _Watches | None, before: RandomState
+    node: fx.Node, scope: Scope, play: Play, calls: list[str], watches: _Watches | None, before: TorchState
 ) -> Observation:
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda used: play.nodes[used].value)
     given = [tensor for tensor in tensors_of([list(args), kwargs]) if not tensor.is_inference()]

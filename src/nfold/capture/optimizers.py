@@ -156,10 +156,14 @@ def _try(stepping: Stepping, weights: Sequence[tuple[str, nn.Parameter]]) -> Non
             f"{NAMED}, it gets their names too."
         ) from error
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ProgramError(
-            f"Program(optimizer=...) must return a torch.optim.Optimizer, it returned {type(optimizer).__name__}. "
-            "Write lambda params: torch.optim.SGD(params, lr=0.1)."
+        kind = type(optimizer).__name__
+        advice = (
+            f"Make {kind} a subclass of it: call super().__init__(parameters, {{}}); if it holds other optimizers, "
+            "set self.param_groups to theirs."
+            if callable(getattr(optimizer, "step", None))
+            else "Write lambda params: torch.optim.SGD(params, lr=0.1)."
         )
+        raise ProgramError(f"Program(optimizer=...) must return a torch.optim.Optimizer, it returned {kind}. {advice}")
     given = {id(parameter) for parameter in parameters}
     if any(id(parameter) not in given for group in optimizer.param_groups for parameter in group["params"]):
         raise ProgramError(

@@ -13,6 +13,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
 from nfold.capture.freezing import same
 from nfold.capture.hooks import hooks_of
@@ -57,11 +58,23 @@ def places_of_loss(loss: Callable[..., Any]) -> Places:
     return reach.places()
 
 
+def places_of_optimizer(optimizer: Optimizer) -> Places:
+    """Return what the steps and hooks of an optimizer, and of those within it, can reach."""
+    reach = _Reach()
+    within = [each for value in vars(optimizer).values() for each in (value if isinstance(value, list) else [value])]
+    for each in (optimizer, *(inner for inner in within if isinstance(inner, Optimizer))):
+        reach.look_at(type(each).step, type(each))
+        for hooks in (each._optimizer_step_pre_hooks, each._optimizer_step_post_hooks):
+            for hook in hooks.values():
+                reach.look_at(hook, type(each))
+    return reach.places()
+
+
 class Watch:
     """What was in shared places when somebody last looked.
 
     Attributes:
-        moved: names of the places that changed between looks; to put more into a dict, as caches do, is no change.
+        moved: names of the places that changed between looks.
     """
 
     def __init__(self, find: Callable[[], Places]) -> None:
@@ -70,13 +83,17 @@ class Watch:
         self._places: Places = []
         self._seen: list[Any] = []
 
-    def look(self) -> None:
-        """Look, first when all is there that a first call makes."""
+    def look(self, *, grows: bool = True) -> None:
+        """Look, first when all is there that a first call makes.
+
+        Args:
+            grows: to put more into a dict, as caches do, is no change.
+        """
         self._places = self._places or self._find()
         now = [freeze_shared(read()) for _, read in self._places]
         self._seen = self._seen or now
         pairs = zip(self._places, self._seen, now, strict=True)
-        changed = (name for (name, _), one, other in pairs if not same(one, other, grows=True))
+        changed = (name for (name, _), one, other in pairs if not same(one, other, grows=grows))
         self.moved, self._seen = list(dict.fromkeys((*self.moved, *changed))), now
 
 
@@ -91,6 +108,7 @@ class _Reach:
     kept: list[Any] = field(default_factory=list)
     """What is known, so that no other object gets its number."""
     spaces: dict[type, list[tuple[Mapping[str, Any], str]]] = field(default_factory=dict)
+    calls: dict[type, FunctionType | None] = field(default_factory=dict)
     found: dict[tuple[int, str], tuple[str, Callable[[], Any]]] = field(default_factory=dict)
 
     def places(self) -> Places:
@@ -114,8 +132,15 @@ class _Reach:
             self.look_at(value.__func__, type(value.__self__), depth)
         elif isinstance(value, FunctionType):
             self._look_into(value, owner, depth)
-        elif isinstance(call := inspect.getattr_static(type(value), "__call__", None), FunctionType):
+        elif (call := self._call_of(type(value))) is not None:
             self._look_into(call, type(value), depth)
+
+    def _call_of(self, kind: type) -> FunctionType | None:
+        """Return what runs when an object of a class is called."""
+        if kind not in self.calls:
+            call = inspect.getattr_static(kind, "__call__", None)
+            self.calls[kind] = call if isinstance(call, FunctionType) else None
+        return self.calls[kind]
 
     def _look_into(self, function: FunctionType, owner: type, depth: int) -> None:
         if (id(function), owner) in self.known or depth > _FARTHEST or not _is_users(function.__module__):

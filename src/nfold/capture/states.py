@@ -3,6 +3,7 @@
 import copy
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -40,7 +41,8 @@ def fresh_copies(
 
     def fresh() -> nn.Module:
         try:
-            return copy.deepcopy(model, _copied_otherwise(model) | (_lazily_copied(model) if lazy else {})).train()
+            known = _copied_empty(model) | _copied_otherwise(model) | (_lazily_copied(model) if lazy else {})
+            return copy.deepcopy(model, known).train()
         except Exception as error:
             if rebuild is None:
                 raise ProgramError(
@@ -74,6 +76,12 @@ def _lazily_copied(model: nn.Module) -> dict[int, Any]:
         for each in model.parameters()
         if type(each) is nn.Parameter and each.layout is torch.strided
     }
+
+
+def _copied_empty(model: nn.Module) -> dict[int, Any]:
+    """Return what `deepcopy` shall take for copied: places for hooks in which none is, most of what a module holds."""
+    held = (value for module in model.modules() for value in vars(module).values())
+    return {id(each): OrderedDict() for each in held if type(each) is OrderedDict and not each}
 
 
 def _copied_sparse(model: nn.Module) -> dict[int, Any]:

@@ -26,7 +26,10 @@ class _True:
 
 
 class StatisticsRecorder:
-    """Takes the statistics of batch-norm modules, by name. Works for the module itself and for segments of it."""
+    """Takes the statistics of batch-norm modules, by name. Works for the module itself and for segments of it.
+
+    A copy of the model brings the hooks along, and is left alone: what is tried on it is no chunk.
+    """
 
     def __init__(self, model: nn.Module, modules: tuple[str, ...]) -> None:
         self._modules: dict[str, Any] = {name: model.get_submodule(name) for name in modules}
@@ -54,8 +57,10 @@ class StatisticsRecorder:
         self._hooks = []
 
     def _before(self, name: str) -> Any:
+        own = self._modules[name]
+
         def hook(module: Any, _args: Any) -> None:
-            if not module.training or module.running_mean is None:
+            if module is not own or not module.training or module.running_mean is None:
                 return
             self._held[name] = _True(dict(module._buffers), module.momentum)
             module._buffers["running_mean"] = torch.zeros_like(module.running_mean)
@@ -68,8 +73,10 @@ class StatisticsRecorder:
         return hook
 
     def _after(self, name: str) -> Any:
+        own = self._modules[name]
+
         def hook(module: Any, _args: Any, _result: Any) -> None:
-            held = self._held.pop(name, None)
+            held = self._held.pop(name, None) if module is own else None
             if held is None:
                 return
             # Also a call that was broken off: recomputation stops in the middle once it has what it needs.

@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 
+_ATOMS = frozenset({type(None), bool, int, float, str})
+"""What nothing is inside of."""
+
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     """Yield every tensor inside a value, in a fixed order."""
     if isinstance(value, torch.Tensor):
         yield value
-    else:
+    elif type(value) not in _ATOMS:
         for _, item in _items(value):
             yield from tensors_of(item)
 

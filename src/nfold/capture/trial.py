@@ -91,7 +91,7 @@ def try_forward(model: nn.Module, inputs: Any) -> Any:
         where = f" in {module!r} ({type(model.get_submodule(module)).__name__})" if module else ""
         raise ProgramError(
             f"{type(model).__name__}.forward raised {describe(error)}{where}. Its input was {given}, a batch of items "
-            f"of train_data. {_LONE if _TOO_FEW in str(error) else _FIT}"
+            f"of train_data. {_advice(error)}"
         ) from error
 
 
@@ -101,11 +101,21 @@ _LONE = (
     "That layer normalises over one value, which leaves nothing of it: give it larger maps or more samples, or leave "
     "it out."
 )
+_OF_CODE = (AttributeError, NameError, ImportError, ZeroDivisionError, OSError, NotImplementedError)
+"""Errors that no shape is the cause of."""
 _FIT = (
     "Make the two fit: the batch comes first. Several inputs are one tuple or dict of each item: a tuple goes by "
     "position where forward needs as many arguments, a dict by keyword where forward takes several arguments and "
     "names all its keys, or with Program(keywords=True)."
 )
+
+
+def _advice(error: Exception) -> str:
+    """Say what to do about an error of forward; whatever the shapes of its input are, some have other causes."""
+    if _TOO_FEW in str(error):
+        return _LONE
+    is_of_inputs = isinstance(getattr(error, "obj", None), (tuple, list, dict))  # whose attribute was asked for
+    return "Mend forward: it fails on one device, too." if isinstance(error, _OF_CODE) and not is_of_inputs else _FIT
 
 
 def innermost(model: nn.Module, error: BaseException) -> str:

@@ -43,11 +43,14 @@ def run(parsed: argparse.Namespace) -> int:
     """Train, then say what came of it; return the exit code."""
     from nfold.cli.terminal import TerminalObserver
     from nfold.errors import Terminated
+    from nfold.launch.stopping import own_process
 
     if parsed.program is None and parsed.resume is None:
         raise PlanError("give a script to train, or --resume RUN to go on with a run")
     if parsed.go_on and parsed.resume is not None:
         raise PlanError("--go-on and --resume say the same: leave one of them out")
+    if parsed.is_process:
+        own_process()
     observer, begun = TerminalObserver(), begun_s(with_process=parsed.is_process)
     try:
         with only_result_on_stdout(parsed), observer.shown():
@@ -73,8 +76,9 @@ def _train(parsed: argparse.Namespace, observer: "TerminalObserver", begun: floa
 
 def _show(parsed: argparse.Namespace, done: "Run") -> None:
     """Print what a run came to, in at most 25 lines: `nfold why` has the rest."""
+    from textwrap import wrap
+
     from nfold.analysis.units import figure
-    from nfold.cli.terminal import look
     from nfold.core import codec
     from nfold.verbs.files import AVERAGE, BEST, PAGE
     from nfold.view import brief_text
@@ -85,6 +89,8 @@ def _show(parsed: argparse.Namespace, done: "Run") -> None:
         ending.insert(1, f"best: {done.folder / BEST} ({value})")
     if (done.folder / AVERAGE).exists():
         ending.insert(1, f"averaged weights: {done.folder / AVERAGE}")
+    if done.unkept:
+        ending += wrap(f"This run cannot be resumed: {done.unkept}", 80)
     if done.was_complete:
         print(done.told, file=sys.stderr if parsed.json else sys.stdout)
     if parsed.json:
@@ -92,4 +98,4 @@ def _show(parsed: argparse.Namespace, done: "Run") -> None:
     elif done.was_complete:
         print(ending[0])
     else:
-        print(brief_text(done.report, ending, look=look(sys.stdout)), end="")
+        print(brief_text(done.report, ending), end="")

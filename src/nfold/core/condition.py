@@ -8,7 +8,7 @@ class Condition:
     """A loss divides by this number, so it is a mean over samples only while each sample adds as much to it."""
 
     program: str
-    """JSON: the operators that make the number out of inputs and targets, see nfold.capture.proof.conditions."""
+    """JSON: the operators that make the number out of data or outputs, see nfold.capture.proof.conditions."""
     per_sample: float
     why: str
     """What the loss does, for people."""

@@ -149,6 +149,8 @@ class ModelGraph:
     """The smallest piece that the optimizer may update alone with the same result."""
     keeps_optimizer: Literal["pieces", "whole"] = "pieces"
     """Whether a checkpoint has the optimizer's state by parameter, or what its own `state_dict()` gives."""
+    forgets: tuple[str, ...] = ()
+    """What of the optimizer no checkpoint has, and nothing came of when it was tried."""
     unkept: str = ""
     """Why no checkpoint of the model or the optimizer can be gone on from, and what to do; empty if one can."""
     unweighable: str = ""

@@ -2,15 +2,30 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 from nfold.launch.base import STOP_SIGNALS
 
+_IS_OURS = threading.Event()
+
+
+def own_process() -> None:
+    """Say that this process is there for one job alone: when that was heard to its end, SIGTERM means nothing more.
+
+    Job managers send it again and again, and the end of the interpreter takes a while.
+    """
+    _IS_OURS.set()
+
 
 @contextmanager
-def hearing(hear: Callable[[], None], terminate: Callable[[], None] | None = None) -> Iterator[None]:
+def hearing(
+    hear: Callable[[], None],
+    terminate: Callable[[], None] | None = None,
+    *,
+    signals: Sequence[signal.Signals] = STOP_SIGNALS,
+) -> Iterator[None]:
     """Call `hear` at every signal that asks for an end, in place of what the signal would do.
 
     Whoever gives `terminate` has that called at SIGTERM, which is sent by a job manager and not by a person.
@@ -26,9 +41,10 @@ def hearing(hear: Callable[[], None], terminate: Callable[[], None] | None = Non
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {which: signal.signal(which, handle) for which in STOP_SIGNALS}
+    before = {which: signal.signal(which, handle) for which in signals}
     try:
         yield
     finally:
         for which, handler in before.items():
-            signal.signal(which, handler)
+            is_over = _IS_OURS.is_set() and which == signal.SIGTERM and handler == signal.SIG_DFL
+            signal.signal(which, signal.SIG_IGN if is_over else handler)

@@ -93,7 +93,8 @@ def uncut(facts: Facts) -> str | None:
         notes = facts.graph.notes
         told = next((note for note in notes if "is kept whole: " in note), next(iter(notes), ""))
         reason = f" ({told})" if told else ""
-        return f"the model was captured as one operator, which cannot be cut{reason}"
+        batch = f"; nor can its batch: {facts.graph.indivisible}" if facts.graph.indivisible else ""
+        return f"the model was captured as one operator, which cannot be cut{reason}{batch}"
     if any(len(profile.operators) < len(facts.graph.operators) for profile in facts.profiles.values()):
         return "its operators could not be timed one by one"
     return None

@@ -11,6 +11,7 @@ from nfold.capture.calling import call
 from nfold.capture.joining import Batch, Collate, join, read_item
 from nfold.capture.samples import dataset_length
 from nfold.capture.trial import try_step
+from nfold.capture.visiting import Batches
 from nfold.core.profile import ChunkTiming, OperatorProfile
 from nfold.launch.limits import Share
 from nfold.profiling.bench import Bench
@@ -64,6 +65,7 @@ def time_loading(
     processor: Clock = time.process_time,
     *,
     collate: Collate | None = None,
+    batches: Batches | None = None,
 ) -> tuple[float, float]:
     """Return the seconds that reading and joining one sample takes, and the share of them that it only waits.
 
@@ -75,25 +77,30 @@ def time_loading(
             begin with a wait for the next grant.
         processor: counts this process's processor seconds.
         collate: the program's.
+        batches: those of the program's sampler; None: it has none.
     """
 
     def read_joined(indices: list[int]) -> Batch:
         return join([read_item(dataset, index) for index in indices], indices, "train_data", collate)
 
     num_samples, read = min(dataset_length(dataset), _MOST_SAMPLES), 0
-    batch = max(1, num_samples // 4)
-    read_joined([0])
+    parts = _parts(batches() if batches else [list(range(num_samples))], max(1, num_samples // 4))
+    read_joined(parts[0][:1])
     begin_s, begun_s = meter.now(), processor()
-    while read < num_samples:
-        indices = list(range(read, min(read + batch, num_samples)))
-        read_joined(indices)
-        read += len(indices)
-        if meter.now() - begin_s > budget_s:
+    for part in parts:
+        read_joined(part)
+        read += len(part)
+        if meter.now() - begin_s > budget_s or read >= num_samples:
             break
     elapsed_s, worked_s = meter.now() - begin_s, (processor() - begun_s) / min(1.0, share.cores)
     until_granted_s = share.period_s if share.cores < 1 else 0.0
     waited = 1.0 - (worked_s + until_granted_s) / elapsed_s if elapsed_s > 0 else 0.0
     return elapsed_s / read, round(waited, 2) if waited >= LEAST_WAIT else 0.0
+
+
+def _parts(batches: list[list[int]], size: int) -> list[list[int]]:
+    """Return what is read at once: no part of two batches, which need not fit together."""
+    return [batch[begin : begin + size] for batch in batches for begin in range(0, len(batch), size)]
 
 
 def a_pass(bench: Bench, batch: tuple[Any, Any]) -> Pair:

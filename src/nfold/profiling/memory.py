@@ -1,15 +1,15 @@
 """Bytes: resident in the process, kept by an optimizer, kept from forward to backward."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from nfold.capture.held import held_by
-from nfold.capture.tree import num_bytes, strided_parts
+from nfold.capture.tree import num_bytes, strided_parts, tensors_of
 
 T = TypeVar("T")
 
@@ -64,16 +64,41 @@ class Keeper:
         self._kept: dict[int, int] = {}
 
     def count(self, compute: Callable[[], T]) -> tuple[T, int]:
-        """Return the result of a computation, and the bytes that it keeps and none before it kept."""
+        """Return the result of a computation, and the bytes that it keeps and none before it kept.
+
+        It is computed again where it allows no hooks, as torch.func.jacrev does: then counts what its history holds,
+        without what only its own backward can unpack.
+        """
         before = sum(self._kept.values())
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
+                result = compute()
+        except RuntimeError:  # any other is raised again
             result = compute()
+            for tensor in _held_by_history(result):
+                self._keep(tensor)
         return result, sum(self._kept.values()) - before
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._keep(tensor)
+        # A result that is kept with its own history is a circle that no collector sees, with the model in it.
+        return tensor.detach()
+
+    def _keep(self, tensor: torch.Tensor) -> None:
         for part in strided_parts(tensor.detach()):
             storage = part.untyped_storage()
             if storage._cdata not in self._own:
                 self._kept[storage._cdata] = storage.nbytes()
-        # A result that is kept with its own history is a circle that no collector sees, with the model in it.
-        return tensor.detach()
+
+
+def _held_by_history(value: Any) -> Iterator[torch.Tensor]:
+    """Yield what the backward of a value holds, as far as its nodes show it."""
+    waiting, seen = [tensor.grad_fn for tensor in tensors_of(value)], set[Any]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting += [each for each, _ in node.next_functions]
+        names = [name for name in dir(node) if name.startswith("_saved_") or name == "saved_tensors"]
+        yield from tensors_of([getattr(node, name, None) for name in names])

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nfold.capture import sample_batches
+from nfold.capture import program_batches
 from nfold.capture.building import build_model
 from nfold.capture.calling import call
 from nfold.capture.trial import try_step
@@ -69,7 +69,7 @@ def measure_pace(
     meter = Meter(clock=clock, device=device)
     with undisturbed(num_threads):
         model = build_model(program, device)
-        batch = sample_batches(dataset, device, collate=program.collate).batch(chunk_size)
+        batch = program_batches(program, dataset, device).batch(chunk_size)
 
         def a_pass() -> None:
             torch.autograd.backward(program.loss(call(model, batch[0]), batch[1]))

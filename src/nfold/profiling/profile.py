@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
-from nfold.capture import Captured, capture_program, sample_batches
+from nfold.capture import Captured, capture_program, program_batches
 from nfold.capture.building import build_model
 from nfold.capture.random import LOCK, RandomState
+from nfold.capture.states import fresh_copies
+from nfold.capture.visiting import batches_of
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.errors import ProgramError
@@ -19,6 +21,7 @@ from nfold.launch.limits import available_cores, available_memory, unused_memory
 from nfold.planning.chunking import check_samples
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import a_pass, time_loading, time_operators, time_whole
+from nfold.profiling.few_threads import few_threads
 from nfold.profiling.kept import whole_kept
 from nfold.profiling.measure import Clock, Meter
 from nfold.profiling.memory import own_bytes, resident_bytes
@@ -61,10 +64,10 @@ def profile_program(
     with undisturbed(thread_counts[0]):
         dataset = build_dataset(program)
         traced = tracer_bytes()
-        captured = capture_program(build_model(program, device), program, dataset)
+        meter = Meter(clock=clock, device=device)
+        captured = _captured(program, dataset, meter)
         check_samples(captured.graph, sizes[-1])
         sizes = tuple(sorted({max(size, min(sizes[-1], captured.graph.least_chunk)) for size in sizes}))
-        meter = Meter(clock=clock, device=device)
         profiles: dict[int, Profile] = {}
         for count in thread_counts:
             torch.set_num_threads(count)
@@ -76,6 +79,14 @@ def profile_program(
     count, num_bytes = program.loaders, program.loaders * loader_bytes
     found = _with_base(profiles, traced).items()
     return graph, {threads: replace(each, loaders=count, loaders_bytes=num_bytes) for threads, each in found}
+
+
+def _captured(program: Program, dataset: Any, meter: Meter) -> Captured:
+    model = build_model(program, meter.device)
+    fresh = fresh_copies(model, lambda: build_model(program, meter.device), lazy=True)
+    example = program_batches(program, dataset, meter.device)
+    with few_threads(fresh, program.loss, example, meter):
+        return capture_program(model, program, dataset)
 
 
 def _with_base(profiles: dict[int, Profile], traced: int) -> dict[int, Profile]:
@@ -123,7 +134,7 @@ def _measure(
     bench = Bench(
         program=program,
         captured=captured,
-        example=sample_batches(dataset, meter.device, collate=program.collate),
+        example=program_batches(program, dataset, meter.device),
         meter=computing,
         after_forward=lambda: peaks.append(resident_bytes()),
     )
@@ -145,7 +156,12 @@ def _measure(
         pass_s=whole[0].forward.median_s + whole[0].backward.median_s,
     )
     load_s_per_sample, load_wait = time_loading(
-        meter, dataset, budget_s * _SHARES["load"], share, collate=program.collate
+        meter,
+        dataset,
+        budget_s * _SHARES["load"],
+        share,
+        collate=program.collate,
+        batches=batches_of(program, dataset),
     )
     return Profile(
         device_kind=_device_kind(meter.device),

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from nfold.cache import Store, Witness, code_of_nfold, content_of, key_of, this_machine
-from nfold.capture import sample_batches
+from nfold.capture import program_batches
 from nfold.capture.building import build_model
 from nfold.capture.calling import call
 from nfold.capture.random import LOCK, RandomState
@@ -189,7 +189,7 @@ class Recall:
         meter = Meter(clock=self._clock).for_cores(share.cores)
         with undisturbed(threads):
             model = build_model(asked.program, meter.device)
-            batch = sample_batches(asked.dataset, meter.device, collate=asked.program.collate).batch(size)
+            batch = program_batches(asked.program, asked.dataset, meter.device).batch(size)
 
             def a_pass() -> float:
                 begin_s = meter.now()

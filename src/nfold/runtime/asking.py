@@ -16,6 +16,18 @@ class Asking:
     def __init__(self, postmortem: Postmortem) -> None:
         self._postmortem = postmortem
         self._unsaid: list[ev.Command] = []
+        self._postponed: list[ev.Event] = []
+        self._postpones = False
+
+    def take_postponed(self) -> list[ev.Event]:
+        """Return what the user wanted while nobody trained; from now on that ends nothing that is being prepared."""
+        wishes, self._postponed, self._postpones = self._postponed, [], True
+        return wishes
+
+    def postpone(self, event: ev.Event) -> None:
+        """Remember what the user wants, until a generation is there that can do it."""
+        if isinstance(event, ev.Interrupted | ev.TimeUp | ev.CheckpointWanted):
+            self._postponed.append(event)
 
     def say(self, *commands: ev.Command) -> None:
         """Send commands with the next orders: a generator can speak only when it also listens."""
@@ -39,9 +51,11 @@ class Asking:
         while len(replies) < len(ranks):
             event = yield commands
             commands = []
-            if isinstance(event, ev.Interrupted):
+            if self._postpones:
+                self.postpone(event)
+            elif isinstance(event, ev.Interrupted):
                 raise event.as_error()
-            if isinstance(event, ev.TimeUp):
+            elif isinstance(event, ev.TimeUp):
                 raise RunError(
                     f"the time that --stop-after gives, {event.after_s:g} s, was over before the first step: "
                     "getting ready took as long. Use a longer one."

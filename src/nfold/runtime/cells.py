@@ -18,6 +18,7 @@ from torch import nn
 
 from nfold.capture.calling import call
 from nfold.capture.captured import BoundSegment, Captured
+from nfold.capture.proof.conditions import OUTPUTS, parts_needed
 from nfold.capture.random import LOCK, CellRandom
 from nfold.capture.shapes import Shapes
 from nfold.capture.sizes import Spec
@@ -32,6 +33,7 @@ from nfold.planning.segments import INPUTS
 from nfold.program import Program
 from nfold.runtime.bad_loss import tell_chunk, tell_loss
 from nfold.runtime.buffers import Buffers, as_bytes
+from nfold.runtime.checked_loss import CheckedLoss
 from nfold.runtime.chunk_statistics import ChunkStatistics
 from nfold.runtime.clipping import Clipping
 from nfold.runtime.data import ChunkLoader, Sampler
@@ -104,6 +106,8 @@ class Cells:
         self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
         self._shapes, self._trials, self._stage_trials = shapes, trials, stage_trials
+        self._conditions = tuple(each for each in graph.conditions if OUTPUTS not in parts_needed(each.program))
+        """Of the proof, on what is loaded; the loss looks at the others."""
         self._random = CellRandom(program.seed)
         self._is_random = any(operator.num_random for operator in graph.operators)
         self._is_split = graph.is_split
@@ -138,7 +142,7 @@ class Cells:
         if task.kind == "LOAD":
             batch = self._loader.get(self._step.index, task.chunk)
             if len(self._step.sizes) > 1:
-                refuse_uneven(self._graph.conditions, batch, self._step.sizes[task.chunk])
+                refuse_uneven(self._conditions, batch, self._step.sizes[task.chunk])
             if self._shapes is not None:
                 self._shapes.check(batch, self._step.sizes[task.chunk], task.chunk)
             self._step.batches[task.chunk] = map_tensors(lambda tensor: tensor.to(self._device), batch)
@@ -163,7 +167,7 @@ class Cells:
             self._try_again(self._trials, task.chunk)
         self._random.enter(self._step.index, task.chunk)
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), self._checking(task.chunk):
                 live = self._forward_whole(task) if self._runs_module(segment) else self._forward_segment(task, segment)
         except NfoldError:
             raise
@@ -187,7 +191,8 @@ class Cells:
     def _try_again(self, trials: LaterTrials, chunk: int) -> None:
         step, size = self._step.index, self._step.sizes[chunk]
         read = partial(self._loader.read_apart, step, chunk)
-        trials.look(self._model, self._step.batches[chunk], step, size, read)
+        elsewhere = self._loader.num_elsewhere
+        trials.look(self._model, self._step.batches[chunk], step, size, read, num_elsewhere=elsewhere)
 
     def _try_stage_again(self, task: Task, live: _Live, gradients: dict[str, Any]) -> None:
         """Try a run of operators on what it was given and what came back to its outputs, the loss apart."""
@@ -197,6 +202,11 @@ class Cells:
         read = partial(self._loader.read_apart, step, task.chunk)
         flow = Flow(step=step, size=size, inputs=live.inputs, gradients=gradients, read=read)
         self._stage_trials.look(self._model, task.segment, flow)
+
+    def _checking(self, chunk: int) -> contextlib.AbstractContextManager[Any]:
+        """Have the loss of a chunk checked, where that is to be done."""
+        loss = self._program.loss
+        return loss.checked(self._step.sizes[chunk]) if isinstance(loss, CheckedLoss) else contextlib.nullcontext()
 
     def _is_whole(self, segment: Segment) -> bool:
         return len(segment.operators) == len(self._graph.operators) and not self._is_split

@@ -3,6 +3,7 @@
 Targets that a loss leaves out (ignore_index, masks), or weighs by their class, may come late in the data. So chunks are
 taken apart again, before their gradients are used: the 1st, 2nd, 4th, 8th .. that a rank computes, and those with
 targets that it has not seen. Of the latter only the new samples and as many others, so that one of thousands shows.
+Where it is one as long as a number made of outputs is as large for each sample, each chunk is held to that.
 """
 
 import contextlib
@@ -15,8 +16,11 @@ from typing import Any
 import torch
 
 from nfold.capture.program_graph import Loss
+from nfold.capture.proof.conditions import OUTPUTS, parts_needed
 from nfold.capture.sample_mean import why_unlike_parts
 from nfold.capture.tree import map_tensors
+from nfold.core.condition import Condition
+from nfold.core.graph import ModelGraph
 from nfold.errors import ProgramError
 from nfold.program import Program
 from nfold.runtime.samples import (
@@ -29,20 +33,30 @@ from nfold.runtime.samples import (
     uneven_parts,
 )
 from nfold.runtime.seen_targets import SeenTargets
+from nfold.runtime.uneven import refuse_uneven
 
 
-def with_checked_loss(program: Program) -> Program:
-    """Return a program whose loss is checked."""
-    return replace(program, loss=CheckedLoss(program.loss))
+def with_checked_loss(program: Program, graph: ModelGraph, chunks: int) -> Program:
+    """Return a program whose loss is checked, if there are chunks and it is not proved for all of them."""
+    conditions = tuple(each for each in graph.conditions if OUTPUTS in parts_needed(each.program))
+    if chunks < 2 or not (graph.unproved or conditions):
+        return program
+    return replace(program, loss=CheckedLoss(program.loss, conditions, is_proved=not graph.unproved))
 
 
 class CheckedLoss:
     """The user's loss, for a program whose batches are cut into chunks."""
 
-    def __init__(self, loss: Loss) -> None:
-        self._loss = loss
+    def __init__(self, loss: Loss, conditions: tuple[Condition, ...] = (), *, is_proved: bool = False) -> None:
+        """Args:
+        loss: the user's.
+        conditions: of its proof, on outputs.
+        is_proved: it is a mean while they hold.
+        """
+        self._loss, self._conditions, self._is_proved = loss, conditions, is_proved
         self._num_calls = 0
-        self._is_checked = True
+        self._size = 0
+        """Samples of the chunk to check; 0: what computes is no chunk of the program."""
         self._seen = SeenTargets()
         self._first: Any = None
         """Targets of the first sample."""
@@ -54,20 +68,23 @@ class CheckedLoss:
         Raises:
             ProgramError: it is no mean over these samples.
         """
-        size = num_samples(targets) if self._is_checked else 0
-        samples = self._suspects(targets, size) if size else []
+        if self._size and self._conditions:
+            refuse_uneven(self._conditions, ((), targets, map_tensors(torch.detach, outputs)), self._size)
+        # Where targets count words and not samples, these can only be taken apart by who reads them: see later_trials.
+        is_tried = self._size and not self._is_proved and num_samples(targets) == self._size
+        samples = self._suspects(targets, self._size) if is_tried else []
         if samples:
             self._check(map_tensors(torch.detach, outputs), targets, samples)
         return self._loss(outputs, targets)
 
     @contextlib.contextmanager
-    def unchecked(self) -> Iterator[None]:
-        """Only compute: what a trial asks for is no chunk of the program."""
-        self._is_checked = False
+    def checked(self, size: int) -> Iterator[None]:
+        """Check what is computed meanwhile: the loss of a chunk with so many samples."""
+        self._size = size
         try:
             yield
         finally:
-            self._is_checked = True
+            self._size = 0
 
     def _suspects(self, targets: Any, size: int) -> list[int]:
         """Return the samples to look at: none of most chunks."""

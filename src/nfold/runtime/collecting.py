@@ -20,7 +20,7 @@ from typing import Any
 from nfold.runtime.exchange import Exchange
 from nfold.runtime.gather import gather
 from nfold.runtime.layout import REST, Offered, Stretch, lay_out
-from nfold.runtime.state import Offer, Reader
+from nfold.runtime.state import UNKEPT, Offer, Reader
 from nfold.runtime.state_file import RUN_BYTES, Entry, pack_header
 from nfold.transport.base import Transport
 from nfold.transport.tags import Use, tag_of
@@ -54,6 +54,8 @@ class Collected:
     header: bytes
     runs: Iterator[Run]
     """All that comes behind the header; the other ranks serve until it is exhausted."""
+    unkept: str = ""
+    """Why nobody could go on from it."""
 
 
 def collect(
@@ -85,7 +87,8 @@ def collect(
     rest = [Offered.from_row(part.described) for part in offer.rest]
     facts = join([each["facts"] for each in told])
     entries, stretches = lay_out(offered, rest)
-    return Collected(pack_header(entries, facts), _runs(transport, world_size, number, offer, stretches))
+    runs = _runs(transport, world_size, number, offer, stretches)
+    return Collected(pack_header(entries, facts), runs, (facts or {}).get(UNKEPT, ""))
 
 
 def _serve(transport: Transport, number: int, offer: Offer) -> None:

@@ -10,35 +10,29 @@ step and a stop is never far away.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
-from nfold.core import codec
-from nfold.core.averages import Averages, averaged, is_averaged
-from nfold.core.plan import Plan
-from nfold.core.trace import RankUsage
+from nfold.core.averages import averaged
 from nfold.errors import NfoldError
 from nfold.planning.foretold import check_last_batch
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
 from nfold.runtime.best import BestSoFar, check_keep
 from nfold.runtime.cuts import QUIET_S, Cuts
-from nfold.runtime.halting import Halting
+from nfold.runtime.generations import Generations
 from nfold.runtime.postmortem import Postmortem
-from nfold.runtime.preparation import Preparation, build_orders
+from nfold.runtime.preparation import Preparation, Ready, build_orders
 from nfold.runtime.progress import Progress
+from nfold.runtime.replanning import Replanning, plan_of
 from nfold.runtime.reprobing import Reprobing
 from nfold.runtime.same_program import averages_of, check_same_program, recipe_of, tell_kept
-from nfold.runtime.settings import JobSettings, Known
+from nfold.runtime.settings import JobSettings, Known, Recipe
 from nfold.runtime.steering import Steering
+from nfold.runtime.training import Training
 from nfold.runtime.trials import try_all
 from nfold.runtime.vigil import PATIENCE, Patience, Vigil
 
-if TYPE_CHECKING:
-    from nfold.runtime.spool import Arrived
-
 POSTMORTEM_S = 0.4
 """How long the other ranks have to say what they saw, after the first bad news."""
-STOPPING = "stopping after the step under way; press Ctrl-C again to stop now"
 
 
 class Coordinator:
@@ -60,13 +54,10 @@ class Coordinator:
         self._postmortem = Postmortem(settings.world_size)
         self._patience, self._vigil, self._cuts = patience, Vigil(patience), Cuts(patience)
         self._asking = Asking(self._postmortem)
-        self._preparation = Preparation(settings, cores, self._asking, first_step)
+        self._generations = Generations(self._asking)
+        self._preparation = Preparation(settings, cores, self._asking, self._generations, first_step)
         self._best = BestSoFar(settings.keep, best)
         self._steering = Steering(first_step, is_looped=settings.lockstep)
-        self._gathers = 0
-        self._averages: Averages | None = None
-        self._per_epoch = 1
-        self._interrupted = self._time_is_up = self._is_terminated = False
         self._flow = self._run()
         self._over = False
 
@@ -155,15 +146,14 @@ class Coordinator:
         ready = yield from self._asking.ask(everyone, self._preparation.load_order(), "ready")
         facts = self._preparation.check_ready(ready)
         recipe = recipe_of(facts)
-        self._averages, self._per_epoch = averages_of(facts), self._preparation.course(facts).steps_per_epoch
         if self._settings.keep is not None:
             has_test, evaluates = bool(facts["has_test"]), self._settings.evaluate
-            metrics = [*facts["metrics"], *(map(averaged, facts["metrics"]) if self._averages else ())]
+            metrics = [*facts["metrics"], *(map(averaged, facts["metrics"]) if averages_of(facts) else ())]
             check_keep(self._settings.keep, metrics, has_test=has_test, evaluates=evaluates)
         if self._settings.begun is not None:
             check_same_program(self._settings.begun, facts["batch_size"], recipe)
         if self._settings.trials:
-            return (yield from try_all(self._settings, self._cores, self._asking, facts))
+            return (yield from try_all(self._settings, self._cores, self._asking, self._generations, facts))
         if self._known is None:
             known = yield from self._preparation.measure(facts)
         else:
@@ -184,168 +174,47 @@ class Coordinator:
             yield from self._asking.ask(idle, {"do": "finish", "tag": 0}, "finished")
         ranks = everyone[: chosen.world_size]
         self._asking.say(planned)
-        orders = build_orders(known, chosen, total, self._checkpoint)
-        built = yield from self._asking.collect(ranks, orders, "built")
-        expected_s = self._preparation.expected_s(known, chosen, facts) if self._settings.measure else {}
-        reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-        told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
-        notes = [*tell_kept(built.values(), recipe), *(ev.Noted(f"note: {text}") for text in told)]
-        return (yield from self._train(ranks, chosen, facts, reprobing, notes))
+        return (yield from self._play(ranks, known, facts, recipe))
 
-    # Training
+    def _play(self, ranks: tuple[int, ...], known: Known, facts: Ready, recipe: Recipe) -> Flow:
+        """Train, generation after generation, until the last step."""
+        header, first_step, course = self._checkpoint, self._first_step, self._preparation.course(facts)
+        training = Training(
+            self._settings, course, averages_of(facts), self._best, self._steering, self._asking, self._postmortem,
+            evaluates=bool(facts["has_test"]) and self._settings.evaluate,
+        )  # fmt: skip
+        while True:
+            chosen = plan_of(known)
+            orders = build_orders(known, chosen, course.total_steps, header)
+            built = yield from self._asking.collect(ranks, orders, "built")
+            told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
+            notes: list[ev.Command] = [ev.Noted(f"note: {text}") for text in told]
+            if first_step == self._first_step:
+                notes = [*tell_kept(built.values(), recipe), *notes]
+            preparation = self._preparation.of(chosen)
+            expected_s = preparation.expected_s(known, chosen, facts) if self._settings.measure else {}
+            replanning = Replanning(
+                preparation,
+                known,
+                facts,
+                price_s=2 * max(reply["seconds"] for reply in built.values()),
+                is_wanted=self._settings.checkpoint_every != 0,
+            )
+            reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
+            progress = Progress(ranks, chosen, first_step, course.steps_per_epoch)
+            ended = yield from training.play(ranks, progress, reprobing, replanning, notes)
+            if replanning.next is None:
+                return ended
+            header, known, first_step = ended, replanning.next, progress.done
+            ranks = yield from self._regroup(ranks, known, first_step)
 
-    def _train(
-        self,
-        ranks: tuple[int, ...],
-        chosen: Plan,
-        facts: dict[str, Any],
-        reprobing: Reprobing,
-        commands: list[ev.Command],
-    ) -> Flow:
-        course = self._preparation.course(facts)
-        total, per_epoch = course.total_steps, course.steps_per_epoch
-        progress, halting = Progress(ranks, chosen, self._first_step, per_epoch), Halting(ranks)
-        has_test = bool(facts["has_test"]) and self._settings.evaluate
-        self._postmortem.ordered("until")
-        if has_test and self._settings.begun is not None and not self._settings.begun.is_evaluated:
-            commands = [*commands, self._evaluation(self._first_step, ranks, progress)]
-        granted = self._first_step
-        while progress.done < total or self._steering.is_held(progress.done) or self._waits_for_best(progress):
-            allowed = self._steering.allowed(total)
-            if self._time_is_up and progress.done > self._first_step:  # who goes on gets somewhere, however often
-                self._interrupted = True
-            stop = min(self._next_stop(granted, total, per_epoch), allowed, progress.done + progress.window())
-            is_held = self._interrupted or reprobing.is_open or self._waits_for_best(progress)
-            if stop > granted and not is_held:
-                commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
-                granted = stop
-                commands += self._orders_at(granted, ranks, total, per_epoch, has_test, progress)
-                continue
-            commands += self._steering.hand_out(progress.done, granted, is_waiting=bool(progress.pending))
-            if self._interrupted and progress.done == granted and not progress.pending:
-                break
-            if self._interrupted and chosen.asynchrony is None and not progress.pending:
-                commands += halting.ask()  # what is ordered behind a step shall find that step's weights
-            event = yield commands
-            commands = []
-            if isinstance(event, ev.Interrupted):
-                commands += [ev.Noted(STOPPING)] if event.by_key else []
-                self._is_terminated |= event.by_manager
-                self._interrupted = True
-            elif isinstance(event, ev.TimeUp):
-                self._time_is_up = not self._interrupted
-            elif isinstance(event, ev.CheckpointWanted):
-                commands.append(self._keeping(granted, ranks, progress))
-            elif isinstance(event, ev.Received):
-                news = [*progress.take(event), *reprobing.take(event, granted)]
-                commands += news
-                commands += self._best_of(news, ranks, progress)
-                if (halted := halting.take(event)) is not None:
-                    granted = max(progress.done, halted)
-                    commands.append(ev.Order(ranks, {"do": "until", "step": granted}))
-                for done in news:
-                    if isinstance(done, ev.StepDone) and granted < total and not self._interrupted:
-                        commands += reprobing.look(done)
-                self._postmortem.reached(progress.done)
-        if self._interrupted and granted < total and self._settings.checkpoint_every != 0:
-            commands.append(self._keeping(granted, ranks, progress))
-        if self._has_averages(granted):
-            progress.pending.append((granted, "average", set(ranks)))
-            commands.append(ev.Order(ranks, {"do": "average", "tag": self._next_tag()}))
-        commands.append(ev.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
-        self._postmortem.ordered("finish")
-        return (yield from self._finish(ranks, progress, commands, total))
-
-    def _finish(self, ranks: tuple[int, ...], progress: Progress, commands: list[ev.Command], total: int) -> Flow:
-        left, usage = set(ranks), {}
-        model: Arrived | None = None
-        staleness: dict[str, int] = {}
-        while left:
-            event = yield commands
-            commands = []
-            if not isinstance(event, ev.Received):
-                continue
-            if event.message["is"] == "finished":
-                left.discard(event.rank)
-                usage[event.rank] = codec.decode(RankUsage, event.message["usage"])
-                model = event.file or model
-                staleness = event.message["staleness"] or staleness
-            else:
-                commands = progress.take(event)
-        order = tuple(usage[rank] for rank in sorted(usage))
-        is_early = progress.done < total
-        ended = ev.Finished(
-            order,
-            model,
-            interrupted=is_early,
-            is_time_up=is_early and self._time_is_up,
-            is_terminated=is_early and self._is_terminated,
-            staleness=staleness,
-        )
-        return [*commands, ended]
-
-    def _next_stop(self, granted: int, total: int, per_epoch: int) -> int:
-        """The next step after which something else than a step is due."""
-        stops = [total, (granted // per_epoch + 1) * per_epoch]
-        if self._settings.checkpoint_every:
-            stops.append((granted // self._settings.checkpoint_every + 1) * self._settings.checkpoint_every)
-        return min(stops)
-
-    def _orders_at(
-        self,
-        step: int,
-        ranks: tuple[int, ...],
-        total: int,
-        per_epoch: int,
-        has_test: bool,
-        progress: Progress,
-    ) -> list[ev.Command]:
-        commands: list[ev.Command] = []
-        ends_epoch = step % per_epoch == 0
-        every = self._settings.checkpoint_every
-        keeps = ends_epoch if every is None else bool(every) and step % every == 0
-        keeps = keeps or (step == total and every != 0)
-        evaluates = has_test and (ends_epoch or step == total)
-        # A run that goes on must not find a best model that is ahead of it.
-        keeps = keeps or (evaluates and self._best.keep is not None and every != 0)
-        if keeps:
-            commands.append(self._keeping(step, ranks, progress, evaluates=evaluates))
-        if evaluates:  # after what was learnt is safe: a metric may raise
-            commands.append(self._evaluation(step, ranks, progress, is_fetched=keeps))
-        return commands
-
-    def _keeping(self, step: int, ranks: tuple[int, ...], progress: Progress, *, evaluates: bool = False) -> ev.Command:
-        """Order a checkpoint; who evaluates right after it takes the weights that it fetches."""
-        progress.pending.append((step, "checkpoint", set(ranks)))
-        return ev.Order(ranks, {"do": "checkpoint", "tag": self._next_tag(), "evaluates": evaluates})
-
-    def _evaluation(
-        self, step: int, ranks: tuple[int, ...], progress: Progress, *, is_fetched: bool = False
-    ) -> ev.Command:
-        progress.pending.append((step, "evaluated", set(ranks)))
-        tags = {"tag": self._next_tag(), "averaged_tag": self._next_tag() if self._has_averages(step) else None}
-        return ev.Order(ranks, {"do": "evaluate", **tags, "is_fetched": is_fetched})
-
-    def _has_averages(self, step: int) -> bool:
-        """Whether weights were averaged by then."""
-        return self._averages is not None and self._averages.count(step, self._per_epoch) > 0
-
-    def _waits_for_best(self, progress: Progress) -> bool:
-        """Whether ranks must not go on: an evaluation may turn out to be the best, and its model is to be kept."""
-        kinds = {kind for _, kind, _ in progress.pending} if self._best.keep is not None else set()
-        return bool(kinds & {"evaluated", "model"})
-
-    def _best_of(self, news: list[ev.Command], ranks: tuple[int, ...], progress: Progress) -> list[ev.Command]:
-        """Order the model of an evaluation that is the best so far."""
-        commands: list[ev.Command] = []
-        for done in news:
-            facts = self._best.take(done.step, done.metrics) if isinstance(done, ev.Evaluated) else None
-            if facts is not None:
-                progress.pending.append((facts["step"], "model", set(ranks)))
-                wanted = {"facts": facts, "is_averaged": self._averages is not None and is_averaged(facts["metric"])}
-                commands.append(ev.Order(ranks, {"do": "model", "tag": self._next_tag(), **wanted}))
-        return commands
-
-    def _next_tag(self) -> int:
-        self._gathers += 1
-        return self._gathers
+    def _regroup(self, ranks: tuple[int, ...], known: Known, next_step: int) -> Flow:
+        """Let the ranks of another plan begin a generation, and the others go; return those who stay."""
+        chosen = plan_of(known)
+        stay, left = ranks[: chosen.world_size], ranks[chosen.world_size :]
+        self._asking.say(ev.Replanned(known, chosen, next_step))
+        if left:
+            yield from self._asking.ask(left, {"do": "abandon"}, "abandoned")
+            yield from self._asking.ask(left, {"do": "finish", "tag": 0}, "finished")
+        yield from self._generations.begin(stay)
+        return stay

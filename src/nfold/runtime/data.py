@@ -1,17 +1,20 @@
 """Which samples a chunk holds, and how they get there while the steps before are computed."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import torch
 
 from nfold.capture.joining import Batch
+from nfold.capture.visiting import Order
 from nfold.core.placement import chunk_sizes
 from nfold.planning.reading import steps_ahead
 from nfold.runtime.loaders import LoadersReader
 from nfold.runtime.reading import Part, Reader
+
+_MOST_ELSEWHERE = 4
 
 
 def sample_order(num_samples: int, epoch: int, seed: int) -> list[int]:
@@ -19,10 +22,6 @@ def sample_order(num_samples: int, epoch: int, seed: int) -> list[int]:
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % (1 << 63))
     order: list[int] = torch.randperm(num_samples, generator=generator).tolist()
     return order
-
-
-Order = Callable[[int], list[int]]
-"""epoch -> the samples that it visits, one after another."""
 
 
 class Sampler:
@@ -106,6 +105,8 @@ class ChunkLoader:
         self._futures: dict[tuple[int, int], Future[Batch]] = {}
         self._begun = 0
         """Steps whose loading has begun, or is not wanted any more."""
+        self._elsewhere: list[int] = []
+        """Samples of several chunks of the first step that was loaded here."""
 
     def begin(self, step: int) -> None:
         """Start loading this step, if it is not loaded yet, and those after it."""
@@ -116,6 +117,7 @@ class ChunkLoader:
 
     def fetch(self, step: int, chunks: tuple[int, ...]) -> None:
         """Start loading chunks of a step."""
+        self._elsewhere = self._elsewhere or self._some_of_all(step)
         for chunk in chunks:
             self._futures[step, chunk] = self._pool.submit(self._reader.read, self._sampler.part(step, chunk))
 
@@ -132,14 +134,26 @@ class ChunkLoader:
         part = self._sampler.part(step, chunk)
         return part.indices, self._pool.submit(self._reader.read, part).result()
 
+    @property
+    def num_elsewhere(self) -> int:
+        """Samples of other chunks that `read_apart` knows by the places behind a chunk."""
+        return len(self._elsewhere)
+
     def read_apart(
         self, step: int, chunk: int, samples: Sequence[int], sizes: Sequence[int]
     ) -> tuple[Batch, list[Batch]]:
         """Read samples of a chunk again by their places in it; return them together, and in parts of some sizes."""
         part = self._sampler.part(step, chunk)
-        again = tuple(part.again[sample] for sample in samples) if part.again else ()
-        some = replace(part, indices=[part.indices[sample] for sample in samples], again=again)
+        indices = [*part.indices, *self._elsewhere]
+        counts = (*part.again, *[0] * len(self._elsewhere))
+        again = tuple(counts[sample] for sample in samples) if part.again else ()
+        some = replace(part, indices=[indices[sample] for sample in samples], again=again)
         return self._pool.submit(self._reader.read_apart, some, sizes).result()
+
+    def _some_of_all(self, step: int) -> list[int]:
+        """Return the first sample of each chunk, or of some."""
+        chunks = [chunk for chunk, size in enumerate(self._sampler.sizes(step)) if size]
+        return [self._sampler.indices(step, chunk)[0] for chunk in chunks[:: -(-len(chunks) // _MOST_ELSEWHERE)]]
 
     def close(self) -> None:
         """Stop loading."""

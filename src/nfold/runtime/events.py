@@ -89,7 +89,14 @@ class Sentenced:
     """As it was asked for."""
 
 
-Event = Received | Left | Interrupted | TimeUp | Continue | CheckpointWanted | TimedOut | Tick | Sentenced
+@dataclass(frozen=True, slots=True)
+class StateTaken:
+    """The checkpoint that was kept last is what ranks are given from now on."""
+
+    header: bytes
+
+
+Event = Received | Left | Interrupted | TimeUp | Continue | CheckpointWanted | TimedOut | Tick | Sentenced | StateTaken
 
 # Commands
 
@@ -148,6 +155,21 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class Replanned:
+    """The run goes on under another plan from a step on."""
+
+    known: Known
+    plan: Plan
+    next_step: int
+    """Counts from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeState:
+    """Give ranks the checkpoint that was kept last, from now on; answer with StateTaken."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepDone:
     """All ranks have played a step."""
 
@@ -191,6 +213,15 @@ class KeepCheckpoint:
 
     step: int
     file: Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """Drop a checkpoint that nobody could go on from; there will be none any more."""
+
+    step: int
+    file: Arrived
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +311,14 @@ Command = (
     | Noted
     | Prepared
     | Planned
+    | Replanned
+    | TakeState
     | StepDone
     | Sampled
     | LinksChanged
     | Evaluated
     | KeepCheckpoint
+    | Unkept
     | KeepBest
     | KeepAverage
     | Settled

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from nfold.capture.building import build_model
-from nfold.capture.divisible import why_unlike_now
+from nfold.capture.divisible import Cut, why_unlike_now
 from nfold.capture.joining import Batch
 from nfold.capture.random import undisturbed
 from nfold.capture.states import fresh_copies
@@ -38,7 +38,7 @@ class LaterTrials:
         self._seen = SeenInputs()
         self._occasions = Occasions(clock)
 
-    def look(self, model: nn.Module, batch: Batch, step: int, size: int, read: Read) -> None:
+    def look(self, model: nn.Module, batch: Batch, step: int, size: int, read: Read, *, num_elsewhere: int = 0) -> None:
         """Compare the samples of a chunk, if it is time or if they are unlike all before.
 
         Args:
@@ -47,22 +47,32 @@ class LaterTrials:
             step: which this is.
             size: samples of the chunk.
             read: the chunk's samples, for a program that joins them itself.
+            num_elsewhere: samples of other chunks that it reads as well.
 
         Raises:
             ProgramError: they see each other.
         """
-        new = self._seen.new_samples(batch[0], size)
-        is_due = self._occasions.is_due(0, step, is_new=bool(new))
+        new = self._seen.new_samples(batch, size)
+        is_due = self._occasions.is_due(0, step, is_new=bool(new), is_rare=self._seen.has_rare_shape)
         if is_due and self._occasions.has_room(model.parameters(), self._device, step):
-            self._occasions.compare(0, step, lambda: self._compare(model, batch, size, new, read))
+            own = read if self._program.collate is not None or not is_rows(batch) else None
+            count = num_elsewhere if own else 0
+            self._occasions.compare(0, step, lambda: self._compare(model, self._cuts(batch, size, new, own, count)))
 
     def take_notes(self) -> tuple[str, ...]:
         """Return what a user should know since the last call."""
         return self._occasions.take_notes()
 
-    def _compare(self, model: nn.Module, batch: Batch, size: int, new: list[int], read: Read) -> str:
-        own = read if self._program.collate is not None or not is_rows(batch) else None
-        cuts = [cut_batch(batch, size, samples, own, self._device) for samples in all_and_some(size, new)]
+    def _cuts(self, batch: Batch, size: int, new: list[int], read: Read | None, num_elsewhere: int) -> list[Cut]:
+        try:
+            samples = all_and_some(size, new, num_elsewhere)
+            return [cut_batch(batch, size, each, read, self._device) for each in samples]
+        except Exception:
+            if not num_elsewhere:
+                raise
+            return self._cuts(batch, size, new, read, 0)  # where each batch has a length of its own, others do not fit
+
+    def _compare(self, model: nn.Module, cuts: list[Cut]) -> str:
         copies = fresh_copies(model, lambda: build_model(self._program, self._device))
         with undisturbed():  # ranks may be threads, and what this draws must not be missing elsewhere
             return why_unlike_now(copies, self._program.loss, *cuts)

@@ -11,7 +11,7 @@ from nfold.capture.building import build_model, set_to_train
 from nfold.capture.joining import Collate
 from nfold.capture.outputs import outputs_of
 from nfold.capture.random import LOCK, CellRandom, RandomState
-from nfold.capture.samples import sample_batches
+from nfold.capture.samples import program_batches
 from nfold.capture.tree import strided_parts, tensors_of
 from nfold.core import codec
 from nfold.errors import ProgramError
@@ -171,7 +171,7 @@ def first_pass(program: Program, model: torch.nn.Module, dataset: Any) -> dict[s
     with LOCK, torch.enable_grad():
         before = RandomState()
         try:
-            batch = sample_batches(dataset, collate=program.collate).batch(2)
+            batch = program_batches(program, dataset).batch(2)
             random.enter(0, 0)
             random.seed_everything(0)
             checksum = _checksum(tensors_of(batch))

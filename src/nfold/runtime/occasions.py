@@ -35,16 +35,17 @@ class Occasions:
         self._notes: list[str] = []
         self._has_failed = False
 
-    def is_due(self, part: int, step: int, *, is_new: bool) -> bool:
+    def is_due(self, part: int, step: int, *, is_new: bool, is_rare: bool = False) -> bool:
         """Tell whether to try: the first chunk of the 1st, 2nd, 4th .. step here, or new inputs while there is time.
 
         Args:
             part: which run of operators; 0 for the whole model.
             step: which this is.
             is_new: whether inputs are unlike all before.
+            is_rare: whether they are to be tried whatever the time is.
         """
         allowed_s = max(_LEAST_S, _MOST_TIME * (self._clock() - self._begin_s))
-        return self._is_power(part, step) or (is_new and self._spent_s <= allowed_s)
+        return self._is_power(part, step) or is_rare or (is_new and self._spent_s <= allowed_s)
 
     def _is_power(self, part: int, step: int) -> bool:
         if step == self._last_step.get(part):

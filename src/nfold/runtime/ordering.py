@@ -5,19 +5,12 @@ Epochs differ in order and not in length: the steps of a run, its schedule and w
 
 import zlib
 from array import array
-from collections.abc import Iterable
 from typing import Any
 
-import torch
-
-from nfold.capture.moving import Mover, Moving
-from nfold.capture.random import LOCK, RandomState, seed_all
-from nfold.core.whole import whole
-from nfold.errors import ProgramError, one_line
-from nfold.program import Program, describe
-from nfold.runtime.data import Order, Sampler
-
-_SHOWN = 3
+from nfold.capture.visiting import Order, order_of
+from nfold.errors import ProgramError
+from nfold.program import Program
+from nfold.runtime.data import Sampler
 
 
 def sampler_of(program: Program, dataset: Any, batch_size: int, num_chunks: int, least_chunk: int) -> Sampler:
@@ -26,17 +19,6 @@ def sampler_of(program: Program, dataset: Any, batch_size: int, num_chunks: int,
     count = len(dataset) if order is None else len(order(0))
     own = _of_one_length(order, count) if order else None
     return Sampler(count, batch_size, num_chunks, program.seed, own, least_chunk=least_chunk)
-
-
-def order_of(program: Program, dataset: Any) -> Order | None:
-    """Return the program's own order, checked epoch by epoch; None: it has none."""
-    if program.sampler is None:
-        return None
-
-    def order(epoch: int) -> list[int]:
-        return _checked(_asked(program, dataset, epoch), len(dataset), epoch)
-
-    return order
 
 
 def orders_to_compare(program: Program, dataset: Any) -> dict[str, list[int]] | None:
@@ -74,68 +56,6 @@ def _check_length(count: int, first: int, epoch: int) -> None:
             f"Program(sampler=...) gave {first} indices for epoch 0 and {count} for epoch {epoch}. Each epoch must "
             "have as many: the steps of a run and its schedule follow from it. Repeat some, or draw with replacement."
         )
-
-
-def _asked(program: Program, dataset: Any, epoch: int) -> Any:
-    """Ask for the indices of an epoch. What is drawn, from whatever generator, is the same on every rank."""
-    assert program.sampler is not None, "there is an order of the program's own"
-    seed = (program.seed * 1_000_003 + epoch) % (1 << 63)
-    generator = torch.Generator().manual_seed(seed)
-    with LOCK:
-        before, moving = RandomState(), Moving([dataset])
-        was = moving.state()
-        try:
-            seed_all(seed)
-            found = program.sampler(dataset, epoch, generator)
-            found = found.tolist() if isinstance(found, torch.Tensor) or hasattr(found, "tolist") else found
-            indices = list(found) if isinstance(found, Iterable) else found
-            _refuse_moved(moving.moved(was), epoch)
-            return indices
-        except ProgramError:
-            raise
-        except Exception as error:
-            raise ProgramError(
-                f"Program(sampler=...) raised {describe(error)} for epoch {epoch}. It is given (dataset, epoch, "
-                "generator), and must return the indices that the epoch visits."
-            ) from error
-        finally:
-            before.restore()
-
-
-def _refuse_moved(moved: list[Mover], epoch: int) -> None:
-    """Refuse a sampler that tells the data set of the epoch, as `set_epoch` does.
-
-    Items are read ahead and by several processes, some of an epoch before and some after the sampler is asked for the
-    next one, and loaders never ask it.
-    """
-    if moved:
-        raise ProgramError(
-            f"Program(sampler=...) changes {moved[0].name} of train_data() when it is asked for epoch {epoch}, while "
-            "items of the epoch before are still read, by other processes too. Items must follow from their index "
-            "alone: make the data set as many times longer as there are epochs, and let the sampler give the indices "
-            "of its epoch."
-        )
-
-
-def _checked(found: Any, num_samples: int, epoch: int) -> list[int]:
-    if not isinstance(found, list) or not found:
-        raise ProgramError(
-            f"Program(sampler=...) returned {one_line(repr(found))} for epoch {epoch}. It must return the indices of "
-            "samples, at least one: a list, or a tensor of one dimension."
-        )
-    indices = [whole(each) for each in found]
-    wrong = [
-        f"{one_line(repr(each))} at place {place}"
-        for place, (each, index) in enumerate(zip(found, indices, strict=True))
-        if index is None or not 0 <= index < num_samples
-    ]
-    if wrong:
-        more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        raise ProgramError(
-            f"Program(sampler=...) gave {', '.join(wrong[:_SHOWN])}{more} for epoch {epoch}. Indices must be whole "
-            f"numbers from 0 to {num_samples - 1}: train_data() has {num_samples} samples."
-        )
-    return [index for index in indices if index is not None]
 
 
 def _summed(indices: list[int]) -> tuple[int, int]:

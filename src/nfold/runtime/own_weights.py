@@ -6,7 +6,7 @@ from torch import nn
 
 from nfold.capture.beside import weights_beside
 from nfold.capture.example import GATE_SIZE
-from nfold.capture.samples import sample_batches
+from nfold.capture.samples import program_batches
 from nfold.core.graph import ModelGraph
 from nfold.errors import ProgramError
 from nfold.program import Program
@@ -35,5 +35,5 @@ class OwnWeights:
 
     def _found(self) -> list[str]:
         device = next(self._model.parameters()).device
-        example = sample_batches(self._dataset, device, collate=self._program.collate)
+        example = program_batches(self._program, self._dataset, device)
         return weights_beside(self._model, self._program.loss, example.batch(GATE_SIZE))

@@ -37,6 +37,7 @@ from nfold.planning.wishes import check_batch
 from nfold.runtime import events as ev
 from nfold.runtime.alike import check_alike
 from nfold.runtime.asking import Asking, Flow
+from nfold.runtime.generations import Generations
 from nfold.runtime.measuring import (
     MOST_PACES,
     PROBING_S,
@@ -68,9 +69,17 @@ SLOW_BYTES_PER_S = 125_000
 class Preparation:
     """What is measured and decided before the ranks build, for one choice of workers and servers."""
 
-    def __init__(self, settings: JobSettings, cores: int, asking: Asking, first_step: int = 0) -> None:
-        self._settings, self._cores, self._asking = settings, cores, asking
+    def __init__(
+        self, settings: JobSettings, cores: int, asking: Asking, generations: Generations, first_step: int = 0
+    ) -> None:
+        self._settings, self._cores, self._asking, self._generations = settings, cores, asking, generations
         self._first_step = first_step
+
+    def of(self, chosen: Plan) -> "Preparation":
+        """Return the preparation of a plan's ranks alone: others were let go."""
+        nodes = self._settings.nodes[: chosen.world_size]
+        settings = replace(self._settings, workers=chosen.workers, servers=chosen.servers, nodes=nodes)
+        return Preparation(settings, self._cores, self._asking, self._generations, self._first_step)
 
     def load_order(self) -> dict[str, Any]:
         """Return the order that makes every rank load the program."""
@@ -220,12 +229,8 @@ class Preparation:
             self.plan(Known(graph=graph, profiles=profiles, cluster=with_fast_links(declared)), ready)
 
     def wire(self) -> Flow:
-        """Connect every rank to every other."""
-        everyone = tuple(range(self._settings.world_size))
-        listening = yield from self._asking.ask(everyone, {"do": "listen"}, "listening")
-        addresses = [[rank, *listening[rank]["address"]] for rank in everyone]
-        meeting = {"do": "connect", "addresses": addresses, "generation": 0, "members": list(everyone), "gone": []}
-        yield from self._asking.ask(everyone, meeting, "connected")
+        """Let the generation of these workers and servers begin."""
+        yield from self._generations.begin(range(self._settings.world_size))
         self._asking.say(ev.Prepared("connecting"))
 
     def plan(self, known: Known, ready: Ready) -> Plan:
@@ -244,20 +249,17 @@ class Preparation:
         """Return how long everything that is watched while training should take; see `slowness`."""
         if chosen.world_size == 1 or (chosen.asynchrony is not None and self._rests_often(ready)):
             return {}
-        facts = self._facts(known.graph, known.profiles, known.cluster, ready)
-        proposal = Proposal(
-            placement=chosen.placement,
-            reductions=chosen.reductions,
-            workers=chosen.workers,
-            servers=chosen.servers,
-            splits=chosen.splits,
-            windows=chosen.windows,
-        )
+        facts, proposal = self._facts(known.graph, known.profiles, known.cluster, ready), _proposal_of(chosen)
         if chosen.asynchrony is not None:
             nodes = replace(facts, nodes=chosen.nodes)
             played = play(nodes, proposal, chosen.asynchrony, chosen.threads)
             return expected_waits_s(played.waits_s, played.step_s)
         return expected_times_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
+
+    def predicted_s(self, known: Known, chosen: Plan, ready: Ready) -> float:
+        """Return what a step of a plan takes with the links of what is known, which may not be those of the plan."""
+        facts = self._facts(known.graph, known.profiles, known.cluster, ready)
+        return simulate_proposal(facts, chosen.strategy, _proposal_of(chosen)).predicted.step_s
 
     def _rests_often(self, ready: Ready) -> bool:
         """Whether workers of an asynchronous plan wait for each other at most steps, of which no prediction knows."""
@@ -392,6 +394,17 @@ class Preparation:
             evaluates=bool(ready["has_test"]) and self._settings.evaluate,
             chunks_are_settled=self._settings.begun is not None,
         )
+
+
+def _proposal_of(chosen: Plan) -> Proposal:
+    return Proposal(
+        placement=chosen.placement,
+        reductions=chosen.reductions,
+        workers=chosen.workers,
+        servers=chosen.servers,
+        splits=chosen.splits,
+        windows=chosen.windows,
+    )
 
 
 def _tell_sample(num_probed: int, num_peers: int) -> str:

@@ -30,6 +30,8 @@ class Progress:
     def __init__(self, ranks: tuple[int, ...], chosen: Plan, first_step: int, per_epoch: int) -> None:
         self._ranks, self._plan, self._per_epoch = ranks, chosen, per_epoch
         self.done = first_step
+        self.kept: int | None = None
+        """Steps that the last checkpoint holds."""
         self.pending: list[tuple[int, str, set[int]]] = []
         """Evaluations, checkpoints, models and averages that were ordered: after which step, what, who owes it."""
         self._reports: dict[int, dict[int, dict[str, Any]]] = {}
@@ -37,8 +39,15 @@ class Progress:
         """By the step after which it was evaluated."""
         self._files: dict[tuple[int, str], Arrived] = {}
         """Of checkpoints, models and averages."""
+        self.unkept = ""
+        """Why nobody could go on from checkpoints any more."""
         self._step_s: float | None = None
         self._told: set[str] = set()
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether nobody waits for a common step."""
+        return self._plan.asynchrony is not None
 
     def window(self) -> int:
         """Return how many steps ranks may run ahead of what they all reported."""
@@ -110,13 +119,16 @@ class Progress:
         commands: list[ev.Command] = []
         if event.file:
             self._files[step, kind] = event.file
+        if kind == "checkpoint":
+            self.unkept = self.unkept or event.message.get("unkept", "")
         if kind == "evaluated" and event.message["sums"]:
             self._sums.setdefault(step, []).append(event.message["sums"])
         if not missing:
             self.pending.remove(entry)
             if kind == "checkpoint":
                 # Only now have all ranks reported the steps before it, so that history and checkpoint agree.
-                commands.append(ev.KeepCheckpoint(step, self._files.pop((step, kind))))
+                commands.append(self._checkpoint(step, self._files.pop((step, kind))))
+                self.kept = step
             if kind == "model":
                 commands.append(ev.KeepBest(step, self._files.pop((step, kind))))
             if kind == "average":
@@ -124,3 +136,6 @@ class Progress:
             if kind == "evaluated":
                 commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, means(self._sums.pop(step, []))))
         return commands
+
+    def _checkpoint(self, step: int, file: "Arrived") -> ev.Command:
+        return ev.Unkept(step, file, self.unkept) if self.unkept else ev.KeepCheckpoint(step, file)

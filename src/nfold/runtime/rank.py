@@ -118,7 +118,7 @@ class Rank:
     # Building
 
     def _do_build(self, order: Message, header: bytes) -> None:
-        process = self._process
+        process, begin_s = self._process, self._process.clock()
         checkpoint = Checkpoint(header, self._read_state) if header else None
         self._next_step = checkpoint.step if checkpoint else 0
         self._kept_from = self._next_step + WARM_UP_STEPS
@@ -138,7 +138,8 @@ class Rank:
             settle()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
         notes = list(self._replica.take_notes())
-        process.channel.send({"is": "built", "kept": self._replica.kept, "notes": notes})
+        told = {"kept": self._replica.kept, "notes": notes, "seconds": self._built_s - begin_s}
+        process.channel.send({"is": "built", **told})
 
     def _build(
         self, plan: Plan, own: RankSchedule, graph: ModelGraph, checkpoint: Checkpoint | None
@@ -235,7 +236,9 @@ class Rank:
         build = partial(build_model, process.the_program, process.device) if takes else None
         collected = self._collect(order["tag"], with_optimizer=True)
         has_file, self._fetched = send_file(process.channel, "checkpoint", collected, build)
-        process.channel.send({"is": "checkpoint", "step": self._next_step, "has_file": has_file})
+        unkept = collected.unkept if collected else ""
+        told = {"step": self._next_step, "has_file": has_file, "unkept": unkept}
+        process.channel.send({"is": "checkpoint", **told})
 
     def _do_model(self, order: Message, _: bytes) -> None:
         self.pause()

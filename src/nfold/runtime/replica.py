@@ -12,7 +12,7 @@ from torch import nn
 from nfold.capture.building import build_model
 from nfold.capture.capture import recapture
 from nfold.capture.captured import Captured
-from nfold.capture.samples import sample_batches
+from nfold.capture.samples import program_batches
 from nfold.capture.shapes import batch_shapes
 from nfold.capture.splitting import split
 from nfold.capture.statistics import StatisticsRecorder
@@ -38,11 +38,12 @@ from nfold.runtime.extra_state import ExtraStates
 from nfold.runtime.later_trials import LaterTrials
 from nfold.runtime.letting_go import let_go
 from nfold.runtime.loaders import LoadersReader
+from nfold.runtime.optimizer_state import OptimizerState
 from nfold.runtime.ordering import sampler_of
 from nfold.runtime.reading import Reader
 from nfold.runtime.stage_trials import StageTrials
 from nfold.runtime.state import Checkpoint, Offer, fingerprints_of, join_facts, offer
-from nfold.runtime.updates import Kept, OptimizerState, UpdateKey, Updater, build_updaters, kept_by, sparse_gradients
+from nfold.runtime.updates import Kept, UpdateKey, Updater, build_updaters, kept_by, sparse_gradients
 from nfold.runtime.weights import Weights
 from nfold.transport.base import Transport
 
@@ -79,7 +80,7 @@ def traced(
     if graph.capture == "opaque" or not own.segments or not (cut or random):
         return None
     rebuild = functools.partial(build_model, program, device)
-    example = sample_batches(dataset, collate=program.collate)
+    example = program_batches(program, dataset)
     captured = recapture(model, program.loss, example, graph, rebuild=rebuild, lazy=lazy)
     return split(captured, splits or {}, parameters)
 
@@ -125,7 +126,7 @@ class Replica:
     ) -> None:
         self.rank, self.plan, self.device = rank, plan, device
         is_tried = bool(graph.unproved) and plan.chunks > 1
-        self.program = with_checked_loss(program) if is_tried else program
+        self.program = with_checked_loss(program, graph, plan.chunks)
         self._trials = LaterTrials(program, device) if is_tried else None
         self._graph, self._transport, self._clock = split_graph(graph, plan.splits), transport, clock
         self._all_groups = own.statistics
@@ -165,7 +166,7 @@ class Replica:
     def _build_stage_trials(self, captured: Captured | None, own: RankSchedule, dataset: Any) -> StageTrials | None:
         if captured is None:
             return None
-        example = sample_batches(dataset, self.device, collate=self.program.collate)
+        example = program_batches(self.program, dataset, self.device)
         given = (self.program, self.model, captured, own.segments, example, self.device)
         return StageTrials(*given, parameters=self._weights.parameters)
 
@@ -213,7 +214,7 @@ class Replica:
             loader=self._loader,
             recorder=recorder,
             device=self.device,
-            shapes=batch_shapes(sample_batches(dataset, collate=self.program.collate)) if captured else None,
+            shapes=batch_shapes(program_batches(self.program, dataset)) if captured else None,
             trials=self._trials,
             stage_trials=self._stage_trials,
         )

@@ -1,7 +1,8 @@
-"""Remembers what inputs were like, to tell which samples of a chunk are unlike all before.
+"""Remembers what data were like, to tell which samples of a chunk are unlike all before.
 
 Inputs are large, so of fractions only the extremes of a chunk are looked at, which is one pass over it; rows are
 looked at where it goes beyond what was seen, or holds what is no number. Of whole numbers each that is new counts.
+Where rows are no samples, as the words of documents that are joined one behind the other, a new one makes all new.
 """
 
 from typing import Any
@@ -9,12 +10,11 @@ from typing import Any
 import torch
 
 from nfold.capture.tree import paths_of
-from nfold.runtime.samples import num_samples
 from nfold.runtime.seen_targets import SeenTargets
 
 
 class SeenInputs:
-    """The inputs of one rank, by their place in the structure of inputs."""
+    """The data of one rank, by their place in the structure of a batch."""
 
     def __init__(self, margin: float = 0.0) -> None:
         """Args:
@@ -25,26 +25,35 @@ class SeenInputs:
         self._whole = SeenTargets()
         self._fractions: dict[tuple[Any, ...], _Extremes] = {}
         self._shapes: set[tuple[Any, ...]] = set()
+        self.has_rare_shape = False
+        """Whether the samples of the last call were the 1st, 2nd, 4th, 8th .. of a new shape."""
 
-    def new_samples(self, inputs: Any, size: int) -> list[int]:
-        """Note the inputs of some samples, and return which brought something new; all where their shape is new."""
-        dense = {path: each for path, each in paths_of(inputs) if each.layout is torch.strided and each.numel()}
-        shapes = tuple((path, each.shape[1:]) for path, each in dense.items())
-        if shapes not in self._shapes:
-            self._shapes.add(shapes)
-            self._note(dense, size)
-            return list(range(size))
-        return self._note(dense, size)
+    def new_samples(self, data: Any, size: int) -> list[int]:
+        """Note some samples, and return which brought something new; all where their shape is new."""
+        dense = {path: each for path, each in paths_of(data) if each.layout is torch.strided and each.numel()}
+        shapes = tuple((path, _shape_of_one(each, size)) for path, each in dense.items())
+        is_new = shapes not in self._shapes
+        self._shapes.add(shapes)
+        self.has_rare_shape = is_new and len(self._shapes) & (len(self._shapes) - 1) == 0
+        found = set[int]().union(*(self._note(path, each, size) for path, each in dense.items()))
+        return list(range(size)) if is_new else sorted(found)
 
-    def _note(self, tensors: dict[tuple[Any, ...], torch.Tensor], size: int) -> list[int]:
-        if num_samples(tensors) != size:
-            return []
-        found: set[int] = set()
-        for path, tensor in tensors.items():
-            if tensor.is_floating_point():
-                found |= self._fractions.setdefault(path, _Extremes(self._margin)).note(tensor.reshape(size, -1))
-        whole = {path: each for path, each in tensors.items() if not each.is_floating_point()}
-        return sorted(found.union(self._whole.new_samples(whole, size)))
+    def _note(self, path: tuple[Any, ...], tensor: torch.Tensor, size: int) -> set[int]:
+        count = size if _counts(tensor, size) else 1
+        if tensor.is_floating_point():
+            found = self._fractions.setdefault(path, _Extremes(self._margin)).note(tensor.reshape(count, -1))
+        else:
+            found = set(self._whole.new_samples({path: tensor}, count))
+        return found if count == size or not found else set(range(size))
+
+
+def _counts(tensor: torch.Tensor, size: int) -> bool:
+    return tensor.ndim > 0 and tensor.shape[0] == size
+
+
+def _shape_of_one(tensor: torch.Tensor, size: int) -> tuple[float, ...]:
+    """Return the shape for one sample: as many rows as there are for each, if they count something else."""
+    return (tensor.shape[0] / size, *tensor.shape[1:]) if tensor.ndim else ()
 
 
 class _Extremes:

@@ -32,12 +32,14 @@ Step = (
     ev.RanksStarted
     | ev.Prepared
     | ev.Planned
+    | ev.Replanned
     | ev.TrainingBegins
     | ev.StepDone
     | ev.Sampled
     | ev.LinksChanged
     | ev.Evaluated
     | ev.KeepCheckpoint
+    | ev.Unkept
     | ev.KeepBest
     | ev.KeepAverage
     | ev.Settled
@@ -64,13 +66,14 @@ class Session:
         token: str,
         log: Callable[[str], None],
         checkpoint: StoredState | None = None,
+        kept_last: Callable[[], StoredState | None] = lambda: None,
         stop_in_s: float | None = None,
         stop_after_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._coordinator, self._launcher, self._door, self._events = coordinator, launcher, door, events
         self._world_size, self._token, self._log, self._clock = world_size, token, log, clock
-        self._checkpoint = checkpoint
+        self._checkpoint, self._kept_last = checkpoint, kept_last
         self._timers: list[threading.Timer] = []
         self._hearing = contextlib.ExitStack()
         self._interrupts = 0
@@ -128,6 +131,8 @@ class Session:
                     self._send(command)
                 elif isinstance(command, ev.SendState):
                     self._send_state(command)
+                elif isinstance(command, ev.TakeState):
+                    self._take_state()
                 elif isinstance(command, ev.SetTimer):
                     self._set_timer(command.seconds)
                 else:
@@ -146,9 +151,9 @@ class Session:
         """In lockstep: keep a checkpoint of the step that was handed out."""
         self._events.put(ev.CheckpointWanted())
 
-    def interrupt(self) -> None:
+    def interrupt(self, *, by_manager: bool = False) -> None:
         """Ask for an orderly end after the steps under way."""
-        self._events.put(ev.Interrupted())
+        self._events.put(ev.Interrupted(by_manager=by_manager))
 
     def _interrupt(self) -> None:
         self._interrupts += 1
@@ -236,6 +241,11 @@ class Session:
         assert self._checkpoint is not None, "a rank asks for what it has been told of"
         data = self._checkpoint.read(wanted.start, wanted.stop)
         self._send(ev.Order((wanted.rank,), {"do": "take"}, data))
+
+    def _take_state(self) -> None:
+        self._checkpoint = self._kept_last()
+        assert self._checkpoint is not None, "a checkpoint was kept just now"
+        self._events.put(ev.StateTaken(self._checkpoint.header))
 
     def _set_timer(self, seconds: float) -> None:
         timer = threading.Timer(seconds, lambda: self._events.put(ev.TimedOut()))

@@ -12,7 +12,8 @@ from nfold.capture.joining import Batch
 from nfold.capture.tree import map_tensors, tensors_of
 
 Read = Callable[[Sequence[int], Sequence[int]], tuple[Batch, list[Batch]]]
-"""Reads some samples of a chunk, and joins them together and in parts of so many."""
+"""Reads some samples of a chunk, and joins them together and in parts of so many; places behind the chunk are samples
+from elsewhere."""
 _SIZE = sum(PARTS)
 
 
@@ -39,13 +40,20 @@ class Samples:
         return [self.places[start:stop] for start, stop in itertools.pairwise(stops)]
 
 
-def all_and_some(size: int, new: list[int]) -> tuple[Samples, Samples]:
-    """Return all samples, and as many as were compared before the first step: new ones, and others."""
+def all_and_some(size: int, new: list[int], num_elsewhere: int = 0) -> tuple[Samples, Samples]:
+    """Return all samples, and as many as were compared before the first step: new ones, and others.
+
+    Args:
+        size: of the chunk.
+        new: samples of it.
+        num_elsewhere: samples of other chunks, which are added to both: all of a chunk may be alike.
+    """
+    elsewhere = list(range(size, size + num_elsewhere))
     known = set(new[: _SIZE // 2])
     others = [sample for sample in range(size) if sample not in known]
     count = min(len(others), _SIZE - len(known))
     some = sorted({*known, *(others[place * len(others) // count] for place in range(count))})
-    return Samples.of(list(range(size))), Samples.of(some)
+    return Samples.of([*range(size), *elsewhere]), Samples.of([*some, *elsewhere])
 
 
 def cut_batch(batch: Batch, size: int, samples: Samples, read: Read | None, device: torch.device) -> Cut:

@@ -32,8 +32,12 @@ class Arrived:
                 os.fsync(file.fileno())
             self.path.replace(target)
         finally:
-            with contextlib.suppress(OSError):  # the folder itself may be gone
-                self.path.unlink(missing_ok=True)
+            self.drop()
+
+    def drop(self) -> None:
+        """Remove it."""
+        with contextlib.suppress(OSError):  # the folder itself may be gone
+            self.path.unlink(missing_ok=True)
 
 
 class Spool:

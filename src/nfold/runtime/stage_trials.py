@@ -7,7 +7,6 @@ gradients that came back for them. Where every run acts within samples, the mode
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -24,7 +23,6 @@ from nfold.core.schedule import Segment
 from nfold.errors import one_line
 from nfold.planning.segments import INPUTS
 from nfold.program import Program, describe
-from nfold.runtime.checked_loss import CheckedLoss
 from nfold.runtime.occasions import Occasions
 from nfold.runtime.seen_inputs import SeenInputs
 from nfold.runtime.some_samples import Read, Samples, all_and_some, cut_batch, is_rows
@@ -98,7 +96,7 @@ class StageTrials:
         between = [name for name in dict.fromkeys(names) if name not in (*INPUTS, graph.loss)]
         copies = fresh_copies(model, lambda: build_model(self._program, self._device), lazy=True)
         try:
-            with undisturbed(), self._unchecked():
+            with undisturbed():
                 return find_sample_axes(captured, copies, example, between), ""
         except Exception as error:  # what cannot be tried is told, and no reason to end a run
             return {}, one_line(describe(error))
@@ -129,7 +127,7 @@ class StageTrials:
 
     def _new_samples(self, index: int, stage: Stage, flow: Flow) -> list[int]:
         data, activations = self._seen.setdefault(index, (SeenInputs(), SeenInputs(_MARGIN)))
-        given = {name: value for name, value in flow.inputs.items() if name == INPUTS[0]}
+        given = {name: value for name, value in flow.inputs.items() if name in INPUTS}
         axes = {name: stage.axes[name] for name in stage.inputs if name not in INPUTS}
         rows = {
             name: axis.rows(flow.inputs[name].detach()) for name, axis in axes.items() if axis.dimension is not None
@@ -139,7 +137,7 @@ class StageTrials:
     def _compare(self, stage: Stage, model: nn.Module, flow: Flow, new: list[int]) -> str:
         cuts = [self._cut(stage, flow, samples) for samples in all_and_some(flow.size, new)]
         copies = fresh_copies(model, lambda: build_model(self._program, self._device))
-        with undisturbed(), self._unchecked():
+        with undisturbed():
             return why_stage_unlike(stage, copies, *cuts)
 
     def _cut(self, stage: Stage, flow: Flow, samples: Samples) -> StageCut:
@@ -154,10 +152,6 @@ class StageTrials:
         return StageCut(
             whole=wholes, parts=parts, sizes=samples.sizes, gradients=gradients[0], gradient_parts=gradients[1:]
         )
-
-    def _unchecked(self) -> Any:
-        assert isinstance(self._program.loss, CheckedLoss), "what is not proved is checked"
-        return self._program.loss.unchecked()
 
 
 def _stage(

@@ -24,8 +24,9 @@ from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError, ProgramError
 from nfold.runtime.agreement import Fingerprints, check_finite, first_diverged
 from nfold.runtime.extra_state import Extras, plain_extras
+from nfold.runtime.optimizer_state import OptimizerState, Plain, check_plain
 from nfold.runtime.state_file import AVERAGE_PREFIX, MODEL_PREFIX, Entry, Header
-from nfold.runtime.updates import OptimizerState, Plain, UpdateKey, Updater
+from nfold.runtime.updates import UpdateKey, Updater
 from nfold.runtime.weights import Weights
 
 DTYPES = {
@@ -57,6 +58,8 @@ _WHOLE = "state_dict"
 _FINGERPRINTS = "fingerprints"
 _EXTRAS = "extras"
 _DIVERGED = "diverged"
+UNKEPT = "unkept"
+"""Why nobody could go on from this: the file is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +199,18 @@ class _OptimizerParts:
         self._groups: dict[str, dict[str, Plain]] = {}
         self._kind = ""
         self._whole: Any = None
+        self._unkept = ""
 
     def take(self, updater: Updater, names: frozenset[str], weights: Weights) -> None:
         """Take one optimizer's."""
         self._kind = self._kind or updater.kind
+        try:
+            self._take_state(updater, names, weights)
+        except ProgramError as error:
+            self._unkept = self._unkept or str(error)
+        self._unkept = self._unkept or updater.why_unkept()
+
+    def _take_state(self, updater: Updater, names: frozenset[str], weights: Weights) -> None:
         if updater.is_kept_whole:
             self._take_whole(updater, names)
             return
@@ -211,7 +222,7 @@ class _OptimizerParts:
             for key, value in state.items():
                 name = f"{_OPTIMIZER_PREFIX}{place.name}.{key}"
                 if not isinstance(value, torch.Tensor):
-                    _check_plain(place.name, key, value, self._kind)
+                    check_plain(place.name, key, value, self._kind)
                     self._scalars.setdefault(place.name, {})[key] = value
                 elif key in elementwise:
                     self._add(Part(name, place.shape, place.start + piece.start, _dense(value)))
@@ -237,15 +248,8 @@ class _OptimizerParts:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups, _WHOLE: self._whole}
-
-
-def _check_plain(parameter: str, key: str, value: object, kind: str) -> None:
-    if not (value is None or isinstance(value, (bool, int, float, str))):
-        raise ProgramError(
-            f"{kind} keeps {key!r} of {parameter} as a {type(value).__name__}, which a checkpoint cannot hold. "
-            "Keep tensors, numbers and texts, or train with --checkpoint-every 0."
-        )
+        found = {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups, _WHOLE: self._whole}
+        return {**found, UNKEPT: self._unkept}
 
 
 def _dense(value: torch.Tensor) -> torch.Tensor:
@@ -274,6 +278,8 @@ def join_facts(facts: Sequence[Mapping[str, Any]], step: int, chunks: int) -> di
         if each.get(_WHOLE) is not None:
             joined[_WHOLE] = each[_WHOLE]
         joined[_EXTRAS] |= each[_EXTRAS]
+        if each[UNKEPT]:
+            joined.setdefault(UNKEPT, each[UNKEPT])
     return joined
 
 

@@ -1,7 +1,7 @@
 """Several plans one after another with the same ranks: what a comparison needs, without starting anything twice.
 
-    load ─> profile ─> wire ─┬─> (links) ─> probe, pace ─> plan ─> build ─> until ─> drop ─┐
-                             └──────────────────── next trial ─────────────────────────────┘
+    load ─> profile ─┬─> wire ─> (links) ─> probe, pace ─> plan ─> build ─> until ─> drop ─┐
+                     └─────────────────────── next trial ──────────────────────────────────┘
 
 The first ranks of a trial are its workers, the next ones its dedicated servers; the others rest.
 """
@@ -19,19 +19,18 @@ from nfold.errors import PlanError
 from nfold.planning.advice import Refused
 from nfold.runtime import events as ev
 from nfold.runtime.asking import Asking, Flow
+from nfold.runtime.generations import Generations
 from nfold.runtime.measuring import with_rate
 from nfold.runtime.preparation import Preparation, Ready, build_orders
 from nfold.runtime.progress import Progress
 from nfold.runtime.settings import JobSettings, Known, Trial
 
 
-def try_all(settings: JobSettings, cores: int, asking: Asking, ready: Ready) -> Flow:
-    """Play every trial; the commands tell which of them steps belong to."""
+def try_all(settings: JobSettings, cores: int, asking: Asking, generations: Generations, ready: Ready) -> Flow:
+    """Play every trial in a generation of its own; the commands tell which of them steps belong to."""
     everyone = tuple(range(settings.world_size))
-    preparation = Preparation(settings, cores, asking)
-    graph, profiles, declared = yield from preparation.profile(ready)
-    yield from preparation.wire()
-    trials = _Trials(settings, cores, asking, ready, graph, profiles, declared)
+    graph, profiles, declared = yield from Preparation(settings, cores, asking, generations).profile(ready)
+    trials = _Trials(settings, cores, asking, generations, ready, graph, profiles, declared)
     for index, trial in enumerate(settings.trials):
         yield from trials.play(index, trial)
     yield from asking.ask(everyone, {"do": "finish", "tag": 0}, "finished")
@@ -46,12 +45,14 @@ class _Trials:
         settings: JobSettings,
         cores: int,
         asking: Asking,
+        generations: Generations,
         ready: Ready,
         graph: ModelGraph,
         profiles: dict[int, Profile],
         declared: Cluster,
     ) -> None:
-        self._settings, self._cores, self._asking, self._ready = settings, cores, asking, ready
+        self._settings, self._cores, self._asking, self._generations = settings, cores, asking, generations
+        self._ready = ready
         self._graph, self._profiles, self._declared = graph, profiles, declared
         self._met: dict[tuple[int, int, float | None], Cluster] = {}
         self._link_bytes_per_s: float | None = None
@@ -66,9 +67,10 @@ class _Trials:
             nodes=self._settings.nodes[: trial.world_size],
             trials=(),
         )
-        preparation = Preparation(settings, self._cores, self._asking)
+        preparation = Preparation(settings, self._cores, self._asking, self._generations)
         try:
             preparation.foresee(self._graph, self._profiles, self._linked(trial), self._ready)
+            yield from preparation.wire()
             cluster = yield from self._meet(preparation, trial)
             known = Known(graph=self._graph, profiles=self._profiles, cluster=cluster)
             chosen = preparation.plan(known, self._ready)

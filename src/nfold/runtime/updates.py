@@ -5,14 +5,17 @@ the shares that this rank serves. Planning has checked that this gives the same 
 (`ModelGraph.update_scope`).
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from nfold.capture.keeping import is_elementwise, plain_settings
+from nfold.capture.lost_state import tell_broken, tell_forgotten, tell_shared
+from nfold.capture.shared import Watch, places_of_optimizer
 from nfold.capture.state_tree import CannotHold, StateTree, to_tree
 from nfold.capture.states import is_let_go
 from nfold.capture.stepping import Stepping
@@ -23,29 +26,13 @@ from nfold.errors import ProgramError
 from nfold.planning.schedule import ALL_REDUCTIONS
 from nfold.program import Program, describe
 from nfold.runtime.buffers import Buffers, Piece, pieces
+from nfold.runtime.forgotten import forgotten
+from nfold.runtime.optimizer_state import OptimizerState, Plain
 
-Scalar = bool | int | float | str | None
-Plain = Scalar | tuple[Scalar, ...]
-"""What is kept of hyper-parameters; `betas` is a pair."""
 Kept = dict[str, tuple[Plain, Plain]]
 """By hyper-parameter: the checkpoint's, which is used, and that of the program, where they differ."""
 UpdateKey = tuple[str, int]
 """Reduction and first element of an UPDATE task."""
-
-
-@dataclass(slots=True)
-class OptimizerState:
-    """An optimizer's state by the user's parameter names."""
-
-    tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
-    elementwise: frozenset[str] = frozenset()
-    """Tensors with an element for each of the parameter's: they are flat, of the elements that were asked for. Others
-    (a step count, means of rows) are as the optimizer had them."""
-    scalars: dict[str, dict[str, Scalar]] = field(default_factory=dict)
-    groups: dict[str, dict[str, Plain]] = field(default_factory=dict)
-    """Hyper-parameters of each parameter's group, as far as they are plain values."""
-    kind: str = ""
-    """The optimizer's class; empty where nothing is held, or an older version did not write it down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +71,15 @@ class Updater:
         extra: list[tuple[str, nn.Parameter]],
         *,
         is_kept_whole: bool = False,
+        forgets: Collection[str] = (),
     ) -> None:
         weights = [*((each.name, each.tensor) for each in held), *extra]
         self._held, self._tensors = held, [tensor for _, tensor in weights]
+        self._stepping, self._weights, self._forgets = stepping, weights, forgets
         self._stepper = stepping.build(weights)
+        self._around = Watch(partial(places_of_optimizer, self._stepper.optimizer))
+        self._around.look()
+        self._steps = 0
         self._optimizer = self._stepper.optimizer
         self.kind = type(self._optimizer).__qualname__
         self.is_kept_whole = is_kept_whole
@@ -113,6 +105,9 @@ class Updater:
         Raises:
             ProgramError: a rate is asked for, and the optimizer has none.
         """
+        self._steps += 1
+        if self._steps == 2:
+            self._around.look()  # the first step may have filled caches
         self._give_sparse()
         self._order_gradients()
         if rate == 1.0:
@@ -200,6 +195,23 @@ class Updater:
                 f"{self.kind}.state_dict(){error}, which a checkpoint cannot hold. Keep tensors, numbers, texts, lists "
                 "and dicts there, or train with --checkpoint-every 0."
             ) from error
+
+    def why_unkept(self) -> str:
+        """Say what no checkpoint of now would bring back, and what to do; empty if it brings back all."""
+        try:
+            found = forgotten(
+                self._stepping,
+                self._stepper,
+                self._weights,
+                num_kept=None if self.is_kept_whole else len(self._held),
+            )
+        except Exception as error:
+            return tell_broken(self.kind, describe(error))
+        self._around.look(grows=self._steps < 2)
+        if moved := [name for name in self._around.moved if name not in self._forgets]:
+            return tell_shared(self.kind, moved)
+        lost = [name for name in found if name not in self._forgets]
+        return tell_forgotten(self.kind, lost) if lost else ""
 
     def restore_whole(self, state: Any, kind: str, step: int) -> None:
         """Take back what the optimizer said of itself after so many steps.
@@ -299,10 +311,11 @@ def build_updaters(
         everything = [each for pieces_held in held.values() for each in pieces_held]
         ordered = _ordered(everything, parameters, elsewhere)
         whole = graph.keeps_optimizer == "whole"
-        return {(ALL_REDUCTIONS, 0): Updater(stepping, *ordered, is_kept_whole=whole)} if everything else {}
+        kept: dict[str, Any] = {"is_kept_whole": whole, "forgets": graph.forgets}
+        return {(ALL_REDUCTIONS, 0): Updater(stepping, *ordered, **kept)} if everything else {}
     whole = len(held) == 1 and next(iter(held))[0] in {r.name for r in reductions if r.route == "local"}
     return {
-        key: Updater(stepping, *(_ordered(each, parameters, elsewhere) if whole else (each, [])))
+        key: Updater(stepping, *(_ordered(each, parameters, elsewhere) if whole else (each, [])), forgets=graph.forgets)
         for key, each in held.items()
         if each
     }

@@ -94,6 +94,17 @@ class RunFolder:
         return folder
 
     @classmethod
+    def try_out(cls, out: str | Path) -> None:
+        """Try whether `create` would make a folder there, and leave nothing of it.
+
+        Raises:
+            PlanError: as `create` does.
+        """
+        folder = cls.create(out, "")
+        folder.discard()
+        folder.release()
+
+    @classmethod
     def begin_or_open(cls, out: str | Path, name: str) -> tuple["RunFolder", bool]:
         """Return a folder that is ours now, and whether it holds a run; what a job that was killed had only begun to
         write down is cleared, and no run.

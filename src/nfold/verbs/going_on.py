@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nfold.core.cluster import Cluster
+from nfold.errors import CheckpointError
 from nfold.runtime.settings import Begun, Known, Recipe
 from nfold.runtime.state_file import StoredState
 
@@ -34,6 +35,8 @@ class JobRecord:
     """As it was asked for: best:METRIC."""
     has_checkpoint: bool = False
     """Whether one was written: if it is not there, it was lost."""
+    unkept: str = ""
+    """Why the run cannot be gone on with, whatever checkpoint there is; empty if it can."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +55,21 @@ def resume_command(path: Path) -> str:
     return f"nfold train --resume {shlex.quote(str(path))}"
 
 
+def refuse_unkept(path: Path, record: JobRecord) -> None:
+    """Refuse to go on with a run whose checkpoints would not bring back all of it.
+
+    Raises:
+        CheckpointError: this is one.
+    """
+    if record.unkept:
+        raise CheckpointError(f"the run in {path} cannot be gone on with: {record.unkept} Then begin a new run.")
+
+
 def tell_going_on(path: Path, record: JobRecord, *, is_complete: bool) -> str:
     """Return the end of a sentence that says how the run of a folder goes on; empty: it cannot."""
     resume = f", or --resume {shlex.quote(str(path))}"
+    if record.unkept:
+        return ""
     if not is_complete:
         return f"{resume} to go on with it"
     is_scheduled = record.recipe is not None and record.recipe.has_scheduler

@@ -5,6 +5,7 @@ import os
 import queue
 import secrets
 import shlex
+import signal
 import threading
 import time
 import traceback
@@ -78,8 +79,12 @@ class Job:
         self._planned: ev.Planned | None = None
         self._is_saved = self._model_is_kept = self._is_refused = False
         self._is_terminated = False
+        self._terminations: list[None] = []
+        """SIGTERMs outside of the session."""
         self.is_stopped = False
         """Whether its time was over before its last step."""
+        self.unkept = ""
+        """Why the run cannot be resumed, where that showed while it trained."""
         self._boxed: BoxedRanks | None = None
         self._telling = threading.RLock()
         """The observer is told things by the thread of the faults too."""
@@ -92,6 +97,11 @@ class Job:
             NfoldError: it failed; every rank is gone.
             KeyboardInterrupt: Ctrl-C; after the plan was made, a checkpoint is kept.
         """
+        # Until the folder is left: the session hears for itself, and whoever sums up has all that the end takes.
+        with hearing(lambda: self._terminations.append(None), signals=(signal.SIGTERM,)):
+            yield from self._play_out()
+
+    def _play_out(self) -> Generator[StepInfo, Asked, None]:
         try:
             yield from self._play()
         except Terminated as stop:
@@ -120,8 +130,8 @@ class Job:
             ending.enter_context(own_threads(self._source, self._options))
             self._boxed = ending.enter_context(boxed_ranks(self._options, self._note, events))
             session = ending.enter_context(self._session(events))
-            if not stops.empty():
-                session.interrupt()
+            if not stops.empty() or self._terminations:
+                session.interrupt(by_manager=bool(self._terminations))
             ending.callback(self._chronicle.write)
             happenings = session.run()
             try:
@@ -152,12 +162,12 @@ class Job:
         asked = yield info
         phases.returned()
         while asked == "checkpoint":
-            if self._kept_step != info.step:
+            if self._kept_step != info.step and not self.unkept:
                 session.ask_for_checkpoint()
                 for happening in happenings:
                     self._hear(happening)
                     phases.happened(happening)
-                    if self._kept_step == info.step:
+                    if self._kept_step == info.step or self.unkept:
                         break
             asked = yield info
             phases.returned()
@@ -198,6 +208,7 @@ class Job:
             token=token,
             log=self._log,
             checkpoint=checkpoint,
+            kept_last=self.folder.checkpoint if self.folder else lambda: None,
             stop_in_s=self._left_s(),
             stop_after_s=self._options.stop_after_s or 0.0,
         )
@@ -226,6 +237,8 @@ class Job:
     def _take(self, happening: Any) -> StepInfo | None:
         if isinstance(happening, ev.Planned):
             self._take_plan(happening)
+        elif isinstance(happening, ev.Replanned):
+            self._take_other_plan(happening)
         elif isinstance(happening, ev.StepDone):
             self._take_step(happening)
         elif isinstance(happening, ev.Settled):
@@ -243,6 +256,8 @@ class Job:
             self._chronicle.write()
             if self.folder is not None:
                 self._keep_checkpoint(self.folder, happening)
+        elif isinstance(happening, ev.Unkept):
+            self._drop_checkpoint(happening)
         elif isinstance(happening, ev.KeepBest):
             if self.folder is not None:
                 self.folder.put_in_place(BEST, happening.file, f"the best model, of step {happening.step}")
@@ -263,6 +278,18 @@ class Job:
         if is_first and isinstance(self._source, ProgramSource):
             folder.save_record(self._record())
 
+    def _drop_checkpoint(self, dropped: ev.Unkept) -> None:
+        """Go on without checkpoints, and say so in the folder too."""
+        dropped.file.drop()
+        if self.unkept:
+            return
+        self.unkept = dropped.reason
+        self._note(
+            f"note: no checkpoint is written from step {dropped.step} on, and this run cannot be resumed: {self.unkept}"
+        )
+        if self.folder is not None and isinstance(self._source, ProgramSource):
+            self.folder.save_record(self._record())
+
     def _note(self, text: str) -> None:
         """Tell the user, and the log; any thread may call this."""
         with self._telling:
@@ -279,6 +306,15 @@ class Job:
             self._save_plan()
         outcome.foretold = planned.foretold
         self._observer.planned(planned, self.folder.path if self.folder else None)
+
+    def _take_other_plan(self, other: ev.Replanned) -> None:
+        """Let what is said of the run be of the steps from now on: those before had another plan."""
+        assert self._planned is not None, "another plan follows a first one"
+        self._planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
+        self.outcome.begin_anew(other.known, other.plan)
+        self._is_saved = False
+        self._save_plan()
+        self._observer.planned(self._planned, None)
 
     def _check_disk(self, planned: ev.Planned) -> None:
         where = self.folder.path if self.folder is not None else self._options.out
@@ -320,6 +356,7 @@ class Job:
             staleness_aware=options.staleness_aware,
             recipe=planned.recipe,
             has_checkpoint=bool(self._kept_step),
+            unkept=self.unkept,
         )
 
     def _take_step(self, done: ev.StepDone) -> None:
@@ -354,7 +391,12 @@ class Job:
 
     @property
     def _goes_on(self) -> bool:
-        return bool(self._kept_step) and self.folder is not None and isinstance(self._source, ProgramSource)
+        return (
+            bool(self._kept_step)
+            and not self.unkept
+            and self.folder is not None
+            and isinstance(self._source, ProgramSource)
+        )
 
     def what_is_kept(self) -> str:
         """Say after Ctrl-C, or when the time is over, how far the run came and how to go on."""
@@ -364,6 +406,8 @@ class Job:
         if self.folder is None or not isinstance(self._source, ProgramSource):
             return done
         resume = self.folder.resume_command
+        if self.unkept:
+            return f"{done} The run cannot be resumed: {self.unkept}"
         if not self._kept_step:
             return f"{done} There is no checkpoint."
         return f"{done} The checkpoint of step {self._kept_step} is kept; go on with: {resume}"
@@ -378,7 +422,8 @@ class Job:
             self._take_model_of_checkpoint(self.folder, error)
         is_over = self._model_is_kept and not self.outcome.interrupted
         is_kept = self._kept_step and (self.folder.path / CHECKPOINT).exists()  # somebody may have removed the folder
-        if is_kept and isinstance(self._source, ProgramSource) and not (self._is_refused or is_over):
+        ends = self._is_refused or is_over or self.unkept
+        if is_kept and isinstance(self._source, ProgramSource) and not ends:
             resume = self.folder.resume_command
             when = "once this is mended, " if error.recurs else ""
             error.add_note(f"The checkpoint of step {self._kept_step} is kept; {when}go on with: {resume}")

@@ -17,6 +17,7 @@ _ENDED_BY: dict[type, str] = {
     ev.StepDone: STEPS,
     ev.Evaluated: "evaluation",
     ev.KeepCheckpoint: "checkpoints",
+    ev.Unkept: "checkpoints",
     ev.Finished: ENDING,
 }
 """Other events happen beside what goes on and end nothing."""

@@ -29,6 +29,8 @@ class Run:
     """Its time (`stop_after`) was over before its last step: it goes on from its checkpoint."""
     was_complete: bool = False
     """Nothing was left to do (`go_on`)."""
+    unkept: str = ""
+    """Why it cannot be made longer, where that showed while it trained."""
     told: str = ""
     """Of a run that was stopped, or was complete: how far it is, and how to go on."""
     measured: tuple[Report, Trace] | None = None
@@ -96,5 +98,6 @@ def run_of(job: Job) -> Run:
         measured=(outcome.report, outcome.trace),
         history=outcome.history,
         is_stopped=job.is_stopped,
+        unkept=job.unkept,
         told=job.what_is_kept() if job.is_stopped else "",
     )

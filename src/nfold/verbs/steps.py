@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Self
 
-from nfold.errors import PlanError
+from nfold.errors import PlanError, ProgramError
 from nfold.verbs.files import CHECKPOINT
 from nfold.verbs.job import Asked, Job
 from nfold.verbs.leaving import close_at_exit
@@ -50,6 +50,7 @@ class Steps:
 
         Raises:
             PlanError: there is no such step, or the run has ended.
+            ProgramError: nobody could go on from it.
             NfoldError: the run failed.
         """
         folder = self._jobs[0].folder if self._jobs else None
@@ -59,6 +60,8 @@ class Steps:
                 f"{'ended' if self._jobs else 'not begun'}. Call it in the loop over the steps."
             )
         self._play.send("checkpoint")
+        if self._jobs[0].unkept:
+            raise ProgramError(f"checkpoint() keeps what a run goes on from, and {self._jobs[0].unkept}")
         return folder.path / CHECKPOINT
 
     def stop(self) -> Run:

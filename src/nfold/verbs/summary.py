@@ -51,6 +51,12 @@ class Outcome:
     """Of the links, each with when it was noticed, in seconds since training began or went on."""
     staleness: dict[str, int] = field(default_factory=dict)
 
+    def begin_anew(self, known: Known, plan: Plan) -> None:
+        """Judge the run by the steps from now on, which are played by another plan."""
+        self.known, self.plan = known, plan
+        self.parts, self.reductions = Thinned(MOST_PARTS), Thinned(MOST_REDUCTIONS)
+        self.samples, self.traces, self.changes = Samples(MOST_SAMPLES), [], []
+
     def keep_time(self, phases: Phases, phase: str) -> None:
         """Add to the ledger what came after it was made."""
         spent = phases.book(phase)

@@ -14,10 +14,9 @@ from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
 from nfold.planning.strategies import AUTO, PLACING, SERVING, Single
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.runtime.settings import Begun
-from nfold.verbs.disk import check_writable
 from nfold.verbs.files import MODEL
 from nfold.verbs.folder import RunFolder
-from nfold.verbs.going_on import JobRecord, Resumed
+from nfold.verbs.going_on import JobRecord, Resumed, refuse_unkept
 from nfold.verbs.job import Job
 from nfold.verbs.missed_best import keep_missed_best
 from nfold.verbs.observer import Observer, Silent
@@ -106,10 +105,11 @@ def _complete_run(folder: RunFolder, wishes: Wishes) -> Run | None:
         raise CheckpointError(f"{folder.path} holds no plan")
     total = _resumed_options(folder, known.plan.chunks, wishes).steps or record.total_steps
     has_model = (folder.path / MODEL).exists()
-    done = checkpoint.step if checkpoint is not None else folder.last_step if has_model else 0
+    is_kept = checkpoint is not None and not record.unkept
+    done = checkpoint.step if checkpoint is not None and is_kept else folder.last_step if has_model else 0
     if done != total:
         return None
-    if checkpoint is not None:
+    if checkpoint is not None and is_kept:
         folder.ensure_model(checkpoint)
         keep_missed_best(folder, checkpoint)
     told = f"the run in {folder.path} is complete: {done} of {total} steps are done."
@@ -164,7 +164,7 @@ def resume(
 def _go_on(folder: RunFolder, program: str | Path | None, wishes: Wishes, observer: Observer, begun_s: float) -> Run:
     """Go on with a run whose folder is locked."""
     try:
-        folder.record()
+        refuse_unkept(folder.path, folder.record())
         folder.clear_halves()
         steps_done = folder.last_step
         options, resumed = _resumed(folder, wishes)
@@ -217,7 +217,7 @@ def _check_wishes_of_plan(wishes: Wishes) -> None:
         raise PlanError(f"--fault {fault[0]!r}: plan trains nothing that could go wrong. Leave it out, or use train.")
     check_out(out)
     if out is not None:
-        check_writable(Path(out))
+        RunFolder.try_out(out)
 
 
 def why(path: str | Path) -> Report:

@@ -19,7 +19,7 @@ _MOST_BUCKETS = 5
 """The heaviest say what the others do; `--json` has them all."""
 _MOST_RANKS = 8
 _MOST_BRIEF_CAUSES = 3
-MOST_LINES = 25
+MOST_LINES, _BRIEF_WIDTH = 25, 80
 """Of what a run ends with."""
 
 
@@ -42,15 +42,16 @@ def why_text(report: Report, *, look: Look = PLAIN) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def brief_text(report: Report, ending: Sequence[str], *, look: Look = PLAIN) -> str:
-    """Return what a run ends with, in at most 25 lines: the verdict, what was learnt, the heaviest causes, what next.
+def brief_text(report: Report, ending: Sequence[str]) -> str:
+    """Return what a run ends with: the verdict, what was learnt, the heaviest causes, what next.
+
+    At most 25 lines where there are 80 columns or more, which is what logs and mails have.
 
     Args:
         report: of the run; `why_text` says all of it.
         ending: lines that come last, whole.
-        look: where it will be read.
     """
-    width = max(look.width, PLAIN.width)  # a narrow terminal breaks lines for itself
+    width = _BRIEF_WIDTH
     head = [fill(text, width) for text in (report.verdict.text, _summary(report), _learnt(report)) if text]
     if report.next_command:
         ending = [f"Next: {report.next_command}", *ending]
@@ -58,7 +59,7 @@ def brief_text(report: Report, ending: Sequence[str], *, look: Look = PLAIN) -> 
     for shown in range(min(_MOST_BRIEF_CAUSES, len(causes)), -1, -1):
         sections = [*head, _causes_text(tuple(causes[:shown]), width), "\n".join(ending)]
         text = "\n\n".join(section for section in sections if section) + "\n"
-        if text.count("\n") <= MOST_LINES:
+        if sum(max(1, -(-len(line) // width)) for line in text.splitlines()) <= MOST_LINES:
             return text
     return "\n".join([*head, *ending]) + "\n"
 

@@ -3,7 +3,8 @@
     epoch 2/10 41 %  loss 0.31  812 samples/s  compute 78 % network 12 % wait 6 % input 4 %  ETA 0:14
 
 On a terminal the line is rewritten in place, at most ten times a second, and stays where it tells an evaluation.
-Elsewhere it is printed as a plain line now and then and at the end of each epoch, and nothing but text is ever written.
+Elsewhere it is printed as a plain line now and then and at the end of an epoch, and nothing but text is ever written.
+Of many epochs that are short, the first, some and the last are told.
 The line has no colour to switch off.
 """
 
@@ -19,6 +20,8 @@ from nfold.core.report import TimeParts
 
 _REDRAW_S = 0.1
 _PLAIN_S = 30.0
+_FIRST, _SOME = 4, 8
+"""Epochs that are told, however short: the first ones, and about so many of all."""
 _CLEAR_LINE = "\r\x1b[K"
 
 
@@ -59,16 +62,27 @@ class ProgressLine:
         self._is_mid_line = False
         self._drawing = threading.Lock()
         self._written_s = float("-inf") if is_terminal else clock()
+        self._told_s = clock()
 
     def update(self, progress: Progress) -> None:
-        """Show where the job is, if it is time to; the end of an epoch is always shown."""
+        """Show where the job is, if it is time to, or an epoch that is to be told ends."""
         period_s = _REDRAW_S if self._is_terminal else _PLAIN_S
         with self._drawing:
             is_due = self._clock() - self._written_s >= period_s and not self._is_mid_line
-            if progress.fraction < 1 and not is_due:
+            is_told = progress.fraction >= 1 and self._tells(progress)
+            if not is_told and not is_due:
                 return
             self._written_s = self._clock()
-            self._write(progress_text(progress), stays=bool(progress.metrics))
+            if is_told:
+                self._told_s = self._written_s
+            self._write(progress_text(progress), stays=is_told and bool(progress.metrics))
+
+    def _tells(self, progress: Progress) -> bool:
+        """Whether the end of an epoch is told."""
+        epoch, every = progress.epoch, -(-progress.num_epochs // _SOME)
+        if epoch <= _FIRST or epoch == progress.num_epochs or epoch % every == 0:
+            return True
+        return self._clock() - self._told_s >= _PLAIN_S
 
     def note(self, text: str) -> None:
         """Print a message on lines of its own, above the progress line."""

@@ -34,6 +34,7 @@ from nfold.capture.proof.kinds import SHARED, Kind, Mixed, Rows, Unknown, plain,
 from nfold.capture.proof.rules import RULES
 from nfold.capture.proof.rules_layers import STATISTICS
 from nfold.capture.proof.rules_pointwise import combined
+from nfold.capture.proof.shortcuts import shortcut
 from nfold.capture.proof.tape import Path, Tape
 from nfold.capture.proof.where import users_line
 
@@ -54,6 +55,8 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.samples, self.tape = samples, Tape(weights)
         self.env = env
+        self.fixed_at = ""
+        """The user's line that made a plain number of the number of samples, if one did."""
         self._kinds: dict[int, tuple[torch.Tensor, Kind, int]] = {}
         """By identity, with the memory it lay in; a tensor stays alive, so that no other takes its place."""
         self._owners: dict[int, int] = {}
@@ -82,6 +85,11 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.give(tensor, kind)
         return kind
 
+    def note_fixed(self, symbol: Any, *_: Any) -> None:
+        """Note where a symbol is given a value, if it is that of the number of samples."""
+        if symbol == self.samples.symbol:
+            self.fixed_at = self.fixed_at or users_line()
+
     def _memory(self, tensor: torch.Tensor) -> int:
         """Return what tells the memory of a tensor from others; views of the model's own tensors lie in theirs."""
         storage = _storage(tensor)
@@ -107,7 +115,9 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if time.monotonic() > self._until:
             raise TooLong
         arguments = bind(function, args, given)
-        result = function(*args, **given)
+        result = shortcut(function, arguments)
+        if result is None:
+            result = function(*args, **given)
         call = Call(
             name=_name(function),
             arguments=arguments,
@@ -253,8 +263,27 @@ def following(batch: Sequence[tuple[Path, torch.Tensor]], size: int, weights: Se
             fake, Rows(dim=0) if has_rows else Unknown(what="a part of the data does not count samples"), path
         )
     stand_ins = {id(tensor): fake for (_, tensor), fake in zip(batch, fakes, strict=True)}
-    with enable_python_dispatcher(), mode, follower, _counting():
+    with enable_python_dispatcher(), mode, follower, _counting(), _telling(env, follower.note_fixed):
         yield follower, lambda tensor: stand_ins[id(tensor)]
+
+
+@contextlib.contextmanager
+def _telling(env: ShapeEnv, told: Callable[..., None]) -> Iterator[None]:
+    """Tell whenever a symbol is given a value.
+
+    Only meanwhile: sizes of tensors hold on to it, and who is told to tensors, a circle that no collector sees.
+    """
+    replace_symbol = env._set_replacement
+
+    def replaced(*args: Any, **kwargs: Any) -> None:
+        told(*args)
+        replace_symbol(*args, **kwargs)
+
+    env._set_replacement = replaced  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del env._set_replacement  # that of its class is there again
 
 
 def _fake(mode: FakeTensorMode, tensor: torch.Tensor, size: int) -> torch.Tensor:

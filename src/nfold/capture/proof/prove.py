@@ -20,20 +20,22 @@ from nfold.capture.example import LONGEST, SECOND_LONGEST, Example
 from nfold.capture.hooks import hooked_modules
 from nfold.capture.observe import BatchNorm
 from nfold.capture.program_graph import Loss
-from nfold.capture.proof.conditions import computed
+from nfold.capture.proof.conditions import INPUTS, OUTPUTS, computed, parts_needed
 from nfold.capture.proof.deciding import why_another_way
 from nfold.capture.proof.follow import Follower, TooLong, following
-from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Mixed, Unknown
+from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Mixed, Rows, Unknown
 from nfold.capture.proof.lengths import NoLength, of_any_length
 from nfold.capture.proof.tape import Path
-from nfold.capture.proof.where import is_torchs, users_line_of
+from nfold.capture.proof.where import UNCHECKED, is_in_distributions, is_torchs, users_line_of
 from nfold.capture.proof.writing import CannotWrite, written_program
+from nfold.capture.random import undisturbed
 from nfold.capture.sample_mean import NO_MEAN
 from nfold.capture.tree import map_tensors, paths_of
 from nfold.core.condition import Condition
 
 _SIZE = 13
 """Samples that stand for any number of them: few, and seldom a size of anything else."""
+_FIXED = "Python goes through samples one by one, or takes their number as a plain one"
 SEES_OTHERS = "an output of the model depends on the other samples of its batch, not only on its own"
 
 
@@ -71,7 +73,7 @@ def prove(model: nn.Module, loss: Loss, example: Example) -> Proof:
                 return _unknown("what the loss divides by is made in another way for other lengths")
         proof = other if proof.verdict == "proved" else proof
     if proof.verdict == "proved":
-        proof = _with_conditions(proof, numbers, example)
+        proof = _with_conditions(proof, numbers, model, example)
     if not example.is_joined_by_program or proof.verdict != "proved":
         return proof
     # What was followed is one batch as it was joined.
@@ -112,12 +114,14 @@ def _followed(model: nn.Module, loss: Loss, batch: tuple[Any, Any], largest: int
     ):
         try:
             outputs = call(model, map_tensors(stand_in, batch[0]))
+            _give_outputs(follower, outputs)
             value = loss(outputs, map_tensors(stand_in, batch[1]))
         except Exception as error:
             return _unknown(_why_lost(error)), []
         kind = follower.kind(value) if isinstance(value, torch.Tensor) else Unknown(what="the loss is no tensor")
     if follower.samples.symbol in follower.env.replacements:
-        return _unknown("it fixes the number of samples"), []
+        place = f" ({follower.fixed_at})" if follower.fixed_at else ""
+        return _unknown(f"{_FIXED}{place}"), []
     found = _judged(kind, outputs, follower)
     if found.verdict != "proved":
         return found, []
@@ -128,6 +132,14 @@ def _followed(model: nn.Module, loss: Loss, batch: tuple[Any, Any], largest: int
         mixed = Proof(verdict="mixed", reason=f"the program {decision}")
         return (mixed if is_mixed else _unknown(decision)), []
     return _written(found, follower)
+
+
+def _give_outputs(follower: Follower, outputs: Any) -> None:
+    """Let the loss divide by what it is given without a gradient."""
+    for path, tensor in paths_of(outputs):
+        is_own = isinstance(follower.kind(tensor), Rows) and not tensor.requires_grad
+        if is_own and follower.tape.origin(tensor) is None:
+            follower.tape.add_data(tensor, (OUTPUTS, *path))
 
 
 def _written(proof: Proof, follower: Follower) -> tuple[Proof, _Numbers]:
@@ -159,7 +171,8 @@ def _why_lost(error: Exception) -> str:
     place = f" ({line})" if line else ""
     name = type(error).__name__
     if "DataDependent" in name or "data-dependent" in str(error):
-        return f"it decides on values of tensors{place}"
+        advice = f"; {UNCHECKED} it can be followed" if is_in_distributions(error) else ""
+        return f"it decides on values of tensors{place}{advice}"
     return f"it cannot be followed{place}"
 
 
@@ -237,18 +250,30 @@ def _own_backwards(model: nn.Module) -> Iterator[list[str]]:
         torch.autograd.graph.saved_tensors_hooks.__enter__ = enter  # type: ignore[method-assign]
 
 
-def _with_conditions(proof: Proof, numbers: _Numbers, example: Example) -> Proof:
+def _with_conditions(proof: Proof, numbers: _Numbers, model: nn.Module, example: Example) -> Proof:
     """Return the proof with what it assumes of data, if that holds of some samples."""
-    batches = [(size, example.batch(size, which)) for size, which in ((5, 0), (4, 1), (_SIZE, 4))]
-    if example.varying:
-        batches += [(1, example.batch(1, which)) for which in (LONGEST, SECOND_LONGEST)]
+    places = [(5, 0), (4, 1), (_SIZE, 4)] + ([(1, LONGEST), (1, SECOND_LONGEST)] if example.varying else [])
+    batches: list[tuple[int, tuple[Any, ...]]] = [(size, example.batch(size, which)) for size, which in places]
+    needed = [parts_needed(program) for program, _ in numbers]
+    if any(parts >= {INPUTS, OUTPUTS} for parts in needed):
+        return Proof(verdict="mixed", reason=f"{NO_MEAN}: it {numbers[0][1]}, which is made of inputs and outputs")
+    if any(OUTPUTS in parts for parts in needed):
+        try:
+            batches = [(size, _with_outputs(model, *batch)) for size, batch in batches]
+        except Exception as error:
+            return _unknown(f"the loss {numbers[0][1]}, and a copy of the model raised {type(error).__name__}")
     found: dict[str, Condition] = {}
     for program, why in numbers:
         try:
-            shares = {computed(program, *batch, size) / size for size, batch in batches}
+            shares = {computed(program, batch, size) / size for size, batch in batches}
         except Exception as error:  # an operator that computes shapes only, or another number than one
             return _unknown(f"the loss {why}, which cannot be computed by itself: {type(error).__name__}")
         if max(shares) - min(shares) > 1e-6 * max(map(abs, shares)):
             return Proof(verdict="mixed", reason=f"{NO_MEAN}: it {why}, and samples differ in it")
         found[program] = Condition(program=program, per_sample=max(shares), why=why)
     return replace(proof, conditions=tuple(found.values()))
+
+
+def _with_outputs(model: nn.Module, inputs: Any, targets: Any) -> tuple[Any, ...]:
+    with undisturbed(), torch.no_grad():
+        return inputs, targets, call(model, map_tensors(torch.clone, inputs))

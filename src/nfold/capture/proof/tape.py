@@ -1,4 +1,7 @@
-"""Remembers what was computed of data alone, to compute it again for any batch: the conditions of a proof."""
+"""Remembers what was computed of data alone, to compute it again for any batch: the conditions of a proof.
+
+Outputs of the model without a gradient, as masks, are data to the loss: they are looked at after forward.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from nfold.capture.proof.calls import tensors_in
 
 Path = tuple[Any, ...]
-"""Keys that lead to a tensor of the data; the first is 0 for inputs and 1 for targets."""
+"""Keys that lead to a tensor of the data; the first is 0 for inputs, 1 for targets, 2 for outputs."""
 _MOST_CONSTANT = 1024
 _RANDOM = torch.Tag.nondeterministic_seeded
 

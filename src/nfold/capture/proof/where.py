@@ -11,7 +11,10 @@ from types import FrameType
 import torch
 
 _TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
+_DISTRIBUTIONS = Path(_TORCH) / "distributions"
 _LONGEST = 80
+UNCHECKED = "torch.distributions checks its arguments: with validate_args=False"
+"""What to do about that, for a sentence to end."""
 
 
 def users_line() -> str:
@@ -80,3 +83,9 @@ def users_line_of(error: BaseException) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_code(frame.filename)]
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     return _told(own[-1].filename, own[-1].lineno or 0) if own else ""
+
+
+def is_in_distributions(error: BaseException) -> bool:
+    """Tell whether torch.distributions raised it, or what it has called: it checks the values that it is given."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(Path(frame.filename).parent == _DISTRIBUTIONS for frame in frames)

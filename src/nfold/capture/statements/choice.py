@@ -33,12 +33,12 @@ class Choice:
 
 
 def choices(function: Function, line: int) -> Iterator[Choice]:
-    """Yield what may be called as a function instead, the smallest first. O(function)."""
+    """Yield what may be called as a function instead, the smallest first: of one line, all. O(function)."""
     path = _path(function, line)
     for depth in range(len(path) - 1, -1, -1):
         block, index = path[depth]
-        statements: tuple[ast.stmt, ...] = (block[index],)
-        returns = isinstance(block[index], ast.Return)
+        statements = tuple(each for each in block[index:] if each.lineno <= line or each is block[index])
+        returns = isinstance(statements[-1], ast.Return)
         if not returns and any(isinstance(node, ast.Return) for node in _own_nodes(statements)):
             if depth > 0:
                 continue  # the code that follows an inner block is not its own

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from nfold.capture.building import build_model
-from nfold.capture.samples import sample_batches
+from nfold.capture.samples import program_batches
 from nfold.capture.shapes import batch_shapes
 from nfold.capture.statistics import StatisticsRecorder
 from nfold.core.graph import ModelGraph
@@ -92,7 +92,7 @@ class AsynchronousReplica:
         """
         self.rank, self.plan, self.device = rank, plan, device
         is_tried = bool(graph.unproved) and plan.chunks > 1
-        self.program = with_checked_loss(program) if is_tried else program
+        self.program = with_checked_loss(program, graph, plan.chunks)
         self._trials = LaterTrials(program, device) if is_tried else None
         self._graph, self._transport, self._clock = graph, transport, clock
         self._report, self._flush, self._fail = report, flush, fail
@@ -296,7 +296,7 @@ class AsynchronousReplica:
             loader=loader,
             recorder=StatisticsRecorder(self.model, modules) if modules else None,
             device=self.device,
-            shapes=batch_shapes(sample_batches(dataset, collate=self.program.collate)) if captured else None,
+            shapes=batch_shapes(program_batches(self.program, dataset)) if captured else None,
             trials=self._trials,
         )
         network = MemoryNetwork(1)

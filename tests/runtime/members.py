@@ -1,0 +1,182 @@
+"""Members of a job that stay while generations come and go. The test plays the coordinator.
+
+They are threads of the test, or processes.
+"""
+
+import os
+import queue
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from harness import graph_of, read_checkpoint
+
+from nfold.core import codec
+from nfold.launch.local import LocalLauncher
+from nfold.launch.threads import ThreadLauncher
+from nfold.planning.rank_schedules import rank_schedules
+from nfold.program import Program
+from nfold.runtime import events as ev
+from nfold.runtime.door import SocketDoor, ThreadDoor
+from nfold.runtime.loaders import Staff
+from nfold.runtime.orders import Orders
+from nfold.runtime.spool import Spools
+from nfold.runtime.state_file import StoredState
+from nfold.runtime.worker import Worker
+from nfold.transport.memory import MemoryNetwork
+from nfold.verbs.toolbox import MemoryWiring, Toolbox
+
+WAIT_S = 60.0
+TOKEN = "a secret"
+LOAD = {
+    "do": "load", "measure": False, "device": "cpu", "local_rank": 0, "threads": 1,
+    "evaluate": False, "steps": None, "overrides": {},
+}  # fmt: skip
+Lose = Callable[[int, int], None]
+"""Makes others lose a member, by its number and its process."""
+Start = Callable[[Any, Spools], tuple[Any, Any, Lose]]
+"""Returns who starts members, who hears them, and what makes others lose one."""
+
+
+def threads(mine: Program, count: int) -> Start:
+    """Members are threads of this process."""
+    network = MemoryNetwork(count)
+
+    def run(member: int, channel: Any) -> int:
+        wiring = MemoryWiring(member, network)
+        orders = Orders(channel, abandon=lambda: None)
+        given = (member, channel, orders, lambda: mine, wiring, Toolbox())
+        return Worker(*given, script=None, staff=Staff(None), owns_process=False).run()
+
+    def start(events: Any, spools: Spools) -> tuple[Any, Any, Lose]:
+        launcher = ThreadLauncher(lambda member: run(member, door.far_ends[member]), finish=network.close)
+        door = ThreadDoor(count, events, lambda member: launcher.ended(member, 0.0), spools)
+        return launcher, door, lambda member, _: network.connections(member).abort()
+
+    return start
+
+
+def processes(script: Path, count: int) -> Start:
+    """Members are processes of this machine, which are killed to be lost."""
+    command = [sys.executable, "-P", "-m", "nfold.verbs.rank", "--script", str(script), "--function", "program"]
+
+    def start(events: Any, spools: Spools) -> tuple[Any, Any, Lose]:
+        launcher = LocalLauncher(command, None)
+        door = SocketDoor(
+            "127.0.0.1",
+            0,
+            TOKEN,
+            count,
+            events,
+            lambda member: launcher.ended(member, 5.0),
+            tell=lambda line: None,
+            spools=spools,
+        )
+        return launcher, door, lambda _, pid: os.kill(pid, signal.SIGKILL)
+
+    return start
+
+
+class Members:
+    """Processes or threads that are members of a job, and what a coordinator says to them."""
+
+    def __init__(self, mine: Program, folder: Path, start: Start) -> None:
+        """Args:
+        mine: the program.
+        folder: where its state is kept between generations.
+        start: the kind of members.
+        """
+        self.program, self.graph = mine, graph_of(mine)
+        self.step, self.generation, self.gone = 0, -1, set[int]()
+        self._state: StoredState | None = None
+        self._kept = folder / "state"
+        self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+        self._launcher, self._door, self._lose = start(self._events, Spools(folder))
+        self._addresses: dict[int, list[Any]] = {}
+        self._pids: dict[int, int] = {}
+
+    def come(self, *members: int) -> None:
+        """Start members, and let them load the program and listen, whatever others do meanwhile."""
+        for member in members:
+            self._launcher.start(member, self._door.host, self._door.port, TOKEN)
+        self._pids |= {member: told["pid"] for member, told in self.hear(members, "hello").items()}
+        self.tell(members, LOAD)
+        self.hear(members, "ready")
+        self.tell(members, {"do": "listen"})
+        self._addresses |= {member: told["address"] for member, told in self.hear(members, "listening").items()}
+
+    def tell(self, members: Iterable[int], order: dict[str, Any], blob: bytes = b"") -> None:
+        """Send one order to some."""
+        for member in members:
+            self._door.channels[member].send(order, blob)
+
+    def hear(self, members: Collection[int], what: str) -> dict[int, dict[str, Any]]:
+        """Wait for a reply of each. Meanwhile members are given the state that they ask for, in any order."""
+        replies: dict[int, dict[str, Any]] = {}
+        while len(replies) < len(members):
+            event = self._events.get(timeout=WAIT_S)
+            if isinstance(event, ev.Left):
+                assert event.rank in self.gone, event
+                continue
+            assert isinstance(event, ev.Received)
+            member, message = event.rank, event.message
+            if event.file is not None:
+                event.file.put(self._kept)
+                self._state = StoredState.open(self._kept)
+            if message["is"] == "wants":
+                assert self._state is not None
+                self.tell((member,), {"do": "take"}, self._state.read(message["start"], message["stop"]))
+            elif message["is"] == what and member in members:
+                replies[member] = message
+            else:
+                assert message["is"] == "steps", (member, message)
+        return replies
+
+    def begin(self, members: Any, plan: Any) -> None:
+        """Begin a generation from where the one before has ended."""
+        self.generation += 1
+        meeting = {
+            "do": "connect",
+            "addresses": [[member, *self._addresses[member]] for member in members],
+            "generation": self.generation,
+            "members": list(members),
+            "gone": sorted(self.gone),
+        }
+        self.tell(members, meeting)
+        self.hear(members, "connected")
+        header = self._state.header if self._state is not None else b""
+        order = {
+            "do": "build",
+            "graph": codec.encode(self.graph),
+            "plan": codec.encode(plan),
+            "unsent_bytes": [None] * len(members),
+            "total_steps": 1000,
+        }
+        for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
+            self.tell((member,), {**order, "schedule": own.to_document()}, header)
+        self.hear(members, "built")
+
+    def train(self, members: Any, steps: int) -> None:
+        """Play steps, and keep the state."""
+        self.step += steps
+        self.tell(members, {"do": "until", "step": self.step})
+        self.tell(members, {"do": "checkpoint", "tag": self.step, "evaluates": False})
+        told = self.hear(members, "checkpoint")
+        assert {each["step"] for each in told.values()} == {self.step}
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """What was kept last."""
+        return read_checkpoint(self._kept.read_bytes()).model()
+
+    def lose(self, member: int) -> None:
+        """Let the others lose a member."""
+        self.gone.add(member)
+        self._lose(member, self._pids[member])
+
+    def close(self) -> None:
+        """End all."""
+        self._door.close()
+        self._launcher.stop(WAIT_S)
