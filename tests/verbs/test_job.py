@@ -99,10 +99,10 @@ def test_a_job_that_is_stopped_while_its_cluster_is_removed_says_so(tmp_path, mo
     @contextlib.contextmanager
     def box(*_):
         yield None
-        ways[0]()
+        ways[-1]()
 
     @contextlib.contextmanager
-    def hearing(stop):
+    def hearing(stop, signals=()):
         ways.append(stop)
         yield
 
