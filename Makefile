@@ -37,9 +37,15 @@ test: check browser
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'quiet $(PICK)' $$(grep -rl 'mark.quiet' tests --include='test_*.py')
 
 # Machines of the runtime decide and do nothing, so they are pure, too.
-MACHINES := averages coordinator failing_ranks gather going_on measuring postmortem preparation reduction_times reprobing service_parts slowness system vigil
 PURE := $(addprefix tests/,cache core program simulation planning analysis verbs view) \
-  tests/examples/test_documents.py $(patsubst %,tests/launch/test_%.py,emulation_plan faults memory threads) $(MACHINES:%=tests/runtime/test_%.py)
+  tests/examples/test_documents.py $(patsubst %,tests/launch/test_%.py,emulation_plan faults thread_launcher) \
+  $(patsubst %,tests/machine/test_%.py,kernel_counters memory_check) \
+  $(patsubst %,tests/runtime/asynchronous/test_%.py,pure_parts) \
+  $(patsubst %,tests/runtime/checkpoint/test_%.py,gather) \
+  $(patsubst %,tests/runtime/coordinator/test_%.py,asked_averages coordinator failing_ranks going_on preparation) \
+  $(patsubst %,tests/runtime/failures/test_%.py,failure_detector postmortem) \
+  $(patsubst %,tests/runtime/measuring/test_%.py,probing_rounds reprobing slowness) \
+  $(patsubst %,tests/runtime/step/test_%.py,reduction_times)
 
 pure: $(VENV)/.installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m pytest $(PYTEST_ARGS) -p without_torch --ignore tests/view/test_in_browser.py -n auto \

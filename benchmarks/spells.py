@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple, Self
 
-from nfold.runtime.system import node_cpu_s
+from nfold.machine.kernel_counters import node_cpu_s
 
 PROC_STAT = Path("/proc/stat")
 EVERY_S = 0.05

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 
 from nfold.errors import ClusterError
-from nfold.launch.emulation.box import check_machine
 from nfold.launch.emulation.cgroups import MOUNTS, find_hierarchy
+from nfold.launch.emulation.emulated_cluster import check_machine
 
 for folder in ("runtime", "view"):
     sys.path.insert(0, str(Path(__file__).parent / folder))

@@ -21,7 +21,7 @@ import torch
 from deep import NETS
 
 from nfold.capture import capture_program
-from nfold.capture.building import build_model
+from nfold.capture.program.building import build_model
 from nfold.program import Program
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

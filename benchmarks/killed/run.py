@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from nfold.runtime.state_file import StoredState
+from nfold.runtime.checkpoint.state_file import StoredState
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from nfold.verbs.trials import Trial, Tried, try_plans
+from nfold.verbs.try_plans import Trial, TriedPlan, try_plans
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -35,7 +35,7 @@ STEPS = 4
 GOAL = 0.15
 
 
-def row(net: str, batch_size: int, tried: Tried) -> dict[str, Any]:
+def row(net: str, batch_size: int, tried: TriedPlan) -> dict[str, Any]:
     """What one trial came to, rank by rank."""
     trial = tried.trial
     found = {"net": net, "batch_size": batch_size, "strategy": trial.strategy, "workers": trial.workers, **stamp()}

@@ -16,7 +16,7 @@ from deepening import deepened
 
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
-from nfold.planning.search import plan
+from nfold.planning.choosing.search import plan
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from environment import known, stamp, write

@@ -9,7 +9,7 @@ from pathlib import Path
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import ChunkTiming, OperatorProfile, Profile, Timing
-from nfold.planning.facts import Facts
+from nfold.planning.inputs.facts import Facts
 
 GRAPHS = Path(__file__).parents[1] / "traffic" / "graphs"
 OPERATIONS_PER_S = 1e10

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from nfold.capture.divisible import why_indivisible
+from nfold.capture.example_batches import sample_batches
+from nfold.capture.independence.divisible import why_indivisible
 from nfold.capture.proof.prove import prove
-from nfold.capture.samples import sample_batches
-from nfold.capture.states import fresh_copies
+from nfold.capture.side_effects.module_states import fresh_copies
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from environment import stamp, write

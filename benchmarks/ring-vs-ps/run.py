@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from nfold.verbs.trials import Trial, Tried, try_plans
+from nfold.verbs.try_plans import Trial, TriedPlan, try_plans
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -93,7 +93,7 @@ def _steps(program: str, layout: Layout, mbit: int) -> int:
     return max(FEWEST_STEPS, min(MOST_STEPS, round(TRIAL_S / step_s)))
 
 
-def row(program: str, tried: Tried) -> dict[str, Any]:
+def row(program: str, tried: TriedPlan) -> dict[str, Any]:
     """What one trial came to."""
     trial, report = tried.trial, tried.report
     rate = trial.link_bytes_per_s or 0.0
@@ -212,7 +212,7 @@ def _measured(
     rows: list[tuple[Trial, dict[str, Any]]] = []
     commit, begun_s = stamp()["commit"], time.monotonic()
 
-    def tell(tried: Tried) -> None:
+    def tell(tried: TriedPlan) -> None:
         nonlocal begun_s
         found, now_s = {**row(program, tried), "cores": cores, "commit": commit}, time.monotonic()
         if tried.trace:

@@ -11,10 +11,10 @@ from typing import Any
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph
-from nfold.planning.candidates import simulate_proposal
-from nfold.planning.facts import Facts
-from nfold.planning.scaling import ScalingPoint, coarse_proposal_s, predict_scaling, useful_workers
-from nfold.planning.strategies import named
+from nfold.planning.choosing.candidates import simulate_proposal
+from nfold.planning.choosing.scaling import ScalingPoint, coarse_proposal_s, predict_scaling, useful_workers
+from nfold.planning.choosing.strategies import named
+from nfold.planning.inputs.facts import Facts
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from environment import write

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from nfold.verbs.trials import Trial, Tried, try_plans
+from nfold.verbs.try_plans import Trial, TriedPlan, try_plans
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE.parent / "programs"
@@ -154,7 +154,7 @@ def try_ours(
     """Try every strategy with ranks that start once."""
     ours: dict[str, dict[str, Any]] = {}
 
-    def tell(tried: Tried) -> None:
+    def tell(tried: TriedPlan) -> None:
         ours[tried.trial.strategy] = found = figures(tried)
         print("     ", tried.trial.strategy, found, flush=True)
 
@@ -170,7 +170,7 @@ def steps_of(strategy: str, peers_s: dict[str, float | None]) -> int:
     return max(FEWEST_STEPS, min(MOST_STEPS, round(TRIAL_S / about_s)))
 
 
-def figures(tried: Tried) -> dict[str, Any]:
+def figures(tried: TriedPlan) -> dict[str, Any]:
     """What a trial came to."""
     report, plan = tried.report, tried.plan
     if report is None or plan is None:

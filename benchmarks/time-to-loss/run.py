@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nfold
-from nfold.analysis.loss import running_losses, steps_to_loss
+from nfold.analysis.measured.steps_to_loss import running_losses, steps_to_loss
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))

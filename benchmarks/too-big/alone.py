@@ -8,9 +8,9 @@ from types import ModuleType
 import torch
 from torch.utils.data import default_collate
 
-from nfold.capture.building import build_model
+from nfold.capture.program.building import build_model
 from nfold.program import Program
-from nfold.runtime.data import sample_order
+from nfold.runtime.data.chunk_loader import sample_order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,17 +18,17 @@ from pipelined import most_even, sent_bytes
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, chunk_sizes
-from nfold.planning.data_parallel import even_owners
-from nfold.planning.facts import Facts
-from nfold.planning.hypergraph import Hypergraph, owners_of, traffic
-from nfold.planning.hypergraph_strategy import EPSILONS, ByHypergraph, hypergraph_of, limits_of
-from nfold.planning.machines import machines_of
-from nfold.planning.partition import Effort, partitions
-from nfold.planning.placed import reductions_of
-from nfold.planning.schedule import compile_schedule
-from nfold.planning.search import plan
-from nfold.planning.splitting import split_facts
-from nfold.planning.structured import Hybrid
+from nfold.planning.choosing.search import plan
+from nfold.planning.costs.machines import machines_of
+from nfold.planning.hypergraph.cell_hypergraph import Hypergraph, owners_of, traffic
+from nfold.planning.hypergraph.hypergraph_strategy import EPSILONS, ByHypergraph, hypergraph_of, limits_of
+from nfold.planning.hypergraph.partition import Effort, partitions
+from nfold.planning.inputs.facts import Facts
+from nfold.planning.operator_parts.splitting import split_facts
+from nfold.planning.reductions.data_parallel import even_owners
+from nfold.planning.reductions.placed_reductions import reductions_of
+from nfold.planning.scheduling.schedule_compiler import compile_schedule
+from nfold.planning.stages.stage_strategies import Hybrid
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "programs"))

@@ -23,11 +23,11 @@ from nfold.core.graph import ModelGraph  # noqa: E402
 from nfold.core.placement import Placement  # noqa: E402
 from nfold.core.plan import Plan  # noqa: E402
 from nfold.errors import PlanError  # noqa: E402
-from nfold.planning.asynchronous import ASYNCHRONOUS  # noqa: E402
-from nfold.planning.buckets import buckets_of  # noqa: E402
-from nfold.planning.schedule import compile_schedule  # noqa: E402
-from nfold.planning.splitting import split_graph  # noqa: E402
-from nfold.planning.strategies import STRATEGIES  # noqa: E402
+from nfold.planning.asynchronous.asynchronous_strategies import ASYNCHRONOUS  # noqa: E402
+from nfold.planning.choosing.strategies import STRATEGIES  # noqa: E402
+from nfold.planning.operator_parts.splitting import split_graph  # noqa: E402
+from nfold.planning.reductions.buckets import buckets_of  # noqa: E402
+from nfold.planning.scheduling.schedule_compiler import compile_schedule  # noqa: E402
 from nfold.program import Program  # noqa: E402
 
 State = dict[str, torch.Tensor]

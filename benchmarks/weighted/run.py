@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from nfold.verbs.trials import Trial, Tried, try_plans
+from nfold.verbs.try_plans import Trial, TriedPlan, try_plans
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -41,7 +41,7 @@ def compare(nodes: int, *, uneven: bool, rounds: int, steps: int) -> dict[str, A
     measured: dict[str, list[float]] = {name: [] for name in STRATEGIES}
     predicted: dict[str, float] = {}
 
-    def tell(tried: Tried) -> None:
+    def tell(tried: TriedPlan) -> None:
         assert tried.report is not None, tried.refused
         measured[tried.trial.strategy].append(tried.report.step_s.p50)
         predicted[tried.trial.strategy] = tried.report.predicted.step_s

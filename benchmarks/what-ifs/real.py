@@ -13,15 +13,15 @@ from pathlib import Path
 from cases import Case
 
 import nfold
-from nfold.analysis.changes import Case as Judged
-from nfold.analysis.changes import Changed
-from nfold.analysis.gains import Tried
+from nfold.analysis.reporting.gains import TriedChange
+from nfold.analysis.resimulating.changes import Case as Judged
+from nfold.analysis.resimulating.changes import Changed
 from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.job import Known
 from nfold.core.report import Report
 from nfold.launch.emulation.cgroups import as_emulated
-from nfold.runtime.settings import Known
-from nfold.verbs.folder import RunFolder
-from nfold.verbs.going_on import JobRecord
+from nfold.verbs.options.job_record import JobRecord
+from nfold.verbs.run_folder.folder import RunFolder
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 TWICE = """
@@ -61,7 +61,7 @@ class Played:
     judged: Judged
 
 
-def is_possible(played: Played, tried: Tried) -> bool:
+def is_possible(played: Played, tried: TriedChange) -> bool:
     """Whether this machine can be made so: it has the cores, and the program can be changed so."""
     if tried.kind == "input":
         return played.case.program.startswith("slow_input.py")
@@ -69,7 +69,7 @@ def is_possible(played: Played, tried: Tried) -> bool:
     return sum(node.cores for node in cluster.nodes) <= (os.cpu_count() or 1)
 
 
-def play(played: Played, tried: Tried, out: Path, steps: int) -> Report:
+def play(played: Played, tried: TriedChange, out: Path, steps: int) -> Report:
     """Play a change for so many steps.
 
     Args:
@@ -121,7 +121,7 @@ def _play_halved(played: Played, out: Path, steps: int) -> Report:
     ).report
 
 
-def _source(played: Played, tried: Tried, out: Path) -> str:
+def _source(played: Played, tried: TriedChange, out: Path) -> str:
     if tried.kind == "batch":
         return _generated(played.case, TWICE, out)
     if tried.kind == "input":

@@ -18,13 +18,13 @@ from environment import known, write  # noqa: E402
 from playing import play_in  # noqa: E402
 from real import Played, is_possible, play  # noqa: E402
 
-from nfold.analysis.facts import gather  # noqa: E402
-from nfold.analysis.gains import Tried  # noqa: E402
-from nfold.analysis.prospect import look_ahead  # noqa: E402
-from nfold.analysis.regime import since_change  # noqa: E402
-from nfold.analysis.report import WARM_UP_STEPS  # noqa: E402
-from nfold.verbs.folder import RunFolder  # noqa: E402
-from nfold.verbs.summary import question_of  # noqa: E402
+from nfold.analysis.measured.link_regime import since_change  # noqa: E402
+from nfold.analysis.measured.measured_facts import gather  # noqa: E402
+from nfold.analysis.reporting.gains import TriedChange  # noqa: E402
+from nfold.analysis.reporting.resimulation import simulate_changes  # noqa: E402
+from nfold.analysis.reporting.run_report import WARM_UP_STEPS  # noqa: E402
+from nfold.verbs.results.summary import question_of  # noqa: E402
+from nfold.verbs.run_folder.folder import RunFolder  # noqa: E402
 
 CHOSEN = (
     "uplink of n2 at 40 Mbit/s, ring x4",
@@ -102,20 +102,20 @@ def honoured(case: Case) -> Iterator[dict[str, Any]]:
             }
 
 
-def judge(case: Case, folder: RunFolder) -> tuple[Played, tuple[Tried, ...]]:
+def judge(case: Case, folder: RunFolder) -> tuple[Played, tuple[TriedChange, ...]]:
     """Return a run with the question that simulates like it, and all that would win something."""
     planned, trace = folder.known(), since_change(folder.trace())
     assert planned.plan is not None
     facts = gather(planned.plan, trace, planned.cluster, WARM_UP_STEPS)
-    prospect = look_ahead(facts, question_of(planned.plan, planned))
-    assert prospect.case is not None
-    assert prospect.outlook is not None
-    return Played(case=case, folder=folder, judged=prospect.case), prospect.outlook.tried
+    what_ifs = simulate_changes(facts, question_of(planned.plan, planned))
+    assert what_ifs.case is not None
+    assert what_ifs.outlook is not None
+    return Played(case=case, folder=folder, judged=what_ifs.case), what_ifs.outlook.tried
 
 
-def chosen(played: Played, offered: tuple[Tried, ...]) -> list[Tried]:
+def chosen(played: Played, offered: tuple[TriedChange, ...]) -> list[TriedChange]:
     """Return the changes to make real: of each kind the best that can be made, and no placement twice."""
-    found: list[Tried] = []
+    found: list[TriedChange] = []
     for tried in offered:
         most = STRATEGIES if tried.kind == "strategy" else 1
         same = [each for each in found if each.kind == tried.kind]

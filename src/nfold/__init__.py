@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nfold.program import Program
     from nfold.verbs.compare import compare
     from nfold.verbs.demo import demo
-    from nfold.verbs.run import Run
+    from nfold.verbs.running.run import Run
     from nfold.verbs.train import plan, resume, start, train, why
     from nfold.version import __version__
 
@@ -38,7 +38,7 @@ _HOME = {
     "Program": "program",
     "Profile": "core.profile",
     "Report": "core.report",
-    "Run": "verbs.run",
+    "Run": "verbs.running.run",
     "Schedule": "core.schedule",
     "StepTrace": "core.trace",
     "Trace": "core.trace",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nfold.analysis.report import Result, report
+from nfold.analysis.reporting.run_report import Result, report
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.placement import Placement, Reduction
 from nfold.core.plan import Plan, Prediction

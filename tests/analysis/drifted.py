@@ -9,19 +9,19 @@ from statistics import fmean
 
 from injected import KERNEL_BYTES, MBIT, NUM_STEPS, Injected
 
-from nfold.analysis.facts import Facts, gather
-from nfold.analysis.prospect import Again, look_back
-from nfold.analysis.report import Result, report
+from nfold.analysis.measured.measured_facts import MeasuredFacts, gather
+from nfold.analysis.reporting.resimulation import Resimulated, simulate_as_it_was
+from nfold.analysis.reporting.run_report import Result, report
 from nfold.core.cluster import Cluster
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Span, StepParts, StepTrace, Trace
-from nfold.planning.candidates import estimate_proposal
-from nfold.planning.drifting import COUNTED, Drift, Question, _World, drift
-from nfold.planning.facts import Facts as Known
-from nfold.planning.search import to_plan
-from nfold.planning.staleness import NO_TICKET, Answer, Apply, Pushed
-from nfold.planning.strategies import named
+from nfold.planning.asynchronous.asynchronous_simulation import COUNTED, Drift, Question, _World, drift
+from nfold.planning.asynchronous.staleness import NO_TICKET, Answer, Apply, Pushed
+from nfold.planning.choosing.candidates import estimate_proposal
+from nfold.planning.choosing.search import to_plan
+from nfold.planning.choosing.strategies import named
+from nfold.planning.inputs.facts import Facts as Known
 
 TRACED = range(COUNTED[0], COUNTED[0] + 8)
 
@@ -32,7 +32,7 @@ class Drifted(Injected):
 
     bound: int | None = None
 
-    def facts(self) -> Facts:
+    def facts(self) -> MeasuredFacts:
         """What the report is drawn from."""
         known, planned = self._known_and_planned()
         return gather(planned, self._played(planned), known.cluster, 2)
@@ -41,8 +41,8 @@ class Drifted(Injected):
         known, planned = self._known_and_planned()
         return report(planned, self._played(planned), known.cluster, Result(program="my.py"), question=known, skip=2)
 
-    def again(self) -> Again:
-        return look_back(self.facts(), self._known_and_planned()[0])
+    def again(self) -> Resimulated:
+        return simulate_as_it_was(self.facts(), self._known_and_planned()[0])
 
     def true_drift(self) -> Drift:
         """What a run of this plan is, simulated from nothing on the cluster as it is."""

@@ -15,22 +15,22 @@ from typing import Any
 import pytest
 from grids import chain, profile
 
-from nfold.analysis.causes import findings
-from nfold.analysis.facts import gather
-from nfold.analysis.playback import play_back
-from nfold.analysis.prospect import Again, look_back
-from nfold.analysis.report import Result, report
-from nfold.analysis.simulated import parts_of
-from nfold.analysis.verdict import main_finding, verdict
+from nfold.analysis.measured.measured_facts import gather
+from nfold.analysis.reporting.resimulation import Resimulated, simulate_as_it_was
+from nfold.analysis.reporting.run_report import Result, report
+from nfold.analysis.reporting.verdict import main_finding, verdict
+from nfold.analysis.resimulating.playback import play_back
+from nfold.analysis.resimulating.simulated_parts import parts_of
+from nfold.analysis.rules.causes import findings
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan
 from nfold.core.profile import OperatorProfile, Timing
 from nfold.core.report import Report, Verdict
 from nfold.core.trace import RankUsage, ReductionParts, Span, StepParts, StepTrace, SystemSample, Trace
-from nfold.planning.candidates import simulate_proposal
-from nfold.planning.facts import Facts
-from nfold.planning.strategies import named
+from nfold.planning.choosing.candidates import simulate_proposal
+from nfold.planning.choosing.strategies import named
+from nfold.planning.inputs.facts import Facts
 
 MBIT = 1e6 / 8
 KERNEL_BYTES = 128 << 10
@@ -102,11 +102,11 @@ class Injected:
             assert found.unit == "bytes/s"
             assert found.value == pytest.approx(speed * MBIT, rel=0.1), found.text
 
-    def again(self) -> Again:
+    def again(self) -> Resimulated:
         """The run simulated again as it was."""
         question = self._question(self._cluster(self.links, {}, self.probe_error))
         planned = self._plan(question)
-        return look_back(gather(planned, self._trace(planned), question.cluster, 2), question)
+        return simulate_as_it_was(gather(planned, self._trace(planned), question.cluster, 2), question)
 
     def turned_into(self, later: "Injected", *, is_noticed: bool = True) -> Report:
         """The report of a run whose cluster became another one half-way; noticed: its links were probed again."""

@@ -13,7 +13,7 @@ from programs.counted import GRAPHS, question
 
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
-from nfold.planning.search import plan
+from nfold.planning.choosing.search import plan
 
 RESNET101_PARAMETERS = 44_549_160
 """He et al. 2016, for 1000 classes."""

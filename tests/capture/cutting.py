@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from nfold.capture.captured import Captured
-from nfold.capture.random import CellRandom
-from nfold.capture.replay import play_step, segments_of
+from nfold.capture.computing.random import CellRandom
+from nfold.capture.cutting.captured import Captured
+from nfold.capture.cutting.replay import play_step, segments_of
 
 
 def cut_at_random(names: Sequence[str], generator: random.Random) -> list[list[str]]:

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from zoo import Net, rows
 
+from nfold.capture.batches.example import Example
 from nfold.capture.capture import capture, recapture
-from nfold.capture.captured import Captured
-from nfold.capture.example import Example
+from nfold.capture.cutting.captured import Captured
 from nfold.errors import ProgramError
 
 

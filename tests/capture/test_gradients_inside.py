@@ -9,8 +9,8 @@ from cutting import assert_equal, play
 from torch import nn
 from torch.nn import functional as F
 
+from nfold.capture.batches.example import Example
 from nfold.capture.capture import capture
-from nfold.capture.example import Example
 from nfold.capture.proof.prove import prove
 
 

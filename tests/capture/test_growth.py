@@ -11,9 +11,9 @@ from torch import nn
 from zoo import CLASSES, Net, rows
 
 from nfold.capture import capture
-from nfold.capture.captured import Captured
+from nfold.capture.cutting.captured import Captured
 from nfold.capture.describe import describe
-from nfold.capture.states import fresh_copies
+from nfold.capture.side_effects.module_states import fresh_copies
 
 WIDTH = 12
 

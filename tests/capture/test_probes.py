@@ -47,7 +47,7 @@ from torch import nn
 from zoo import Net, rows
 
 from nfold.capture.capture import capture, recapture
-from nfold.capture.captured import Captured
+from nfold.capture.cutting.captured import Captured
 from nfold.errors import ProgramError
 
 EXACT = {

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from zoo import CLASSES, Net, rows
 
 from nfold.capture.capture import capture
-from nfold.capture.samples import sample_batches
+from nfold.capture.example_batches import sample_batches
 from nfold.errors import ProgramError
 
 WORDS = 11

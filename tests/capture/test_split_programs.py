@@ -9,14 +9,14 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
+from nfold.capture.batches.example import Example
 from nfold.capture.capture import capture
-from nfold.capture.captured import Captured
-from nfold.capture.example import Example
+from nfold.capture.cutting.captured import Captured
+from nfold.capture.cutting.program_splitting import split
 from nfold.capture.gate import pass_gate
-from nfold.capture.splitting import split
 from nfold.core.graph import ModelGraph
-from nfold.planning.parts import why_whole
-from nfold.planning.splitting import split_graph
+from nfold.planning.operator_parts.parts import why_whole
+from nfold.planning.operator_parts.splitting import split_graph
 
 CLASSES = 4
 

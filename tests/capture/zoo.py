@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nfold.capture.example import Example
+from nfold.capture.batches.example import Example
 
 CLASSES = 5
 

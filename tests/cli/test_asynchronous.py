@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import nfold as library
-from nfold.runtime.data import sample_order
+from nfold.runtime.data.chunk_loader import sample_order
 
 STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
 """Of the last of 400 items, 16 at a time."""

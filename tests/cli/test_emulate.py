@@ -14,17 +14,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nfold.cli.emulate import split
+from nfold.cli.emulate_command import split
 from nfold.errors import ClusterError, WorkerLost
 from nfold.launch.emulation.clearing import NAMESPACES
 from nfold.launch.emulation.owners import STATE
 from nfold.program import ProgramSource
-from nfold.runtime.measuring import PROBING_S
-from nfold.runtime.vigil import Patience
-from nfold.verbs.folder import RunFolder
-from nfold.verbs.job import Job
-from nfold.verbs.observer import Silent
-from nfold.verbs.options import Options
+from nfold.runtime.failures.failure_detector import Patience
+from nfold.runtime.measuring.probing_rounds import PROBING_S
+from nfold.verbs.options.run_options import Options
+from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.running.observer import Silent
+from nfold.verbs.running.run_job import Job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CLUSTER = """
@@ -87,14 +87,14 @@ def test_what_is_refused_before_anything_starts(nfold, cluster, tmp_path, argume
 )
 def test_who_is_not_root_is_told_so_once(nfold, cluster, monkeypatch, arguments):
     cluster()
-    monkeypatch.setattr("nfold.launch.emulation.box.shutil.which", lambda tool: tool)
+    monkeypatch.setattr("nfold.launch.emulation.emulated_cluster.shutil.which", lambda tool: tool)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     nfold(*arguments).check_explained("needs root, and this is user 1000", "sudo")
 
 
 def test_more_ranks_than_memory_is_refused_with_numbers(nfold, cluster, monkeypatch, emulation):
     cluster(4)
-    monkeypatch.setattr("nfold.launch.memory.available_bytes", lambda text: 10**9)
+    monkeypatch.setattr("nfold.machine.memory_check.available_bytes", lambda text: 10**9)
     nfold("train", "steady.py", "--emulate", "c.toml").check_explained(
         "4 processes on 4 nodes need about 1.3 GiB to start (350 MB each)", "0.9 GiB free", "At most 2 would fit"
     )

@@ -10,9 +10,9 @@ import pytest
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.plan import Asynchrony
-from nfold.verbs.conclusion import Entry, concluded
-from nfold.verbs.folder import RunFolder
-from nfold.verbs.prospects import predicted_points, scaling
+from nfold.verbs.results.conclusion import ComparedRun, concluded
+from nfold.verbs.results.scaling_forecast import predicted_points, scaling
+from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.train import train
 
 LINK = Channel(latency_s=1e-3, bandwidth_bytes_per_s=12.5e6, origin="declared")
@@ -63,7 +63,7 @@ def test_the_curves_of_a_page_are_computed_once(nfold, monkeypatch):
         computed.append(asked)
         return scaling(*asked)
 
-    monkeypatch.setattr("nfold.verbs.pages.scaling", count)
+    monkeypatch.setattr("nfold.verbs.results.pages.scaling", count)
     assert nfold("train", "steady.py", "--steps", "2", "--debug").code == 0
     assert len(computed) == 1
 
@@ -221,7 +221,7 @@ def test_where_another_takes_over_beyond_the_measured_sizes_a_number_is_said(run
         folder.save_cluster(Cluster(nodes=nodes))
         codec.save(replace(known.plan, strategy=strategy), path / "plan.json")
         folder.save_report(replace(folder.report(), strategy=strategy, samples_per_s=samples_per_s))
-        entries.append(Entry(folder=folder))
+        entries.append(ComparedRun(folder=folder))
 
     (taken,) = concluded(entries).takeovers
 
@@ -230,7 +230,7 @@ def test_where_another_takes_over_beyond_the_measured_sizes_a_number_is_said(run
 
 
 def test_every_strategy_has_a_curve_where_links_are_known_and_a_reason_where_not(run, monkeypatch):
-    monkeypatch.setattr("nfold.verbs.prospects._SIZES", (1, 4, 16))
+    monkeypatch.setattr("nfold.verbs.results.scaling_forecast._SIZES", (1, 4, 16))
     folder = RunFolder.open(run)
     known, report = folder.known(), folder.report()
     nodes = tuple(replace(node, uplink=LINK, downlink=LINK) for node in known.cluster.nodes)

@@ -7,11 +7,11 @@ import torch
 from safetensors.torch import load_file
 
 import nfold as library
-from nfold.planning.candidates import simulate_proposal
-from nfold.planning.placed import placed
-from nfold.planning.search import to_plan
-from nfold.runtime import worker
-from nfold.runtime.evaluation import evaluate
+from nfold.planning.choosing.candidates import simulate_proposal
+from nfold.planning.choosing.search import to_plan
+from nfold.planning.reductions.placed_reductions import placed
+from nfold.runtime.rank import worker
+from nfold.runtime.rank.evaluation import evaluate
 
 STEPS = 10
 """Two epochs."""
@@ -113,8 +113,8 @@ def test_workers_without_a_cell_keep_out_of_training_and_of_evaluations(script, 
         return evaluate(program, model, dataset, part, num_parts, device, reader)
 
     parts = []
-    monkeypatch.setattr("nfold.runtime.preparation.plan", planned)
-    monkeypatch.setattr("nfold.runtime.evaluating.evaluate", evaluated)
+    monkeypatch.setattr("nfold.runtime.coordinator.preparation.plan", planned)
+    monkeypatch.setattr("nfold.runtime.rank.evaluator.evaluate", evaluated)
     run = library.train(script, workers=3, strategy="hybrid", steps=STEPS, debug=True, out="idle")
     assert run.plan.placement.working == (1, 2)
     check_equal(run, alone)

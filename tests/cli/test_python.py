@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 import nfold as library
-from nfold.runtime.state_file import StoredState
+from nfold.runtime.checkpoint.state_file import StoredState
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_ranks_compute_with_the_threads_of_their_plan(script, tmp_path, monkeypa
     """One rank's share is the whole machine; here one thread is about as fast."""
     cores = len(os.sched_getaffinity(0))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("nfold.planning.facts.ABOUT_AS_FAST", 1e9)
+    monkeypatch.setattr("nfold.planning.inputs.facts.ABOUT_AS_FAST", 1e9)
     with _threads(cores):
         run = library.train(_counting(tmp_path), steps=1, evaluate=False, debug=debug)
         assert torch.get_num_threads() == cores
@@ -334,7 +334,7 @@ def _ranks_of_this_process() -> list[int]:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue  # gone
-            if int(fields[1]) == os.getpid() and "nfold.verbs.rank" in (entry / "cmdline").read_text():
+            if int(fields[1]) == os.getpid() and "nfold.verbs.ranks.rank_process" in (entry / "cmdline").read_text():
                 found.append(int(entry.name))
     return found
 

@@ -7,7 +7,7 @@ import pytest
 
 import nfold as library
 from nfold.errors import PlanError
-from nfold.verbs.trials import Trial, try_plans
+from nfold.verbs.try_plans import Trial, try_plans
 
 RING = Trial(strategy="ring", workers=2, steps=6)
 TRIALS = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nfold.cli.main import build_parser
-from nfold.planning.strategies import STRATEGY_NAMES
+from nfold.planning.choosing.strategies import STRATEGY_NAMES
 from nfold.program import Program
 
 ROOT = Path(__file__).parents[2]

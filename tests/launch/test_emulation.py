@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from nfold.core.cluster_file import parse_cluster
+from nfold.core.text.cluster_file import parse_cluster
 from nfold.errors import ClusterError
-from nfold.launch.emulation.box import emulated
 from nfold.launch.emulation.cgroups import MOUNTS, find_hierarchy, swap_settings
 from nfold.launch.emulation.clearing import NAMESPACES, groups_of
+from nfold.launch.emulation.emulated_cluster import emulated
 from nfold.launch.emulation.owners import STATE
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("emulation")]
@@ -64,10 +64,10 @@ def leftovers(number):
 
 RECEIVE = """
     import json, socket, sys, time
-    door = socket.create_server(("0.0.0.0", 5000))
+    listening = socket.create_server(("0.0.0.0", 5000))
     print("ready", flush=True)
     while True:
-        connection, _ = door.accept()
+        connection, _ = listening.accept()
         buffer, total = bytearray(1 << 18), 0
         while count := connection.recv_into(buffer):
             total += count
@@ -157,7 +157,7 @@ def test_a_node_has_its_memory_and_no_more():
 def test_a_node_cannot_swap_what_its_memory_does_not_hold():
     with box_of(memory="64 MiB") as box:
         settings = swap_settings(find_hierarchy(MOUNTS.read_text()).version, box.cluster.node("n-0"))
-        group = groups_of(box.number).doors("n-0")[-1].parent
+        group = groups_of(box.number).process_lists("n-0")[-1].parent
         there = [(file, value) for file, value in settings if (group / file).exists()]
         if not there:
             pytest.skip("this kernel does not count swap")
@@ -168,7 +168,7 @@ def test_a_process_sees_the_cores_and_the_memory_of_its_node():
     look = f"""
         import json, sys
         sys.path[:] = {sys.path!r}
-        from nfold.launch.limits import available_cores, available_memory
+        from nfold.machine.limits import available_cores, available_memory
         print("ready", flush=True)
         sys.stdin.readline()
         print(json.dumps([available_cores().cores, available_memory()]), flush=True)
@@ -203,10 +203,10 @@ def test_nothing_is_lost_where_all_send_to_one():
             with connection:
                 while connection.recv(1 << 18):
                     pass
-        door = socket.create_server(("0.0.0.0", 5000))
+        listening = socket.create_server(("0.0.0.0", 5000))
         print("ready", flush=True)
         while True:
-            threading.Thread(target=drain, args=(door.accept()[0],), daemon=True).start()
+            threading.Thread(target=drain, args=(listening.accept()[0],), daemon=True).start()
     """
     send = """
         import socket, sys
@@ -257,12 +257,12 @@ def test_what_waits_when_a_link_slows_down_still_arrives():
 def test_a_partition_swallows_all_and_lets_it_through_again():
     echo = """
         import socket
-        door = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        door.bind(("0.0.0.0", 5000))
+        listening = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        listening.bind(("0.0.0.0", 5000))
         print("ready", flush=True)
         while True:
-            data, who = door.recvfrom(100)
-            door.sendto(data, who)
+            data, who = listening.recvfrom(100)
+            listening.sendto(data, who)
     """
     ask = """
         import socket, sys
@@ -315,7 +315,7 @@ def test_several_boxes_of_the_same_names_do_not_meet():
 
 OWNER = """
 import os, subprocess, sys
-from nfold.core.cluster_file import parse_cluster
+from nfold.core.text.cluster_file import parse_cluster
 from nfold.launch.emulation import emulated
 with emulated(parse_cluster('[[node]]\\nname = "n"\\ncount = 2\\n', "c")) as box:
     left = subprocess.Popen(box.enter("n-0", ["sh", "-c", "echo $$; exec sleep 1000"]), start_new_session=True)
@@ -382,7 +382,9 @@ def test_what_nobody_could_remove_is_removed_by_the_next_start(owner):
 
 def test_a_box_that_cannot_be_finished_leaves_nothing(monkeypatch):
     before = set(os.listdir(NAMESPACES))
-    monkeypatch.setattr("nfold.launch.emulation.box.shape", lambda *_, **__: ("qdisc add dev nonsense root tbf",))
+    monkeypatch.setattr(
+        "nfold.launch.emulation.emulated_cluster.shape", lambda *_, **__: ("qdisc add dev nonsense root tbf",)
+    )
     with pytest.raises(ClusterError, match=r"^tc .* failed: "), box_of(uplink="8 Mbit/s"):
         pass
     assert set(os.listdir(NAMESPACES)) <= before

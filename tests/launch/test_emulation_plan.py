@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from nfold.core.cluster import Channel, Cluster
-from nfold.core.cluster_file import parse_cluster
+from nfold.core.text.cluster_file import parse_cluster
 from nfold.errors import ClusterError
-from nfold.launch.emulation import box
+from nfold.launch.emulation import emulated_cluster
 from nfold.launch.emulation.cgroups import (
     Groups,
     Hierarchy,
@@ -22,8 +22,8 @@ from nfold.launch.emulation.cgroups import (
     memory_settings,
     swap_settings,
 )
-from nfold.launch.emulation.handing_down import hand_down, put_back
-from nfold.launch.emulation.layout import hosts, is_namespace_of, make_seats, network, separation
+from nfold.launch.emulation.controllers import hand_down, put_back
+from nfold.launch.emulation.namespaces import hosts, is_namespace_of, make_seats, network, separation
 from nfold.launch.emulation.owners import Owner, Registry, is_dead, myself, start_ticks
 from nfold.launch.emulation.shaping import (
     LEAST_BURST_BYTES,
@@ -52,12 +52,12 @@ def cluster(**fields) -> Cluster:
 @pytest.fixture
 def late(tmp_path, monkeypatch):
     """A box, not built, of two nodes with 3 and 5 ms."""
-    monkeypatch.setattr(box, "groups_of", lambda number: None)
+    monkeypatch.setattr(emulated_cluster, "groups_of", lambda number: None)
     nodes = "".join(
         f'[[node]]\nname = "{name}"\ncores = 0.1\nuplink = "100 Mbit/s"\nlatency = "{ms} ms"\n'
         for name, ms in (("a", 3), ("b", 5))
     )
-    return box.Box(parse_cluster(nodes, "c.toml"), 1, tmp_path)
+    return emulated_cluster.EmulatedCluster(parse_cluster(nodes, "c.toml"), 1, tmp_path)
 
 
 def test_without_netem_ranks_delay_what_they_receive_and_the_user_is_told(late):
@@ -159,7 +159,7 @@ def test_a_bucket_lets_the_largest_packet_pass_whole(rate):
 def test_a_bucket_never_becomes_smaller(late, monkeypatch):
     """What waits in a queue may be as large as the largest that there was."""
     done = []
-    monkeypatch.setattr(box, "perform", done.append)
+    monkeypatch.setattr(emulated_cluster, "perform", done.append)
     for mbit in (100, 800, 8):
         late.set_links(mbit * 1e6 / 8)
     buckets = [line for batch in done for line in batch.lines if " burst " in line]
@@ -264,7 +264,7 @@ def test_groups_of_version_2_hand_their_controllers_down(tmp_path):
         assert (folder / "cgroup.subtree_control").read_text() == "+cpu +memory"
     assert (tmp_path / "nfold-7/node-pi/memory.max").read_text() == str(2**30)
     assert (tmp_path / "nfold-7/node-pi/cpu.max").read_text() == "5000 10000"
-    assert groups.doors("pi") == [tmp_path / "nfold-7/node-pi/cgroup.procs"]
+    assert groups.process_lists("pi") == [tmp_path / "nfold-7/node-pi/cgroup.procs"]
 
 
 def test_groups_of_version_1_lie_under_each_controller(tmp_path):
@@ -275,7 +275,7 @@ def test_groups_of_version_1_lie_under_each_controller(tmp_path):
     groups.set_cores("pi", 0.5)
     assert (tmp_path / "cpu/nfold-7/node-pi/cpu.cfs_quota_us").read_text() == "5000"
     assert (tmp_path / "memory/nfold-7/node-pi/memory.limit_in_bytes").read_text() == str(2**30)
-    assert [str(door.relative_to(tmp_path)) for door in groups.doors("pi")] == [
+    assert [str(processes.relative_to(tmp_path)) for processes in groups.process_lists("pi")] == [
         "cpu/nfold-7/node-pi/cgroup.procs",
         "memory/nfold-7/node-pi/cgroup.procs",
     ]
@@ -405,7 +405,7 @@ def test_a_number_whose_remains_cannot_be_cleared_is_kept(tmp_path):
     [
         (lambda patch: patch.setattr(os, "geteuid", lambda: 1000), "needs root, and this is user 1000"),
         (
-            lambda patch: patch.setattr(box.shutil, "which", lambda tool: None if tool == "tc" else tool),
+            lambda patch: patch.setattr(emulated_cluster.shutil, "which", lambda tool: None if tool == "tc" else tool),
             "needs tc, not",
         ),
         (lambda patch: patch.setattr(sys, "platform", "darwin"), "needs Linux, and this is darwin"),
@@ -413,9 +413,9 @@ def test_a_number_whose_remains_cannot_be_cleared_is_kept(tmp_path):
 )
 def test_machines_that_cannot_emulate_are_told_why(monkeypatch, change, fragment):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(box.shutil, "which", lambda tool: tool)
+    monkeypatch.setattr(emulated_cluster.shutil, "which", lambda tool: tool)
     monkeypatch.setattr(sys, "platform", "linux")
-    box.check_machine()
+    emulated_cluster.check_machine()
     change(monkeypatch)
     with pytest.raises(ClusterError, match=fragment):
-        box.check_machine()
+        emulated_cluster.check_machine()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nfold.core.cluster import Channel, Cluster
-from nfold.core.cluster_file import parse_cluster
+from nfold.core.text.cluster_file import parse_cluster
 from nfold.errors import ClusterError
 from nfold.launch.emulation.faults import FaultClock, moments, parse_fault, perform
 

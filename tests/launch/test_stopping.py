@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from nfold.launch.base import STOP_SIGNALS
+from nfold.launch.launcher import STOP_SIGNALS
 from nfold.launch.stopping import hearing
 
 

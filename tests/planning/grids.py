@@ -9,8 +9,8 @@ from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph, Operator, Parameter, Statistic, Tensor
 from nfold.core.placement import Placement, Reduction
 from nfold.core.profile import ChunkTiming, OperatorProfile, Profile, Timing
-from nfold.planning.buckets import bounds, buckets_of, cut_shares
-from nfold.planning.facts import Facts
+from nfold.planning.inputs.facts import Facts
+from nfold.planning.reductions.buckets import bounds, buckets_of, cut_shares
 
 ITEM_BYTES = {"float32": 4, "float64": 8}
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from nfold.capture.example import Example
+from nfold.capture.batches.example import Example
 from nfold.errors import ProgramError
 from nfold.profiling.few_threads import few_threads
 from nfold.profiling.measure import Meter

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from nfold.capture.optimizers import Scope
-from nfold.capture.stepping import Stepping
+from nfold.capture.optimizers.stepping import Stepping
+from nfold.capture.optimizers.update_scope import Scope
 from nfold.profiling import updating
 from nfold.profiling.measure import Meter
-from nfold.profiling.memory import optimizer_bytes
+from nfold.profiling.measured_memory import optimizer_bytes
 from nfold.profiling.updating import in_slices, measure_update, parts_of
 from nfold.program import Program
 

@@ -9,15 +9,15 @@ from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core import codec
 from nfold.core.cluster import Channel
+from nfold.core.job import JobSettings, Known
 from nfold.core.measured import Measured
 from nfold.core.outputs import ModuleOutput
 from nfold.core.profile import Pace
 from nfold.core.trace import RankUsage, StepParts
-from nfold.runtime import events as ev
-from nfold.runtime.coordinator import Coordinator
-from nfold.runtime.settings import JobSettings, Known
-from nfold.runtime.spool import Arrived
-from nfold.transport.probe import ProbedPair
+from nfold.runtime.control import events as ev
+from nfold.runtime.control.spool import Arrived
+from nfold.runtime.coordinator.coordinator import Coordinator
+from nfold.transport.probing.probe import ProbedPair
 
 FOUND = ProbedPair(
     latency_s=0.25, there_bytes_per_s=1e6, back_bytes_per_s=1e6, cpu_s_per_byte=0.0, cpu_s_per_message=0.0

@@ -8,16 +8,16 @@ from functools import partial
 import torch
 from harness import CPU, file_of, make_plan, read_checkpoint
 
-from nfold.capture.random import LOCK
+from nfold.capture.computing.random import LOCK
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Asynchrony, Plan
 from nfold.core.trace import StepParts
-from nfold.planning.rank_schedules import rank_schedules
+from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.program import Program
-from nfold.runtime.collecting import collect
-from nfold.runtime.replica import StepResult
-from nfold.runtime.service.replica import AsynchronousReplica
-from nfold.transport.memory import MemoryNetwork
+from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
+from nfold.runtime.checkpoint.state_collection import collect
+from nfold.runtime.step.replica import StepResult
+from nfold.transport.implementations.in_memory import MemoryNetwork
 
 
 def drifting_plan(

@@ -12,22 +12,22 @@ from pretended import cluster, profile_of
 from torch import nn
 from torch.utils.data import default_collate
 
-from nfold.capture.building import build_model
 from nfold.capture.capture import capture_program
-from nfold.capture.random import LOCK
+from nfold.capture.computing.random import LOCK
+from nfold.capture.program.building import build_model
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction
 from nfold.core.plan import Plan, Prediction
-from nfold.planning.facts import Facts
-from nfold.planning.rank_schedules import rank_schedules
-from nfold.planning.search import plan
-from nfold.planning.strategies import named
+from nfold.planning.choosing.search import plan
+from nfold.planning.choosing.strategies import named
+from nfold.planning.inputs.facts import Facts
+from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.program import Program
-from nfold.runtime.collecting import Collected, collect
-from nfold.runtime.data import sample_order
-from nfold.runtime.replica import Replica
-from nfold.runtime.state import Checkpoint
-from nfold.transport.memory import MemoryNetwork
+from nfold.runtime.checkpoint.model_state import Checkpoint
+from nfold.runtime.checkpoint.state_collection import Collected, collect
+from nfold.runtime.data.chunk_loader import sample_order
+from nfold.runtime.step.replica import Replica
+from nfold.transport.implementations.in_memory import MemoryNetwork
 
 CPU = torch.device("cpu")
 

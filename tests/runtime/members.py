@@ -16,18 +16,18 @@ from harness import graph_of, read_checkpoint
 
 from nfold.core import codec
 from nfold.launch.local import LocalLauncher
-from nfold.launch.threads import ThreadLauncher
-from nfold.planning.rank_schedules import rank_schedules
+from nfold.launch.thread_launcher import ThreadLauncher
+from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.program import Program
-from nfold.runtime import events as ev
-from nfold.runtime.door import SocketDoor, ThreadDoor
-from nfold.runtime.loaders import Staff
-from nfold.runtime.orders import Orders
-from nfold.runtime.spool import Spools
-from nfold.runtime.state_file import StoredState
-from nfold.runtime.worker import Worker
-from nfold.transport.memory import MemoryNetwork
-from nfold.verbs.toolbox import MemoryWiring, Toolbox
+from nfold.runtime.checkpoint.state_file import StoredState
+from nfold.runtime.control import events as ev
+from nfold.runtime.control.control_server import SocketControlServer, ThreadControlServer
+from nfold.runtime.control.orders import Orders
+from nfold.runtime.control.spool import Spools
+from nfold.runtime.data.loaders import Staff
+from nfold.runtime.rank.worker import Worker
+from nfold.transport.implementations.in_memory import MemoryNetwork
+from nfold.verbs.ranks.toolbox import MemoryWiring, Toolbox
 
 WAIT_S = 60.0
 TOKEN = "a secret"
@@ -53,7 +53,7 @@ def threads(mine: Program, count: int) -> Start:
 
     def start(events: Any, spools: Spools) -> tuple[Any, Any, Lose]:
         launcher = ThreadLauncher(lambda member: run(member, door.far_ends[member]), finish=network.close)
-        door = ThreadDoor(count, events, lambda member: launcher.ended(member, 0.0), spools)
+        door = ThreadControlServer(count, events, lambda member: launcher.ended(member, 0.0), spools)
         return launcher, door, lambda member, _: network.connections(member).abort()
 
     return start
@@ -61,11 +61,20 @@ def threads(mine: Program, count: int) -> Start:
 
 def processes(script: Path, count: int) -> Start:
     """Members are processes of this machine, which are killed to be lost."""
-    command = [sys.executable, "-P", "-m", "nfold.verbs.rank", "--script", str(script), "--function", "program"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "nfold.verbs.ranks.rank_process",
+        "--script",
+        str(script),
+        "--function",
+        "program",
+    ]
 
     def start(events: Any, spools: Spools) -> tuple[Any, Any, Lose]:
         launcher = LocalLauncher(command, None)
-        door = SocketDoor(
+        door = SocketControlServer(
             "127.0.0.1",
             0,
             TOKEN,

@@ -4,8 +4,8 @@ from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph, Operator, Parameter, Tensor
 from nfold.core.plan import Plan
 from nfold.core.profile import ChunkTiming, OperatorProfile, Profile, Timing
-from nfold.planning.facts import Facts
-from nfold.planning.search import plan
+from nfold.planning.choosing.search import plan
+from nfold.planning.inputs.facts import Facts
 
 BATCH_SIZE = 25
 

@@ -4,14 +4,14 @@ import pytest
 
 from nfold.core.cluster import Channel, Node
 from nfold.simulation.cores import Cores
-from nfold.simulation.timeline import Timeline
+from nfold.simulation.virtual_time import VirtualTime
 
 LOCAL = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e9, origin="declared")
 
 
 def ends(jobs, *, cores, crowding=(1.0,), period_s=0.0):
     """End of each job, given as (begin, work, width)."""
-    timeline = Timeline()
+    timeline = VirtualTime()
     node = Node(name="a", cores=cores, memory_bytes=1, local=LOCAL, crowding=crowding, quota_period_s=period_s)
     pool = Cores(timeline, node)
     found = {}
@@ -59,7 +59,7 @@ def test_crowding_slows_two_cores_that_share_a_cache():
 
 
 def test_milestones_move_with_the_job():
-    timeline = Timeline()
+    timeline = VirtualTime()
     pool = Cores(timeline, Node(name="a", cores=1, memory_bytes=1, local=LOCAL))
     seen = []
     pool.start(

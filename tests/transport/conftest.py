@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nfold.transport.memory import MemoryNetwork
-from nfold.transport.tcp import Listener, TcpConnections
+from nfold.transport.implementations.in_memory import MemoryNetwork
+from nfold.transport.implementations.tcp import Listener, TcpConnections
 
 if TYPE_CHECKING:
     from nfold.errors import TransportError

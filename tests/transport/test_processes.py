@@ -7,11 +7,11 @@ from concurrent.futures import Future
 import pytest
 
 from nfold.errors import TransportError
-from nfold.transport.tcp import Listener, TcpConnections
+from nfold.transport.implementations.tcp import Listener, TcpConnections
 
 SCRIPT = """
 import sys
-from nfold.transport.tcp import Listener, TcpConnections
+from nfold.transport.implementations.tcp import Listener, TcpConnections
 connections = TcpConnections(1, "a")
 connections.meet(Listener("127.0.0.1"), {0: ("127.0.0.1", int(sys.argv[1]))}, 30.0)
 connections.begin(0, (0, 1)).send(0, 1, memoryview(b"hello"), lambda: None)

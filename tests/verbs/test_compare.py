@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nfold.cli.compare import links
+from nfold.cli.compare_command import links
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.comparison import Architecture
 from nfold.errors import ClusterError, PlanError

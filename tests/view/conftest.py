@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nfold.analysis.winners import takeovers, winners
+from nfold.analysis.measured.winners import takeovers, winners
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.comparison import Compared, Comparison, Throughput
 from nfold.core.environment import Environment

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from nfold.core.trace import Span, StepTrace
-from nfold.view.chrome import chrome_trace
+from nfold.view.chrome_trace import chrome_trace
 from nfold.view.timeline import timeline
 
 NODES = ("n0", "n1")

@@ -1,11 +1,11 @@
 """From the user's program to a graph that may be cut, checked against the program itself."""
 
+from nfold.capture.batches.example import Example
 from nfold.capture.capture import capture, capture_program, recapture
-from nfold.capture.captured import BoundSegment, Captured
-from nfold.capture.example import Example
-from nfold.capture.random import CellRandom
-from nfold.capture.samples import program_batches
-from nfold.capture.statistics import StatisticsRecorder
+from nfold.capture.computing.batch_norm import StatisticsRecorder
+from nfold.capture.computing.random import CellRandom
+from nfold.capture.cutting.captured import BoundSegment, Captured
+from nfold.capture.example_batches import program_batches
 
 __all__ = [
     "BoundSegment",

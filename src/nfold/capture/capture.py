@@ -14,33 +14,33 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture.beside import weights_beside
-from nfold.capture.building import build_model
-from nfold.capture.captured import Captured
-from nfold.capture.cut import cut
+from nfold.capture.batches.example import GATE_SIZE, Example
+from nfold.capture.batches.tree import tensors_of
+from nfold.capture.computing.random import seed_all, undisturbed
+from nfold.capture.cutting.captured import Captured
+from nfold.capture.cutting.operator_cut import cut
 from nfold.capture.describe import describe, with_scope
-from nfold.capture.example import GATE_SIZE, Example
-from nfold.capture.exporting import export
-from nfold.capture.facts import Facts, find_facts
+from nfold.capture.example_batches import program_batches
 from nfold.capture.fewest_whole import fewest_whole
 from nfold.capture.gate import ALONE, pass_gate
-from nfold.capture.keeping import keeping
-from nfold.capture.objections import why_unfit
-from nfold.capture.observe import observe
-from nfold.capture.optimizers import update_scope
-from nfold.capture.outputs import outputs_of
-from nfold.capture.program_graph import Loss, Traced
-from nfold.capture.random import seed_all, undisturbed
-from nfold.capture.samples import program_batches
+from nfold.capture.independence.objections import why_unfit
+from nfold.capture.optimizers.state_keeping import keeping
+from nfold.capture.optimizers.stepping import Stepping
+from nfold.capture.optimizers.update_scope import update_scope
+from nfold.capture.optimizers.weighing import why_unweighable
+from nfold.capture.program.building import build_model
+from nfold.capture.program.gradients_taken import line_of_gradient
+from nfold.capture.program.module_outputs import outputs_of
+from nfold.capture.program.program_graph import Loss, Traced
+from nfold.capture.program.trial import check_model
+from nfold.capture.program_facts import ProgramFacts, find_facts
+from nfold.capture.side_effects.module_states import fresh_copies
+from nfold.capture.side_effects.weights_beside import weights_beside
 from nfold.capture.statements.holding import Holding
-from nfold.capture.states import fresh_copies
-from nfold.capture.stepping import Stepping
-from nfold.capture.taken import line_of_gradient
-from nfold.capture.tracing import TraceRefused, is_leaf, trace
-from nfold.capture.tree import tensors_of
-from nfold.capture.trial import check_model
-from nfold.capture.weighing import why_unweighable
-from nfold.capture.wording import first_line, plainly, told_held, told_whole
+from nfold.capture.tracing.exporting import export
+from nfold.capture.tracing.fx_tracing import TraceRefused, is_leaf, trace
+from nfold.capture.tracing.observe import observe
+from nfold.capture.tracing.plain_errors import first_line, plainly, told_held, told_whole
 from nfold.core.graph import ModelGraph
 from nfold.core.outputs import first_difference
 from nfold.errors import InternalError
@@ -170,7 +170,7 @@ class _Attempt:
         fresh: Callable[[], nn.Module],
         loss: Loss,
         example: Example,
-        facts: Facts,
+        facts: ProgramFacts,
         beside: Sequence[str] = (),
     ) -> None:
         self._model, self._fresh, self._loss, self._example, self._facts = model, fresh, loss, example, facts

@@ -6,20 +6,20 @@ from collections.abc import Iterable
 import torch
 from torch import fx, nn
 
-from nfold.capture.captured import Captured, Layout, find_anchors, needs_size
-from nfold.capture.chains import with_channels
-from nfold.capture.cut import Cut
-from nfold.capture.facts import Facts
-from nfold.capture.naming import operator_kind, operator_names
-from nfold.capture.observe import Play
-from nfold.capture.program_graph import INPUT, LOSS, Scope, Traced
-from nfold.capture.segments import RandomNodes
-from nfold.capture.sizes import fit
-from nfold.capture.tree import dtype_name, num_bytes
+from nfold.capture.batches.sizes import fit
+from nfold.capture.batches.tree import dtype_name, num_bytes
+from nfold.capture.cutting.captured import Captured, Layout, find_anchors, needs_size
+from nfold.capture.cutting.chains import with_channels
+from nfold.capture.cutting.compiled_segments import RandomNodes
+from nfold.capture.cutting.naming import operator_kind, operator_names
+from nfold.capture.cutting.operator_cut import Cut
+from nfold.capture.program.program_graph import INPUT, LOSS, Scope, Traced
+from nfold.capture.program_facts import ProgramFacts
+from nfold.capture.tracing.observe import Play
 from nfold.core.graph import ModelGraph, Operator, Parameter, Statistic, Tensor
 
 
-def describe(traced: Traced, cut: Cut, plays: list[Play], facts: Facts, model: nn.Module) -> Captured:
+def describe(traced: Traced, cut: Cut, plays: list[Play], facts: ProgramFacts, model: nn.Module) -> Captured:
     """Name everything and bind it to a model."""
     layout = _layout(traced, cut, plays)
     scope = Scope(model, traced.constants)
@@ -189,7 +189,7 @@ def _node_parameters(node: fx.Node, scope: Scope) -> list[torch.Tensor]:
     return list(scope.module(str(node.target)).parameters()) if node.op == "call_module" else []
 
 
-def _parameters(model: nn.Module, operators: list[Operator], facts: Facts) -> tuple[Parameter, ...]:
+def _parameters(model: nn.Module, operators: list[Operator], facts: ProgramFacts) -> tuple[Parameter, ...]:
     users = _users((operator.name, operator.parameters) for operator in operators)
     return tuple(
         Parameter(

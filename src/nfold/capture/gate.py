@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture.calling import call
-from nfold.capture.captured import Captured, scope_of
-from nfold.capture.compare import Outcome, difference, outcome
-from nfold.capture.example import GATE_SIZE, SIZES, Example
-from nfold.capture.program_graph import LOSS, Loss
-from nfold.capture.random import RandomState, seed_all
-from nfold.capture.replay import play_step, segments_of
-from nfold.capture.segments import compile_nodes
-from nfold.capture.wording import plainly
+from nfold.capture.batches.example import GATE_SIZE, SIZES, Example
+from nfold.capture.computing.random import RandomState, seed_all
+from nfold.capture.computing.step_outcome import StepOutcome, difference, outcome
+from nfold.capture.cutting.captured import Captured, scope_of
+from nfold.capture.cutting.compiled_segments import compile_nodes
+from nfold.capture.cutting.replay import play_step, segments_of
+from nfold.capture.program.calling import call
+from nfold.capture.program.program_graph import LOSS, Loss
+from nfold.capture.tracing.plain_errors import plainly
 
 _LARGE, _SMALL = SIZES
 _CALLS = ((_LARGE, 0), (_SMALL, 1), (GATE_SIZE, 3), (_LARGE, 0))
@@ -71,7 +71,7 @@ def pass_gate(
     return ""
 
 
-def _eager(model: nn.Module, loss: Loss, batch: tuple[Any, Any], seed: int) -> Outcome:
+def _eager(model: nn.Module, loss: Loss, batch: tuple[Any, Any], seed: int) -> StepOutcome:
     seed_all(seed)
     value = loss(call(model, batch[0]), batch[1])
     torch.autograd.backward(value)

@@ -125,7 +125,15 @@ def build_parser() -> "argparse.ArgumentParser":
     """Return the parser of all commands."""
     import argparse
 
-    from nfold.cli import compare, demo, emulate, plan, report, train, why
+    from nfold.cli import (
+        compare_command,
+        demo_command,
+        emulate_command,
+        plan_command,
+        report_command,
+        train_command,
+        why_command,
+    )
     from nfold.version import __version__
 
     parser = argparse.ArgumentParser(
@@ -134,7 +142,15 @@ def build_parser() -> "argparse.ArgumentParser":
     )
     parser.add_argument("--version", action="version", version=f"nfold {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for command in (demo, train, compare, plan, why, report, emulate):
+    for command in (
+        demo_command,
+        train_command,
+        compare_command,
+        plan_command,
+        why_command,
+        report_command,
+        emulate_command,
+    ):
         command.add_parser(commands)
     parser.set_defaults(commands=tuple(commands.choices))
     return parser

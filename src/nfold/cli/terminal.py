@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from nfold.analysis.breakdown import step_duration, time_parts
-from nfold.analysis.units import count
+from nfold.analysis.measured.breakdown import step_duration, time_parts
+from nfold.core.text.units import count
 from nfold.core.trace import RankUsage, StepParts, Trace
-from nfold.planning.foretold import tried_note
-from nfold.runtime import events as ev
-from nfold.view import BesideLine, Look, Progress, ProgressLine, threads_of
+from nfold.planning.choosing.early_checks import tried_note
+from nfold.runtime.control import events as ev
+from nfold.view import BesideLine, Look, ProgressLine, RunProgress, threads_of
 
 if TYPE_CHECKING:
     from nfold.core.plan import Plan
@@ -44,7 +44,7 @@ class TerminalObserver:
         self._recent: deque[tuple[StepParts, ...]] = deque(maxlen=RECENT_STEPS)
         self._plan: Plan | None = None
         self._total = self._per_epoch = 1
-        self._held: Progress | None = None
+        self._held: RunProgress | None = None
         self._shown_s = 0.0
 
     def planned(self, planned: ev.Planned, folder: Path | None) -> None:
@@ -114,12 +114,12 @@ class TerminalObserver:
         self._release()
         self._line.close()
 
-    def _progress(self, step: int, loss: float | None) -> Progress:
+    def _progress(self, step: int, loss: float | None) -> RunProgress:
         epoch, position = divmod(step - 1, self._per_epoch)
         durations = [step_duration(parts) for parts in self._recent]
         mean_s = sum(durations) / len(durations) if durations else 0.0
         samples = sum(part.samples for parts in self._recent for part in parts)
-        return Progress(
+        return RunProgress(
             epoch=epoch + 1,
             num_epochs=-(-self._total // self._per_epoch),
             fraction=(position + 1) / self._per_epoch,

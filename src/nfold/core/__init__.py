@@ -1,0 +1,1 @@
+"""The nouns: frozen dataclasses that need the standard library only, and their JSON form."""

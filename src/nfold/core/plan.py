@@ -76,7 +76,8 @@ class Plan:
     """As in Rejected; a strategy that was asked for by name may be worse than another in everything."""
     rejected: tuple[Rejected, ...] = ()
     splits: dict[str, int] = field(default_factory=dict)
-    """Operators that are cut into so many parts, each a row of the grid of its own; see `planning/splitting.py`."""
+    """Operators that are cut into so many parts, each a row of the grid of its own; see
+    `planning/operator_parts/splitting.py`."""
     asynchrony: Asynchrony | None = None
     """None: every step waits for all gradients, and a schedule says what is done when."""
     notes: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from nfold.launch.base import STOP_SIGNALS
+from nfold.launch.launcher import STOP_SIGNALS
 
 _IS_OURS = threading.Event()
 

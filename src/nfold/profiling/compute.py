@@ -7,13 +7,13 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from nfold.capture import BoundSegment, CellRandom
-from nfold.capture.calling import call
-from nfold.capture.joining import Batch, Collate, join, read_item
-from nfold.capture.samples import dataset_length
-from nfold.capture.trial import try_step
-from nfold.capture.visiting import Batches
+from nfold.capture.batches.joining import Batch, Collate, join, read_item
+from nfold.capture.example_batches import dataset_length
+from nfold.capture.program.calling import call
+from nfold.capture.program.trial import try_step
+from nfold.capture.visited_samples import Batches
 from nfold.core.profile import ChunkTiming, OperatorProfile
-from nfold.launch.limits import Share
+from nfold.machine.limits import CoreShare
 from nfold.profiling.bench import Bench
 from nfold.profiling.kept import operators_kept
 from nfold.profiling.measure import Clock, Meter, Pair, chunk_timing
@@ -61,7 +61,7 @@ def time_loading(
     meter: Meter,
     dataset: Any,
     budget_s: float,
-    share: Share,
+    share: CoreShare,
     processor: Clock = time.process_time,
     *,
     collate: Collate | None = None,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from nfold.capture.example import SIZES, Example
-from nfold.capture.program_graph import Loss
-from nfold.capture.random import RandomState
-from nfold.capture.trial import try_step
+from nfold.capture.batches.example import SIZES, Example
+from nfold.capture.computing.random import RandomState
+from nfold.capture.program.program_graph import Loss
+from nfold.capture.program.trial import try_step
 from nfold.profiling.measure import Clock, Meter
 
 _QUICK_S = 0.15

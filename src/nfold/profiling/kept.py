@@ -4,10 +4,10 @@ Both are slopes between two small batches, so that what does not grow with the b
 """
 
 from nfold.capture import CellRandom
-from nfold.capture.calling import call
-from nfold.capture.example import LONGEST
+from nfold.capture.batches.example import LONGEST
+from nfold.capture.program.calling import call
 from nfold.profiling.bench import Bench
-from nfold.profiling.memory import Keeper
+from nfold.profiling.measured_memory import Keeper
 
 _SMALL, _LARGE = 2, 4
 

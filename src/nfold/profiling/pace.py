@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from nfold.capture import program_batches
-from nfold.capture.building import build_model
-from nfold.capture.calling import call
-from nfold.capture.trial import try_step
+from nfold.capture.program.building import build_model
+from nfold.capture.program.calling import call
+from nfold.capture.program.trial import try_step
 from nfold.core.profile import Pace
-from nfold.launch.limits import available_cores
+from nfold.machine.limits import available_cores
 from nfold.profiling.measure import Clock, Meter
-from nfold.profiling.profile import undisturbed
+from nfold.profiling.program_profile import undisturbed
 from nfold.program import Program
 
 FEWEST_PASSES = 4

@@ -17,18 +17,18 @@ import torch
 
 from nfold.cache import Store, Witness, code_of_nfold, content_of, key_of, this_machine
 from nfold.capture import program_batches
-from nfold.capture.building import build_model
-from nfold.capture.calling import call
-from nfold.capture.random import LOCK, RandomState
-from nfold.capture.stepping import Stepping
-from nfold.capture.trial import try_step
+from nfold.capture.computing.random import LOCK, RandomState
+from nfold.capture.optimizers.stepping import Stepping
+from nfold.capture.program.building import build_model
+from nfold.capture.program.calling import call
+from nfold.capture.program.trial import try_step
 from nfold.core import codec
 from nfold.core.measured import Measured
 from nfold.core.outputs import ModuleOutput, first_difference
 from nfold.core.profile import ChunkTiming
-from nfold.launch.limits import available_cores
+from nfold.machine.limits import available_cores
 from nfold.profiling.measure import Clock, Meter
-from nfold.profiling.profile import undisturbed
+from nfold.profiling.program_profile import undisturbed
 from nfold.program import Program
 
 APART = 0.25

@@ -11,11 +11,11 @@ from statistics import median
 import torch
 from torch import nn
 
-from nfold.capture.optimizers import Scope
-from nfold.capture.stepping import Stepping
+from nfold.capture.optimizers.stepping import Stepping
+from nfold.capture.optimizers.update_scope import Scope
 from nfold.core.profile import Timing
 from nfold.profiling.measure import Meter, Pair, timing
-from nfold.profiling.memory import optimizer_bytes
+from nfold.profiling.measured_memory import optimizer_bytes
 from nfold.program import Program
 
 SHORT_S = 2e-3

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from math import floor, inf
 
 from nfold.core.cluster import Node
-from nfold.simulation.timeline import SETTLE, Action, Timeline
+from nfold.simulation.virtual_time import SETTLE, Action, VirtualTime
 
 _TIE_S = 1e-9
 """Less than this of a grant, or until the next, is a matter of rounding."""
@@ -27,7 +27,7 @@ _TIE_S = 1e-9
 class Cores:
     """The cores of one node and the jobs on them."""
 
-    def __init__(self, timeline: Timeline, node: Node, phase: float = 0.0) -> None:
+    def __init__(self, timeline: VirtualTime, node: Node, phase: float = 0.0) -> None:
         """Begin with a whole grant.
 
         Args:

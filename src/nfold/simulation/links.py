@@ -9,25 +9,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from nfold.simulation.timeline import SETTLE, Action, Timeline
+from nfold.simulation.virtual_time import SETTLE, Action, VirtualTime
 
 _TIE = 1.0 + 1e-9
 
 
 @dataclass(slots=True, eq=False)
-class Link:
+class SharedLink:
     """One direction of a wire."""
 
     capacity_bytes_per_s: float
-    flows: "dict[Flow, None]" = field(default_factory=dict)
+    flows: "dict[LinkFlow, None]" = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
-class Flow:
+class LinkFlow:
     """Bytes on their way over some links."""
 
     left_bytes: float
-    links: tuple[Link, ...]
+    links: tuple[SharedLink, ...]
     done: Action
     since_s: float
     rate_bytes_per_s: float = 0.0
@@ -37,18 +37,18 @@ class Flow:
 class Network:
     """All flows between nodes."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: VirtualTime) -> None:
         self._timeline = timeline
-        self._unsettled: dict[Link, None] = {}
+        self._unsettled: dict[SharedLink, None] = {}
 
-    def start(self, payload_bytes: float, links: tuple[Link, ...], done: Action) -> None:
+    def start(self, payload_bytes: float, links: tuple[SharedLink, ...], done: Action) -> None:
         """Begin to move bytes over links; `done` is played when the last byte has left."""
-        flow = Flow(payload_bytes, links, done, self._timeline.now)
+        flow = LinkFlow(payload_bytes, links, done, self._timeline.now)
         for link in links:
             link.flows[flow] = None
         self._touch(links)
 
-    def _touch(self, links: tuple[Link, ...]) -> None:
+    def _touch(self, links: tuple[SharedLink, ...]) -> None:
         if not self._unsettled:
             self._timeline.at(self._timeline.now, self._settle, SETTLE)
         for link in links:
@@ -61,7 +61,7 @@ class Network:
             if rate != flow.rate_bytes_per_s:
                 self._change_rate(flow, rate)
 
-    def _change_rate(self, flow: Flow, rate_bytes_per_s: float) -> None:
+    def _change_rate(self, flow: LinkFlow, rate_bytes_per_s: float) -> None:
         now = self._timeline.now
         flow.left_bytes = max(0.0, flow.left_bytes - flow.rate_bytes_per_s * (now - flow.since_s))
         flow.since_s, flow.rate_bytes_per_s = now, rate_bytes_per_s
@@ -69,7 +69,7 @@ class Network:
         generation = flow.generation
         self._timeline.at(now + flow.left_bytes / rate_bytes_per_s, partial(self._finish, flow, generation))
 
-    def _finish(self, flow: Flow, generation: int) -> None:
+    def _finish(self, flow: LinkFlow, generation: int) -> None:
         if generation != flow.generation:
             return
         for link in flow.links:
@@ -78,9 +78,9 @@ class Network:
         flow.done()
 
 
-def max_min_rates(flows: Iterable[Flow]) -> dict[Flow, float]:
+def max_min_rates(flows: Iterable[LinkFlow]) -> dict[LinkFlow, float]:
     """Return the max-min fair bytes per second of flows that share links with no others."""
-    rates: dict[Flow, float] = {}
+    rates: dict[LinkFlow, float] = {}
     links = dict.fromkeys(link for flow in flows for link in flow.links)
     left = {link: link.capacity_bytes_per_s for link in links}
     count = {link: len(link.flows) for link in links}
@@ -94,16 +94,22 @@ def max_min_rates(flows: Iterable[Flow]) -> dict[Flow, float]:
     return rates
 
 
-def _fix(flow: Flow, level: float, rates: dict[Flow, float], left: dict[Link, float], count: dict[Link, int]) -> None:
+def _fix(
+    flow: LinkFlow,
+    level: float,
+    rates: dict[LinkFlow, float],
+    left: dict[SharedLink, float],
+    count: dict[SharedLink, int],
+) -> None:
     rates[flow] = level
     for link in flow.links:
         left[link] -= level
         count[link] -= 1
 
 
-def _connected(links: Iterable[Link]) -> list[Flow]:
+def _connected(links: Iterable[SharedLink]) -> list[LinkFlow]:
     """Return the flows that depend on each other through these links, in a fixed order."""
-    found: dict[Flow, None] = {}
+    found: dict[LinkFlow, None] = {}
     seen = dict.fromkeys(links)
     waiting = list(seen)
     while waiting:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.errors import ClusterError
 from nfold.simulation.cores import Cores
-from nfold.simulation.links import Link, Network
-from nfold.simulation.timeline import Action, Timeline, both, join
+from nfold.simulation.links import Network, SharedLink
+from nfold.simulation.virtual_time import Action, VirtualTime, both, join
 
 
 class Message(NamedTuple):
@@ -39,7 +39,7 @@ class _Route(NamedTuple):
     target: Node
     uplink: Channel
     downlink: Channel
-    links: tuple[Link, ...]
+    links: tuple[SharedLink, ...]
     latency_s: float
 
 
@@ -47,7 +47,7 @@ class Courier:
     """Moves all messages of a cluster."""
 
     def __init__(
-        self, timeline: Timeline, cluster: Cluster, nodes: tuple[str, ...], cores: Mapping[str, Cores]
+        self, timeline: VirtualTime, cluster: Cluster, nodes: tuple[str, ...], cores: Mapping[str, Cores]
     ) -> None:
         self._timeline = timeline
         self._cores = cores
@@ -58,8 +58,8 @@ class Courier:
         self._routes: dict[tuple[int, int], _Route] = {}
         self._jobs: defaultdict[int, deque[tuple[float, Action]]] = defaultdict(deque)
         """Of each rank's thread: processor seconds, and what is played when they are done."""
-        self._up: dict[str, Link] = {}
-        self._down: dict[str, Link] = {}
+        self._up: dict[str, SharedLink] = {}
+        self._down: dict[str, SharedLink] = {}
 
     def send(self, message: Message) -> None:
         """Move a message when those before it to the same peer have gone.
@@ -119,8 +119,8 @@ class Courier:
         if known is None:
             source, target = self._node_of[sender], self._node_of[receiver]
             uplink, downlink = self._channel(sender, "uplink"), self._channel(receiver, "downlink")
-            up = self._up.setdefault(source.name, Link(uplink.bandwidth_bytes_per_s))
-            down = self._down.setdefault(target.name, Link(downlink.bandwidth_bytes_per_s))
+            up = self._up.setdefault(source.name, SharedLink(uplink.bandwidth_bytes_per_s))
+            down = self._down.setdefault(target.name, SharedLink(downlink.bandwidth_bytes_per_s))
             latency_s = uplink.latency_s + downlink.latency_s
             known = self._routes[sender, receiver] = _Route(source, target, uplink, downlink, (up, down), latency_s)
         return known

@@ -17,8 +17,8 @@ from nfold.errors import InternalError
 from nfold.simulation.cores import Cores
 from nfold.simulation.messages import Courier, Message
 from nfold.simulation.player import Player
-from nfold.simulation.timeline import Timeline
 from nfold.simulation.unsteadiness import slowness
+from nfold.simulation.virtual_time import VirtualTime
 
 PERIODS = 12
 """Of the longest quota: for so long steps are played in a row."""
@@ -82,7 +82,7 @@ class _World:
         threads: tuple[int, ...],
         load_waits: tuple[float, ...],
     ) -> None:
-        self._timeline = Timeline()
+        self._timeline = VirtualTime()
         self._task_seconds = task_seconds
         self._load_waits = load_waits or (0.0,) * len(nodes)
         self._nodes = [cluster.node(name) for name in nodes]

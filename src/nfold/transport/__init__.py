@@ -1,1 +1,2 @@
-"""Moves bytes between ranks: one protocol (`base`), over memory, TCP or torch.distributed, and a probe of its speed."""
+"""Moves bytes between ranks: one protocol (`protocol`), over memory, TCP or torch.distributed, and a probe of its
+speed."""

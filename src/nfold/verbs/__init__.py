@@ -1,0 +1,1 @@
+"""What users call: train, start, resume, plan, why, compare, demo, emulate, report."""

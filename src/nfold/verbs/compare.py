@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from nfold.analysis.units import link_rate
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.core.cluster_file import read_cluster
 from nfold.core.comparison import Architecture, Comparison, LeftOut
+from nfold.core.text.cluster_file import read_cluster
+from nfold.core.text.units import link_rate
 from nfold.core.whole import whole
 from nfold.errors import ClusterError, PlanError, RunError
 from nfold.launch.emulation.faults import Fault, parse_fault
-from nfold.planning.asynchronous import ASYNCHRONOUS, StaleSynchronous
-from nfold.planning.strategies import SERVING, STRATEGY_NAMES
-from nfold.verbs.conclusion import Entry, concluded
-from nfold.verbs.folder import RunFolder
-from nfold.verbs.job import Job
-from nfold.verbs.observer import Observer, Silent
-from nfold.verbs.options import Options, StrategyWishes, check_faults, check_out, nodes_of_ranks
-from nfold.verbs.pages import write_comparison
-from nfold.verbs.place import clear_away, place
+from nfold.planning.asynchronous.asynchronous_strategies import ASYNCHRONOUS, StaleSynchronous
+from nfold.planning.choosing.strategies import SERVING, STRATEGY_NAMES
+from nfold.verbs.options.run_options import Options, StrategyWishes, check_faults, check_out, nodes_of_ranks
+from nfold.verbs.ranks.starting import check_room
+from nfold.verbs.results.conclusion import ComparedRun, concluded
+from nfold.verbs.results.pages import write_comparison
+from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.run_folder.place import clear_away, place
+from nfold.verbs.running.observer import Observer, Silent
+from nfold.verbs.running.run_job import Job
 from nfold.verbs.train import Source, find_source, name_of, play_to_end
-from nfold.verbs.ways import check_room
 
 SINGLE = "single"
 
@@ -51,14 +51,14 @@ class Sweep:
             if name not in STRATEGY_NAMES:
                 raise PlanError(f"unknown strategy {name!r}. Use some of: {', '.join(STRATEGY_NAMES)}")
 
-    def cells(self) -> Iterator["Cell"]:
+    def cells(self) -> Iterator["SweepCell"]:
         """Yield what to run: the plain run first, whatever the strategies, and then each place of the sweep."""
-        yield Cell(architecture=Architecture(strategy=SINGLE), workers=1, link_bytes_per_s=None)
+        yield SweepCell(architecture=Architecture(strategy=SINGLE), workers=1, link_bytes_per_s=None)
         for link in dict.fromkeys(self.links_bytes_per_s) or (None,):
             for architecture in dict.fromkeys(self._architectures()):
                 for count in sorted(set(self.workers)):
                     if count > 1 and architecture.servers <= count:
-                        yield Cell(architecture=architecture, workers=count, link_bytes_per_s=link)
+                        yield SweepCell(architecture=architecture, workers=count, link_bytes_per_s=link)
 
     def left_out(self) -> Iterator[str]:
         """Yield why places of the sweep are not run."""
@@ -93,7 +93,7 @@ def _counts(flag: str, what: str, values: Sequence[Any], least: int) -> tuple[in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
+class SweepCell:
     """One run of a sweep."""
 
     architecture: Architecture
@@ -154,7 +154,7 @@ def compare(
     cluster = _cluster(wishes, sweep)
     check_shares(wishes, sweep, cluster)
     source = find_source(program)
-    tell, entries = observer or Silent(), list[Entry]()
+    tell, entries = observer or Silent(), list[ComparedRun]()
     with _parent(wishes.get("out"), name_of(source)) as parent:
         for why in (*sweep.left_out(), *_faults_left_out(wishes, sweep, cluster)):
             tell.noted(why)
@@ -174,7 +174,7 @@ def compare(
                 left_out.append(LeftOut(name=cell.name, why=str(error)))
                 tell.noted(f"{cell.folder} is left out: {error}")
             else:
-                entries.append(Entry(folder=folder, link_bytes_per_s=cell.link_bytes_per_s))
+                entries.append(ComparedRun(folder=folder, link_bytes_per_s=cell.link_bytes_per_s))
         return write_comparison(parent, replace(concluded(entries, target_loss), left_out=tuple(left_out)))
 
 
@@ -191,7 +191,7 @@ def compare_runs(
     Raises:
         PlanError: a folder holds no run that has ended.
     """
-    comparison = concluded([Entry(folder=RunFolder.open(path)) for path in folders], target_loss)
+    comparison = concluded([ComparedRun(folder=RunFolder.open(path)) for path in folders], target_loss)
     check_out(out)
     if out is None:
         return comparison
@@ -258,12 +258,12 @@ def _faults(wishes: StrategyWishes, cluster: Cluster | None) -> list[Fault]:
     return [] if cluster is None else [parse_fault(text, cluster) for text in wishes.get("fault", ())]
 
 
-def _happens(fault: Fault, cell: Cell, cluster: Cluster | None) -> bool:
+def _happens(fault: Fault, cell: SweepCell, cluster: Cluster | None) -> bool:
     num_ranks = cell.workers + cell.architecture.servers
     return cluster is not None and fault.node in nodes_of_ranks(cluster, num_ranks)
 
 
-def options_of(cell: Cell, wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None, parent: Path) -> Options:
+def options_of(cell: SweepCell, wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None, parent: Path) -> Options:
     """Return what one run of a sweep is given of what was asked of all.
 
     Raises:

@@ -5,7 +5,7 @@ from pathlib import Path
 from nfold.core.comparison import Comparison
 from nfold.errors import InternalError
 from nfold.verbs.compare import compare
-from nfold.verbs.observer import Observer
+from nfold.verbs.running.observer import Observer
 
 DIGITS = "digits.py"
 

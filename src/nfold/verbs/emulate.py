@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfold.core.cluster import Cluster
-from nfold.core.cluster_file import read_cluster
+from nfold.core.text.cluster_file import read_cluster
 from nfold.errors import ClusterError
-from nfold.launch.emulation import Box, FaultClock, emulated, parse_fault
-from nfold.launch.emulation.layout import DEVICE
-from nfold.launch.emulation.program import Program
+from nfold.launch.emulation import EmulatedCluster, FaultClock, emulated, parse_fault
+from nfold.launch.emulation.namespaces import DEVICE
+from nfold.launch.emulation.node_command import NodeCommand
 from nfold.launch.local import describe_exit
-from nfold.launch.memory import check_cluster_memory
 from nfold.launch.stopping import hearing
-from nfold.verbs.ways import BYTES_PER_RANK
+from nfold.machine.memory_check import check_cluster_memory
+from nfold.verbs.ranks.starting import BYTES_PER_RANK
 
 MASTER_PORT = 29500
 """Every node has all ports of its own, so this one is always free."""
@@ -80,7 +80,7 @@ def emulate(
     _check_memory(declared, bytes_per_command, names)
     with ExitStack() as ending:
         ending.enter_context(hearing(lambda: events.put(_Stopped())))
-        programs: list[Program] = []
+        programs: list[NodeCommand] = []
         ending.callback(_join, programs)
         box = ending.enter_context(emulated(declared))
         if not events.empty():
@@ -92,7 +92,7 @@ def emulate(
         ending.callback(clock.stop)
         for rank, name in enumerate(names):
             environment = {**os.environ, **variables(box, declared, rank)}
-            programs.append(Program(name, box.enter(name, command), environment, _Ear(name, write, events)))
+            programs.append(NodeCommand(name, box.enter(name, command), environment, _Ear(name, write, events)))
         clock.start()
         return _wait(box, names, events, say)
 
@@ -107,7 +107,7 @@ def _check_memory(cluster: Cluster, bytes_per_command: int, nodes: Sequence[str]
         ) from None
 
 
-def variables(box: Box, cluster: Cluster, rank: int) -> dict[str, str]:
+def variables(box: EmulatedCluster, cluster: Cluster, rank: int) -> dict[str, str]:
     """Return what launchers of distributed programs put into the environment of a rank."""
     node = cluster.nodes[rank]
     return {
@@ -146,12 +146,12 @@ class _Ear:
         self._events.put(_Exited(self._node, code))
 
 
-def _join(programs: Sequence[Program]) -> None:
+def _join(programs: Sequence[NodeCommand]) -> None:
     for program in programs:
         program.join()
 
 
-def _wait(box: Box, nodes: Sequence[str], events: Events, say: Callable[[str], None]) -> int:
+def _wait(box: EmulatedCluster, nodes: Sequence[str], events: Events, say: Callable[[str], None]) -> int:
     """Wait until all commands have ended and return the first bad exit code, or 0."""
     first, running = 0, set(nodes)
     while running:
@@ -167,7 +167,7 @@ def _wait(box: Box, nodes: Sequence[str], events: Events, say: Callable[[str], N
     return first
 
 
-def _end(box: Box, events: Events, running: set[str]) -> None:
+def _end(box: EmulatedCluster, events: Events, running: set[str]) -> None:
     """Ask the commands to end; what has not after the grace is killed with the box."""
     for node in running:
         box.terminate(node)

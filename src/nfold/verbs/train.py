@@ -7,22 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from nfold.analysis.units import count
+from nfold.core.job import Begun
 from nfold.core.plan import Plan
 from nfold.core.report import Report
+from nfold.core.text.units import count
 from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
-from nfold.planning.strategies import AUTO, PLACING, SERVING, Single
+from nfold.planning.choosing.strategies import AUTO, PLACING, SERVING, Single
 from nfold.program import Program, ProgramSource, refuse_while_loading
-from nfold.runtime.settings import Begun
-from nfold.verbs.files import MODEL
-from nfold.verbs.folder import RunFolder
-from nfold.verbs.going_on import JobRecord, Resumed, refuse_unkept
-from nfold.verbs.job import Job
-from nfold.verbs.missed_best import keep_missed_best
-from nfold.verbs.observer import Observer, Silent
-from nfold.verbs.options import Options, Wishes, check_faults, check_out, whole_numbers
-from nfold.verbs.run import Run, run_of
-from nfold.verbs.steps import Steps
+from nfold.verbs.options.job_record import JobRecord, Resumed, refuse_unkept
+from nfold.verbs.options.run_options import Options, Wishes, check_faults, check_out, whole_numbers
+from nfold.verbs.run_folder.files import MODEL
+from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.run_folder.missed_best import keep_missed_best
+from nfold.verbs.running.observer import Observer, Silent
+from nfold.verbs.running.run import Run, run_of
+from nfold.verbs.running.run_job import Job
+from nfold.verbs.running.steps import Steps
 
 if TYPE_CHECKING:
     from nfold.core.cluster import Cluster
@@ -199,7 +199,7 @@ def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wi
     """
     _check_wishes_of_plan(wishes)
     if cluster is not None:
-        from nfold.verbs.declared import plan_declared
+        from nfold.verbs.declared_plan import plan_declared
 
         return plan_declared(find_source(program), cluster, wishes, Silent())
     job = Job(find_source(program), Options(**wishes), Silent(), folder=None, plan_only=True)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from textwrap import fill, indent
 
-from nfold.analysis.ages import is_old, mean_age, oldest
-from nfold.analysis.limit import own_limit
-from nfold.analysis.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
+from nfold.analysis.measured.gradient_ages import is_old, mean_age, oldest
+from nfold.analysis.reporting.own_limit import own_limit
 from nfold.core.report import Cause, RankLoad, ReductionSplit, Report
+from nfold.core.text.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
 from nfold.view.rendering import PLAIN, Look, metric_text
 from nfold.view.tables import PARTS, run_name
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nfold.analysis.units import figure
+from nfold.core.text.units import figure
 
 NONE = "-"
 """A figure that there is not."""

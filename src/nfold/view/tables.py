@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from nfold.analysis.units import count, figure, percent, rate, seconds, signed_percent, size
 from nfold.core.comparison import Architecture
 from nfold.core.plan import Plan, Prediction, Rejected, Unpredicted
 from nfold.core.report import Report
+from nfold.core.text.units import count, figure, percent, rate, seconds, signed_percent, size
 from nfold.view.grid import grid_picture
 from nfold.view.rendering import NONE, PLAIN, Look, metric_text, or_none, render
 

@@ -44,7 +44,7 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Flow:
+class MessageArrow:
     """A message: indexes of its two bars."""
 
     send: int
@@ -56,7 +56,7 @@ class Timeline:
     """Bars in order of their begin, and the messages between them."""
 
     bars: tuple[Bar, ...]
-    flows: tuple[Flow, ...]
+    flows: tuple[MessageArrow, ...]
 
     @property
     def end_s(self) -> float:
@@ -106,7 +106,7 @@ def _moved(bar: Bar, offset_s: float) -> Bar:
 # Messages
 
 
-def _flows(bars: Sequence[Bar]) -> Iterator[Flow]:
+def _flows(bars: Sequence[Bar]) -> Iterator[MessageArrow]:
     """Pair each send with its receive: of equal messages between two ranks, the k-th with the k-th."""
     sends: dict[tuple[int, int, int, str], list[int]] = defaultdict(list)
     receives: dict[tuple[int, int, int, str], list[int]] = defaultdict(list)
@@ -117,7 +117,7 @@ def _flows(bars: Sequence[Bar]) -> Iterator[Flow]:
             receives[bar.step, bar.peer, bar.rank, _message(bar)].append(index)
     for key, indexes in sends.items():
         for send, receive in zip(indexes, receives[key], strict=False):
-            yield Flow(send=send, receive=receive)
+            yield MessageArrow(send=send, receive=receive)
 
 
 def _message(bar: Bar) -> str:

@@ -1,7 +1,7 @@
 """Lets a process that runs or plans for a test measure only for a moment.
 
 What is planned here would be planned whatever operators take. What a user's run measures with is left as it is where
-a test is about what was measured, and in the run that test_outputs.py looks at.
+a test is about what was measured, and in the run that test_printed_and_left.py looks at.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ def measure_briefly(put: Callable[[Any, str, Any], None]) -> None:
     Args:
         put: `setattr`, or what undoes it later.
     """
-    from nfold.profiling import machine, recall
-    from nfold.verbs import toolbox
+    from nfold.profiling import node_measuring, recall
+    from nfold.verbs.ranks import toolbox
 
     put(recall, "APART", inf)  # what is measured so briefly, or beside other tests, says little
 
-    put(machine, "_BUDGET_S", BRIEFLY_S)
+    put(node_measuring, "_BUDGET_S", BRIEFLY_S)
     put(toolbox, "PROFILE_S", 2 * BRIEFLY_S)
     put(toolbox, "Toolbox", partial(toolbox.Toolbox, pace_s=BRIEFLY_S))
 
@@ -34,6 +34,6 @@ def probe_briefly(put: Callable[[Any, str, Any], None]) -> None:
     Args:
         put: `setattr`, or what undoes it later.
     """
-    from nfold.verbs import toolbox
+    from nfold.verbs.ranks import toolbox
 
     put(toolbox, "probe_pair", partial(toolbox.probe_pair, budget_s=BRIEFLY_S))

@@ -10,7 +10,7 @@ class Finder:
     """Finds one module, once."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name != "nfold.verbs.toolbox":
+        if name != "nfold.verbs.ranks.toolbox":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)

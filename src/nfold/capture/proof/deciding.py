@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from nfold.capture.proof.where import is_torchs
+from nfold.capture.program.users_line import is_torchs
 
 _LEAST = 2
 """Samples of a chunk, where a batch has as many; one alone is tried (`divisible.why_unlike_alone`)."""

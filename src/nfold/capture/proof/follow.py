@@ -18,30 +18,22 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nfold.capture.proof import (
-    rules_gradients,
-    rules_indexing,
-    rules_layers,
-    rules_making,
-    rules_products,
-    rules_reductions,
-    rules_views,
-)
-from nfold.capture.proof.calls import Call, bind, tensors_in, written
-from nfold.capture.proof.counting import Samples, symbols_of
+from nfold.capture.program.users_line import users_line
 from nfold.capture.proof.guards import guarded, unforeseen
-from nfold.capture.proof.kinds import SHARED, Kind, Mixed, Rows, Unknown, plain, worst
-from nfold.capture.proof.rules import RULES
-from nfold.capture.proof.rules_layers import STATISTICS
-from nfold.capture.proof.rules_pointwise import combined
-from nfold.capture.proof.shortcuts import shortcut
+from nfold.capture.proof.rules import creation, gradients, indexing, layers, products, reducing, views
+from nfold.capture.proof.rules.calls import Call, bind, tensors_in, written
+from nfold.capture.proof.rules.counting import SampleCount, symbols_of
+from nfold.capture.proof.rules.kinds import SHARED, Kind, Mixed, SampleRows, Unknown, plain, worst
+from nfold.capture.proof.rules.layers import STATISTICS
+from nfold.capture.proof.rules.pointwise import combined
+from nfold.capture.proof.rules.rule_table import RULES
+from nfold.capture.proof.shape_shortcuts import shortcut
 from nfold.capture.proof.tape import Path, Tape
-from nfold.capture.proof.where import users_line
 
 _LONGEST_S = 60.0
 """After that what is left is not followed: a recurrent net over thousands of steps."""
 
-_ = (rules_gradients, rules_indexing, rules_layers, rules_making, rules_products, rules_reductions, rules_views)
+_ = (gradients, indexing, layers, creation, products, reducing, views)
 
 
 class TooLong(Exception):
@@ -51,7 +43,7 @@ class TooLong(Exception):
 class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Knows the kind of every tensor of a program while it runs."""
 
-    def __init__(self, env: ShapeEnv, samples: Samples, weights: Sequence[torch.Tensor]) -> None:
+    def __init__(self, env: ShapeEnv, samples: SampleCount, weights: Sequence[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.samples, self.tape = samples, Tape(weights)
         self.env = env
@@ -199,8 +191,8 @@ def _mingled(known: Kind, kind: Kind) -> Kind:
     """Return the kind of memory of which something else was written to a part."""
     if bad := worst([known, kind]):
         return bad
-    if isinstance(known, Rows):
-        return plain(known) if isinstance(kind, Rows) else _clash()
+    if isinstance(known, SampleRows):
+        return plain(known) if isinstance(kind, SampleRows) else _clash()
     return SHARED if known == kind == SHARED else _clash()
 
 
@@ -256,11 +248,11 @@ def following(batch: Sequence[tuple[Path, torch.Tensor]], size: int, weights: Se
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=env)
     fakes = [_fake(mode, tensor, size) for _, tensor in batch]
     counted = next(fake.shape[0] for fake in fakes if fake.ndim and isinstance(fake.shape[0], torch.SymInt))
-    follower = Follower(env, Samples(counted), weights)
+    follower = Follower(env, SampleCount(counted), weights)
     for (path, _), fake in zip(batch, fakes, strict=True):
         has_rows = fake.ndim > 0 and isinstance(fake.shape[0], torch.SymInt)
         follower.give(
-            fake, Rows(dim=0) if has_rows else Unknown(what="a part of the data does not count samples"), path
+            fake, SampleRows(dim=0) if has_rows else Unknown(what="a part of the data does not count samples"), path
         )
     stand_ins = {id(tensor): fake for (_, tensor), fake in zip(batch, fakes, strict=True)}
     with enable_python_dispatcher(), mode, follower, _counting(), _telling(env, follower.note_fixed):

@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
-from nfold.capture.proof.calls import Call
-from nfold.capture.proof.counting import symbols_of
-from nfold.capture.proof.kinds import SHARED, Kind, Rows, Sum, Unknown, worst
+from nfold.capture.proof.rules.calls import Call
+from nfold.capture.proof.rules.counting import symbols_of
+from nfold.capture.proof.rules.kinds import SHARED, Kind, SampleRows, Sum, Unknown, worst
 
 _VIEWS = (
     "view _unsafe_view reshape _reshape_alias expand broadcast_to repeat slice narrow split split_with_sizes as_strided"
@@ -47,7 +47,7 @@ def guarded(call: Call, kind: Kind, output: Any) -> Kind:
             return bad
         if kind == SHARED and any(not _is_alike(each) for each in given):
             return call.unknown()
-        if isinstance(kind, Rows) and any(isinstance(each, Sum) for each in given):
+        if isinstance(kind, SampleRows) and any(isinstance(each, Sum) for each in given):
             return call.unknown("samples are computed with a sum or a mean over all of them")
     return (
         kind if _fits(call, kind, output) else call.unknown("what is the same for all is cut to the size of the batch")
@@ -58,17 +58,17 @@ def _fits(call: Call, kind: Kind, output: torch.Tensor) -> bool:
     """Tell whether a shape counts samples just where a kind says."""
     counted = {dim: call.samples.multiple(size) for dim, size in enumerate(output.shape)}
     dims = [dim for dim, times in counted.items() if times]
-    if isinstance(kind, Rows):
+    if isinstance(kind, SampleRows):
         return dims == [kind.dim] and counted[kind.dim] > 0 and counted[kind.dim] % kind.inner == 0
     return not dims
 
 
 def _has_place(kind: Kind) -> bool:
-    return isinstance(kind, Rows) and kind.index != 0
+    return isinstance(kind, SampleRows) and kind.index != 0
 
 
 def _is_alike(kind: Kind) -> bool:
-    return kind == SHARED or (isinstance(kind, Rows) and kind.uniform)
+    return kind == SHARED or (isinstance(kind, SampleRows) and kind.uniform)
 
 
 def _numbers(call: Call) -> list[Any]:

@@ -15,22 +15,22 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from nfold.capture.calling import call
-from nfold.capture.example import LONGEST, SECOND_LONGEST, Example
-from nfold.capture.hooks import hooked_modules
-from nfold.capture.observe import BatchNorm
-from nfold.capture.program_graph import Loss
+from nfold.capture.batches.example import LONGEST, SECOND_LONGEST, Example
+from nfold.capture.batches.tree import map_tensors, paths_of
+from nfold.capture.computing.random import undisturbed
+from nfold.capture.independence.sample_mean import NO_MEAN
+from nfold.capture.program.calling import call
+from nfold.capture.program.program_graph import Loss
+from nfold.capture.program.users_line import UNCHECKED, is_in_distributions, is_torchs, users_line_of
 from nfold.capture.proof.conditions import INPUTS, OUTPUTS, computed, parts_needed
 from nfold.capture.proof.deciding import why_another_way
 from nfold.capture.proof.follow import Follower, TooLong, following
-from nfold.capture.proof.kinds import MEAN, SHARED, TOTAL, Kind, Mixed, Rows, Unknown
 from nfold.capture.proof.lengths import NoLength, of_any_length
+from nfold.capture.proof.rules.kinds import MEAN, SHARED, TOTAL, Kind, Mixed, SampleRows, Unknown
 from nfold.capture.proof.tape import Path
-from nfold.capture.proof.where import UNCHECKED, is_in_distributions, is_torchs, users_line_of
 from nfold.capture.proof.writing import CannotWrite, written_program
-from nfold.capture.random import undisturbed
-from nfold.capture.sample_mean import NO_MEAN
-from nfold.capture.tree import map_tensors, paths_of
+from nfold.capture.side_effects.hooks import hooked_modules
+from nfold.capture.tracing.observe import BatchNorm
 from nfold.core.condition import Condition
 
 _SIZE = 13
@@ -137,7 +137,7 @@ def _followed(model: nn.Module, loss: Loss, batch: tuple[Any, Any], largest: int
 def _give_outputs(follower: Follower, outputs: Any) -> None:
     """Let the loss divide by what it is given without a gradient."""
     for path, tensor in paths_of(outputs):
-        is_own = isinstance(follower.kind(tensor), Rows) and not tensor.requires_grad
+        is_own = isinstance(follower.kind(tensor), SampleRows) and not tensor.requires_grad
         if is_own and follower.tape.origin(tensor) is None:
             follower.tape.add_data(tensor, (OUTPUTS, *path))
 

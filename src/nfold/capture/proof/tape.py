@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from nfold.capture.proof.calls import tensors_in
+from nfold.capture.proof.rules.calls import tensors_in
 
 Path = tuple[Any, ...]
 """Keys that lead to a tensor of the data; the first is 0 for inputs, 1 for targets, 2 for outputs."""

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from nfold.capture.proof.counting import Samples
+from nfold.capture.batches.tree import dtype_name
+from nfold.capture.proof.rules.counting import SampleCount
 from nfold.capture.proof.tape import Step, Tape
-from nfold.capture.tree import dtype_name
 
 _ANYWHERE = (torch.device, torch.layout, torch.memory_format)
 
@@ -16,7 +16,7 @@ class CannotWrite(Exception):
     """A number is made in a way that cannot be written down."""
 
 
-def written_program(number: torch.Tensor, tape: Tape, samples: Samples) -> str:
+def written_program(number: torch.Tensor, tape: Tape, samples: SampleCount) -> str:
     """Return the operators that make a number, as JSON.
 
     Raises:

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 import torch
 from torch import fx, nn
 
-from nfold.capture.places import is_users
+from nfold.capture.program.held_statement import UNBOUND, Held, kind_of
+from nfold.capture.program.places import is_users
 from nfold.capture.statements.choice import Choice, choices, why_none
 from nfold.capture.statements.effects import attributes_of, changes_container, may_draw, written_variables
 from nfold.capture.statements.functions import functions_of
 from nfold.capture.statements.rewriting import HOLD, as_function, rewritten, source_of
-from nfold.capture.statements.statement import UNBOUND, Held, kind_of
 from nfold.capture.statements.uses import Unusable, used_of_module
 
 _MOST = 8
@@ -46,7 +46,7 @@ class Tracer(Protocol):
         """Put in what is known of a node's statements now."""
 
 
-class CannotHold(Exception):
+class CannotHoldStatement(Exception):
     """Statements use something that a part of a program cannot have."""
 
 
@@ -136,7 +136,7 @@ class Holding:
     def _why_not(self, choice: Choice, variables: dict[str, Any]) -> str:
         try:
             _given(choice, variables, lambda module: "?")
-        except CannotHold as reason:
+        except CannotHoldStatement as reason:
             return str(reason)
         return ""
 
@@ -163,7 +163,7 @@ class Holding:
         standin, observed = tracer.node_of(held, tuple(values.values()))
         kinds = {tuple(map(kind_of, parts)) for parts in observed}
         if len(kinds) > 1:
-            raise CannotHold("gives other kinds of values for other batches")
+            raise CannotHoldStatement("gives other kinds of values for other batches")
         (usual,) = kinds
         tracer.settle(standin.node, replace(held, kinds=usual))
         parts = tuple(_stand_for(standin, index, part) for index, part in enumerate(observed[0]))
@@ -193,19 +193,19 @@ def _given(
         value = variables[name]
         if isinstance(value, nn.Module):
             if name in written:
-                raise CannotHold(f"writes to {name}")
+                raise CannotHoldStatement(f"writes to {name}")
             modules[name] = path_of(value)
             attributes = attributes_of(choice.statements, name)
             try:
                 uses += used_of_module(value, modules[name], attributes)
             except Unusable as reason:
-                raise CannotHold(str(reason)) from reason
+                raise CannotHoldStatement(str(reason)) from reason
         elif _is_plain(value) and not (isinstance(value, (list, dict)) and changes_container(choice.statements, name)):
             values[name] = value
         else:
-            raise CannotHold(f"uses {name}, a {type(value).__name__}")
+            raise CannotHoldStatement(f"uses {name}, a {type(value).__name__}")
     if outside := written - variables.keys() - _set_here(choice):
-        raise CannotHold(f"writes to {min(outside)}")
+        raise CannotHoldStatement(f"writes to {min(outside)}")
     return values, modules, tuple(dict.fromkeys(uses))
 
 

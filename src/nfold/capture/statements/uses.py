@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture.program_graph import dotted
+from nfold.capture.program.program_graph import dotted
 from nfold.capture.statements.effects import attributes_of, why_not_alone, written_variables
 from nfold.capture.statements.rewriting import source_of
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from nfold.core.cluster import Cluster, Node
 from nfold.errors import ClusterError
-from nfold.launch.emulation.handing_down import hand_down
+from nfold.launch.emulation.controllers import hand_down
 
 PERIOD_US = 10_000
 LEAST_QUOTA_US = 1000
@@ -128,7 +128,7 @@ class Groups:
         """Args:
         hierarchy: of this machine.
         name: of the emulation.
-        memo: file that says what emulations have changed of the root; see `handing_down.py`.
+        memo: file that says what emulations have changed of the root; see `controllers.py`.
         """
         self._hierarchy, self._memo = hierarchy, memo
         self._parents = [folder / name for folder in hierarchy.folders]
@@ -169,13 +169,13 @@ class Groups:
                 f"cannot give {node} {cores:g} cores: {error.filename}: {error.strerror}. A container may have fewer."
             ) from error
 
-    def doors(self, node: str) -> list[Path]:
+    def process_lists(self, node: str) -> list[Path]:
         """Return the files through which a process enters a node."""
         return [folder / "cgroup.procs" for folder in self._folders(node)]
 
     def processes(self, node: str) -> list[int]:
         """Return the processes of a node."""
-        return sorted({int(pid) for door in self.doors(node) for pid in _read(door).split()})
+        return sorted({int(pid) for processes in self.process_lists(node) for pid in _read(processes).split()})
 
     def kill(self, node: str) -> None:
         """Kill every process of a node and wait until it is gone.

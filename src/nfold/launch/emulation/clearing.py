@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from nfold.launch.emulation.cgroups import MOUNTS, Groups, find_hierarchy
-from nfold.launch.emulation.handing_down import put_back
-from nfold.launch.emulation.layout import Batch, is_namespace_of, switch_namespace
+from nfold.launch.emulation.controllers import put_back
+from nfold.launch.emulation.ip_and_tc import perform
+from nfold.launch.emulation.namespaces import Batch, is_namespace_of, switch_namespace
 from nfold.launch.emulation.owners import STATE
-from nfold.launch.emulation.tools import perform
 
 NAMESPACES = Path("/run/netns")
 MEMO = STATE / "controllers"

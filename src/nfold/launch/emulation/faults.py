@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal, Protocol
 
-from nfold.core import quantities
 from nfold.core.cluster import Cluster, Node
+from nfold.core.text import quantities
 from nfold.errors import ClusterError
 
 Verb = Literal["kill", "slow", "uplink", "downlink", "partition"]

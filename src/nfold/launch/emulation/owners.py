@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nfold.errors import ClusterError
-from nfold.launch.emulation.layout import MOST_EMULATIONS
+from nfold.launch.emulation.namespaces import MOST_EMULATIONS
 
 STATE = Path("/run/nfold")
 _OWNER = "owner.json"

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nfold.launch.base import STOP_SIGNALS
 from nfold.launch.emulation.clearing import clear, restore_machine
 from nfold.launch.emulation.owners import Registry
+from nfold.launch.launcher import STOP_SIGNALS
 
 _IN_ORDER = b"."
 

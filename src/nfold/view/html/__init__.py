@@ -2,6 +2,6 @@
 
 from nfold.view.html.compare_page import compare_page
 from nfold.view.html.run_page import RunFacts, run_page
-from nfold.view.html.scaling import Scaling, ScalingCurve
+from nfold.view.html.scaling_chart import Scaling, ScalingCurve
 
 __all__ = ["RunFacts", "Scaling", "ScalingCurve", "compare_page", "run_page"]

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from nfold.analysis.units import link_rate, signed_percent
 from nfold.core.comparison import Architecture, Compared, Comparison
-from nfold.view.comparison import left_out_sentences, takeover_sentences, winner_sentences
+from nfold.core.text.units import link_rate, signed_percent
+from nfold.view.comparison_text import left_out_sentences, takeover_sentences, winner_sentences
 from nfold.view.html.charts import (
     BLUE,
     GREEN,
@@ -22,7 +22,7 @@ from nfold.view.html.charts import (
 )
 from nfold.view.html.cost_charts import cost_charts, race_chart
 from nfold.view.html.document import document
-from nfold.view.html.scaling import ScalingCurve, scaling_chart
+from nfold.view.html.scaling_chart import ScalingCurve, scaling_chart
 
 _MILLI = 1e3
 _MOST_RUNS = 60

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import cycle
 
-from nfold.analysis.units import count, figure, seconds, size
 from nfold.core.comparison import Compared, Comparison
+from nfold.core.text.units import count, figure, seconds, size
 from nfold.view.html.charts import BLUE, GREY, SERIES, Axes, Chart, Curve, Dash, Legend, curves_data, stack_data
 
 _MEGA, _MEBI = 1e6, 1 << 20

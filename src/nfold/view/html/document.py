@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nfold.analysis.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
+from nfold.core.text.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
 from nfold.errors import InternalError
 from nfold.version import __version__
 from nfold.view.explain import what_goes

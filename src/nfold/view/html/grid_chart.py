@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from nfold.analysis.units import count
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement
+from nfold.core.text.units import count
 from nfold.view.html.charts import SERIES, Chart, Legend, shortened, thinned
 
 _MOST_ROWS = 40

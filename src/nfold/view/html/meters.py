@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from nfold.analysis.regime import since_change
-from nfold.analysis.system import framing, node_resident_bytes
-from nfold.analysis.units import link_rate, size
+from nfold.analysis.measured.link_regime import since_change
+from nfold.analysis.measured.node_loads import framing, node_resident_bytes
 from nfold.core.cluster import Channel, Cluster
+from nfold.core.text.units import link_rate, size
 from nfold.core.trace import Trace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Meter:
+class FillMeter:
     """A part of a whole, with words for both."""
 
     what: str
@@ -26,7 +26,7 @@ class NodeMeters:
 
     node: str
     ranks: tuple[int, ...]
-    meters: tuple[Meter, ...]
+    meters: tuple[FillMeter, ...]
 
 
 def node_meters(trace: Trace, cluster: Cluster, nodes: Sequence[str], shown: Sequence[str]) -> tuple[NodeMeters, ...]:
@@ -49,16 +49,16 @@ def node_meters(trace: Trace, cluster: Cluster, nodes: Sequence[str], shown: Seq
     )
 
 
-def _memory(trace: Trace, cluster: Cluster, name: str) -> Meter:
+def _memory(trace: Trace, cluster: Cluster, name: str) -> FillMeter:
     used = node_resident_bytes(trace).get(name, 0)
     node = cluster.node(name)
     if not node.limits_memory:
-        return Meter(what="memory, peak", share=0.0, words=f"{size(used)}, not limited")
+        return FillMeter(what="memory, peak", share=0.0, words=f"{size(used)}, not limited")
     share = used / node.memory_bytes if node.memory_bytes else 0.0
-    return Meter(what="memory, peak", share=share, words=f"{size(used)} of {size(node.memory_bytes)}")
+    return FillMeter(what="memory, peak", share=share, words=f"{size(used)} of {size(node.memory_bytes)}")
 
 
-def _network(trace: Trace, cluster: Cluster, name: str, nodes: Sequence[str]) -> Iterator[Meter]:
+def _network(trace: Trace, cluster: Cluster, name: str, nodes: Sequence[str]) -> Iterator[FillMeter]:
     node = cluster.node(name)
     if len(nodes) == 1:
         return
@@ -74,11 +74,11 @@ def _network(trace: Trace, cluster: Cluster, name: str, nodes: Sequence[str]) ->
         yield _link("downlink", received, node.downlink, on_wire)
 
 
-def _link(what: str, bytes_per_s: float, channel: Channel, on_wire: float) -> Meter:
+def _link(what: str, bytes_per_s: float, channel: Channel, on_wire: float) -> FillMeter:
     """Compare like with like: interfaces count headers, and so does who declares a link; probes count payload."""
     capacity = channel.bandwidth_bytes_per_s * (on_wire if channel.origin == "measured" else 1.0)
     words = f"{link_rate(bytes_per_s)} of {link_rate(capacity)} ({channel.origin})"
-    return Meter(what=f"{what}, mean", share=bytes_per_s / capacity, words=words)
+    return FillMeter(what=f"{what}, mean", share=bytes_per_s / capacity, words=words)
 
 
 def _rates(trace: Trace, name: str) -> tuple[float | None, float | None]:

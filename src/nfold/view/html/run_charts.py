@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from nfold.analysis.ages import mean_age
-from nfold.analysis.breakdown import peer_waits, worker_steps
-from nfold.analysis.held import told_apart
-from nfold.analysis.units import count, figure, percent, seconds
+from nfold.analysis.measured.bound_waits import told_apart
+from nfold.analysis.measured.breakdown import peer_waits, worker_steps
+from nfold.analysis.measured.gradient_ages import mean_age
+from nfold.core.text.units import count, figure, percent, seconds
 from nfold.core.trace import Trace
 from nfold.view.html.charts import (
     BLUE,

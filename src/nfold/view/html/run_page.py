@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nfold.analysis.ages import is_old
-from nfold.analysis.held import bound_waits_s
+from nfold.analysis.measured.bound_waits import bound_waits_s
+from nfold.analysis.measured.gradient_ages import is_old
 from nfold.core.cluster import Cluster
 from nfold.core.environment import Environment
 from nfold.core.graph import ModelGraph
@@ -17,7 +17,7 @@ from nfold.view.html.document import document
 from nfold.view.html.grid_chart import grid_chart
 from nfold.view.html.meters import node_meters
 from nfold.view.html.run_charts import loss_chart, nodes_chart, staleness_chart
-from nfold.view.html.scaling import Scaling, scaling_chart
+from nfold.view.html.scaling_chart import Scaling, scaling_chart
 from nfold.view.html.timeline_chart import timeline_chart
 from nfold.view.tables import run_name
 

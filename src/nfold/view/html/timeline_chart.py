@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nfold.analysis.units import count, size
+from nfold.core.text.units import count, size
 from nfold.core.trace import StepTrace
 from nfold.view.html.charts import BLUE, DEEP_BLUE, GREEN, GREY, ORANGE, PURPLE, ROSE, Chart
 from nfold.view.timeline import Activity, Bar, Lane, timeline

@@ -1,0 +1,400 @@
+"""Finds out whether a batch may be cut into chunks: what each sample adds to outputs, loss and gradients is its own.
+
+Batch norm is excused: its statistics are per chunk under every plan. A program that asks for autocast is compared
+without it, if it can compute so: whether a batch can be cut does not depend on types, and coarse ones hide much.
+"""
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture.batches.example import Example
+from nfold.capture.batches.tree import map_tensors, paths_of, tensors_of
+from nfold.capture.computing.precision import SINGLE, PrecisionWatch
+from nfold.capture.computing.random import RandomState
+from nfold.capture.computing.steady_draws import SteadyDraws
+from nfold.capture.computing.step_outcome import StepOutcome, close, difference, outcome
+from nfold.capture.independence.mixing_line import mixing_line
+from nfold.capture.independence.sample_mean import not_a_mean, why_unlike_parts
+from nfold.capture.program.autocast import AutocastLoss, plain_loss, without_autocast
+from nfold.capture.program.program_graph import Loss
+from nfold.capture.program.trial import try_forward, try_step
+from nfold.capture.side_effects.hooks import hooked_modules
+from nfold.capture.tracing.observe import BatchNorm
+from nfold.errors import ProgramError
+from nfold.program import describe
+
+Comparison = Callable[[], str]
+"""Says how a whole and its parts differ."""
+PARTS = (5, 4, 3)
+"""Uneven, so that a sum or an unweighted mean shows."""
+_SIZE = sum(PARTS)
+_ALONE = (1, 1, 1)
+_SCALES = (1e-3, 1e6)
+"""Of the loss: a hook on a module that clips gradients shows at one of them, whatever its limit is."""
+_SHIFT = 0.1
+"""Of weights, for the trial at others, as a part of what they are in the mean."""
+ROUNDINGS = 8
+"""By how many last bits of their type the gradients of chunks may differ that are added in another order."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchCut:
+    """A batch, and the same samples in parts."""
+
+    whole: tuple[Any, Any]
+    parts: list[tuple[Any, Any]]
+    sizes: tuple[int, ...]
+    """Samples of each part."""
+    is_padded: bool = False
+    """Whether parts are joined by themselves, and may be shorter than the whole."""
+
+    @property
+    def size(self) -> int:
+        """Samples of the batch."""
+        return sum(self.sizes)
+
+
+def why_indivisible(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:
+    """Compare a batch with its chunks: twice at the first weights, once at others, in float64 if it computes so.
+
+    Args:
+        fresh: makes copies of the model.
+        loss: the user's.
+        example: where batches come from.
+
+    Returns:
+        Why the batch cannot be cut, in the user's words; empty if it can.
+    """
+    finest = fresh().double()
+    doubled = _in_double(example)
+    quiet(finest)
+    bare = plain_loss(loss)
+    with without_autocast(finest):
+        if _computes(finest, bare, doubled.batch(_SIZE, 2)):
+            return _compare_often(finest, bare, doubled)
+    del finest
+    model = fresh()
+    quiet(model)
+    if isinstance(loss, AutocastLoss):
+        with without_autocast(model):
+            if _computes(model, loss.loss, example.batch(_SIZE, 2)):
+                return _compare_often(model, loss.loss, example)
+    return _compare_often(model, loss, example)
+
+
+def why_unlike_alone(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:
+    """Compare outputs and loss of a batch with those of its samples one by one, for a program of proved samples.
+
+    The proof knows two samples and more: of one alone, dimensions of one entry vanish, or fit what they should not.
+
+    Args:
+        fresh: makes copies of the model.
+        loss: the user's.
+        example: where batches come from.
+
+    Returns:
+        How a sample alone differs, in the user's words; empty if only by rounding.
+    """
+    model = fresh()
+    quiet(model)
+    with torch.no_grad():
+        for which in (2, 3):
+            try:
+                found = _difference(model, loss, cut_example(example, which, _ALONE), with_gradients=False)
+            except Exception as error:
+                return f"of one alone it raises {describe(error).rstrip('.')}"
+            if found:
+                return "of one alone it computes something else"
+    return ""
+
+
+def why_unlike_now(fresh: Callable[[], nn.Module], loss: Loss, all_of_it: BatchCut, some: BatchCut) -> str:
+    """Compare samples apart and together at the weights of now.
+
+    Args:
+        fresh: makes copies of the model.
+        loss: the user's.
+        all_of_it: whose outputs and loss are compared.
+        some: of them, whose gradients are compared too.
+
+    Returns:
+        How they differ, in the user's words; empty if only by rounding.
+
+    Raises:
+        Exception: neither can be compared.
+    """
+    finest, bare = fresh().double(), plain_loss(loss)
+    quiet(finest)
+    with without_autocast(finest):
+        if _computes(finest, bare, map_tensors(doubled, some.whole)):
+            all_of_it, some = _cut_in_double(all_of_it), _cut_in_double(some)
+            return first(_comparisons(finest, bare, all_of_it, some))
+    del finest
+    model = fresh()
+    quiet(model)
+    return both(_comparisons(model, loss, all_of_it, some))
+
+
+def _comparisons(model: nn.Module, loss: Loss, all_of_it: BatchCut, some: BatchCut) -> list[Comparison]:
+    def outputs() -> str:
+        with torch.no_grad():
+            return _difference(model, loss, all_of_it, with_gradients=False)
+
+    return [outputs, lambda: _difference(model, loss, some)]
+
+
+def first(comparisons: list[Comparison]) -> str:
+    """Return the first difference that comparisons find; empty if none does.
+
+    Raises:
+        Exception: the last one's, if none can be made.
+    """
+    return next(filter(None, _made(comparisons)), "")
+
+
+def both(comparisons: list[Comparison]) -> str:
+    """Return the last difference that two comparisons find, if both find one.
+
+    In a coarse type a decision may fall otherwise by rounding: once is no proof.
+
+    Raises:
+        Exception: the last one's, if none can be made.
+    """
+    reasons = list(_made(comparisons))
+    return reasons[-1] if len(reasons) == len(comparisons) and all(reasons) else ""
+
+
+def _made(comparisons: list[Comparison]) -> Iterator[str]:
+    """Yield what they find. One cannot be made where there is no forward without gradients, or a part is too small."""
+    errors = []
+    for compare in comparisons:
+        try:
+            yield compare()
+        except Exception as error:
+            errors.append(error)
+    if len(errors) == len(comparisons):
+        raise errors[-1]
+
+
+def _cut_in_double(cut: BatchCut) -> BatchCut:
+    return replace(cut, whole=map_tensors(doubled, cut.whole), parts=[map_tensors(doubled, part) for part in cut.parts])
+
+
+def _in_double(example: Example) -> Example:
+    parts = example.make_parts
+    return replace(
+        example,
+        make=lambda size, which: map_tensors(doubled, example.make(size, which)),
+        make_parts=None if parts is None else lambda sizes, which: map_tensors(doubled, parts(sizes, which)),
+    )
+
+
+def doubled(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in double precision, if it holds fractions."""
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _computes(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> bool:
+    """Tell whether a program that asks for autocast computes without it: some hold tensors of both types."""
+    try:
+        try_step(model, loss, batch)
+    except ProgramError:
+        return False
+    finally:
+        model.zero_grad(set_to_none=True)
+    return True
+
+
+def _compare_often(model: nn.Module, loss: Loss, example: Example) -> str:
+    # Other samples may show what the first ones did not, and other weights: some gradients are only rounding at first.
+    reason = _compare(model, loss, example, 2) or _compare(model, loss, example, 3)
+    if example.is_joined_by_program and not example.varying:  # parts were joined with draws held still; these are not
+        reason = reason or _compare(model, loss, replace(example, make_parts=None), 3)
+    for scale in _SCALES if hooked_modules(model, backward=True) else ():
+        reason = reason or _compare(model, functools.partial(_scaled, loss, scale), example, 2)
+    _shift(model)
+    return reason or _compare(model, loss, example, 2)
+
+
+def _shift(model: nn.Module) -> None:
+    """Move all trained weights by a part of their size, the same way each time."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad and parameter.is_floating_point() and parameter.layout is torch.strided:
+                noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(parameter)
+                parameter.add_(_SHIFT * noise * (parameter.abs().mean() + _SHIFT))
+
+
+def _scaled(loss: Loss, scale: float, outputs: Any, targets: Any) -> torch.Tensor:
+    return loss(outputs, targets) * scale
+
+
+def _compare(model: nn.Module, loss: Loss, example: Example, which: int) -> str:
+    try:
+        return _difference(model, loss, cut_example(example, which))
+    except Exception as error:
+        return f"the program cannot be tried on parts of a batch: {describe(error)}"
+
+
+def _difference(model: nn.Module, loss: Loss, cut: BatchCut, *, with_gradients: bool = True) -> str:
+    inputs, targets = ([part[side] for part in cut.parts] for side in (0, 1))
+    with PrecisionWatch() as watch:
+        full, drew = _forward(model, cut.whole[0])
+    # Where Python's or numpy's generator draws there are no two outputs to compare; the loss can still be checked.
+    pieces = split(full, cut.sizes) if drew else [_forward(model, piece)[0] for piece in inputs]
+    if not cut.is_padded and not _same_outputs(full, pieces, cut.sizes):
+        line = mixing_line(lambda given: _forward(model, given), cut.whole[0], inputs, cut.sizes)
+        first = f": they differ first at {line}" if line else ""
+        return f"an output of the model depends on the other samples of its batch, not only on its own{first}"
+    # Parts first: while they are added up, a weight's gradient is there twice.
+    targets = split(cut.whole[1], cut.sizes) if drew else targets
+    parts = _backward(model, loss, pieces, targets, cut.sizes, with_gradients)
+    whole = _backward(model, loss, [full], [cut.whole[1]], (cut.size,), with_gradients)
+    if whole is None or parts is None:
+        return ""
+    rounding = coarsest([whole.loss, *tensors_of(full), *model.parameters()])
+    if not close(whole.loss, parts.loss, rounding):
+        return not_a_mean(whole.loss, parts.loss, cut.size)
+    if rounding > SINGLE and (text := _compare_rows(loss, full, pieces, cut)):
+        return text
+    return explained(whole, parts, max(ROUNDINGS * rounding, watch.coarsest))
+
+
+def cut_example(example: Example, which: int, sizes: tuple[int, ...] = PARTS) -> BatchCut:
+    """Return a batch and its chunks, which are padded by themselves where the program joins items itself."""
+    is_padded = bool(example.varying)
+    if joined := example.parts(sizes, which):
+        return BatchCut(whole=joined[0], parts=joined[1], sizes=sizes, is_padded=is_padded)
+    return cut_rows(example.batch(sum(sizes), which), sizes)
+
+
+def cut_rows(batch: tuple[Any, Any], sizes: tuple[int, ...]) -> BatchCut:
+    """Cut a batch whose parts are its rows."""
+    parts = list(zip(split(batch[0], sizes), split(batch[1], sizes), strict=True))
+    return BatchCut(whole=batch, parts=parts, sizes=sizes)
+
+
+def _compare_rows(loss: Loss, outputs: Any, pieces: list[Any], cut: BatchCut) -> str:
+    """Compare the loss of coarse outputs with that of their own rows: equal ones, so single precision tells more."""
+    if not all(_has_rows(tensor, found, cut.sizes) for tensor, found in _paired(outputs, pieces) if tensor.ndim):
+        return ""  # only while it trains are outputs taken apart along other dimensions
+
+    def take(samples: list[int]) -> tuple[Any, Any]:
+        rows = functools.partial(_rows, size=cut.size, start=samples[0], stop=samples[-1] + 1)
+        return map_tensors(rows, outputs), map_tensors(rows, cut.whole[1])
+
+    with contextlib.suppress(Exception):  # it needs the gradients of outputs, and was compared with those
+        return why_unlike_parts(loss, take, [part.tolist() for part in split(torch.arange(cut.size), cut.sizes)])
+    return ""
+
+
+def coarsest(tensors: list[torch.Tensor]) -> float:
+    """Return the relative rounding of the coarsest type: a loss of fine targets is as exact as the outputs are."""
+    return max(torch.finfo(each.dtype).eps for each in tensors if each.is_floating_point() or each.is_complex())
+
+
+def explained(whole: StepOutcome, parts: StepOutcome, precision: float) -> str:
+    """Say how gradients differ, and what makes them; empty if only by rounding."""
+    text = difference(whole, parts, precision)
+    if not text:
+        return ""
+    return (
+        f"added up over chunks, {text}: a hook or a backward function of the program looks at the gradient of a whole "
+        "batch, or at how many times it is called"
+    )
+
+
+def _forward(model: nn.Module, inputs: Any) -> tuple[Any, bool]:
+    """Return the outputs, and whether random numbers went into them that cannot be held still."""
+    before = RandomState()
+    with SteadyDraws():
+        outputs = try_forward(model, map_tensors(torch.clone, inputs))
+    return outputs, before.others_moved()
+
+
+def _backward(
+    model: nn.Module,
+    loss: Loss,
+    outputs: list[Any],
+    targets: list[Any],
+    sizes: tuple[int, ...],
+    with_gradients: bool,
+) -> StepOutcome | None:
+    """Add up the loss of chunks, and the gradients if they are wanted, each by its share of the samples.
+
+    None if the loss draws from Python's or numpy's generator.
+    """
+    before = RandomState()
+    with SteadyDraws():
+        losses = [loss(output, target) for output, target in zip(outputs, targets, strict=True)]
+    if before.others_moved():
+        return None
+    value = torch.zeros_like(losses[0], requires_grad=False)
+    for part, size in zip(losses, sizes, strict=True):
+        share = part * (size / sum(sizes))
+        if with_gradients:
+            # One after another, as chunks are; those of outputs that were computed together share their history.
+            share.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+        value += share.detach()
+    return outcome(value, model)
+
+
+def _same_outputs(full: Any, pieces: list[Any], sizes: tuple[int, ...]) -> bool:
+    """Compare the parts of the outputs that have one row per sample."""
+    for tensor, found in _paired(full, pieces):
+        if _has_rows(tensor, found, sizes):
+            alike = all(piece.shape[1:] == tensor.shape[1:] for piece in found)
+            if not alike or not close(tensor, torch.cat(found)):
+                return False
+    return True
+
+
+def _paired(full: Any, pieces: list[Any]) -> Iterator[tuple[torch.Tensor, list[torch.Tensor]]]:
+    """Yield each tensor of the outputs with those in its place of the pieces' outputs."""
+    parts = [dict(paths_of(piece)) for piece in pieces]
+    for path, tensor in paths_of(full):
+        yield tensor.detach(), [part[path].detach() for part in parts if path in part]
+
+
+def _has_rows(tensor: torch.Tensor, pieces: list[torch.Tensor], sizes: tuple[int, ...]) -> bool:
+    """Tell whether a tensor has one row per sample."""
+    rows = [piece.shape[0] if piece.ndim else -1 for piece in pieces]
+    return bool(tensor.ndim) and tensor.shape[0] == sum(sizes) and rows == list(sizes)
+
+
+def split(value: Any, sizes: tuple[int, ...]) -> list[Any]:
+    """Cut copies of every tensor that has one row per sample; other tensors stay whole."""
+    stops = list(itertools.accumulate(sizes))
+    return [
+        map_tensors(functools.partial(_rows, size=sum(sizes), start=stop - count, stop=stop), value)
+        for count, stop in zip(sizes, stops, strict=True)
+    ]
+
+
+def _rows(tensor: torch.Tensor, *, size: int, start: int, stop: int) -> torch.Tensor:
+    if not tensor.ndim or tensor.shape[0] != size:
+        return tensor.clone()
+    if tensor.layout is torch.sparse_coo:  # of which torch takes no slices
+        return tensor.index_select(0, torch.arange(start, stop, device=tensor.device))
+    return tensor[start:stop].clone()
+
+
+def quiet(model: nn.Module) -> None:
+    """Switch off torch's own dropout and batch statistics, and leave the user's code in training mode."""
+    for module in model.modules():
+        if isinstance(module, BatchNorm) and module.running_mean is None:
+            weight = next(model.parameters())
+            module.running_mean = weight.new_zeros(module.num_features)
+            module.running_var = weight.new_ones(module.num_features)
+            module.track_running_stats = True
+        if type(module).__module__.startswith("torch.nn."):
+            # Not eval(): that would reach the user's modules inside torch's containers.
+            module.training = False

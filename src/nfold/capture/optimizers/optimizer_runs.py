@@ -1,0 +1,128 @@
+"""Steps the user's optimizer on small weights, and looks at what it holds."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture.computing.random import seed_all
+from nfold.capture.optimizers.stepping import Stepper, Stepping
+from nfold.capture.optimizers.update_scope import Values, examples, small
+from nfold.capture.side_effects.held_values import alike, held_by
+from nfold.errors import ProgramError
+from nfold.program import describe
+
+SPLITS = (2, 12)
+"""Steps after which the state is taken out. Between them gradients stay the same, since what an optimizer estimates of
+the way to its goal grows only then; before and behind them they turn."""
+MORE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An optimizer, and weights on which it works."""
+
+    stepping: Stepping
+    values: Values
+    sparse: frozenset[str]
+    """Weights whose gradients are sparse."""
+    kind: str = ""
+
+
+class Run:
+    """An optimizer that is stepped."""
+
+    def __init__(self, subject: Subject, values: Values, step: int = 0) -> None:
+        self._subject = subject
+        self._first = [value for _, value in values]
+        weights = parameters_of(values)
+        self.parameters = [weight for _, weight in weights]
+        self.stepper: Stepper = subject.stepping.build(weights)
+        self.stepper.replay(step)
+        self._sparse = [name in subject.sparse for name, _ in values]
+        self._played, self._is_over = step, False
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.stepper.optimizer
+
+    def play(self, begin: int, end: int, like: "Run | None" = None) -> None:
+        """Take steps, with the gradients that another run has."""
+        first = self._first if like is None else like._first
+        for step in range(begin, end):
+            turn = step if step >= SPLITS[1] else min(step, SPLITS[0])
+            for parameter, value, is_sparse in zip(self.parameters, first, self._sparse, strict=True):
+                gradient = torch.sin(value * 7.0 + turn)
+                parameter.grad = gradient.to_sparse(1) if is_sparse and gradient.ndim else gradient
+            seed_all(step)
+            self.optimizer.step()
+            self._played = step + 1
+            self.stepper.advance(step + 1)
+
+    def play_to(self, end: int) -> None:
+        """Take the steps up to one, as far as the schedule lasts."""
+        while self._played < end and not self._is_over:
+            try:
+                self.play(self._played, self._played + 1)
+            except ProgramError:
+                self._is_over = True
+
+    @property
+    def values(self) -> list[torch.Tensor]:
+        return [parameter.detach() for parameter in self.parameters]
+
+    def held(self) -> dict[tuple[str, ...], Any]:
+        """Return what optimizer and schedule keep."""
+        schedule = self.stepper.scheduler
+        found = held_by(self.optimizer, self.parameters, but=[schedule])
+        if schedule is not None:
+            kept = held_by(schedule, self.parameters, but=[self.optimizer])
+            found |= {(".schedule", *path): each for path, each in kept.items() if path[:1] != ("._last_lr",)}
+        return found
+
+
+def same(one: Run, other: Run) -> bool:
+    return all(map(alike, one.values, other.values))
+
+
+def tried_on(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> Subject:
+    """Return the optimizer on the smallest weights on which it steps.
+
+    Raises:
+        ProgramError: it steps on none.
+    """
+    last: Exception | None = None
+    kind = "the optimizer"
+    for values in _candidates(stepping, model, sparse):
+        try:
+            subject = Subject(stepping, values(), frozenset(sparse))
+            run = Run(subject, subject.values)
+            kind = type(run.optimizer).__qualname__
+            run.play(0, SPLITS[0])
+            return replace(subject, kind=kind)
+        except Exception as error:
+            last = error
+    assert last is not None, "there are candidates"
+    if isinstance(last, ProgramError):
+        raise last
+    raise ProgramError(
+        f"step() of {kind}, which Program(optimizer=...) returns, raised {describe(last)} on gradients of the layouts "
+        "that the program has. It is called once for each batch, without a closure: one that evaluates the loss "
+        "several times in a step, as LBFGS and SAM do, cannot be used. Take SGD, Adam or another whose step() needs "
+        "only gradients."
+    ) from last
+
+
+def _candidates(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> Iterator[Callable[[], Values]]:
+    trained = [(name, each.detach()) for name, each in model.named_parameters() if each.requires_grad]
+    yield lambda: examples(stepping, trained, sparse)
+    # One that looks for weights by name finds all of them.
+    yield lambda: [(name, small(each.ndim, each.dtype, seed)) for seed, (name, each) in enumerate(trained)]
+    yield lambda: trained
+
+
+def parameters_of(values: Values) -> list[tuple[str, nn.Parameter]]:
+    """Return weights to step, copies of some values."""
+    return [(name, nn.Parameter(value.detach().clone())) for name, value in values]

@@ -1,0 +1,340 @@
+"""What is true of a program whatever captures it: may its batch be cut, who gets a gradient, what does it keep."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture.batches.example import LONGEST, SECOND_LONGEST, SIZES, Example
+from nfold.capture.computing.random import RandomState, seed_all
+from nfold.capture.computing.step_outcome import close
+from nfold.capture.independence.declared_loss import why_no_mean
+from nfold.capture.independence.divisible import PARTS, why_indivisible, why_unlike_alone
+from nfold.capture.independence.least_samples import Least, find_least
+from nfold.capture.independence.padding import WHICH, why_padding
+from nfold.capture.independence.sample_mean import NO_MEAN
+from nfold.capture.program.autocast import plain_loss
+from nfold.capture.program.program_graph import Loss, dotted
+from nfold.capture.program.trial import try_step
+from nfold.capture.program.weight_writes import WeightWrites
+from nfold.capture.side_effects.changed_by_forward import told_held_by_model
+from nfold.capture.side_effects.held_values import alike
+from nfold.capture.side_effects.hooks import hooked_modules
+from nfold.capture.side_effects.module_states import changes, held_by_several, loss_snapshot, snapshot
+from nfold.capture.side_effects.moving import Mover, Moving
+from nfold.capture.side_effects.recomputed_state import not_recomputed
+from nfold.capture.side_effects.shared_state import Watch, places_of_loss, places_of_model
+from nfold.capture.tracing.fx_tracing import is_leaf
+from nfold.core.condition import Condition
+from nfold.errors import ProgramError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProgramFacts:
+    """See the fields of the same names in `ModelGraph`."""
+
+    indivisible: str
+    conditions: tuple[Condition, ...]
+    unproved: str
+    gradients: frozenset[str]
+    """Parameters that got a gradient."""
+    sparse: Mapping[str, int]
+    """Parameters whose gradient is always sparse, and in how many dimensions."""
+    static_gradients: bool
+    stateful: tuple[str, ...]
+    """Modules that carry state, other than batch-norm statistics, from one forward to the next."""
+    written: frozenset[str]
+    """Weights that forward itself writes to: only an operator that has them for itself may."""
+    hooked: tuple[str, ...]
+    """Modules with hooks of the user's."""
+    least: Least
+    """See `least_samples`."""
+    why_pairs: str
+    unkept: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    losses: list[torch.Tensor]
+    gradients: list[frozenset[str]]
+    changed: list[tuple[str, str]]
+    """(module path, attribute), weights included."""
+    foreign_random: bool
+    sparse: dict[str, int]
+    moved: list[Mover]
+    """What a second call with the same batch and seed moves, and no tensor."""
+
+
+def find_facts(
+    fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, divisible: bool | None = None
+) -> ProgramFacts:
+    """Try a program on copies of its model: a few forward passes over a handful of samples.
+
+    Args:
+        fresh: makes copies.
+        loss: the user's.
+        example: where batches come from.
+        divisible: whether chunks are known to be allowed or not, which saves half of the time.
+
+    Raises:
+        ProgramError: the program fails by itself.
+    """
+    bare = plain_loss(loss)
+    loss_state = loss_snapshot(bare)
+    model = fresh()
+    around, around_loss = Watch(partial(places_of_model, model)), Watch(partial(places_of_loss, bare))
+    hooked = hooked_modules(model)  # some libraries hang hooks of their own on a model when it is called
+    calls = _call(model, loss, example, (around, around_loss), looks=divisible is None)
+    reason, unproved = _carried_state(calls, model) or (_why_fickle(calls) if example.varying else ""), ""
+    conditions: tuple[Condition, ...] = ()
+    notes = []
+    if divisible is None:
+        _refuse_shared(around.moved)
+        _refuse_changes([*changes(loss_state, loss_snapshot(bare)), *(("", name) for name in around_loss.moved)])
+        if not reason:
+            reason, conditions, unproved = _of_samples(fresh, loss, example)
+    if calls.foreign_random:
+        notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
+    forgotten = not_recomputed(fresh, loss, example, _forgotten(model, calls.changed))
+    moved = [each for each in calls.moved if not _keeps(model, each.name)]
+    shows = bool(forgotten) and not alike(*calls.losses[:2])
+    if forgotten and not (moved or shows):
+        notes.append(f"{_told_forgotten(forgotten)}. {_KEEP_IT}")
+    hooked = tuple(dict.fromkeys((*hooked, *hooked_modules(model, backward=True))))
+    if whole := [path for path in hooked if not is_leaf(model.get_submodule(path))]:
+        names = ", ".join(path or "the model itself" for path in whole)
+        notes.append(f"kept whole, since no tracer runs their hooks as a call does: {names}")
+    least = find_least(fresh(), loss, example) if divisible is None else Least()
+    why_pairs = "the batch cannot be cut"
+    if divisible is None and not reason:
+        why_pairs = _why_untried(least, unproved, calls) or why_unlike_alone(fresh, loss, example)
+    stateful = tuple(dict.fromkeys(path for path, _ in calls.changed))
+    by_several = held_by_several(model, calls.changed)
+    if told := told_held_by_model(model, calls.changed, by_several=by_several):
+        notes.append(told)
+    return ProgramFacts(
+        indivisible=reason,
+        conditions=conditions,
+        unproved=unproved,
+        gradients=frozenset.union(*calls.gradients),
+        sparse={name: dims for name, dims in calls.sparse.items() if dims},
+        static_gradients=len(set(calls.gradients)) == 1,
+        stateful=("",) if by_several else stateful,
+        written=frozenset(map(dotted, calls.changed))
+        & {name for name, _ in model.named_parameters(remove_duplicate=False)},
+        hooked=hooked,
+        least=least,
+        why_pairs=why_pairs,
+        unkept=_told_unkept(moved, forgotten if shows else []),
+        notes=tuple(notes),
+    )
+
+
+def _of_samples(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> tuple[str, tuple[Condition, ...], str]:
+    """Say why a batch cannot be cut, what data must meet for it, and why that had to be tried if it is not proved."""
+    if declared := why_no_mean(loss, example.batch(1)[1]):
+        return f"{NO_MEAN}: {declared}", (), ""
+    from nfold.capture.proof.prove import prove  # loads torch's tracer, which ranks that do not prove can do without
+
+    proof = prove(fresh(), loss, example)
+    if proof.verdict == "unknown":
+        reason = why_indivisible(fresh, loss, example)
+        return reason and (_why_parts_differ(fresh, example) or reason), proof.conditions, proof.reason
+    return (proof.reason if proof.verdict == "mixed" else ""), proof.conditions, ""
+
+
+def _why_parts_differ(fresh: Callable[[], nn.Module], example: Example) -> str:
+    """Say why parts of a batch are other samples than the batch, or come out otherwise for how far they are padded."""
+    told = example.why_unlike_parts(PARTS, WHICH) if example.why_unlike_parts else ""
+    return told or why_padding(fresh, example)
+
+
+def _why_untried(least: Least, unproved: str, calls: _Calls) -> str:
+    """Say why it need not be tried whether a chunk may have a single sample; empty: it must."""
+    if least.samples > 1:
+        return "it does not compute on one"
+    if unproved:  # while it trains, samples of a chunk are compared with each other
+        return "nobody could prove that its samples do not see each other"
+    if calls.foreign_random:
+        return "it draws from numpy's or Python's generator, so one alone cannot be compared"
+    return ""
+
+
+def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, ...], *, looks: bool) -> _Calls:
+    """Train nothing, but compute: the same batch twice, then one of another size, and of another length if there is.
+
+    Args:
+        model: a throw-away copy.
+        loss: the user's.
+        example: where batches come from.
+        watches: of what is shared.
+        looks: whether to look for what the second call moves.
+    """
+    large, small = SIZES
+    calls = _Calls([], [], [], False, {}, [])
+    state: dict[tuple[str, str], Any] = {}
+    foreign, sparse = False, dict[str, int]()
+    moving, where = Moving([]), list[Any]()
+    others = [(small, LONGEST), (small, SECOND_LONGEST)] if example.varying else []  # another length may go another way
+    for size, which in ((large, 0), (large, 0), (small, 1), *others):
+        seed_all(0)
+        before = RandomState()
+        with _noting_gradients(model, sparse) as found, (writes := WeightWrites(model)):
+            calls.losses.append(try_step(model, loss, example.batch(size, which)).detach())
+        foreign = foreign or before.others_moved()
+        calls.gradients.append(frozenset(found))
+        for watch in watches:
+            watch.look()
+        now = snapshot(model)
+        # A first call may build what later ones use, but not from a batch: of that each rank would see another part.
+        found_now = (*(changes(state, now) if state else ()), *writes.weights())
+        calls.changed.extend(dict.fromkeys(key for key in found_now if key not in calls.changed))
+        if not state and looks:
+            moving = Moving([model])  # a first call may make what others draw from
+            where = moving.state()
+        elif which == 0:
+            calls.moved.extend(moving.moved(where))
+        state = now
+    return _Calls(calls.losses, calls.gradients, calls.changed, foreign, sparse, calls.moved)
+
+
+def _refuse_shared(names: list[str]) -> None:
+    """Refuse a model that keeps something where every copy of it does: they are tried before it is trained."""
+    if names:
+        raise ProgramError(
+            f"forward changes {', '.join(names[:3])} whenever it is called, which is no part of the model, and nfold "
+            "calls copies of the model to check and to time it. Make it an attribute or a buffer of the module."
+        )
+
+
+def _refuse_changes(changed: list[tuple[str, str]]) -> None:
+    """Refuse a loss that keeps something: it is called to be checked and timed as well, on some ranks only."""
+    if changed:
+        name = dotted(changed[0])
+        raise ProgramError(
+            f"the loss changes {name} whenever it is called, and nfold calls it more often than once a step: to check "
+            "and to time it, and for each chunk. Make it a function of (outputs, targets) alone."
+        )
+
+
+@contextlib.contextmanager
+def _noting_gradients(model: nn.Module, sparse: dict[str, int]) -> Iterator[set[str]]:
+    """Note which parameters get a gradient, and in how many dimensions it is sparse.
+
+    Each is dropped at once: all of them would be the model once more.
+    """
+    found: set[str] = set()
+
+    def note(name: str, parameter: torch.Tensor) -> None:
+        found.add(name)
+        gradient = parameter.grad
+        dims = 0 if gradient is None else _sparse_dims(gradient)
+        sparse[name] = min(dims, sparse.get(name, dims))
+        parameter.grad = None
+
+    trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    handles = [
+        each.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
+        for name, each in trained
+    ]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _sparse_dims(gradient: torch.Tensor) -> int:
+    """Return in how many dimensions a gradient is sparse; what optimizers do with complex ones is the same if dense."""
+    return gradient.sparse_dim() if gradient.layout is torch.sparse_coo and not gradient.is_complex() else 0
+
+
+def _forgotten(model: nn.Module, changed: list[tuple[str, str]]) -> list[str]:
+    """Return what changes and is in no state dict: plain attributes of modules that say nothing of it."""
+    kept = model.state_dict()
+    names = {path: {name.rpartition(".")[2] for name in kept if name.rpartition(".")[0] == path} for path, _ in changed}
+    return [
+        dotted((path, name))
+        for path, name in changed
+        if name not in names[path] and not _says_more(model.get_submodule(path))
+    ]
+
+
+_KEEP_IT = "Make it a buffer, or give the module get_extra_state and set_extra_state"
+
+
+def _told_forgotten(names: list[str]) -> str:
+    return (
+        f"forward changes {', '.join(names)}, which no checkpoint holds: a run that goes on begins with what model() "
+        "builds"
+    )
+
+
+def _told_unkept(moved: list[Mover], shown: list[str]) -> str:
+    """Say what of the model a run that goes on would not have, although its results follow from it."""
+    if drawn := [each.name for each in moved if each.kind == "generator"]:
+        return (
+            f"forward draws from {', '.join(drawn[:3])}, a generator of its own, and no checkpoint holds where it is: "
+            "after --resume other numbers would be drawn. Draw from torch's own, which nfold seeds for each step "
+            f"(leave out generator=), {_ANYWAY}"
+        )
+    names = list(dict.fromkeys((*(each.name for each in moved), *shown)))
+    return f"{_told_forgotten(names[:3])}. {_KEEP_IT}, {_ANYWAY}" if names else ""
+
+
+_ANYWAY = "or train with --checkpoint-every 0, which keeps nothing to go on from."
+
+
+def _keeps(model: nn.Module, name: str) -> bool:
+    """Whether the module that holds something says where it is."""
+    owners = [(path, module) for path, module in model.named_modules() if name.startswith(f"{path}." if path else "")]
+    return _says_more(max(owners, key=lambda each: len(each[0]))[1])
+
+
+def _is_result(model: nn.Module, path: str, name: str) -> bool:
+    """Whether forward has left a tensor that it computed from weights in a plain attribute: an auxiliary loss, say."""
+    kept = getattr(model.get_submodule(path), "__dict__", {}).get(name)
+    return isinstance(kept, torch.Tensor) and kept.requires_grad and not kept.is_leaf
+
+
+def _says_more(module: nn.Module) -> bool:
+    return type(module).get_extra_state is not nn.Module.get_extra_state
+
+
+def _carried_state(calls: _Calls, model: nn.Module) -> str:
+    first, second, *_ = calls.losses
+    if calls.changed:
+        names = ", ".join(map(dotted, calls.changed[:3]))
+        more = f" and {len(calls.changed) - 3} more" if len(calls.changed) > 3 else ""
+        if close(first, second) and all(_is_result(model, *key) for key in calls.changed):
+            return (
+                f"forward keeps what it has computed in {names}{more}, of which only that of the last chunk would be "
+                "left. Return it as a part of the outputs, and let the loss take it from there"
+            )
+        return (
+            f"forward changes {names}{more}, so its result depends on the forward passes before it: "
+            "cut into chunks, it would be called more often"
+        )
+    if not close(first, second):
+        return (
+            f"a second forward with the same input, weights and random seed gives another loss "
+            f"({first.item():.6g}, then {second.item():.6g}): something that nfold cannot see is carried over"
+        )
+    return ""
+
+
+def _why_fickle(calls: _Calls) -> str:
+    """Say that batches of one length train other parameters than those of another."""
+    found = sorted(frozenset.union(*calls.gradients) - frozenset.intersection(*calls.gradients))
+    if not found:
+        return ""
+    named = f"{len(found)} parameters, {found[0]!r} among them," if len(found) > 1 else f"{found[0]!r}"
+    return (
+        f"{named} got a gradient from batches of some shapes and none from others. Which parameters are used must not "
+        "change from batch to batch where a batch is spread over workers"
+    )

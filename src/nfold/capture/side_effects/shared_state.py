@@ -1,0 +1,223 @@
+"""Finds what the code of a model or loss names and all copies of it share: globals, attributes of classes, closures.
+
+Copies of a model are tried before it is trained, so what forward changes there would begin at another value.
+"""
+
+import dis
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from nfold.capture.side_effects.freezing import same
+from nfold.capture.side_effects.hooks import hooks_of
+from nfold.capture.side_effects.module_states import freeze_shared
+
+_FARTHEST = 3
+"""Calls from forward to the code that is still looked into."""
+_FOREIGN = (sys.stdlib_module_names | {"torch", "numpy", "nfold"}) - {"__main__"}
+
+_CALLED = ("__getitem__", "__getitems__", "__call__", "forward")
+
+Places = list[tuple[str, Callable[[], Any]]]
+"""(name, function that reads what is there now)."""
+
+
+def places_of_model(model: nn.Module) -> Places:
+    """Return what the forward functions, hooks and callables of a model can reach. O(names in their code)."""
+    reach = _Reach(own=frozenset(type(each) for each in model.modules() if _is_users(type(each).__module__)))
+    for module in model.modules():
+        reach.look_at(getattr(type(module), "forward", None), type(module))
+        for value in (*vars(module).values(), *hooks_of(module)):
+            reach.look_at(value, type(module))
+    return reach.places()
+
+
+def places_named_by(values: Iterable[Any]) -> Places:
+    """Return what the code of functions, and of objects that are called or indexed, can reach."""
+    reach = _Reach()
+    for value in values:
+        for name in _CALLED:
+            reach.look_at(getattr(type(value), name, None), type(value))
+        reach.look_at(value, type(value))
+    return reach.places()
+
+
+def places_of_loss(loss: Callable[..., Any]) -> Places:
+    """Return what a loss can reach."""
+    if isinstance(loss, nn.Module):
+        return places_of_model(loss)
+    reach = _Reach()
+    reach.look_at(loss, object)
+    return reach.places()
+
+
+def places_of_optimizer(optimizer: Optimizer) -> Places:
+    """Return what the steps and hooks of an optimizer, and of those within it, can reach."""
+    reach = _Reach()
+    within = [each for value in vars(optimizer).values() for each in (value if isinstance(value, list) else [value])]
+    for each in (optimizer, *(inner for inner in within if isinstance(inner, Optimizer))):
+        reach.look_at(type(each).step, type(each))
+        for hooks in (each._optimizer_step_pre_hooks, each._optimizer_step_post_hooks):
+            for hook in hooks.values():
+                reach.look_at(hook, type(each))
+    return reach.places()
+
+
+class Watch:
+    """What was in shared places when somebody last looked.
+
+    Attributes:
+        moved: names of the places that changed between looks.
+    """
+
+    def __init__(self, find: Callable[[], Places]) -> None:
+        self.moved: list[str] = []
+        self._find = find
+        self._places: Places = []
+        self._seen: list[Any] = []
+
+    def look(self, *, grows: bool = True) -> None:
+        """Look, first when all is there that a first call makes.
+
+        Args:
+            grows: to put more into a dict, as caches do, is no change.
+        """
+        self._places = self._places or self._find()
+        now = [freeze_shared(read()) for _, read in self._places]
+        self._seen = self._seen or now
+        pairs = zip(self._places, self._seen, now, strict=True)
+        changed = (name for (name, _), one, other in pairs if not same(one, other, grows=grows))
+        self.moved, self._seen = list(dict.fromkeys((*self.moved, *changed))), now
+
+
+@dataclass
+class _Reach:
+    """Functions that have been looked into, and the places that they name."""
+
+    own: frozenset[type] = frozenset()
+    """Classes of the model's modules: a hook that names one means the module that this model is a copy of."""
+    known: set[tuple[int, type]] = field(default_factory=set)
+    """Functions, each with the class whose methods it calls."""
+    kept: list[Any] = field(default_factory=list)
+    """What is known, so that no other object gets its number."""
+    spaces: dict[type, list[tuple[Mapping[str, Any], str]]] = field(default_factory=dict)
+    calls: dict[type, FunctionType | None] = field(default_factory=dict)
+    found: dict[tuple[int, str], tuple[str, Callable[[], Any]]] = field(default_factory=dict)
+
+    def places(self) -> Places:
+        return list(self.found.values())
+
+    def look_at(self, value: Any, owner: type, depth: int = 0) -> None:
+        """Look into a function, or what calls one.
+
+        Args:
+            value: anything.
+            owner: the class whose methods it calls.
+            depth: calls that lead here.
+        """
+        if isinstance(value, functools.partial):
+            self.look_at(value.func, owner, depth)
+        elif isinstance(value, property):
+            self.look_at(value.fget, owner, depth)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self.look_at(value.__func__, owner, depth)
+        elif inspect.ismethod(value):
+            self.look_at(value.__func__, type(value.__self__), depth)
+        elif isinstance(value, FunctionType):
+            self._look_into(value, owner, depth)
+        elif (call := self._call_of(type(value))) is not None:
+            self._look_into(call, type(value), depth)
+
+    def _call_of(self, kind: type) -> FunctionType | None:
+        """Return what runs when an object of a class is called."""
+        if kind not in self.calls:
+            call = inspect.getattr_static(kind, "__call__", None)
+            self.calls[kind] = call if isinstance(call, FunctionType) else None
+        return self.calls[kind]
+
+    def _look_into(self, function: FunctionType, owner: type, depth: int) -> None:
+        if (id(function), owner) in self.known or depth > _FARTHEST or not _is_users(function.__module__):
+            return
+        self.known.add((id(function), owner))
+        self.kept.append(function)
+        self._add(function, "", function.__name__, lambda: _kept_by(function))
+        names = {name for code in _codes(function.__code__) for name in code.co_names}
+        for name in sorted(_globals_of(function) & function.__globals__.keys()):
+            self._look_up(function.__globals__, name, name, names, owner, depth)
+        self._look_inside(self._spaces(owner), names, owner, depth)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self._add(cell, "", name, functools.partial(_content, cell))
+            self.look_at(_content(cell), owner, depth + 1)
+
+    def _look_up(
+        self, space: Mapping[str, Any], name: str, label: str, names: set[str], owner: type, depth: int
+    ) -> None:
+        """Look at what a name stands for: a function, the insides of a module or a class, or a value."""
+        value = space[name]
+        if isinstance(value, (ModuleType, type)):
+            if isinstance(value, type):
+                self._look_inside(self._spaces(value), names, value, depth + 1)
+            elif _is_users(value.__name__):
+                self._look_inside([(vars(value), f"{name}.")], names, owner, depth + 1)
+        else:
+            self._add(space, name, label, functools.partial(space.get, name))
+            self.look_at(value, owner, depth + 1)
+
+    def _look_inside(
+        self, spaces: list[tuple[Mapping[str, Any], str]], names: set[str], owner: type, depth: int
+    ) -> None:
+        """Look up those names that are attributes."""
+        for space, label in spaces if depth <= _FARTHEST else ():
+            for name in sorted(names & space.keys()):
+                self._look_up(space, name, f"{label}{name}", names, owner, depth)
+
+    def _spaces(self, kind: type) -> list[tuple[Mapping[str, Any], str]]:
+        """Return the attributes of a user's class and of those that it is made from."""
+        if kind not in self.spaces:
+            users = [each for each in kind.__mro__ if _is_users(each.__module__)]
+            self.spaces[kind] = [(vars(each), f"{each.__name__}.") for each in users]
+        return self.spaces[kind]
+
+    def _add(self, holder: Any, name: str, label: str, read: Callable[[], Any]) -> None:
+        self.kept.append(holder)
+        self.found.setdefault((id(holder), name), (label, functools.partial(self._foreign, read)))
+
+    def _foreign(self, read: Callable[[], Any]) -> Any:
+        value = read()
+        return None if type(value) in self.own else value
+
+
+def _kept_by(function: FunctionType) -> list[Any]:
+    return [vars(function), function.__defaults__, function.__kwdefaults__]
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty still
+        return None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield code and the code of functions inside of it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _codes(inner)
+
+
+def _globals_of(function: FunctionType) -> set[str]:
+    """Return the names of globals alone: an attribute may be called like a global that holds all of the data."""
+    steps = (step for code in _codes(function.__code__) for step in dis.get_instructions(code))
+    return {step.argval for step in steps if "GLOBAL" in step.opname}
+
+
+def _is_users(module: str | None) -> bool:
+    return (module or "").partition(".")[0] not in _FOREIGN

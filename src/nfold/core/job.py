@@ -1,0 +1,118 @@
+"""What a job is asked to do, and what an earlier part of its run has settled already. Plain data."""
+
+from dataclasses import dataclass
+
+from nfold.core.averages import Averages
+from nfold.core.best_model import Keep
+from nfold.core.cluster import Cluster
+from nfold.core.graph import ModelGraph
+from nfold.core.plan import Plan
+from nfold.core.profile import Profile
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobSettings:
+    """What a user asked for."""
+
+    workers: int = 1
+    servers: int = 0
+    strategy: str = "auto"
+    steps: int | None = None
+    """Total steps; None: as many as the program's epochs have."""
+    loaders: int | None = None
+    """Processes that read for each rank; None: as the program says."""
+    chunks: int | None = None
+    """Instead of the program's own."""
+    default_chunks: int | None = None
+    """Where neither the user nor the program says; None: the planner chooses."""
+    seed: int | None = None
+    device: str = "auto"
+    checkpoint_every: int | None = None
+    """Steps between checkpoints; None: one at each end of an epoch; 0: none."""
+    evaluate: bool = True
+    keep: Keep | None = None
+    """What the model of the best evaluation is best at; None: only the last model is kept."""
+    staleness: int | None = None
+    """Of `ssp`: slices that a worker may be ahead of the slowest; None: the planner's choice."""
+    staleness_aware: bool = False
+    """Of asynchronous strategies: divide a gradient's learning rate by its age."""
+    measure: bool = True
+    """Time every reduction and sample the system."""
+    measure_again: bool = False
+    """Use nothing that an earlier run measured of the program."""
+    plan_only: bool = False
+    lockstep: bool = False
+    """Play a step only when the caller asks for it."""
+    cluster: Cluster | None = None
+    """As declared; None: the machine that the coordinator runs on. Links are measured all the same."""
+    nodes: tuple[str, ...] = ()
+    """Node of each rank, dedicated servers last; empty: all ranks on the only node."""
+    first_step_limit_s: float = 300.0
+    """A plan whose step is predicted to take longer is refused."""
+    stop_after_s: float | None = None
+    """The user's limit for the whole run; None: there is none."""
+    trials: "tuple[Trial, ...]" = ()
+    """Plans to try one after another with the same ranks, instead of one job."""
+    begun: "Begun | None" = None
+    """What must not have changed since the run began; None: it begins now."""
+
+    @property
+    def world_size(self) -> int:
+        """Ranks to start."""
+        return self.workers + self.servers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Begun:
+    """What the first part of a run fixed for the rest of it."""
+
+    batch_size: int
+    steps_per_epoch: int
+    recipe: "Recipe | None" = None
+    """None: an older version did not write it down."""
+    is_evaluated: bool = True
+    """False: the run ended between its last checkpoint and the evaluation that was due there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """What a program says of a step beside its functions, as far as another one would train something else."""
+
+    num_samples: int
+    """Of an epoch: its order follows from that."""
+    autocast: str | None
+    has_scheduler: bool
+    clip_norm: float | None
+    order: int | None = None
+    """Checksum of the indices that the program's own sampler gives for the first epoch; None: it has none."""
+    has_collate: bool = False
+    """Whether the program joins items itself."""
+    averages: Averages | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """A few steps under one plan."""
+
+    strategy: str
+    workers: int
+    servers: int = 0
+    steps: int = 20
+    link_bytes_per_s: float | None = None
+    """Give every node's uplink and downlink this rate first (emulated clusters); None: leave them."""
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that take part."""
+        return self.workers + self.servers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What an earlier part of the job settled, so that it is not measured again."""
+
+    graph: ModelGraph
+    profiles: dict[int, Profile]
+    cluster: Cluster
+    plan: Plan | None = None
+    """Replayed as it is; None: planned anew from the same measurements."""

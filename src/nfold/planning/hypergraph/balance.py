@@ -1,0 +1,38 @@
+"""Says when a division gives a rank more work than was asked for: fewer bytes may be worth it, but never silently."""
+
+from nfold.planning.hypergraph.block_limits import Limits
+from nfold.planning.hypergraph.partition import Partition
+from nfold.planning.hypergraph.repair import SLACK
+
+
+def imbalance(partition: Partition, limits: Limits) -> float:
+    """Return how far the heaviest block is above its share of the work."""
+    total_s = sum(partition.loads_s) or 1.0
+    loads = zip(partition.loads_s, limits.shares, strict=True)
+    return max(load_s / total_s / share for load_s, share in loads) - 1
+
+
+def keeps(partition: Partition, limits: Limits) -> bool:
+    """Return whether no block has more work than the limits allow."""
+    return imbalance(partition, limits) <= limits.epsilon + 2 * SLACK
+
+
+def balance_notes(partition: Partition, limits: Limits, *, is_possible: bool) -> tuple[str, ...]:
+    """Say that the heaviest rank has more work than the limits allow; nothing where it has not.
+
+    Args:
+        partition: what is proposed.
+        limits: the loosest that were asked for.
+        is_possible: whether a division within them was found as well.
+    """
+    if keeps(partition, limits):
+        return ()
+    why = (
+        "what it sends less is predicted to be worth that"
+        if is_possible
+        else "no division within that was found; more --chunks make lighter cells"
+    )
+    return (
+        f"the heaviest rank has {imbalance(partition, limits):.0%} more work than its share by its speed, beyond the "
+        f"{limits.epsilon:.0%} that strategy hypergraph asks for: {why}",
+    )

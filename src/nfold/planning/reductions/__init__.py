@@ -1,0 +1,1 @@
+"""How gradients are summed: which parameters share a bucket, which rank sums it, and the messages that it takes."""

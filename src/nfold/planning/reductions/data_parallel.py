@@ -1,0 +1,81 @@
+"""What all strategies share that give each worker some chunks of the whole model."""
+
+from nfold.core.placement import Placement, Reduction, filled_chunks
+from nfold.planning.inputs.chunking import tell_filled
+from nfold.planning.inputs.facts import Facts, Proposal
+from nfold.planning.reductions.buckets import UNLIMITED_BYTES, fill_buckets
+
+NUM_BUCKETS = 4
+LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = 1 << 20, 25 << 20
+"""A bucket is a fourth of the gradients within these bounds: enough to overlap, not so many that latency counts."""
+
+
+def serving_objection(facts: Facts) -> str | None:
+    """Return why the optimizer cannot run on shards, or None."""
+    if facts.servers and facts.graph.update_scope == "model":
+        return "the optimizer must see all parameters at once, so it cannot run on separate servers"
+    if facts.graph.update_scope == "model" and facts.workers > 1:
+        return "the optimizer must see all parameters at once, so its work cannot be shared among servers"
+    if facts.servers and (written := [each.name for each in facts.graph.parameters if each.written]):
+        return f"forward itself writes to {written[0]}, and separate servers would not see it"
+    return None
+
+
+def data_parallel_objection(facts: Facts) -> str | None:
+    """Return why the workers cannot share a batch, or None."""
+    if facts.workers > 1 and facts.graph.indivisible:
+        return f"the batch cannot be cut into chunks: {facts.graph.indivisible}"
+    if facts.chunks is not None and facts.chunks < facts.workers:
+        return tell_too_few_chunks(facts.workers, facts.chunks)
+    if facts.batch_size < facts.workers:
+        return f"{facts.workers} workers cannot share a batch of {facts.batch_size} samples"
+    return tell_idle(facts)
+
+
+def tell_idle(facts: Facts) -> str | None:
+    """Say so where some of the workers that share a batch would get no sample of a full one, or return None."""
+    workers, batch_size = facts.workers, facts.batch_size
+    chunks = facts.chunks or workers
+    filled = filled_chunks(batch_size, chunks, facts.graph.least_chunk)
+    idle = workers - len(set(even_owners(chunks, workers)[:filled]))
+    if not idle:
+        return None
+    return (
+        f"{tell_filled(facts.graph, batch_size, chunks)}, so {idle} of {workers} workers would never have any; "
+        f"{filled} at most can share it"
+    )
+
+
+def tell_too_few_chunks(workers: int, chunks: int) -> str:
+    """Say that data parallelism needs a chunk for each worker."""
+    return f"{workers} workers cannot share {chunks} chunk{'s' if chunks != 1 else ''}"
+
+
+def data_parallel(facts: Facts, reductions: tuple[Reduction, ...]) -> Proposal:
+    """Give each worker a run of chunks of the whole model."""
+    chunks = facts.chunks or facts.workers
+    owners = even_owners(chunks, facts.workers)
+    placement = Placement(
+        num_chunks=chunks,
+        world_size=facts.workers + facts.servers,
+        owners={operator.name: owners for operator in facts.graph.operators},
+    )
+    return Proposal(placement=placement, reductions=reductions, workers=facts.workers, servers=facts.servers)
+
+
+def bucket_bytes(facts: Facts) -> int:
+    """Return how large a bucket may be.
+
+    A function of the model alone: bucket borders decide in which order sums are taken, so timings must not.
+    """
+    return max(LEAST_BUCKET_BYTES, min(MOST_BUCKET_BYTES, facts.graph.parameter_bytes // NUM_BUCKETS))
+
+
+def local_buckets(facts: Facts) -> tuple[Reduction, ...]:
+    """Return one purely local bucket per parameter type: nothing is sent, rank 0 updates."""
+    return fill_buckets(facts.graph, (0,), "local", UNLIMITED_BYTES)
+
+
+def even_owners(num_chunks: int, workers: int) -> tuple[int, ...]:
+    """Give each worker a run of chunks, as equal as possible."""
+    return tuple(chunk * workers // num_chunks for chunk in range(num_chunks))

@@ -1,0 +1,79 @@
+"""What each cell of a placement waits for: the cells that made its inputs, and backward those that used its outputs."""
+
+from collections import defaultdict
+
+from nfold.core.graph import ModelGraph
+from nfold.core.schedule import Segment
+from nfold.planning.scheduling.order import Cell
+from nfold.planning.scheduling.segments import RankSegments
+
+
+class Waiting:
+    """All cells of a step with the tensors between them.
+
+    Attributes:
+        made: for each tensor and chunk the forward cell that makes it.
+        takers: for each tensor and chunk the forward cells that take it from another segment, by rank.
+    """
+
+    def __init__(self, graph: ModelGraph, cells: tuple[RankSegments, ...]) -> None:
+        self._cells = cells
+        self.tensors = {tensor.name: tensor for tensor in graph.tensors}
+        self.made: dict[tuple[str, int], Cell] = {}
+        self.takers: dict[tuple[str, int], list[Cell]] = defaultdict(list)
+        for forward in self._forwards():
+            segment = self.segment(forward)
+            for name in segment.outputs:
+                self.made[name, forward.chunk] = forward
+            for name in segment.inputs:
+                if self.tensors[name].producer:
+                    self.takers[name, forward.chunk].append(forward)
+
+    def after(self) -> dict[Cell, frozenset[Cell]]:
+        """Return for each cell the cells, of any rank, that must be done first. O(cells x inputs)."""
+        after: dict[Cell, frozenset[Cell]] = {}
+        for forward in self._forwards():
+            after[forward] = self.makers(forward)
+            if self.segment(forward).backward:
+                backward = Cell(forward.rank, True, forward.chunk, forward.segment)
+                after[backward] = frozenset({forward, *self.users(backward)})
+        return after
+
+    def makers(self, forward: Cell) -> frozenset[Cell]:
+        """Return the cells that make what a forward cell takes."""
+        names = (name for name in self.segment(forward).inputs if self.tensors[name].producer)
+        return frozenset(self.made[name, forward.chunk] for name in names)
+
+    def users(self, backward: Cell) -> set[Cell]:
+        """Return the backward cells that give a backward cell its gradients."""
+        return {
+            Cell(taker.rank, True, taker.chunk, taker.segment)
+            for name in self.segment(backward).outputs
+            if self.flows_back(name)
+            for taker in self.takers.get((name, backward.chunk), ())
+        }
+
+    def remote_takers(self, name: str, chunk: int) -> dict[int, list[Cell]]:
+        """Return the cells that take a tensor on other ranks than its maker's, by rank."""
+        remote: dict[int, list[Cell]] = {}
+        for taker in self.takers.get((name, chunk), ()):
+            if taker.rank != self.made[name, chunk].rank:
+                remote.setdefault(taker.rank, []).append(taker)
+        return remote
+
+    def flows_back(self, name: str) -> bool:
+        """Whether a tensor between operators has a gradient."""
+        tensor = self.tensors[name]
+        return tensor.requires_grad and bool(tensor.producer)
+
+    def segment(self, cell: Cell) -> Segment:
+        """Return what a cell computes."""
+        return self._cells[cell.rank].segments[cell.segment]
+
+    def _forwards(self) -> list[Cell]:
+        return [
+            Cell(rank, False, chunk, index)
+            for rank, cells in enumerate(self._cells)
+            for chunk, indices in cells.by_chunk.items()
+            for index in indices
+        ]

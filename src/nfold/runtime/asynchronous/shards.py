@@ -1,0 +1,72 @@
+"""The elements of each bucket that one rank serves, as a worker holds them and as the server does."""
+
+from dataclasses import dataclass
+
+import torch
+
+from nfold.core.placement import Reduction
+from nfold.core.schedule import StatisticsGroup
+from nfold.runtime.parameters.buffers import DTYPES, Buffers, as_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Elements [start, stop) of a buffer."""
+
+    name: str
+    start: int
+    stop: int
+    dtype: str
+
+    def empty(self) -> torch.Tensor:
+        """Return host memory for it."""
+        return torch.empty(self.stop - self.start, dtype=DTYPES[self.dtype])
+
+
+def slices(reductions: tuple[Reduction, ...], server: int) -> tuple[Slice, ...]:
+    """Return what a rank serves of every bucket."""
+    return tuple(
+        Slice(reduction.name, share.start, share.stop, reduction.dtype)
+        for reduction in reductions
+        for share in reduction.shares
+        if share.rank == server
+    )
+
+
+def rows(groups: tuple[StatisticsGroup, ...], chunks: tuple[int, ...]) -> tuple[Slice, ...]:
+    """Return where the batch statistics of a ticket's chunks lie. The chunks of a ticket follow each other."""
+    if not chunks:
+        return ()
+    first, last = chunks[0], chunks[-1] + 1
+    return tuple(
+        Slice(group.name, first * group.num_elements, last * group.num_elements, group.dtype) for group in groups
+    )
+
+
+class Slots:
+    """A rank's side of slices: elements of its buffers, and the host memory that the wire sees."""
+
+    def __init__(self, buffers: Buffers, kind: str, parts: tuple[Slice, ...]) -> None:
+        self._data = [buffers.flat(f"{kind}{part.name}", part.start, part.stop) for part in parts]
+        self._host = [data if data.is_cpu else torch.empty_like(data, device="cpu") for data in self._data]
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The elements, in host memory."""
+        return self._host
+
+    def wires(self) -> list[memoryview]:
+        """Return the bytes of each part."""
+        return [as_bytes(host) for host in self._host]
+
+    def pack(self) -> None:
+        """Bring the elements to host memory."""
+        for host, data in zip(self._host, self._data, strict=True):
+            if host is not data:
+                host.copy_(data)
+
+    def unpack(self) -> None:
+        """Bring what was received from host memory to its place."""
+        for host, data in zip(self._host, self._data, strict=True):
+            if host is not data:
+                data.copy_(host)

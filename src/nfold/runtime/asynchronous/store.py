@@ -1,0 +1,86 @@
+"""A shard's tensors: values, the user's optimizer over them, and the running statistics that the first shard keeps."""
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from nfold.capture.computing.batch_norm import RowFolder
+from nfold.core.graph import ModelGraph
+from nfold.core.schedule import StatisticsGroup
+from nfold.planning.asynchronous.staleness import Apply
+from nfold.runtime.asynchronous.shards import Slice
+from nfold.runtime.parameters.buffers import Buffers
+from nfold.runtime.parameters.optimizer_updates import UpdateKey, Updater
+from nfold.runtime.step.chunk_statistics import calls_of
+
+
+class Store:
+    """What one rank serves."""
+
+    def __init__(
+        self,
+        parts: tuple[Slice, ...],
+        buffers: Buffers,
+        updaters: Mapping[UpdateKey, Updater],
+        norms: "Norms | None" = None,
+    ) -> None:
+        self._values = [buffers.flat(f"value/{part.name}", part.start, part.stop) for part in parts]
+        self._gradients = [buffers.flat(f"gradient/{part.name}", part.start, part.stop) for part in parts]
+        self.updaters, self.norms = updaters, norms
+
+    def apply(self, command: Apply, gradients: Mapping[int, Sequence[torch.Tensor]]) -> None:
+        """Let the optimizer take one step.
+
+        Args:
+            command: whose gradients count how much.
+            gradients: by worker, one tensor per part.
+        """
+        for index, into in enumerate(self._gradients):
+            first, *others = command.parts
+            into.copy_(gradients[first.worker][index])
+            if first.weight != 1.0:
+                into.mul_(first.weight)
+            for part in others:
+                into.add_(gradients[part.worker][index].to(into.device), alpha=part.weight)
+        for updater in self.updaters.values():
+            updater.step(command.rate)
+            updater.keep_values()
+
+    def advance(self, steps: int) -> None:
+        """Bring the schedule of the learning rate to where it is after so many whole steps."""
+        for updater in self.updaters.values():
+            updater.advance(steps)
+
+    def read(self, into: Sequence[torch.Tensor]) -> None:
+        """Copy the values as they are now."""
+        for target, value in zip(into, self._values, strict=True):
+            target.copy_(value)
+
+
+class Norms:
+    """Running statistics of batch norms, apart from the module: a worker of the same rank is computing with that."""
+
+    def __init__(self, model: nn.Module, graph: ModelGraph, groups: tuple[StatisticsGroup, ...]) -> None:
+        self._groups = groups
+        self._model = model
+        calls = {group.name: calls_of(graph, group) for group in groups}
+        names = dict.fromkeys(module for each in calls.values() for module in each)
+        self._own: dict[str, nn.Module] = {name: copy.deepcopy(model.get_submodule(name)) for name in names}
+        self._folders = [RowFolder(self._own, calls[group.name]) for group in groups]
+
+    def fold(self, rows: Sequence[torch.Tensor]) -> None:
+        """Take in what a ticket's chunks saw, chunk after chunk.
+
+        Args:
+            rows: of each group, the rows of the ticket's chunks behind each other.
+        """
+        for group, folder, flat in zip(self._groups, self._folders, rows, strict=True):
+            folder.fold(flat.view(-1, group.num_elements).unbind())
+
+    def give_back(self) -> None:
+        """Bring the statistics to the module, while nothing computes with it."""
+        for name, norm in self._own.items():
+            for mine, its in zip(norm.buffers(), self._model.get_submodule(name).buffers(), strict=True):
+                its.copy_(mine)

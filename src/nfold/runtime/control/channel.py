@@ -1,0 +1,287 @@
+"""Control messages between the coordinator and a rank: one JSON object, and bytes where tensors travel along.
+
+    magic  json length  blob length   json  blob
+    4 s    u32          u64
+
+Before that both sides prove that they know the job's token (`transport/connecting/handshake.py`); a connection that
+does not is closed before anything else is read.
+"""
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from nfold.errors import RunError, TransportError
+from nfold.transport.connecting.handshake import (
+    CHALLENGE_BYTES,
+    COORDINATOR,
+    HELLO_BYTES,
+    Hello,
+    new_nonce,
+    pack_challenge,
+    pack_hello,
+    unpack_challenge,
+    unpack_hello,
+)
+from nfold.transport.connecting.keepalive import keep_asking
+
+Message = dict[str, Any]
+
+_HEADER = struct.Struct("!4sIQ")
+_MAGIC = b"nfC1"
+_MAX_JSON_BYTES = 1 << 30
+_MAX_BLOB_BYTES = 1 << 40
+MOST_QUEUED_BYTES = 4 << 20
+"""Of files between threads of one process: who sends more waits, as with a socket, until the other side takes some."""
+ALIVE: Message = {"is": "alive"}
+"""What a rank says when it has nothing else to say."""
+PIECE = "piece"
+"""What a rank's message is with the next bytes of a file, before the reply that the file goes with."""
+_NOT_OURS = "the control connection carries something that is not nfold's protocol"
+
+
+class ChannelClosed(RunError):
+    """The other side is gone."""
+
+
+class ControlChannel(Protocol):
+    """One side of the conversation between the coordinator and a rank."""
+
+    def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
+        """Send a message; raises ChannelClosed when the other side is gone."""
+        ...
+
+    def receive(self) -> tuple[Message, bytes]:
+        """Wait for a message; raises ChannelClosed when there will be none."""
+        ...
+
+    def busy(self) -> contextlib.AbstractContextManager[None]:
+        """While this is open nobody receives, and that the other side is not heard is no sign of anything."""
+        ...
+
+    def close(self) -> None:
+        """End the conversation; a `receive` under way raises ChannelClosed on both sides."""
+        ...
+
+
+class SocketChannel:
+    """A channel over a connected socket."""
+
+    def __init__(self, connection: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
+        self._socket, self._clock = connection, clock
+        self._heard_s, self._is_busy = clock(), False
+        self._sending = threading.Lock()
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_asking(connection)
+
+    @property
+    def heard_s(self) -> float:
+        """When the last bytes came, in the middle of a message too; now, where nobody reads what comes."""
+        return self._clock() if self._is_busy else self._heard_s
+
+    @property
+    def local_host(self) -> str:
+        """The address by which the other side reaches us."""
+        return str(self._socket.getsockname()[0])
+
+    def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
+        """Send a message."""
+        text = json.dumps(message).encode()
+        try:
+            with self._sending:
+                self._socket.sendall(_HEADER.pack(_MAGIC, len(text), len(blob)) + text)
+                if len(blob):
+                    self._socket.sendall(blob)
+        except OSError as error:
+            raise ChannelClosed(f"the control connection broke: {error}") from error
+
+    def receive(self) -> tuple[Message, bytes]:
+        """Wait for a message."""
+        magic, text_bytes, blob_bytes = _HEADER.unpack(self._read(_HEADER.size))
+        if magic != _MAGIC or text_bytes > _MAX_JSON_BYTES or blob_bytes > _MAX_BLOB_BYTES:
+            raise ChannelClosed(_NOT_OURS)
+        message = _parse(self._read(text_bytes))
+        return message, self._read(blob_bytes) if blob_bytes else b""
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Do something with what came, which may take its time; what comes meanwhile is heard later."""
+        self._is_busy = True
+        try:
+            yield
+        finally:
+            self._hear()  # first, so that nobody sees an older time in between
+            self._is_busy = False
+
+    def close(self) -> None:
+        """Close the socket."""
+        with contextlib.suppress(OSError):  # already gone: closing is all that is left to do
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _read(self, num_bytes: int) -> bytes:
+        return _read(self._socket, num_bytes, self._hear)
+
+    def _hear(self) -> None:
+        self._heard_s = self._clock()
+
+
+def connect(host: str, port: int, token: str, rank: int, timeout_s: float = 30.0) -> SocketChannel:
+    """Dial the coordinator; each side proves to the other that it knows the token.
+
+    Raises:
+        ChannelClosed: nobody answers there, or somebody else.
+    """
+    try:
+        connection = _dial(host, port, timeout_s)
+    except OSError as error:
+        raise ChannelClosed(f"rank {rank} cannot reach the coordinator at {host}:{port}: {error}") from error
+    try:
+        challenge = unpack_challenge(_read(connection, CHALLENGE_BYTES))
+        hello = Hello(rank, COORDINATOR, new_nonce())
+        connection.sendall(pack_hello(hello, token, "report", challenge))
+        unpack_hello(_read(connection, HELLO_BYTES), token, "welcome", hello.nonce)
+    except (OSError, ChannelClosed, TransportError) as error:
+        connection.close()
+        raise ChannelClosed(f"rank {rank} was not let in by the coordinator at {host}:{port}: {error}") from error
+    connection.settimeout(None)
+    return SocketChannel(connection)
+
+
+def is_path(host: str) -> bool:
+    """Return whether a host is the path of a Unix socket: for ranks in other network namespaces of this machine."""
+    return host.startswith("/")
+
+
+def greet(connection: socket.socket, token: str, timeout_s: float) -> int | None:
+    """Let a newcomer prove that it knows the token and return its rank, or None where it does not."""
+    connection.settimeout(timeout_s)
+    nonce = new_nonce()
+    try:
+        connection.sendall(pack_challenge(nonce))
+        hello = unpack_hello(_read(connection, HELLO_BYTES), token, "report", nonce)
+        connection.sendall(pack_hello(Hello(COORDINATOR, hello.source, nonce), token, "welcome", hello.nonce))
+        connection.settimeout(None)
+    except (OSError, ChannelClosed, TransportError):
+        return None
+    return hello.source
+
+
+def _dial(host: str, port: int, timeout_s: float) -> socket.socket:
+    if not is_path(host):
+        return socket.create_connection((host, port), timeout=timeout_s)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(host)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _parse(text: bytes) -> Message:
+    try:
+        message = json.loads(text)
+    except ValueError as error:
+        raise ChannelClosed(_NOT_OURS) from error
+    if not isinstance(message, dict):
+        raise ChannelClosed(_NOT_OURS)
+    return message
+
+
+def _read(connection: socket.socket, num_bytes: int, hear: Callable[[], None] = lambda: None) -> bytes:
+    try:
+        data = bytearray(num_bytes)
+    except MemoryError as error:
+        raise ChannelClosed(f"a control message of {num_bytes / 2**30:.1f} GiB does not fit in memory") from error
+    view, position = memoryview(data), 0
+    while position < num_bytes:
+        try:
+            count = connection.recv_into(view[position:])
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ChannelClosed(f"the control connection broke: {error}") from error
+        if count == 0:
+            raise ChannelClosed("the control connection was closed")
+        hear()
+        position += count
+    return bytes(data)
+
+
+class _Queue:
+    """What one thread has sent and another has not taken yet."""
+
+    def __init__(self) -> None:
+        self._items: deque[tuple[Message, bytes]] = deque()
+        self._changed = threading.Condition()
+        self._num_bytes = 0
+        self._is_closed = False
+
+    def put(self, message: Message, blob: bytes | memoryview) -> None:
+        """Add a message, once there is room for it; one that is larger than that goes alone."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or not self._num_bytes or self._has_room(len(blob)))
+            if self._is_closed:
+                raise ChannelClosed("the control connection was closed")
+            self._items.append((message, bytes(blob)))
+            self._num_bytes += len(blob)
+            self._changed.notify_all()
+
+    def get(self) -> tuple[Message, bytes]:
+        """Take the oldest message; of a closed queue, what is left of them."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._items)
+            if not self._items:
+                raise ChannelClosed("the control connection was closed")
+            message, blob = self._items.popleft()
+            self._num_bytes -= len(blob)
+            self._changed.notify_all()
+            return message, blob
+
+    def close(self) -> None:
+        """Wake everybody."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _has_room(self, num_bytes: int) -> bool:
+        return self._num_bytes + num_bytes <= MOST_QUEUED_BYTES
+
+
+class QueueChannel:
+    """A channel between threads of one process; `pair` makes both sides."""
+
+    def __init__(self, inbox: _Queue, outbox: _Queue) -> None:
+        self._inbox, self._outbox = inbox, outbox
+
+    @classmethod
+    def pair(cls) -> "tuple[QueueChannel, QueueChannel]":
+        """Return two connected sides."""
+        one, other = _Queue(), _Queue()
+        return cls(one, other), cls(other, one)
+
+    def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
+        """Send a message; it goes through JSON, so that threads and processes see the same."""
+        self._outbox.put(json.loads(json.dumps(message)), blob)
+
+    def receive(self) -> tuple[Message, bytes]:
+        """Wait for a message."""
+        return self._inbox.get()
+
+    def busy(self) -> contextlib.AbstractContextManager[None]:
+        """Do nothing: nobody asks when a thread was heard."""
+        return contextlib.nullcontext()
+
+    def close(self) -> None:
+        """Wake both sides."""
+        self._outbox.close()
+        self._inbox.close()

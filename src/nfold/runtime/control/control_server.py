@@ -1,0 +1,219 @@
+"""Lets ranks in: accepts control connections, checks the token, and turns what ranks say into events."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from nfold.errors import ClusterError
+from nfold.runtime.control.channel import (
+    ALIVE,
+    PIECE,
+    ChannelClosed,
+    ControlChannel,
+    QueueChannel,
+    SocketChannel,
+    greet,
+    is_path,
+)
+from nfold.runtime.control.events import Event, Left, Received
+
+if TYPE_CHECKING:
+    import queue
+
+    from nfold.runtime.control.spool import Spools
+
+HELLO_TIMEOUT_S = 5.0
+EAR_TIMEOUT_S = 2.0
+HOW_IT_ENDED = "closed its connection"
+MOST_REFUSALS = 20
+"""Told of one by one: who knocks for ever shall not fill a disk."""
+
+Ended = Callable[[int], str | None]
+Tell = Callable[[str], None]
+
+
+class ControlServer(Protocol):
+    """How ranks reach the coordinator."""
+
+    host: str
+    port: int
+    channels: dict[int, ControlChannel]
+
+    def heard_s(self) -> dict[int, float]:
+        """Return when each rank was last heard; a rank that is a thread cannot fall silent alone and is left out."""
+        ...
+
+    def close(self) -> None:
+        """Let nobody in any more, and end all conversations."""
+        ...
+
+
+class SocketControlServer:
+    """Ranks come over TCP, or over a Unix socket. A stranger without the token is sent away and the job goes on."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        token: str,
+        world_size: int,
+        events: "queue.SimpleQueue[Event]",
+        ended: Ended,
+        *,
+        tell: Tell,
+        spools: "Spools | None" = None,
+    ) -> None:
+        """Listen on a host's port, or where the host is the path of a Unix socket, on that.
+
+        Args:
+            host: of the address to listen on, or a path.
+            port: of the address; 0: any free one.
+            token: that ranks know.
+            world_size: ranks that may come.
+            events: what ranks say is put there.
+            ended: says how a rank ended.
+            tell: is given a line for the log about each of the first strangers, from a thread of the server's.
+            spools: take the files that ranks send; None where nothing is kept.
+
+        Raises:
+            ClusterError: the port is in use, or the address is not ours.
+        """
+        try:
+            self._listener = _listen_on_path(host) if is_path(host) else socket.create_server((host, port), backlog=128)
+        except OSError as error:
+            raise ClusterError(
+                f"the coordinator cannot listen on {host}, port {port}: {error.strerror or error}. "
+                "Use another --port, or leave it out to take any free one."
+            ) from error
+        self.host, self.port = host, 0
+        if not is_path(host):
+            self.host, self.port = self._listener.getsockname()[:2]
+        self.channels: dict[int, ControlChannel] = {}
+        self._token, self._world_size, self._events, self._ended = token, world_size, events, ended
+        self._heard: dict[int, SocketChannel] = {}
+        self._lock = threading.Lock()
+        self._tell, self._spools = tell, spools
+        self._is_closed = False
+        self.refused = 0
+        threading.Thread(target=self._accept, name="nfold-control-server", daemon=True).start()
+
+    def heard_s(self) -> dict[int, float]:
+        """Return when each rank was last heard."""
+        return {rank: channel.heard_s for rank, channel in list(self._heard.items())}
+
+    def close(self) -> None:
+        """Let nobody in any more, and end all conversations."""
+        with self._lock:
+            self._is_closed = True
+        with contextlib.suppress(OSError):  # already closed
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for channel in list(self.channels.values()):
+            channel.close()
+        if self._spools is not None:
+            self._spools.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, address = self._listener.accept()
+            except OSError:
+                return  # closed
+            who = f"{address[0]}:{address[1]}" if address else "a process of this machine"
+            threading.Thread(target=self._greet, args=(connection, who), name="nfold-greeting", daemon=True).start()
+
+    def _greet(self, connection: socket.socket, who: str) -> None:
+        rank = greet(connection, self._token, HELLO_TIMEOUT_S)
+        with self._lock:
+            if rank is None:
+                self._refuse(connection, who, "it did not prove that it knows the job's token")
+                return
+            if rank >= self._world_size or rank in self.channels:
+                self._refuse(connection, who, f"it says that it is rank {rank}, whom nobody waits for")
+                return
+            channel = self.channels[rank] = SocketChannel(connection)
+            self._heard[rank] = channel
+        listen(rank, channel, self._events, self._ended, self._spools)
+
+    def _refuse(self, connection: socket.socket, who: str, why: str) -> None:
+        """Send a stranger away; the lock is held, so that lines come in order and none after the end."""
+        self.refused += 1
+        if not self._is_closed and self.refused <= MOST_REFUSALS:
+            last = "; it is the last one that is written down" if self.refused == MOST_REFUSALS else ""
+            self._tell(f"{time.strftime('%Y-%m-%d %H:%M:%S')} refused {who}: {why}{last}")
+        connection.close()
+
+
+class ThreadControlServer:
+    """Ranks are threads; their channels are queues."""
+
+    host, port = "", 0
+
+    def __init__(
+        self, world_size: int, events: "queue.SimpleQueue[Event]", ended: Ended, spools: "Spools | None" = None
+    ) -> None:
+        self._spools = spools
+        self.channels: dict[int, ControlChannel] = {}
+        self.far_ends: dict[int, QueueChannel] = {}
+        self._ears: list[threading.Thread] = []
+        for rank in range(world_size):
+            near, self.far_ends[rank] = QueueChannel.pair()
+            self.channels[rank] = near
+            ear = threading.Thread(
+                target=listen, args=(rank, near, events, ended, spools), name=f"nfold-ear-{rank}", daemon=True
+            )
+            self._ears.append(ear)
+            ear.start()
+
+    def heard_s(self) -> dict[int, float]:
+        """Return nothing: threads cannot fall silent alone."""
+        return {}
+
+    def close(self) -> None:
+        """End all conversations."""
+        for channel in self.channels.values():
+            channel.close()
+        for ear in self._ears:
+            ear.join(EAR_TIMEOUT_S)
+        if self._spools is not None:
+            self._spools.close()
+
+
+def _listen_on_path(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(path)
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def listen(
+    rank: int, channel: ControlChannel, events: "queue.SimpleQueue[Event]", ended: Ended, spools: "Spools | None" = None
+) -> None:
+    """Turn a rank's messages into events until its channel ends.
+
+    Pieces of a file are written down by this thread, so that a rank sends no faster than they can be; while the disk
+    lets us wait, the rank counts as heard. The file goes with the rank's next reply to an order.
+    """
+    while True:
+        try:
+            message, blob = channel.receive()
+        except ChannelClosed:
+            events.put(Left(rank, ended(rank) or HOW_IT_ENDED))
+            return
+        if message["is"] == PIECE:
+            if spools is not None:
+                with channel.busy():
+                    spools.add(rank, message["of"], blob)
+        elif message != ALIVE:
+            file = None
+            if spools is not None and message.get("has_file"):
+                with channel.busy():
+                    file = spools.end(rank)
+            events.put(Received(rank, message, file))

@@ -1,0 +1,343 @@
+"""What the coordinator is told, and what it tells its shell to do.
+
+All plain data: a job can be replayed from a list of events.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nfold.core.cluster import Cluster
+from nfold.core.job import Known, Recipe
+from nfold.core.plan import Plan
+from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
+from nfold.errors import Terminated
+from nfold.runtime.control.spool import Arrived
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message of a rank."""
+
+    rank: int
+    message: dict[str, Any]
+    file: Arrived | None = None
+    """What came in pieces before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A rank's connection ended."""
+
+    rank: int
+    status: str
+    """How its process ended: `was killed by signal 9 (SIGKILL)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The user pressed Ctrl-C, or left the loop over steps."""
+
+    by_key: bool = False
+    """Ctrl-C: somebody waits to see that it was heard."""
+    by_manager: bool = False
+    """SIGTERM, as job managers send it."""
+
+    def as_error(self) -> KeyboardInterrupt:
+        """Return what ends the run with it."""
+        return Terminated() if self.by_manager else KeyboardInterrupt()
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUp:
+    """The time that the user gave the run is over, but for what writing a checkpoint takes."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """In lockstep: the caller wants one more step."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWanted:
+    """In lockstep: the caller wants a checkpoint of the step that it was handed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The timer that was asked for ran out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+    now_s: float
+    heard_s: dict[int, float]
+    """When each rank that is a process was last heard, by the same clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentenced:
+    """Ranks are about to be killed because the user asked for it; it comes before they are gone."""
+
+    ranks: tuple[int, ...]
+    fault: str
+    """As it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateTaken:
+    """The checkpoint that was kept last is what ranks are given from now on."""
+
+    header: bytes
+
+
+Event = Received | Left | Interrupted | TimeUp | Continue | CheckpointWanted | TimedOut | Tick | Sentenced | StateTaken
+
+# Commands
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Send a message to ranks."""
+
+    ranks: tuple[int, ...]
+    message: dict[str, Any]
+    blob: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SendState:
+    """Send a rank the bytes of the checkpoint that it asks for."""
+
+    rank: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Send TimedOut after a while."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Tell the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A part of what comes before the plan is done."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan is made: keep it and what it rests on."""
+
+    known: Known
+    plan: Plan
+    total_steps: int
+    steps_per_epoch: int
+    first_step: int
+    recipe: Recipe
+    foretold: tuple[str, ...] = ()
+    """What a user should know of the run before it begins, beside what the plan says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """The run goes on under another plan from a step on."""
+
+    known: Known
+    plan: Plan
+    next_step: int
+    """Counts from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeState:
+    """Give ranks the checkpoint that was kept last, from now on; answer with StateTaken."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """All ranks have played a step."""
+
+    step: int
+    """Counts from 0."""
+    epoch: int
+    loss: float
+    parts: tuple[StepParts, ...]
+    trace: StepTrace | None
+    reductions: tuple[ReductionParts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A rank has looked at itself and its node."""
+
+    samples: tuple[SystemSample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinksChanged:
+    """The links were probed again and are not what they were."""
+
+    cluster: Cluster
+    next_step: int
+    """The first one over the new links; counts from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Test loss and metrics after a number of steps."""
+
+    step: int
+    epoch: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCheckpoint:
+    """Put a checkpoint in its place."""
+
+    step: int
+    file: Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """Drop a checkpoint that nobody could go on from; there will be none any more."""
+
+    step: int
+    file: Arrived
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepBest:
+    """Put the model of the best evaluation so far in its place."""
+
+    step: int
+    file: Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAverage:
+    """Put the averaged weights in their place."""
+
+    step: int
+    file: Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """In lockstep: after so many steps all that was due is done, and nothing more happens until the caller goes on."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The job is over and every rank has said goodbye."""
+
+    usage: tuple[RankUsage, ...] = ()
+    model: Arrived | None = None
+    interrupted: bool = False
+    is_time_up: bool = False
+    """It was interrupted because its time was over."""
+    is_terminated: bool = False
+    """It was interrupted by SIGTERM."""
+    staleness: dict[str, int] = field(default_factory=dict)
+    """Of an asynchronous run: gradients by how many updates old they were when they were applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job cannot go on: end every rank and raise."""
+
+    error: BaseException
+    details: str = field(default="", repr=False)
+    """For the log: tracebacks of the ranks."""
+    is_death: bool = False
+    """A rank ended that could not say why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLinks:
+    """Give every emulated link another rate before anything else is sent."""
+
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlanned:
+    """What follows belongs to this trial."""
+
+    index: int
+    known: Known
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRefused:
+    """The trial cannot be run."""
+
+    index: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDone:
+    """All steps of the trial are done."""
+
+    index: int
+    usage: tuple[RankUsage, ...]
+
+
+Command = (
+    Order
+    | SendState
+    | SetTimer
+    | Noted
+    | Prepared
+    | Planned
+    | Replanned
+    | TakeState
+    | StepDone
+    | Sampled
+    | LinksChanged
+    | Evaluated
+    | KeepCheckpoint
+    | Unkept
+    | KeepBest
+    | KeepAverage
+    | Settled
+    | SetLinks
+    | TrialPlanned
+    | TrialRefused
+    | TrialDone
+    | Finished
+    | Failed
+)
+
+# What the shell itself has to tell
+
+
+@dataclass(frozen=True, slots=True)
+class RanksStarted:
+    """Every rank has loaded and said hello; none has begun to work."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBegins:
+    """Every rank has built its part, and the first step is about to be ordered."""

@@ -1,0 +1,66 @@
+"""Lets ranks that were allowed many steps stop near, all after the same one.
+
+coordinator           rank
+hold            -->             taken in at once, in the middle of a step too: no step is begun any more
+                <--   holding   the end of the last one that was begun, or of what was allowed
+until k         -->             k is the largest of those: nobody waits for a step that another will not play
+"""
+
+import threading
+
+from nfold.runtime.control import events as ev
+
+
+class Allowance:
+    """How far a rank may train; one thread trains, another hears what the coordinator allows."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stop = self._begun = 0
+
+    def grant(self, stop: int) -> None:
+        """Allow the steps before this one."""
+        with self._lock:
+            self._stop = stop
+
+    def begin(self, step: int) -> bool:
+        """Begin a step, or return that it is not allowed any more."""
+        with self._lock:
+            if step >= self._stop:
+                return False
+            self._begun = step + 1
+            return True
+
+    def forget(self) -> None:
+        """Allow nothing, and know of no step that was begun: another generation begins."""
+        with self._lock:
+            self._stop = self._begun = 0
+
+    def hold(self) -> int:
+        """Allow no step that has not been begun; return the first that is not."""
+        with self._lock:
+            self._stop = min(self._stop, self._begun)
+            return self._stop
+
+
+class Halting:
+    """The coordinator's side: asks once, and hears after which step all stop. Pure."""
+
+    def __init__(self, ranks: tuple[int, ...]) -> None:
+        self._ranks = ranks
+        self._has_asked = False
+        self._replies: dict[int, int] = {}
+
+    def ask(self) -> list[ev.Command]:
+        """Return what makes all ranks hold, the first time."""
+        if self._has_asked:
+            return []
+        self._has_asked = True
+        return [ev.Order(self._ranks, {"do": "hold"})]
+
+    def take(self, event: ev.Received) -> int | None:
+        """Take in a rank's reply; return the step before which all stop, once all have replied."""
+        if event.message["is"] != "holding":
+            return None
+        self._replies[event.rank] = event.message["step"]
+        return max(self._replies.values()) if len(self._replies) == len(self._ranks) else None

@@ -1,0 +1,96 @@
+"""Reads a rank's orders as they come, so that it notices the end of its coordinator whatever it is doing."""
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
+from nfold.runtime.control.halting import Allowance
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """What another thread of this rank has failed with."""
+
+    generation: int
+    error: BaseException
+
+
+class Orders:
+    """A queue of orders that a thread fills. Needs no torch: it reads while that is still loading.
+
+    Attributes:
+        allowance: how far the rank may train, by all orders that have come.
+    """
+
+    def __init__(self, channel: ControlChannel, abandon: Callable[[], None]) -> None:
+        """Begin to read.
+
+        Args:
+            channel: where orders come from.
+            abandon: called when the coordinator is gone without having said goodbye.
+        """
+        self._channel, self._abandon = channel, abandon
+        self._queue: queue.SimpleQueue[tuple[Message, bytes] | _Failure | None] = queue.SimpleQueue()
+        self._generation = 0
+        self._is_leaving = False
+        self._abandon_generation: Callable[[], None] = _nothing
+        self.allowance = Allowance()
+        threading.Thread(target=self._read, name="nfold-orders", daemon=True).start()
+
+    def on_abandon(self, callback: Callable[[], None]) -> None:
+        """Set what is called, by the reading thread, as soon as the coordinator ends the generation under way."""
+        self._abandon_generation = callback
+
+    def get(self) -> tuple[Message, bytes]:
+        """Wait for the next order.
+
+        Raises:
+            ChannelClosed: there will be none.
+            BaseException: what `fail` was called with.
+        """
+        while (order := self._queue.get()) is not None:
+            if not isinstance(order, _Failure):
+                return order
+            if order.generation == self._generation:
+                raise order.error
+        raise ChannelClosed("the coordinator is gone")
+
+    def fail(self, error: BaseException) -> None:
+        """Let whoever takes orders raise: another thread of this rank has failed."""
+        self._queue.put(_Failure(self._generation, error))
+
+    def forget_generation(self) -> None:
+        """Allow nothing, and pass by what has failed: all threads of the generation before have ended."""
+        self._generation += 1
+        self.allowance.forget()
+
+    def empty(self) -> bool:
+        """Whether no order waits."""
+        return self._queue.empty()
+
+    def leave(self) -> None:
+        """From now on the end of the channel is nothing to worry about."""
+        self._is_leaving = True
+
+    def _read(self) -> None:
+        try:
+            while True:
+                message, blob = self._channel.receive()
+                if message.get("do") == "hold":
+                    self._channel.send({"is": "holding", "step": self.allowance.hold()})
+                    continue
+                if message.get("do") == "abandon":
+                    self._abandon_generation()
+                if message.get("do") == "until":
+                    self.allowance.grant(message["step"])
+                self._queue.put((message, blob))
+        except (ChannelClosed, ValueError):  # ValueError: what came is no JSON
+            if not self._is_leaving:
+                self._abandon()
+            self._queue.put(None)
+
+
+def _nothing() -> None:
+    """No generation is under way."""

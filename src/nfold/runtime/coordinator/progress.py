@@ -1,0 +1,141 @@
+"""Joins what the ranks report into steps, evaluations and checkpoints, and says how far ranks may run ahead."""
+
+from typing import TYPE_CHECKING, Any
+
+from nfold.core import codec
+from nfold.core.plan import Plan
+from nfold.core.trace import ReductionParts, Span, StepParts, StepTrace, SystemSample
+from nfold.planning.asynchronous.asynchronous_strategies import serving_ranks
+from nfold.runtime.control import events as ev
+from nfold.runtime.control.ticket_rows import aligned
+from nfold.runtime.coordinator.evaluation_means import means
+
+if TYPE_CHECKING:
+    from nfold.runtime.control.spool import Arrived
+
+WINDOW_S = 0.3
+FIRST_WINDOW = 4
+"""Steps that ranks may run ahead before a step time is known."""
+DRIFT = 16
+"""Steps that workers of an asynchronous plan may be ahead of what all have reported: a rank tells of a step when it has
+done its own slice, so others that are f times as fast are about f steps further."""
+_MOST_PENDING = 4
+"""Evaluations and checkpoints that an asynchronous run may have before it: nobody can call its steps back, and what
+stands between them may take far longer than they do."""
+
+
+class Progress:
+    """Joins the ranks' reports into steps, evaluations and checkpoints."""
+
+    def __init__(self, ranks: tuple[int, ...], chosen: Plan, first_step: int, per_epoch: int) -> None:
+        self._ranks, self._plan, self._per_epoch = ranks, chosen, per_epoch
+        self.done = first_step
+        self.kept: int | None = None
+        """Steps that the last checkpoint holds."""
+        self.pending: list[tuple[int, str, set[int]]] = []
+        """Evaluations, checkpoints, models and averages that were ordered: after which step, what, who owes it."""
+        self._reports: dict[int, dict[int, dict[str, Any]]] = {}
+        self._sums: dict[int, list[dict[str, list[float]]]] = {}
+        """By the step after which it was evaluated."""
+        self._files: dict[tuple[int, str], Arrived] = {}
+        """Of checkpoints, models and averages."""
+        self.unkept = ""
+        """Why nobody could go on from checkpoints any more."""
+        self._step_s: float | None = None
+        self._told: set[str] = set()
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether nobody waits for a common step."""
+        return self._plan.asynchrony is not None
+
+    def window(self) -> int:
+        """Return how many steps ranks may run ahead of what they all reported."""
+        if self._plan.asynchrony is not None and len(self.pending) >= _MOST_PENDING:
+            return 0
+        least = 2 if self._plan.asynchrony is None else DRIFT
+        if self._step_s is None:
+            return max(least, FIRST_WINDOW)
+        return max(least, round(WINDOW_S / max(self._step_s, 1e-6)))
+
+    def take(self, event: ev.Received) -> list[ev.Command]:
+        """Take in a report and return what became complete with it."""
+        kind = event.message["is"]
+        if kind == "steps":
+            for report in event.message["steps"]:
+                self._reports.setdefault(report["step"], {})[event.rank] = report
+            notes = [note for report in event.message["steps"] for note in report["notes"]]
+            samples = tuple(SystemSample.from_row(row) for row in event.message["samples"])
+            sampled = [ev.Sampled(samples)] if samples else []
+            return [*self._tell(notes), *sampled, *self._complete_steps()]
+        if kind in ("evaluated", "checkpoint", "model", "average"):
+            return self._complete_pending(event, kind)
+        return []
+
+    def _tell(self, notes: list[str]) -> list[ev.Command]:
+        """Tell what any rank notes, each thing once."""
+        new = [text for text in dict.fromkeys(notes) if text not in self._told]
+        self._told.update(new)
+        return [ev.Noted(f"note: {text}") for text in new]
+
+    def _complete_steps(self) -> list[ev.Command]:
+        done: list[ev.Command] = []
+        while len(self._reports.get(self.done, {})) == len(self._ranks):
+            done.append(self._step(self.done, self._reports.pop(self.done)))
+            self.done += 1
+        return done
+
+    def _step(self, step: int, reports: dict[int, dict[str, Any]]) -> ev.StepDone:
+        parts = tuple(StepParts.from_row(reports[rank]["parts"]) for rank in self._ranks)
+        if self._plan.asynchrony is not None:
+            parts = aligned(parts, serving_ranks(self._plan.reductions)[0])
+        self._step_s = max(part.step_s for part in parts)
+        losses = sorted(pair for report in reports.values() for pair in report["losses"])
+        loss = sum(value for _, value in losses)
+        reductions = tuple(ReductionParts.from_row(row) for rank in self._ranks for row in reports[rank]["reductions"])
+        return ev.StepDone(step, step // self._per_epoch, loss, parts, self._trace(step, reports, parts), reductions)
+
+    def _trace(self, step: int, reports: dict[int, dict[str, Any]], parts: tuple[StepParts, ...]) -> StepTrace | None:
+        if not any(report["spans"] for report in reports.values()):
+            return None
+        spans = [codec.decode(Span, span) for rank in self._ranks for span in reports[rank]["spans"]]
+        return StepTrace(
+            step=step,
+            origin="measured",
+            step_s=tuple(part.step_s for part in parts),
+            spans=tuple(spans),
+            begin_s=tuple(reports[rank]["begin_s"] for rank in self._ranks),
+        )
+
+    def _complete_pending(self, event: ev.Received, kind: str) -> list[ev.Command]:
+        """Replies come in the order of the orders, rank by rank; each belongs to the oldest that still waits for it."""
+        for entry in self.pending:
+            step, what, missing = entry
+            if what == kind and event.rank in missing:
+                missing.discard(event.rank)
+                break
+        else:
+            return []
+        commands: list[ev.Command] = []
+        if event.file:
+            self._files[step, kind] = event.file
+        if kind == "checkpoint":
+            self.unkept = self.unkept or event.message.get("unkept", "")
+        if kind == "evaluated" and event.message["sums"]:
+            self._sums.setdefault(step, []).append(event.message["sums"])
+        if not missing:
+            self.pending.remove(entry)
+            if kind == "checkpoint":
+                # Only now have all ranks reported the steps before it, so that history and checkpoint agree.
+                commands.append(self._checkpoint(step, self._files.pop((step, kind))))
+                self.kept = step
+            if kind == "model":
+                commands.append(ev.KeepBest(step, self._files.pop((step, kind))))
+            if kind == "average":
+                commands.append(ev.KeepAverage(step, self._files.pop((step, kind))))
+            if kind == "evaluated":
+                commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, means(self._sums.pop(step, []))))
+        return commands
+
+    def _checkpoint(self, step: int, file: "Arrived") -> ev.Command:
+        return ev.Unkept(step, file, self.unkept) if self.unkept else ev.KeepCheckpoint(step, file)

@@ -1,0 +1,65 @@
+"""Sends orders to ranks and waits for what they answer, as steps of the coordinator's generator."""
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from nfold.errors import RunError
+from nfold.runtime.control import events as ev
+from nfold.runtime.failures.postmortem import Postmortem
+
+Flow = Generator[list[ev.Command], ev.Event, Any]
+
+
+class RankRequests:
+    """Orders and replies; the post-mortem learns what everybody was told to do."""
+
+    def __init__(self, postmortem: Postmortem) -> None:
+        self._postmortem = postmortem
+        self._unsaid: list[ev.Command] = []
+        self._postponed: list[ev.Event] = []
+        self._postpones = False
+
+    def take_postponed(self) -> list[ev.Event]:
+        """Return what the user wanted while nobody trained; from now on that ends nothing that is being prepared."""
+        wishes, self._postponed, self._postpones = self._postponed, [], True
+        return wishes
+
+    def postpone(self, event: ev.Event) -> None:
+        """Remember what the user wants, until a generation is there that can do it."""
+        if isinstance(event, ev.Interrupted | ev.TimeUp | ev.CheckpointWanted):
+            self._postponed.append(event)
+
+    def say(self, *commands: ev.Command) -> None:
+        """Send commands with the next orders: a generator can speak only when it also listens."""
+        self._unsaid += commands
+
+    def ask(self, ranks: tuple[int, ...], message: dict[str, Any], reply: str, blob: bytes = b"") -> Flow:
+        """Send one order to ranks and return each one's reply."""
+        return (yield from self.collect(ranks, [ev.Order(ranks, message, blob)], reply))
+
+    def collect(self, ranks: tuple[int, ...], orders: Sequence[ev.Order], reply: str) -> Flow:
+        """Send orders and return the reply of each of these ranks.
+
+        Raises:
+            KeyboardInterrupt: the user wants to stop.
+            RunError: the run's time is over before it has trained.
+        """
+        commands, self._unsaid = [*self._unsaid, *orders], []
+        for order in orders:
+            self._postmortem.ordered(order.message["do"])
+        replies: dict[int, dict[str, Any]] = {}
+        while len(replies) < len(ranks):
+            event = yield commands
+            commands = []
+            if self._postpones:
+                self.postpone(event)
+            elif isinstance(event, ev.Interrupted):
+                raise event.as_error()
+            elif isinstance(event, ev.TimeUp):
+                raise RunError(
+                    f"the time that --stop-after gives, {event.after_s:g} s, was over before the first step: "
+                    "getting ready took as long. Use a longer one."
+                )
+            if isinstance(event, ev.Received) and event.message["is"] == reply:
+                replies[event.rank] = event.message
+        return replies

@@ -1,0 +1,79 @@
+"""Whether a run goes on with the program that it was begun with: an edited one would train something else. Pure."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from nfold.core import codec
+from nfold.core.averages import Averages
+from nfold.core.job import Begun, Recipe
+from nfold.errors import ProgramError
+from nfold.runtime.control import events as ev
+
+
+def recipe_of(ready: dict[str, Any]) -> Recipe:
+    """Return what a rank told of the program that it loaded."""
+    return Recipe(
+        num_samples=ready["num_samples"],
+        autocast=ready["autocast"],
+        has_scheduler=ready["has_scheduler"],
+        clip_norm=ready["clip_norm"],
+        order=ready["orders"]["0"][1] if ready["orders"] else None,
+        has_collate=ready["has_collate"],
+        averages=averages_of(ready),
+    )
+
+
+def averages_of(ready: dict[str, Any]) -> Averages | None:
+    """Return which averages of weights the program that a rank loaded wants."""
+    return codec.decode(Averages, ready["averages"]) if ready["averages"] else None
+
+
+def check_same_program(begun: Begun, batch_size: int, recipe: Recipe) -> None:
+    """Refuse to go on with a program whose steps are others now.
+
+    Raises:
+        ProgramError: with what it was and what it is.
+    """
+    was, now = [f"a batch size of {begun.batch_size}"], [f"a batch size of {batch_size}"]
+    if begun.recipe is not None:
+        was += _words(begun.recipe)
+        now += _words(recipe)
+    else:
+        was.append(f"{begun.steps_per_epoch} steps an epoch")
+        now.append(f"{-(-recipe.num_samples // batch_size)} steps an epoch")
+    for before, after in zip(was, now, strict=True):
+        if before != after:
+            raise ProgramError(
+                f"the run was begun with {before}, and the program has {after} now. Put it back, or begin a new run."
+            )
+
+
+def _words(recipe: Recipe) -> list[str]:
+    return [
+        f"{recipe.num_samples} samples {'in train_data()' if recipe.order is None else 'an epoch'}",
+        f"autocast={recipe.autocast!r}",
+        "a scheduler" if recipe.has_scheduler else "no scheduler",
+        "no clip_norm" if recipe.clip_norm is None else f"clip_norm={recipe.clip_norm}",
+        "no sampler" if recipe.order is None else f"a sampler of checksum {recipe.order}",
+        "a collate" if recipe.has_collate else "no collate",
+        "no averages" if recipe.averages is None else str(recipe.averages),
+    ]
+
+
+def tell_kept(built: Iterable[dict[str, Any]], recipe: Recipe) -> list[ev.Command]:
+    """Say which hyper-parameters of the checkpoint are used although the program has others, if any."""
+    kept = {key: pair for reply in built for key, pair in reply["kept"].items()}
+    if not kept:
+        return []
+    named = ", ".join(f"{key} {_value(saved)} (not {_value(own)})" for key, (saved, own) in sorted(kept.items()))
+    until = ", until the schedule sets them" if recipe.has_scheduler else ""
+    return [
+        ev.Noted(
+            f"note: the optimizer goes on with the checkpoint's {named}, whatever the program says now{until}. "
+            "Begin a new run to change them."
+        )
+    ]
+
+
+def _value(plain: Any) -> str:
+    return f"({', '.join(map(_value, plain))})" if isinstance(plain, (list, tuple)) else str(plain)

@@ -1,0 +1,259 @@
+"""The shell of a job: starts ranks, carries events to the coordinator and its orders back, and ends everything.
+
+Whatever happens (an exception, Ctrl-C, a rank that hangs), leaving the session ends every rank that it started.
+"""
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Self
+
+from nfold.errors import RunError, WorkerLost
+from nfold.launch.launcher import Launcher
+from nfold.launch.stopping import hearing
+from nfold.runtime.checkpoint.state_file import StoredState
+from nfold.runtime.control import events as ev
+from nfold.runtime.control.channel import ChannelClosed
+from nfold.runtime.control.control_server import ControlServer
+from nfold.runtime.coordinator.coordinator import Coordinator
+from nfold.runtime.coordinator.time_limit import TimeLimit
+
+BOOT_TIMEOUT_S = 180.0
+GRACE_S = 1.0
+"""How long ranks that are done, or were told to stop, have before they are killed."""
+POLL_S = 0.2
+"""While ranks start: how often to look whether one has died before it could say so."""
+TICK_S = 1.0
+"""How often the coordinator hears of time."""
+
+Step = (
+    ev.RanksStarted
+    | ev.Prepared
+    | ev.Planned
+    | ev.Replanned
+    | ev.TrainingBegins
+    | ev.StepDone
+    | ev.Sampled
+    | ev.LinksChanged
+    | ev.Evaluated
+    | ev.KeepCheckpoint
+    | ev.Unkept
+    | ev.KeepBest
+    | ev.KeepAverage
+    | ev.Settled
+    | ev.SetLinks
+    | ev.TrialPlanned
+    | ev.TrialRefused
+    | ev.TrialDone
+    | ev.Noted
+    | ev.Finished
+)
+
+
+class Session:
+    """One job from start to end; a context manager."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        launcher: Launcher,
+        control_server: ControlServer,
+        events: "queue.SimpleQueue[ev.Event]",
+        *,
+        world_size: int,
+        token: str,
+        log: Callable[[str], None],
+        checkpoint: StoredState | None = None,
+        kept_last: Callable[[], StoredState | None] = lambda: None,
+        stop_in_s: float | None = None,
+        stop_after_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._coordinator, self._launcher, self._control_server, self._events = (
+            coordinator,
+            launcher,
+            control_server,
+            events,
+        )
+        self._world_size, self._token, self._log, self._clock = world_size, token, log, clock
+        self._checkpoint, self._kept_last = checkpoint, kept_last
+        self._timers: list[threading.Timer] = []
+        self._hearing = contextlib.ExitStack()
+        self._interrupts = 0
+        self._limit = TimeLimit() if stop_in_s is None else TimeLimit(clock() + stop_in_s)
+        self._stop_after_s = stop_after_s
+        self._is_leaving = self._finished = self._cannot_halt = False
+        self._tick_s = 0.0
+
+    def __enter__(self) -> Self:
+        """Take over Ctrl-C and start the ranks."""
+        self._hearing.enter_context(hearing(self._interrupt, self._terminate))
+        try:
+            for rank in range(self._world_size):
+                if self._interrupts:
+                    raise KeyboardInterrupt
+                self._launcher.start(rank, self._control_server.host, self._control_server.port, self._token)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End every rank and give Ctrl-C back."""
+        self._is_leaving = True
+        for timer in self._timers:
+            timer.cancel()
+        self._control_server.close()
+        self._launcher.stop(GRACE_S if self._finished else 0.0)
+        self._hearing.close()
+
+    def run(self) -> Iterator[Step]:
+        """Yield what happens until the job is over.
+
+        Raises:
+            NfoldError: the job failed; the message names the first cause.
+            KeyboardInterrupt: Ctrl-C came before training began, or twice.
+        """
+        places = self._wait_for_hellos()
+        yield ev.RanksStarted()
+        commands = self._coordinator.start(places)
+        begun = False
+        while True:
+            for command in commands:
+                if isinstance(command, ev.Failed):
+                    if command.is_death:
+                        self._add_last_lines(command.error)
+                    self._log(command.details)
+                    raise command.error
+                if isinstance(command, ev.Order):
+                    if command.message["do"] == "until" and not begun:
+                        begun = True
+                        yield ev.TrainingBegins()
+                    if command.message["do"] == "until" and self._cannot_halt:
+                        self._limit.allowed(command.message["step"])
+                    self._send(command)
+                elif isinstance(command, ev.SendState):
+                    self._send_state(command)
+                elif isinstance(command, ev.TakeState):
+                    self._take_state()
+                elif isinstance(command, ev.SetTimer):
+                    self._set_timer(command.seconds)
+                else:
+                    self._finished = isinstance(command, ev.Finished)
+                    yield command
+                    self._note_time(command)
+                    if self._finished:
+                        return
+            commands = self._coordinator.handle(self._next_event())
+
+    def ask_for_step(self) -> None:
+        """In lockstep: let the ranks play one more step."""
+        self._events.put(ev.Continue())
+
+    def ask_for_checkpoint(self) -> None:
+        """In lockstep: keep a checkpoint of the step that was handed out."""
+        self._events.put(ev.CheckpointWanted())
+
+    def interrupt(self, *, by_manager: bool = False) -> None:
+        """Ask for an orderly end after the steps under way."""
+        self._events.put(ev.Interrupted(by_manager=by_manager))
+
+    def _interrupt(self) -> None:
+        self._interrupts += 1
+        if self._is_leaving:
+            return  # everything ends already, and must not be left half-ended
+        if self._interrupts > 1:
+            raise KeyboardInterrupt
+        self._events.put(ev.Interrupted(by_key=True))
+
+    def _terminate(self) -> None:
+        """A job manager ends the job: however often it says so, to all of a group, it means one thing."""
+        if self._is_leaving or self._interrupts:
+            return
+        self._interrupts = 1
+        self._events.put(ev.Interrupted(by_manager=True))
+
+    def _note_time(self, command: ev.Command) -> None:
+        if isinstance(command, ev.Planned):
+            self._cannot_halt = command.plan.asynchrony is not None  # others end with the step under way
+        if isinstance(command, ev.StepDone):
+            self._limit.played(command.step + 1, max(part.step_s for part in command.parts))
+        if isinstance(command, ev.KeepCheckpoint):
+            self._limit.kept(self._clock())
+        elif isinstance(command, ev.StepDone | ev.Evaluated):
+            self._limit.worked(self._clock())
+
+    def _next_event(self) -> ev.Event:
+        """Wait for what happens next; it is a tick if it is time for one, however much else happens."""
+        if (left_s := min(self._tick_s, self._limit.due_s) - self._clock()) > 0:
+            with contextlib.suppress(queue.Empty):
+                return self._events.get(timeout=left_s)
+        now_s = self._clock()
+        if now_s >= self._limit.due_s:
+            self._limit.tell()
+            return ev.TimeUp(self._stop_after_s)
+        self._tick_s = now_s + TICK_S
+        return ev.Tick(now_s, self._control_server.heard_s())
+
+    def _wait_for_hellos(self) -> dict[int, tuple[str, int]]:
+        """Wait until every rank is there, or one has died on the way."""
+        places: dict[int, tuple[str, int]] = {}
+        deadline_s = self._clock() + BOOT_TIMEOUT_S
+        while len(places) < self._world_size:
+            try:
+                event = self._events.get(timeout=POLL_S)
+            except queue.Empty:
+                self._check_boot(set(range(self._world_size)) - set(places), deadline_s)
+                continue
+            if isinstance(event, ev.Interrupted):
+                raise event.as_error()
+            if isinstance(event, ev.Left):
+                raise self._died(f"rank {event.rank} {event.status} while it started.")
+            if isinstance(event, ev.Received) and event.message["is"] == "hello":
+                places[event.rank] = (event.message["host"], event.message["pid"])
+        return places
+
+    def _check_boot(self, missing: set[int], deadline_s: float) -> None:
+        for rank in sorted(missing):
+            how = self._launcher.ended(rank, 0.0)
+            if how is not None:
+                raise self._died(f"rank {rank} {how} before it reached the coordinator.")
+        if self._clock() > deadline_s:
+            names = ", ".join(map(str, sorted(missing)))
+            raise RunError(f"rank {names} did not start within {BOOT_TIMEOUT_S:.0f} s.")
+
+    def _died(self, text: str) -> WorkerLost:
+        error = WorkerLost(text)
+        self._add_last_lines(error)
+        return error
+
+    def _add_last_lines(self, error: BaseException) -> None:
+        lines = self._launcher.last_lines()
+        if lines:
+            error.add_note("\n  ".join(("The last lines that ranks printed:", *lines)))
+
+    def _send(self, order: ev.Order) -> None:
+        for rank in order.ranks:
+            try:
+                self._control_server.channels[rank].send(order.message, order.blob)
+            except ChannelClosed:
+                continue  # its reader reports the loss, with how the rank ended
+
+    def _send_state(self, wanted: ev.SendState) -> None:
+        """Send a rank a part of the checkpoint."""
+        assert self._checkpoint is not None, "a rank asks for what it has been told of"
+        data = self._checkpoint.read(wanted.start, wanted.stop)
+        self._send(ev.Order((wanted.rank,), {"do": "take"}, data))
+
+    def _take_state(self) -> None:
+        self._checkpoint = self._kept_last()
+        assert self._checkpoint is not None, "a checkpoint was kept just now"
+        self._events.put(ev.StateTaken(self._checkpoint.header))
+
+    def _set_timer(self, seconds: float) -> None:
+        timer = threading.Timer(seconds, lambda: self._events.put(ev.TimedOut()))
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)

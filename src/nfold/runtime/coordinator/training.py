@@ -1,0 +1,241 @@
+"""What the ranks of a generation do from its first step on, and what is due between steps. Pure.
+
+until k ── evaluate, checkpoint, best model ── until .. ──> average, finish
+                                                    └─────> checkpoint, for the generation that follows
+"""
+
+from typing import TYPE_CHECKING
+
+from nfold.core import codec
+from nfold.core.averages import Averages, is_averaged
+from nfold.core.best_model import BestSoFar
+from nfold.core.job import JobSettings
+from nfold.core.trace import RankUsage
+from nfold.planning.choosing.early_checks import Course
+from nfold.runtime.control import events as ev
+from nfold.runtime.control.halting import Halting
+from nfold.runtime.coordinator.progress import Progress
+from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
+from nfold.runtime.coordinator.replanning import Replanning
+from nfold.runtime.coordinator.steering import Steering
+from nfold.runtime.failures.postmortem import Postmortem
+from nfold.runtime.measuring.reprobing import Reprobing
+
+if TYPE_CHECKING:
+    from nfold.runtime.control.spool import Arrived
+
+STOPPING = "stopping after the step under way; press Ctrl-C again to stop now"
+
+
+class Training:
+    """The steps of a run, whatever generations play them."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        course: Course,
+        averages: Averages | None,
+        best: BestSoFar,
+        steering: Steering,
+        requests: RankRequests,
+        postmortem: Postmortem,
+        *,
+        evaluates: bool,
+    ) -> None:
+        """Args:
+        settings: of the job.
+        course: its steps.
+        averages: of the weights, that the program asks for.
+        best: the best evaluation so far.
+        steering: how far the caller's loop lets ranks go.
+        requests: what was said to ranks while they got ready.
+        postmortem: learns what ranks were told, and how far they came.
+        evaluates: whether there are test data and they are to be used.
+        """
+        self._settings, self._course, self._averages = settings, course, averages
+        self._best, self._steering, self._requests, self._postmortem = best, steering, requests, postmortem
+        self._evaluates = evaluates
+        self._gathers = 0
+        self._interrupted = self._time_is_up = self._is_terminated = False
+
+    def play(
+        self,
+        ranks: tuple[int, ...],
+        progress: Progress,
+        reprobing: Reprobing,
+        replanning: Replanning,
+        commands: list[ev.Command],
+    ) -> Flow:
+        """Train until the end, or until another plan is to follow; return the last commands, or the state's header."""
+        total, halting, granted = self._course.total_steps, Halting(ranks), progress.done
+        begun = self._settings.begun
+        self._postmortem.ordered("until")
+        if granted == self._course.first_step and self._evaluates and begun is not None and not begun.is_evaluated:
+            commands = [*commands, self._evaluation(granted, ranks, progress)]
+        for wish in self._requests.take_postponed():
+            commands = [*commands, *self._hear_wish(wish, granted, ranks, progress)]
+        while progress.done < total or self._steering.is_held(progress.done) or self._waits_for_best(progress):
+            allowed = self._steering.allowed(total)
+            if (
+                self._time_is_up and progress.done > self._course.first_step
+            ):  # who goes on gets somewhere, however often
+                self._interrupted = True
+            stop = min(self._next_stop(granted), allowed, progress.done + progress.window())
+            is_ending = self._interrupted or replanning.next is not None
+            is_held = is_ending or reprobing.is_open or self._waits_for_best(progress)
+            if stop > granted and not is_held:
+                commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
+                granted = stop
+                commands += self._orders_at(granted, ranks, progress)
+                continue
+            commands += self._steering.hand_out(progress.done, granted, is_waiting=bool(progress.pending))
+            if is_ending and progress.done == granted and not progress.pending:
+                break
+            if is_ending and not progress.is_asynchronous and not progress.pending:
+                commands += halting.ask()  # what is ordered behind a step shall find that step's weights
+            event = yield commands
+            commands = []
+            commands += self._hear_wish(event, granted, ranks, progress)
+            if isinstance(event, ev.Received):
+                news = [*progress.take(event), *reprobing.take(event, granted)]
+                commands += news
+                commands += replanning.take(news, total - granted)
+                commands += self._best_of(news, ranks, progress)
+                if (halted := halting.take(event)) is not None:
+                    granted = max(progress.done, halted)
+                    commands.append(ev.Order(ranks, {"do": "until", "step": granted}))
+                for done in news:
+                    if isinstance(done, ev.StepDone) and granted < total and not self._interrupted:
+                        commands += reprobing.look(done)
+                self._postmortem.reached(progress.done)
+        if replanning.next is not None and granted < total and not self._interrupted:
+            kept = yield from self._hand_over(ranks, progress, commands)
+            if isinstance(kept, bytes):
+                return kept
+            replanning.give_up()
+            return (yield from self.play(ranks, progress, reprobing, replanning, kept))
+        replanning.next = None
+        if self._interrupted and granted < total and self._settings.checkpoint_every != 0 and not progress.unkept:
+            commands.append(self._keeping(granted, ranks, progress))
+        if self._has_averages(granted):
+            progress.pending.append((granted, "average", set(ranks)))
+            commands.append(ev.Order(ranks, {"do": "average", "tag": self._next_tag()}))
+        commands.append(ev.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
+        self._postmortem.ordered("finish")
+        return (yield from self._finish(ranks, progress, commands))
+
+    def _hear_wish(self, event: ev.Event, granted: int, ranks: tuple[int, ...], progress: Progress) -> list[ev.Command]:
+        """Take note of what the user wants of a run that trains."""
+        if isinstance(event, ev.Interrupted):
+            self._is_terminated |= event.by_manager
+            self._interrupted = True
+            return [ev.Noted(STOPPING)] if event.by_key else []
+        if isinstance(event, ev.TimeUp):
+            self._time_is_up = not self._interrupted
+        return [self._keeping(granted, ranks, progress)] if isinstance(event, ev.CheckpointWanted) else []
+
+    def _hand_over(self, ranks: tuple[int, ...], progress: Progress, commands: list[ev.Command]) -> Flow:
+        """Keep a checkpoint of the step at which all have stopped; return the header of what the next ranks read.
+
+        Where nobody can go on from a checkpoint of this program, return commands that are still to be said.
+        """
+        if progress.kept != progress.done and not progress.unkept:
+            commands.append(self._keeping(progress.done, ranks, progress))
+        while progress.pending:
+            event = yield commands
+            commands = progress.take(event) if isinstance(event, ev.Received) else []
+            self._requests.postpone(event)
+        if progress.unkept:
+            return commands
+        commands.append(ev.TakeState())
+        while not isinstance(event := (yield commands), ev.StateTaken):
+            self._requests.postpone(event)
+            commands = []
+        return event.header
+
+    def _finish(self, ranks: tuple[int, ...], progress: Progress, commands: list[ev.Command]) -> Flow:
+        left, usage = set(ranks), {}
+        model: Arrived | None = None
+        staleness: dict[str, int] = {}
+        while left:
+            event = yield commands
+            commands = []
+            if not isinstance(event, ev.Received):
+                continue
+            if event.message["is"] == "finished":
+                left.discard(event.rank)
+                usage[event.rank] = codec.decode(RankUsage, event.message["usage"])
+                model = event.file or model
+                staleness = event.message["staleness"] or staleness
+            else:
+                commands = progress.take(event)
+        order = tuple(usage[rank] for rank in sorted(usage))
+        is_early = progress.done < self._course.total_steps
+        ended = ev.Finished(
+            order,
+            model,
+            interrupted=is_early,
+            is_time_up=is_early and self._time_is_up,
+            is_terminated=is_early and self._is_terminated,
+            staleness=staleness,
+        )
+        return [*commands, ended]
+
+    def _next_stop(self, granted: int) -> int:
+        """The next step after which something else than a step is due."""
+        per_epoch = self._course.steps_per_epoch
+        stops = [self._course.total_steps, (granted // per_epoch + 1) * per_epoch]
+        if self._settings.checkpoint_every:
+            stops.append((granted // self._settings.checkpoint_every + 1) * self._settings.checkpoint_every)
+        return min(stops)
+
+    def _orders_at(self, step: int, ranks: tuple[int, ...], progress: Progress) -> list[ev.Command]:
+        commands: list[ev.Command] = []
+        ends_epoch, total = step % self._course.steps_per_epoch == 0, self._course.total_steps
+        every = 0 if progress.unkept else self._settings.checkpoint_every
+        keeps = ends_epoch if every is None else bool(every) and step % every == 0
+        keeps = keeps or (step == total and every != 0)
+        evaluates = self._evaluates and (ends_epoch or step == total)
+        # A run that goes on must not find a best model that is ahead of it.
+        keeps = keeps or (evaluates and self._best.keep is not None and every != 0)
+        if keeps:
+            commands.append(self._keeping(step, ranks, progress, evaluates=evaluates))
+        if evaluates:  # after what was learnt is safe: a metric may raise
+            commands.append(self._evaluation(step, ranks, progress, is_fetched=keeps))
+        return commands
+
+    def _keeping(self, step: int, ranks: tuple[int, ...], progress: Progress, *, evaluates: bool = False) -> ev.Command:
+        """Order a checkpoint; who evaluates right after it takes the weights that it fetches."""
+        progress.pending.append((step, "checkpoint", set(ranks)))
+        return ev.Order(ranks, {"do": "checkpoint", "tag": self._next_tag(), "evaluates": evaluates})
+
+    def _evaluation(
+        self, step: int, ranks: tuple[int, ...], progress: Progress, *, is_fetched: bool = False
+    ) -> ev.Command:
+        progress.pending.append((step, "evaluated", set(ranks)))
+        tags = {"tag": self._next_tag(), "averaged_tag": self._next_tag() if self._has_averages(step) else None}
+        return ev.Order(ranks, {"do": "evaluate", **tags, "is_fetched": is_fetched})
+
+    def _has_averages(self, step: int) -> bool:
+        """Whether weights were averaged by then."""
+        return self._averages is not None and self._averages.count(step, self._course.steps_per_epoch) > 0
+
+    def _waits_for_best(self, progress: Progress) -> bool:
+        """Whether ranks must not go on: an evaluation may turn out to be the best, and its model is to be kept."""
+        kinds = {kind for _, kind, _ in progress.pending} if self._best.keep is not None else set()
+        return bool(kinds & {"evaluated", "model"})
+
+    def _best_of(self, news: list[ev.Command], ranks: tuple[int, ...], progress: Progress) -> list[ev.Command]:
+        """Order the model of an evaluation that is the best so far."""
+        commands: list[ev.Command] = []
+        for done in news:
+            facts = self._best.take(done.step, done.metrics) if isinstance(done, ev.Evaluated) else None
+            if facts is not None:
+                progress.pending.append((facts["step"], "model", set(ranks)))
+                wanted = {"facts": facts, "is_averaged": self._averages is not None and is_averaged(facts["metric"])}
+                commands.append(ev.Order(ranks, {"do": "model", "tag": self._next_tag(), **wanted}))
+        return commands
+
+    def _next_tag(self) -> int:
+        self._gathers += 1
+        return self._gathers

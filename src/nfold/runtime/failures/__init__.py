@@ -1,0 +1,1 @@
+"""Finds out who failed: ranks that fall silent, cuts of the network, and the first cause among many errors. Pure."""

@@ -1,0 +1,218 @@
+"""Finds the first cause when ranks fail: one of them did something, the others only noticed."""
+
+from typing import Any
+
+from nfold.errors import ClusterError, NfoldError, NonFiniteLoss, ProgramError, WorkerLost
+from nfold.runtime.failures.network_cuts import NetworkCut
+
+_DOING = {
+    "load": "while it loaded the program",
+    "profile": "while it measured the program",
+    "listen": "while it connected to the other ranks",
+    "connect": "while it connected to the other ranks",
+    "probe": "while it probed the network",
+    "pace": "while it measured how fast all compute at once",
+    "build": "while it built the model",
+    "drop": "while it made room for the next plan to try",
+    "evaluate": "while it evaluated the test data",
+    "checkpoint": "while its state was gathered for a checkpoint",
+    "model": "while the best model was gathered",
+    "average": "while the averaged weights were gathered",
+    "finish": "while it finished",
+}
+"""What a rank does at an order, in words that follow `failed` or `was killed`."""
+_SILENT = "has not answered for"
+_CUT_OFF = "and rank"
+_OUT_OF_MEMORY = "was killed by signal 9"
+_TELLS_ALL = (_SILENT, _CUT_OFF, _OUT_OF_MEMORY)
+"""Who is stopped, cut off, or killed from outside, prints nothing of it."""
+_WHY_SILENT = "its process is stopped, or its machine hangs or cannot be reached"
+_WHY_CUT = "the network between them is cut"
+_KINDS: dict[str, type[NfoldError]] = {kind.__name__: kind for kind in (ProgramError, ClusterError, NonFiniteLoss)}
+
+
+class Postmortem:
+    """Collects how each rank ended. Open from the first bad news on."""
+
+    def __init__(self, world_size: int) -> None:
+        self._world_size = world_size
+        self._places: dict[int, str] = {}
+        self._failed: dict[int, dict[str, Any]] = {}
+        self._left: dict[int, str] = {}
+        self._excused: set[int] = set()
+        self._sentenced: dict[int, str] = {}
+        self._first = True
+        self._order = ""
+        self._steps_done = 0
+        self.open = False
+
+    def place(self, rank: int, host: str, pid: int) -> None:
+        """Note where a rank runs."""
+        self._places[rank] = f"on {host}, pid {pid}"
+
+    def ordered(self, order: str) -> None:
+        """Note what all ranks were told last."""
+        self._order = order
+
+    def reached(self, steps: int) -> None:
+        """Note how many steps all ranks have reported."""
+        self._steps_done = steps
+
+    def failed(self, rank: int, message: dict[str, Any]) -> None:
+        """Note what a rank said before it gave up."""
+        self._failed.setdefault(rank, message)
+        self.open = True
+
+    def left(self, rank: int, status: str) -> None:
+        """Note how a rank's process ended."""
+        if rank in self._excused:
+            return
+        self._left.setdefault(rank, status)
+        self.open = True
+
+    def silent(self, rank: int, seconds: float) -> None:
+        """Note that a rank is given up, because it shows no sign of life."""
+        self.left(rank, f"{_SILENT} {seconds:.0f} s")
+
+    def cut_off(self, cut: NetworkCut) -> None:
+        """Note that a rank and others are given up, because nothing passes between them."""
+        self.left(cut.rank, _say_cut(cut))
+
+    def sentenced(self, ranks: tuple[int, ...], fault: str) -> None:
+        """Note that ranks are killed on purpose, by a fault that the user asked for."""
+        self._sentenced.update(dict.fromkeys(ranks, fault))
+
+    @property
+    def awaited(self) -> set[int]:
+        """Ranks that should be there."""
+        return set(range(self._world_size)) - self._excused
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether ranks were last told to load the program."""
+        return self._order == "load"
+
+    def tell_silence(self, rank: int, noticed_s: float, lost_s: float) -> str:
+        """Return a line about a rank that has fallen silent."""
+        return (
+            f"rank {rank} ({self._place(rank)}) {_SILENT} {noticed_s:.0f} s: {_WHY_SILENT}. "
+            f"After {lost_s:.0f} s the job is given up."
+        )
+
+    def tell_return(self, rank: int) -> str:
+        """Return a line about a rank that was silent."""
+        return f"rank {rank} ({self._place(rank)}) answers again"
+
+    def tell_cut(self, cut: NetworkCut, lost_s: float) -> str:
+        """Return a line about ranks that do not hear each other."""
+        where = f"rank {cut.rank} ({self._place(cut.rank)})"
+        return f"{where} {_say_cut(cut)}: {_WHY_CUT}. After {lost_s:.0f} s the job is given up."
+
+    def tell_healed(self, cut: NetworkCut) -> str:
+        """Return a line about ranks that did not hear each other."""
+        return f"rank {cut.rank} ({self._place(cut.rank)}) and {_ranks(cut.others)} hear each other again"
+
+    def excuse(self, ranks: tuple[int, ...]) -> None:
+        """These ranks are done: their leaving is no failure."""
+        self._excused.update(ranks)
+
+    def take_first(self) -> bool:
+        """Return True once: at the first bad news."""
+        first, self._first = self._first, False
+        return first
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has spoken or gone."""
+        return len({*self._failed, *self._left, *self._excused}) >= self._world_size
+
+    @property
+    def is_death(self) -> bool:
+        """Whether the first cause is that a process ended which could not say why."""
+        first = next(iter(self._deaths.values()), None)
+        return not self._causes and first is not None and not first.startswith(_TELLS_ALL)
+
+    def error(self) -> NfoldError:
+        """Return the first cause as an error: a rank's own failure, else a death, else the first echo."""
+        if self._causes:
+            rank, message = next(iter(self._causes.items()))
+            return self._own_failure(rank, message)
+        if self._deaths:
+            rank, status = next(iter(self._deaths.items()))
+            return WorkerLost(f"rank {rank} ({self._place(rank)}) {status} {self._when()}.{self._advice(rank, status)}")
+        rank, message = next(iter(self._failed.items()))
+        return WorkerLost(
+            f"rank {rank} ({self._place(rank)}) lost its connection {self._doing(message)}: "
+            f"{_sentence(message['text'])}{self._others()}"
+        )
+
+    def details(self) -> str:
+        """Return every traceback, for the log."""
+        return "\n".join(f"rank {rank}:\n{message['traceback']}" for rank, message in self._failed.items())
+
+    @property
+    def _causes(self) -> dict[int, dict[str, Any]]:
+        return {rank: message for rank, message in self._failed.items() if not message["is_echo"]}
+
+    @property
+    def _deaths(self) -> dict[int, str]:
+        return {rank: status for rank, status in self._left.items() if rank not in self._failed}
+
+    def _own_failure(self, rank: int, message: dict[str, Any]) -> NfoldError:
+        kind = _KINDS.get(message["kind"], WorkerLost)
+        where = f"rank {rank} ({self._place(rank)}) failed {self._doing(message)}: "
+        if kind is ProgramError and message["step"] is None:
+            where = ""  # every rank sees the same program: which one said so first means nothing
+        error = kind(f"{where}{_sentence(message['text'])}{self._others() if where else ''}")
+        error.recurs = True
+        return error
+
+    def _doing(self, message: dict[str, Any]) -> str:
+        if message["step"] is not None:
+            return f"at step {message['step'] + 1}"
+        return _DOING.get(message["doing"], "while it started")
+
+    def _when(self) -> str:
+        """Say when a rank died that could not say so itself, from what the others saw."""
+        steps = [message["step"] for message in self._failed.values() if message["step"] is not None]
+        if steps:
+            return f"at step {max(steps) + 1}"
+        if self._order == "until":
+            reached = max((message.get("reached", 0) for message in self._failed.values()), default=0)
+            if reached:
+                return f"near step {reached}"
+            if self._steps_done:
+                return f"after step {self._steps_done}"
+            return "in the first steps"
+        return _DOING.get(self._order, "while it started")
+
+    def _advice(self, rank: int, status: str) -> str:
+        memory = " If nobody killed it, the machine may have run out of memory: use fewer workers or a smaller batch."
+        if rank in self._sentenced and status.startswith(_OUT_OF_MEMORY):
+            memory = f' That was asked for: --fault "{self._sentenced[rank]}".'
+        if status.startswith(_SILENT):
+            return f"{self._others()} Perhaps {_WHY_SILENT}."
+        if status.startswith(_CUT_OFF):
+            return f" Every rank still runs: {_WHY_CUT}.{self._others()}"
+        return self._others() + (memory if status.startswith(_OUT_OF_MEMORY) else "")
+
+    def _place(self, rank: int) -> str:
+        return self._places.get(rank, "unknown host")
+
+    def _others(self) -> str:
+        count = self._world_size - len(self._excused) - 1
+        return "" if count < 1 else f" {count} other rank{'s' if count > 1 else ''} stopped because of it."
+
+
+def _say_cut(cut: NetworkCut) -> str:
+    return f"and {_ranks(cut.others)} have heard nothing from each other for {cut.silent_s:.0f} s"
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    *others, last = map(str, ranks)
+    return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split())  # one message, one line: the log has the traceback as it was
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,39 @@
+"""Watches that a loss which reads weights past the outputs of the model reads those of the model that is trained."""
+
+from typing import Any
+
+from torch import nn
+
+from nfold.capture.batches.example import GATE_SIZE
+from nfold.capture.example_batches import program_batches
+from nfold.capture.side_effects.weights_beside import weights_beside
+from nfold.core.graph import ModelGraph
+from nfold.errors import ProgramError
+from nfold.program import Program
+
+
+class OwnWeights:
+    """The weights that a loss reads by itself. Whoever builds a model of the program may take them away."""
+
+    def __init__(self, program: Program, model: nn.Module, dataset: Any, graph: ModelGraph) -> None:
+        """Look for them in the model that was just built; only in one that is a single operator are there any."""
+        self._program, self._model, self._dataset = program, model, dataset
+        self._expected = self._found() if graph.capture == "opaque" else []
+
+    def check(self) -> None:
+        """Look again, if there are any. One forward pass of a sample.
+
+        Raises:
+            ProgramError: the loss reads another model now.
+        """
+        if self._expected and self._found() != self._expected:
+            raise ProgramError(
+                f"The loss reads {self._expected[0]} of another model than the one that this rank trains: all models "
+                "that the program builds share what it finds them by (a global, say). Return what the loss needs from "
+                "forward. Ranks that are processes (a script, without --debug) have a model each."
+            )
+
+    def _found(self) -> list[str]:
+        device = next(self._model.parameters()).device
+        example = program_batches(self._program, self._dataset, device)
+        return weights_beside(self._model, self._program.loss, example.batch(GATE_SIZE))

@@ -1,0 +1,67 @@
+"""A rank's sign of life, from a thread of its own: a long step is no silence, a process that is stopped is.
+
+It also tells which other ranks are not heard, since the network between ranks may be cut where the one to the
+coordinator is not.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nfold.runtime.control.channel import ALIVE, ChannelClosed, ControlChannel, Message
+from nfold.runtime.failures.network_cuts import QUIET_S
+from nfold.runtime.rank.rank_tools import Wiring
+from nfold.transport.connecting.listener import Address
+from nfold.transport.generations.connections import Connections
+
+BEAT_S = 2.0
+
+
+class Heartbeat:
+    """Shows on a channel that this process lives, until the channel is closed."""
+
+    def __init__(self, channel: ControlChannel, period_s: float = BEAT_S) -> None:
+        self._channel, self._period_s = channel, period_s
+        self._silent_s: Callable[[], dict[int, float]] = dict
+        self._told = False
+        self.thread = threading.Thread(target=self._beat, name="nfold-heartbeat", daemon=True)
+        self.thread.start()
+
+    def watch(self, silent_s: Callable[[], dict[int, float]]) -> None:
+        """From now on tell of peers that are silent.
+
+        Args:
+            silent_s: returns for how long each peer has been.
+        """
+        self._silent_s = silent_s
+
+    def _beat(self) -> None:
+        never = threading.Event()
+        while not never.wait(self._period_s):
+            try:
+                self._channel.send(self._sign())
+            except ChannelClosed:
+                return
+
+    def _sign(self) -> Message:
+        """Return what to say: who is silent, once more when nobody is any longer, else only that we live."""
+        quiet = [[peer, seconds] for peer, seconds in self._silent_s().items() if seconds >= QUIET_S]
+        before, self._told = self._told, bool(quiet)
+        return {**ALIVE, "silent_s": quiet} if quiet or before else ALIVE
+
+
+class WatchedWiring:
+    """A wiring whose connections the heartbeat watches."""
+
+    def __init__(self, wiring: Wiring, heartbeat: Heartbeat) -> None:
+        self._wiring, self._heartbeat = wiring, heartbeat
+
+    def listen(self) -> Address:
+        """Return the address at which other members reach this one."""
+        return self._wiring.listen()
+
+    def connect(self, addresses: Mapping[int, Address]) -> Connections[Any]:
+        """Connect to those members that no way leads to yet, and return the ways to all."""
+        connections = self._wiring.connect(addresses)
+        self._heartbeat.watch(connections.silent_s)
+        return connections

@@ -1,0 +1,45 @@
+"""What lives as long as a rank's process, whatever generations come and go."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nfold.program import Program
+from nfold.runtime.control.channel import ControlChannel
+from nfold.runtime.control.orders import Orders
+from nfold.runtime.data.loaders import Staff
+from nfold.runtime.rank.reporter import Reporter
+
+
+@dataclass(kw_only=True, slots=True)
+class Process:
+    """A member of the job: what it hears and says, its program, and what it runs on."""
+
+    member: int
+    channel: ControlChannel
+    orders: Orders
+    reporter: Reporter
+    staff: Staff
+    script: Path | None
+    """Of the user, whose line is named when something fails."""
+    owns_process: bool
+    """False where ranks are threads."""
+    clock: Callable[[], float] = time.perf_counter
+    program: Program | None = None
+    """Once it is loaded."""
+    datasets: dict[str, Any] = field(default_factory=dict)
+    """`train`, and `test` where there is one."""
+    told: dict[str, Any] = field(default_factory=dict)
+    """What the coordinator was told of the program; see `facts_of`."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    measures: bool = True
+
+    @property
+    def the_program(self) -> Program:
+        """The program; an order to load it comes first."""
+        assert self.program is not None, "load comes first"
+        return self.program

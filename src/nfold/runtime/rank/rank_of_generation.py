@@ -1,0 +1,296 @@
+"""One rank of one generation: builds its part of a plan, trains, evaluates, and hands over what it has learnt."""
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from nfold.capture.computing.random import LOCK
+from nfold.capture.program.building import build_model
+from nfold.core import codec
+from nfold.core.graph import ModelGraph
+from nfold.core.plan import Plan
+from nfold.core.schedule import RankSchedule
+from nfold.errors import InternalError
+from nfold.machine.resident_memory import settle
+from nfold.machine.system_sampler import Kernel, SystemSampler
+from nfold.planning.costs.read_ahead import chunks_read
+from nfold.planning.operator_parts.splitting import split_graph
+from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
+from nfold.runtime.checkpoint.model_state import Checkpoint
+from nfold.runtime.checkpoint.state_collection import Collected
+from nfold.runtime.control.channel import Message
+from nfold.runtime.guards.own_weights import OwnWeights
+from nfold.runtime.measuring.unsent_bytes import lift_limits, limit_unsent
+from nfold.runtime.rank.evaluator import Evaluating
+from nfold.runtime.rank.process import Process
+from nfold.runtime.rank.state_delivery import collect_from, send_file, usage_of
+from nfold.runtime.step.replica import Replica
+from nfold.transport.protocol import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEPT_STEPS = 8
+"""Steps whose tasks are reported one by one: the first ones after warm-up."""
+WARM_UP_STEPS = 3
+
+
+class Rank:
+    """What a process does as a rank, from the connections to the end of the generation."""
+
+    def __init__(self, process: Process, transport: Transport, address: str) -> None:
+        """Args:
+        process: that is this rank.
+        transport: to the other ranks.
+        address: at which others reach it, so that its network card is known.
+        """
+        self.number = transport.rank
+        self.transport = transport
+        self.is_training = False
+        self._process, self._address = process, address
+        self._replica: Replica | AsynchronousReplica | None = None
+        self._own_weights: OwnWeights | None = None
+        self._next_step = self._kept_from = self._last_step = 0
+        self._built_s = self._built_cpu_s = 0.0
+        self._fetched: nn.Module | Exception | None = None
+        """The whole model of the last checkpoint, for an evaluation right after it, or why there is none."""
+        self._orders: dict[str, Callable[[Message, bytes], None]] = {
+            "build": self._do_build,
+            "until": self._do_until,
+            "trace": self._do_trace,
+            "limit": self._do_limit,
+            "evaluate": self._do_evaluate,
+            "checkpoint": self._do_checkpoint,
+            "model": self._do_model,
+            "average": self._do_average,
+            "drop": self._do_drop,
+        }
+
+    def obey(self, order: Message, blob: bytes) -> None:
+        """Carry out an order.
+
+        Raises:
+            InternalError: it is none of a rank.
+        """
+        self.is_training = False
+        if order["do"] not in self._orders:
+            raise InternalError(f"the coordinator gave the order {order['do']!r}, which no rank knows")
+        self._orders[order["do"]](order, blob)
+
+    @property
+    def step_under_way(self) -> int:
+        """Where what goes wrong now belongs to."""
+        return self._replica.step_under_way if isinstance(self._replica, AsynchronousReplica) else self._next_step
+
+    @property
+    def reached(self) -> int:
+        """Steps that this rank knows to be done."""
+        return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
+
+    def pause(self) -> None:
+        """Come to rest between two steps, and report all that was played."""
+        self._process.reporter.flush()
+        if self._replica is not None:
+            was_training = self.is_training
+            self.is_training |= isinstance(self._replica, AsynchronousReplica)  # its threads are still at it
+            self._replica.pause()
+            self.is_training = was_training
+
+    def finish(self, tag: int) -> Message:
+        """Come to rest for good and hand the model over; return what the coordinator is told."""
+        self._part()
+        if self._replica is None:
+            return {"usage": None, "staleness": {}, "has_file": False}
+        usage, staleness = codec.encode(self._usage(self._replica.plan)), self._staleness
+        has_file, _ = send_file(self._process.channel, "model", self._collect(tag, with_optimizer=False))
+        return {"usage": usage, "staleness": staleness, "has_file": has_file}
+
+    def close(self) -> None:
+        """Let go of model and buffers, whatever is under way."""
+        self._process.reporter.stop()
+        if self._replica is not None:
+            self._replica.close()
+            self._replica = None
+
+    # Building
+
+    def _do_build(self, order: Message, header: bytes) -> None:
+        process, begin_s = self._process, self._process.clock()
+        checkpoint = Checkpoint(header, self._read_state) if header else None
+        self._next_step = checkpoint.step if checkpoint else 0
+        self._kept_from = self._next_step + WARM_UP_STEPS
+        self._last_step = order["total_steps"]
+        plan = codec.decode(Plan, order["plan"])
+        torch.set_num_threads(plan.threads[self.number])
+        if process.owns_process:
+            settle()
+        limit_unsent(self.transport, plan.nodes, order["unsent_bytes"])
+        graph = codec.decode(ModelGraph, order["graph"])
+        own = RankSchedule.from_document(order["schedule"])
+        with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
+            self._replica = self._build(plan, own, graph, checkpoint)
+            dataset = process.datasets["train"]
+            self._own_weights = OwnWeights(process.the_program, self._replica.model, dataset, graph)
+        if process.owns_process:
+            settle()
+        self._built_s, self._built_cpu_s = process.clock(), time.process_time()
+        notes = list(self._replica.take_notes())
+        told = {"kept": self._replica.kept, "notes": notes, "seconds": self._built_s - begin_s}
+        process.channel.send({"is": "built", **told})
+
+    def _build(
+        self, plan: Plan, own: RankSchedule, graph: ModelGraph, checkpoint: Checkpoint | None
+    ) -> Replica | AsynchronousReplica:
+        process = self._process
+        reads = chunks_read(split_graph(graph, plan.splits), plan.placement, self.number)
+        place = (self.number, process.the_program, process.datasets["train"], graph, plan, own, self.transport)
+        shared: dict[str, Any] = {
+            "device": process.device,
+            "checkpoint": checkpoint,
+            "reader": process.staff.hired("train_data") if reads else None,
+            "clock": process.clock,
+        }
+        if plan.asynchrony is None:
+            return Replica(*place, last_step=self._last_step, measures=process.measures, **shared)
+        report, flush = process.reporter.step, process.reporter.flush
+        traced, fail = self._kept, process.orders.fail
+        return AsynchronousReplica(*place, report=report, flush=flush, fail=fail, traced_steps=traced, **shared)
+
+    def _read_state(self, start: int, stop: int) -> bytes:
+        """Ask for bytes of the checkpoint; until they are here no other order comes."""
+        self._process.channel.send({"is": "wants", "start": start, "stop": stop})
+        order, data = self._process.orders.get()
+        if order["do"] != "take":
+            raise InternalError(f"the coordinator ordered {order['do']!r} instead of sending the checkpoint")
+        return data
+
+    # Training
+
+    def _do_until(self, order: Message, _: bytes) -> None:
+        replica, reporter = self._the_replica, self._process.reporter
+        if self._own_weights is not None:
+            self._own_weights.check()
+        self.is_training = True
+        self._sample(replica.plan)
+        if isinstance(replica, AsynchronousReplica):
+            replica.allow(order["step"])
+            self._next_step = order["step"]
+            return
+        while self._next_step < order["step"] and self._process.orders.allowance.begin(self._next_step):
+            result = replica.step(self._next_step, keep_spans=self._next_step in self._kept)
+            self._next_step += 1
+            reporter.step(result)
+        self.is_training = False
+        if self._next_step >= self._last_step:
+            reporter.end()
+        if self._process.orders.empty():
+            reporter.flush()
+            replica.pause()
+
+    def _sample(self, plan: Plan) -> None:
+        """Begin to look at process and machine, if nobody does yet."""
+        process = self._process
+        if process.measures and not process.reporter.is_sampling and (process.owns_process or self.number == 0):
+            kernel = Kernel(self._address, process.clock, process.staff.processes)
+            process.reporter.begin(SystemSampler(self.number, plan.nodes[self.number], kernel.read))
+
+    def _do_trace(self, _: Message, __: bytes) -> None:
+        self._kept_from = self._next_step
+        if isinstance(self._replica, AsynchronousReplica):
+            self._replica.trace(self._kept)
+
+    def _do_limit(self, order: Message, _: bytes) -> None:
+        limit_unsent(self.transport, self._the_replica.plan.nodes, order["unsent_bytes"])
+
+    def _do_evaluate(self, order: Message, _: bytes) -> None:
+        process, replica, averaged_tag = self._process, self._the_replica, order["averaged_tag"]
+        self.pause()
+        reader = process.staff.reader("test_data")
+        here = Evaluating(process.the_program, replica, process.datasets["test"], process.device, reader)
+        if replica.is_complete:
+            averages = replica.averages if isinstance(replica, Replica) and averaged_tag is not None else None
+            sums = here.everywhere(averages)
+        else:
+            collect = partial(self._collect, with_optimizer=False)
+            sums = here.on_rank_0(
+                lambda: self._take_fetched() if order["is_fetched"] else here.filled(collect(order["tag"])),
+                None if averaged_tag is None else lambda: here.filled(collect(averaged_tag, is_averaged=True)),
+            )
+        process.channel.send({"is": "evaluated", "sums": sums})
+
+    # Handing over
+
+    def _take_fetched(self) -> nn.Module | None:
+        fetched, self._fetched = self._fetched, None
+        if isinstance(fetched, Exception):
+            raise fetched
+        return fetched
+
+    def _do_checkpoint(self, order: Message, _: bytes) -> None:
+        self.pause()
+        process = self._process
+        takes = order["evaluates"] and not self._the_replica.is_complete
+        build = partial(build_model, process.the_program, process.device) if takes else None
+        collected = self._collect(order["tag"], with_optimizer=True)
+        has_file, self._fetched = send_file(process.channel, "checkpoint", collected, build)
+        unkept = collected.unkept if collected else ""
+        told = {"step": self._next_step, "has_file": has_file, "unkept": unkept}
+        process.channel.send({"is": "checkpoint", **told})
+
+    def _do_model(self, order: Message, _: bytes) -> None:
+        self.pause()
+        wanted = {"is_averaged": order["is_averaged"], "told": order["facts"]}
+        collected = self._collect(order["tag"], with_optimizer=False, **wanted)
+        has_file, _fetched = send_file(self._process.channel, "model", collected)
+        self._process.channel.send({"is": "model", "has_file": has_file})
+
+    def _do_average(self, order: Message, _: bytes) -> None:
+        self.pause()
+        collected = self._collect(order["tag"], with_optimizer=False, is_averaged=True)
+        has_file, _fetched = send_file(self._process.channel, "average", collected)
+        self._process.channel.send({"is": "average", "has_file": has_file})
+
+    def _do_drop(self, _: Message, __: bytes) -> None:
+        """Forget the plan and what was trained under it; another plan may follow."""
+        self._part()
+        usage = codec.encode(self._usage(self._the_replica.plan))
+        self.close()
+        lift_limits(self.transport)
+        self._process.channel.send({"is": "dropped", "usage": usage})
+
+    def _part(self) -> None:
+        """Come to rest for good."""
+        self.pause()
+        if isinstance(self._replica, AsynchronousReplica):
+            self._replica.end()
+        self._process.reporter.end()
+
+    def _collect(self, tag: int, **wanted: Any) -> Collected | None:
+        return collect_from(self._the_replica, self.transport, tag, step=self._next_step, **wanted)
+
+    def _usage(self, plan: Plan) -> Any:
+        return usage_of(
+            self.number,
+            plan,
+            owns_process=self._process.owns_process,
+            loaders_bytes=self._process.staff.peak_bytes,
+            cpu_s=time.process_time() - self._built_cpu_s,
+            wall_s=self._process.clock() - self._built_s,
+        )
+
+    @property
+    def _kept(self) -> range:
+        """Steps that are reported task by task."""
+        return range(self._kept_from, self._kept_from + KEPT_STEPS)
+
+    @property
+    def _staleness(self) -> dict[str, int]:
+        return self._replica.staleness if isinstance(self._replica, AsynchronousReplica) else {}
+
+    @property
+    def _the_replica(self) -> Replica | AsynchronousReplica:
+        assert self._replica is not None, "build comes first"
+        return self._replica

@@ -1,0 +1,58 @@
+"""What a rank needs from layers that the runtime does not know; `verbs` joins them."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from nfold.core.measured import Measured
+from nfold.core.profile import Pace
+from nfold.program import Program
+from nfold.runtime.rank.process import Process
+from nfold.transport.connecting.listener import Address
+from nfold.transport.generations.connections import Connections
+from nfold.transport.probing.probe import ProbedPair
+from nfold.transport.protocol import Transport
+
+
+class Wiring(Protocol):
+    """Connects a member to others; one implementation per transport."""
+
+    def listen(self) -> Address:
+        """Return the address at which other members reach this one, as long as it lives."""
+        ...
+
+    def connect(self, addresses: Mapping[int, Address]) -> Connections[Any]:
+        """Connect to those members that no way leads to yet, and return the ways to all."""
+        ...
+
+
+class Tools(Protocol):
+    """What a rank needs from layers that the runtime does not know."""
+
+    def watching(self) -> AbstractContextManager[None]:
+        """See what is read while the program is loaded."""
+        ...
+
+    def measure(
+        self, process: Process, chunk_sizes: Sequence[int], thread_counts: Sequence[int], *, anew: bool
+    ) -> tuple[Measured, str]:
+        """Capture the program, and time it on this machine with each number of threads.
+
+        Args:
+            process: that has loaded the program.
+            chunk_sizes: to time it at.
+            thread_counts: of a rank.
+            anew: use nothing that an earlier run measured.
+
+        Returns:
+            what was measured, and what to say of it if an earlier run did so.
+        """
+        ...
+
+    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int, *, longest_pass_s: float) -> Pace:
+        """Time a chunk's forward and backward while other ranks compute too."""
+        ...
+
+    def probe(self, transport: Transport, peer: int, *, measures: bool, patience_s: float | None) -> ProbedPair | None:
+        """Measure the way to a peer; one side measures, the other answers."""
+        ...

@@ -1,0 +1,125 @@
+"""Tries before training what would otherwise be noticed late: a metric that raises, a schedule that ends too early."""
+
+from dataclasses import replace
+from math import isclose
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Subset
+
+from nfold.capture.computing.random import LOCK, RandomState
+from nfold.capture.optimizers.stepping import Stepping
+from nfold.capture.program.building import build_model
+from nfold.errors import ProgramError
+from nfold.program import Program
+from nfold.runtime.rank.evaluation import evaluate
+
+_FEW = 8
+_ROUNDING = 1e-5
+_LOOKS = 64
+"""At how many steps a learning rate is looked at."""
+_NOTHING = 1e-6
+"""Of the largest learning rate, what is next to nothing."""
+
+
+def play_schedule(program: Program, train: Any, steps: int | None) -> dict[str, Any]:
+    """Play the schedule of the learning rate for all steps of a run. 5 to 20 us a step.
+
+    Args:
+        program: whose optimizer is built over its own weights, of which none is updated.
+        train: the training data, of which an epoch is so many steps.
+        steps: of the run; None: the program's epochs.
+
+    Returns:
+        `schedule_end`: for how many steps it lasts, and what it raises then; None if it lasts for all, or there is
+        none. `schedule_fade`: after how many steps its learning rate is next to nothing for the rest; None if it never
+        is. What keeps optimizer or schedule from being built is for the capture to say.
+    """
+    nothing = {"schedule_end": None, "schedule_fade": None}
+    if program.scheduler is None:
+        return nothing
+    steps = steps or program.epochs * -(-len(train) // program.batch_size)
+    with LOCK:
+        before, model = RandomState(), build_model(program, torch.device("cpu"))
+        try:
+            weights = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+            stepper = Stepping.of(program).build(weights)
+        except Exception:
+            return nothing
+        finally:
+            before.restore()
+    rates = {}
+    for step in sorted({steps * part // _LOOKS for part in range(_LOOKS)} | {steps}):
+        if (lasts := stepper.lasts(step)) is not None:
+            return nothing | {"schedule_end": {"steps": lasts[0], "error": lasts[1]}}
+        rates[step] = max(abs(float(group.get("lr", 1.0))) for group in stepper.optimizer.param_groups)
+    learning = [step for step, rate in rates.items() if rate > _NOTHING * max(rates.values())]
+    return nothing | {"schedule_fade": min((step for step in rates if step > max(learning, default=-1)), default=None)}
+
+
+def rehearse(program: Program, train: Any, test: Any, device: torch.device) -> None:
+    """Evaluate a few items of the test data with an untrained model; what it draws is drawn again by who trains.
+
+    Raises:
+        ProgramError: it cannot be done, although as many items of the training data can be evaluated. What is wrong
+            with those is for the capture to say.
+    """
+    with LOCK:
+        before, model = RandomState(), build_model(program, device)
+        try:
+            _rehearse(program, model, train, test, device)
+        finally:
+            before.restore()
+
+
+def _rehearse(program: Program, model: nn.Module, train: Any, test: Any, device: torch.device) -> None:
+    whole = min(program.batch_size, len(test))
+    few = min(_FEW, whole)
+    found = _objection(program, model, test, few, device) or _last_objection(program, model, test, few, device)
+    if found is not None and few < whole:
+        found = _objection(program, model, test, whole, device)  # a metric may want more samples than a few
+    if found is None:
+        _refuse_sums(program, model, test, device)
+    elif _objection(replace(program, metrics={}), model, train, few, device) is None:
+        raise found
+
+
+def _refuse_sums(program: Program, model: nn.Module, test: Any, device: torch.device) -> None:
+    """Refuse a metric that is twice as large for the same samples twice: no mean over batches makes sense of a sum."""
+    few = list(range(min(_FEW, len(test)))) if program.metrics else []
+    together = replace(program, batch_size=2 * _FEW, chunks=None)
+    try:
+        once, twice = (evaluate(together, model, Subset(test, each), 0, 1, device) for each in (few, few * 2))
+    except ProgramError:
+        return  # it wants more samples than a few
+    for name in program.metrics:
+        value, double = (totals[name][0] / totals[name][1] for totals in (once, twice))
+        if value and isclose(double, 2 * value, rel_tol=_ROUNDING):
+            raise ProgramError(
+                f"the metric {name!r} grows with the number of samples, as a sum does: it is {value:.6g} for "
+                f"{len(few)} items of test_data() and {double:.6g} for the same items twice. It must return the mean "
+                "over the samples that it is given, as (outputs.argmax(1) == targets).float().mean() does."
+            )
+
+
+def _last_objection(
+    program: Program, model: nn.Module, dataset: Any, few: int, device: torch.device
+) -> ProgramError | None:
+    """Evaluate the last batch where it is of fewer items than a few: a metric may want more."""
+    left = len(dataset) % program.batch_size
+    return _tried(program, model, Subset(dataset, range(len(dataset) - left, len(dataset))), device) if left else None
+
+
+def _objection(
+    program: Program, model: nn.Module, dataset: Any, count: int, device: torch.device
+) -> ProgramError | None:
+    return _tried(program, model, Subset(dataset, range(min(count, len(dataset)))), device)
+
+
+def _tried(program: Program, model: nn.Module, items: Any, device: torch.device) -> ProgramError | None:
+    try:
+        evaluate(program, model, items, 0, 1, device)
+    except ProgramError as error:
+        return error
+    return None

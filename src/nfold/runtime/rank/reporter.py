@@ -1,0 +1,78 @@
+"""Tells the coordinator what a rank measured: steps, several at a time, and samples of the system along with them."""
+
+import threading
+from collections.abc import Callable
+
+from nfold.core import codec
+from nfold.machine.system_sampler import SystemSampler
+from nfold.runtime.control.channel import ControlChannel, Message
+from nfold.runtime.step.replica import StepResult
+
+FLUSH_S = 0.05
+"""Step reports are sent together, at most this long after the first of them."""
+
+
+class Reporter:
+    """One rank's reports."""
+
+    def __init__(self, channel: ControlChannel, clock: Callable[[], float]) -> None:
+        self._channel, self._clock = channel, clock
+        self._steps: list[Message] = []
+        self._flushed_s = 0.0
+        self._sampler: SystemSampler | None = None
+        self._lock = threading.RLock()
+        """Under an asynchronous plan other threads report than the one that obeys orders."""
+
+    @property
+    def is_sampling(self) -> bool:
+        """Whether samples come along with the steps."""
+        return self._sampler is not None
+
+    def begin(self, sampler: SystemSampler) -> None:
+        """Send samples too, from now to the end."""
+        self._sampler = sampler
+        sampler.start()
+
+    def step(self, result: StepResult) -> None:
+        """Report a step, soon."""
+        message = {
+            "step": result.parts.step,
+            "parts": result.parts.to_row(),
+            "reductions": [part.to_row() for part in result.reductions],
+            "losses": list(result.losses.items()),
+            "spans": [codec.encode(span) for span in result.spans],
+            "begin_s": result.begin_s,
+            "notes": list(result.notes),
+        }
+        with self._lock:
+            self._steps.append(message)
+        if self._clock() - self._flushed_s >= FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is there.
+
+        Raises:
+            ChannelClosed: the coordinator is gone.
+        """
+        with self._lock:
+            samples = [sample.to_row() for sample in self._sampler.take()] if self._sampler is not None else []
+            if self._steps or samples:
+                self._channel.send({"is": "steps", "steps": self._steps, "samples": samples})
+                self._steps = []
+            self._flushed_s = self._clock()
+
+    def end(self) -> None:
+        """Take the last sample and send all that is left.
+
+        Raises:
+            ChannelClosed: the coordinator is gone.
+        """
+        self.stop()
+        self.flush()
+        self._sampler = None
+
+    def stop(self) -> None:
+        """End the sampling."""
+        if self._sampler is not None:
+            self._sampler.stop()

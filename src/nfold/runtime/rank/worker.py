@@ -1,0 +1,253 @@
+"""One member of the job: a process that does what the coordinator says, one order after another.
+
+    coordinator            member
+    load            -->    ready        imports the script, builds the data, checks the model's first weights
+    profile         -->    profiled     the fastest only
+    listen          -->    listening    at an address of its own
+    connect         -->    connected    to the members of a generation; from here on it is a rank among them
+    probe           -->    probed       how fast bytes move, whatever may wait on the way; `limit` says that again
+    pace            -->    paced        how fast all compute at once
+    build           -->    built        model, buffers and engine for the plan
+    until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
+                                        asynchronous plan threads of the rank do, so that the next k can be heard
+    evaluate, checkpoint, model, finish
+    hold            -->    holding      at once: begins no more steps; another `until` says which is the last one
+    abandon         -->    abandoned    at once: ends the generation where it is
+
+Orders are read by a thread and done in sequence, so the coordinator may send the next one before the last is done. When
+another member is lost, the generation is over: that is told, and what was ordered of it is passed by until the next
+`connect` begins another one.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nfold.capture.program.autocast import under_autocast
+from nfold.core import codec
+from nfold.errors import TransportError
+from nfold.program import Program
+from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
+from nfold.runtime.control.failure_message import failed
+from nfold.runtime.control.orders import Orders
+from nfold.runtime.data.loaded_program import facts_of, find_device, load_dataset
+from nfold.runtime.data.loaders import Staff
+from nfold.runtime.measuring.unsent_bytes import lift_limits
+from nfold.runtime.rank.process import Process
+from nfold.runtime.rank.rank_of_generation import Rank
+from nfold.runtime.rank.rank_tools import Tools, Wiring
+from nfold.runtime.rank.rehearsal import play_schedule, rehearse
+from nfold.runtime.rank.reporter import Reporter
+
+if TYPE_CHECKING:
+    from nfold.transport.generations.connections import Connections
+
+_OF_THE_PROCESS = frozenset({"load", "profile", "listen", "connect", "pace", "finish", "abandon"})
+"""Orders that a process obeys whether it is a rank or not."""
+
+
+class Worker:
+    """Carries out one member's orders."""
+
+    def __init__(
+        self,
+        member: int,
+        channel: ControlChannel,
+        orders: Orders,
+        load: Callable[[], Program],
+        wiring: Wiring,
+        tools: Tools,
+        *,
+        script: Path | None,
+        staff: Staff,
+        owns_process: bool,
+        most_threads: Callable[[], int] = torch.get_num_threads,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._process = Process(
+            member=member,
+            channel=channel,
+            orders=orders,
+            reporter=Reporter(channel, clock),
+            staff=staff,
+            script=script,
+            owns_process=owns_process,
+            clock=clock,
+        )
+        self._channel, self._load_program = channel, load
+        self._wiring, self._tools, self._most_threads = wiring, tools, most_threads
+        self._connections: Connections[Any] | None = None
+        self._rank: Rank | None = None
+        self._is_abandoned = False
+        self._doing = "starting"
+        orders.on_abandon(self._hear_abandon)
+
+    def run(self) -> int:
+        """Do orders until the last one; return the exit code."""
+        try:
+            self._channel.send({"is": "hello", "host": socket.gethostname(), "pid": os.getpid()})
+            while not self._do_next():
+                pass
+        except ChannelClosed:
+            return 1
+        except (Exception, SystemExit) as error:
+            self._report_failure(error)
+            if self._connections is not None:
+                self._connections.abort()
+            return 1
+        else:
+            return 0
+        finally:
+            self._close()
+
+    def _do_next(self) -> bool:
+        """Do one order; return whether it was the last one. A lost peer ends the generation, and not this process."""
+        try:
+            order, blob = self._process.orders.get()
+            self._doing = order["do"]
+            if self._doing in _OF_THE_PROCESS:
+                self._obey(order)
+            elif self._rank is not None:
+                self._obey_as_rank(self._rank, order, blob)
+        except TransportError as error:
+            if not self._is_abandoned:
+                self._report_failure(error)
+            self._end_generation()
+            return False
+        return self._doing == "finish"
+
+    def _obey(self, order: Message) -> None:
+        match order["do"]:
+            case "load":
+                self._do_load(order)
+            case "profile":
+                self._do_profile(order)
+            case "listen":
+                self._channel.send({"is": "listening", "address": self._wiring.listen()})
+            case "connect":
+                self._do_connect(order)
+            case "pace":
+                self._do_pace(order)
+            case "finish":
+                self._do_finish(order)
+            case "abandon":
+                self._end_generation()
+                self._is_abandoned = False
+                self._channel.send({"is": "abandoned"})
+
+    def _obey_as_rank(self, rank: Rank, order: Message, blob: bytes) -> None:
+        if order["do"] == "probe":
+            self._do_probe(rank, order)
+        else:
+            rank.obey(order, blob)
+
+    # Getting ready
+
+    def _do_load(self, order: Message) -> None:
+        with self._tools.watching():
+            found = self._load(order)
+        self._channel.send({"is": "ready", **found})
+
+    def _load(self, order: Message) -> Message:
+        process = self._process
+        process.measures = order["measure"]
+        process.device = find_device(order["device"], order["local_rank"])
+        written = self._load_program()
+        most_threads = self._most_threads()  # by now the script has said, if it wants fewer than OMP_NUM_THREADS
+        if process.owns_process:
+            torch.set_num_threads(min(most_threads, order["threads"]))
+        program = under_autocast(written)
+        process.program = replace(program, **order["overrides"])
+        if not process.owns_process:  # where ranks are threads, a debugger shall see the reading
+            process.program = replace(process.program, loaders=0)
+        train = load_dataset(program.train_data, "train_data", process.program.seed)
+        process.datasets = {"train": train}
+        is_first = process.member == 0
+        if program.test_data is not None:
+            test = process.datasets["test"] = load_dataset(program.test_data, "test_data", process.program.seed)
+            if order["evaluate"] and is_first:
+                rehearse(process.program, train, test, process.device)
+        told = process.told = facts_of(process.program, process.datasets)
+        process.staff.wanted(process.program.loaders, process.program.seed, told["items"])
+        schedule = play_schedule(process.program, train, order["steps"]) if is_first else {}
+        return {**told, "autocast": written.autocast, "most_threads": most_threads, **schedule}
+
+    def _do_profile(self, order: Message) -> None:
+        found, told = self._tools.measure(
+            self._process, order["chunk_sizes"], order["threads"], anew=order["measure_again"]
+        )
+        if self._process.owns_process:
+            torch.set_num_threads(order["own_threads"])
+        self._channel.send({"is": "profiled", "measured": codec.encode(found), "note": told})
+
+    def _do_connect(self, order: Message) -> None:
+        """Take part in a generation: make the connections to its members that are missing, end those to who is gone."""
+        self._end_generation()
+        addresses = {member: (str(host), int(port)) for member, host, port in order["addresses"]}
+        self._connections = self._wiring.connect(addresses)
+        for member in self._connections.peers.intersection(order["gone"]):
+            self._connections.leave(member)
+        transport = self._connections.begin(order["generation"], order["members"])
+        self._rank = Rank(self._process, transport, addresses[self._process.member][0])
+        self._channel.send({"is": "connected"})
+
+    def _do_probe(self, rank: Rank, order: Message) -> None:
+        rank.pause()
+        lift_limits(rank.transport)  # until the next order to limit: what is found shall not hang on the plan
+        wishes = {"measures": order["measures"], "patience_s": order["patience_s"]}
+        found = self._tools.probe(rank.transport, order["peer"], **wishes)
+        self._channel.send({"is": "probed", "found": codec.encode(found) if found else None})
+
+    def _do_pace(self, order: Message) -> None:
+        pace = self._tools.pace(
+            self._process.the_program,
+            self._process.datasets["train"],
+            order["chunk_size"],
+            order["threads"],
+            longest_pass_s=order["longest_pass_s"],
+        )
+        self._channel.send({"is": "paced", "pace": codec.encode(pace)})
+
+    # Ending
+
+    def _do_finish(self, order: Message) -> None:
+        nothing: Message = {"usage": None, "staleness": {}, "has_file": False}
+        told = nothing if self._rank is None else self._rank.finish(order["tag"])
+        self._channel.send({"is": "finished", **told})
+
+    def _hear_abandon(self) -> None:
+        """End what waits for other members, from the thread that hears orders."""
+        self._is_abandoned = True
+        if self._connections is not None:
+            self._connections.abandon()
+
+    def _end_generation(self) -> None:
+        if self._rank is not None:
+            self._rank.close()
+            self._rank = None
+            self._process.orders.forget_generation()
+
+    def _report_failure(self, error: BaseException) -> None:
+        rank, process = self._rank, self._process
+        is_training = rank is not None and rank.is_training
+        doing, step = "training" if is_training else self._doing, rank.step_under_way if rank and is_training else None
+        reached = rank.reached if rank is not None else 0
+        with contextlib.suppress(ChannelClosed):  # the coordinator is gone too: nobody is left to tell
+            process.reporter.flush()
+            self._channel.send(failed(error, process.script, doing=doing, step=step, reached=reached))
+
+    def _close(self) -> None:
+        self._process.orders.leave()
+        self._process.reporter.stop()
+        self._process.staff.close()
+        self._end_generation()
+        if self._connections is not None:
+            self._connections.close()
+        self._channel.close()

@@ -1,0 +1,372 @@
+"""Performs a rank's tasks with torch: loads chunks, runs segments forward and backward, updates, feeds messages.
+
+A rank that computes the whole model runs the user's own module; a cut model runs segments of its capture. Either way a
+chunk's loss is weighted by its share of the batch, so that gradients add up to the whole batch's whatever the cut is.
+"""
+
+import contextlib
+import math
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture.batches.shapes import Shapes
+from nfold.capture.batches.sizes import Spec
+from nfold.capture.batches.tree import map_tensors
+from nfold.capture.computing.batch_norm import StatisticsRecorder
+from nfold.capture.computing.random import LOCK, CellRandom
+from nfold.capture.cutting.captured import BoundSegment, Captured
+from nfold.capture.program.calling import call
+from nfold.capture.proof.conditions import OUTPUTS, parts_needed
+from nfold.core.graph import ModelGraph
+from nfold.core.placement import Reduction
+from nfold.core.schedule import RankSchedule, Segment, StatisticsGroup, Task
+from nfold.errors import NfoldError, NonFiniteLoss
+from nfold.planning.reductions.acknowledgements import TAKEN
+from nfold.planning.scheduling.segments import INPUTS
+from nfold.program import Program
+from nfold.runtime.data.chunk_loader import ChunkLoader, ChunkSamples
+from nfold.runtime.guards.bad_loss import tell_chunk, tell_loss
+from nfold.runtime.guards.checked_loss import CheckedLoss
+from nfold.runtime.guards.later_trials import LaterTrials
+from nfold.runtime.guards.stage_trials import StageFlow, StageTrials
+from nfold.runtime.guards.uneven_samples import refuse_uneven
+from nfold.runtime.parameters.buffers import Buffers, as_bytes
+from nfold.runtime.parameters.optimizer_updates import UpdateKey, Updater
+from nfold.runtime.step.chunk_statistics import ChunkStatistics
+from nfold.runtime.step.clipping import Clipping
+from nfold.runtime.step.engine import Emit
+from nfold.runtime.step.gradient_signals import GradientSignals
+
+_NO_CHUNK = -1
+"""Draws of an optimizer belong to a step as a whole."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """What a forward keeps for its backward."""
+
+    inputs: dict[str, torch.Tensor]
+    outputs: dict[str, torch.Tensor]
+
+
+@dataclass(slots=True)
+class _Step:
+    """State of the step under way."""
+
+    index: int = 0
+    sizes: tuple[int, ...] = ()
+    batches: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    values: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
+    """Detached tensors by name and chunk."""
+    live: dict[tuple[int, int], _Live] = field(default_factory=dict)
+    gradients: dict[tuple[str, int], dict[int, torch.Tensor]] = field(default_factory=lambda: defaultdict(dict))
+    """By tensor and chunk: contributions by where they came from; local segments first, then ranks."""
+    losses: dict[int, float] = field(default_factory=dict)
+    arrived: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Host memory of RECV tasks by id."""
+    uses: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Uses of tensors and chunks that are still to come; after the last one they are let go."""
+
+
+class Cells:
+    """The performer of one rank's schedule."""
+
+    def __init__(
+        self,
+        *,
+        program: Program,
+        model: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
+        captured: Captured | None,
+        graph: ModelGraph,
+        schedule: RankSchedule,
+        reductions: tuple[Reduction, ...],
+        groups: tuple[StatisticsGroup, ...],
+        buffers: Buffers,
+        updaters: dict[UpdateKey, Updater],
+        clipping: Clipping | None,
+        sampler: ChunkSamples,
+        loader: ChunkLoader,
+        recorder: StatisticsRecorder | None,
+        device: torch.device,
+        shapes: Shapes | None = None,
+        trials: LaterTrials | None = None,
+        stage_trials: StageTrials | None = None,
+    ) -> None:
+        self._program, self._model, self._captured, self._graph = program, model, captured, graph
+        self._schedule, self._buffers, self._updaters, self._clipping = schedule, buffers, updaters, clipping
+        buffers.allocate(TAKEN, 0)
+        self._sampler, self._loader, self._device = sampler, loader, device
+        self._groups = {group.name: group for group in groups}
+        self._shapes, self._trials, self._stage_trials = shapes, trials, stage_trials
+        self._conditions = tuple(each for each in graph.conditions if OUTPUTS not in parts_needed(each.program))
+        """Of the proof, on what is loaded; the loss looks at the others."""
+        self._random = CellRandom(program.seed)
+        self._is_random = any(operator.num_random for operator in graph.operators)
+        self._is_split = graph.is_split
+        self._segments: dict[int, BoundSegment] = {}
+        self._tensors = {tensor.name: tensor for tensor in graph.tensors}
+        held = {name for each in reductions if each.route != "local" for name in each.parameters}
+        self._unheld = [parameter for name, parameter in parameters.items() if name not in held]
+        self._statistics = ChunkStatistics(graph, groups, buffers, recorder) if recorder else None
+        self._signals = GradientSignals(graph, schedule, reductions, parameters)
+        self._uses, self._lock = _uses(schedule), threading.Lock()
+        self._step = _Step()
+
+    # Steps
+
+    def begin(self, step: int, sizes: tuple[int, ...]) -> None:
+        """Get ready for a step."""
+        self._step = _Step(index=step, sizes=sizes, uses=Counter(self._uses))
+        self._loader.begin(step)
+        self._buffers.zero_gradients()
+        if self._clipping is not None:
+            self._clipping.begin()
+        for parameter in self._unheld:
+            parameter.grad = None
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """Weighted loss of each chunk whose loss this rank computed in the step."""
+        return self._step.losses
+
+    def perform(self, task: Task, emit: Emit) -> None:
+        """Do a compute task."""
+        if task.kind == "LOAD":
+            batch = self._loader.get(self._step.index, task.chunk)
+            if len(self._step.sizes) > 1:
+                refuse_uneven(self._conditions, batch, self._step.sizes[task.chunk])
+            if self._shapes is not None:
+                self._shapes.check(batch, self._step.sizes[task.chunk], task.chunk)
+            self._step.batches[task.chunk] = map_tensors(lambda tensor: tensor.to(self._device), batch)
+        elif task.kind == "F":
+            self._forward(task)
+        elif task.kind == "B":
+            self._backward(task, emit)
+        elif task.purpose == "norm":
+            assert self._clipping is not None
+            self._clipping.perform(task)
+        elif task.reduction in self._groups:
+            assert self._statistics is not None
+            self._statistics.fold(self._groups[task.reduction], self._step.sizes)
+        elif updater := self._updaters.get((task.reduction, task.start)):
+            self._update(updater)
+
+    # Forward
+
+    def _forward(self, task: Task) -> None:
+        segment = self._schedule.segments[task.segment]
+        if self._trials is not None and self._is_whole(segment) and not self._step.live:
+            self._try_again(self._trials, task.chunk)
+        self._random.enter(self._step.index, task.chunk)
+        try:
+            with torch.enable_grad(), self._checking(task.chunk):
+                live = self._forward_whole(task) if self._runs_module(segment) else self._forward_segment(task, segment)
+        except NfoldError:
+            raise
+        except Exception as error:
+            with contextlib.suppress(Exception):  # what the program raised is told, also if its data cannot be read now
+                error.add_note(tell_chunk(task.chunk, *self._loader.read_again(self._step.index, task.chunk)))
+            raise
+        if segment.backward:
+            self._step.live[task.segment, task.chunk] = live
+        else:
+            self._try_stage_again(task, live, {})
+        for name, value in live.outputs.items():
+            if self._step.uses[name, task.chunk]:
+                self._step.values[name, task.chunk] = value.detach()
+        loss = live.outputs.get(self._graph.loss)
+        if loss is not None:
+            self._note_loss(task.chunk, loss)
+        if self._statistics is not None:
+            self._statistics.record(task.chunk, segment)
+
+    def _try_again(self, trials: LaterTrials, chunk: int) -> None:
+        step, size = self._step.index, self._step.sizes[chunk]
+        read = partial(self._loader.read_apart, step, chunk)
+        elsewhere = self._loader.num_elsewhere
+        trials.look(self._model, self._step.batches[chunk], step, size, read, num_elsewhere=elsewhere)
+
+    def _try_stage_again(self, task: Task, live: _Live, gradients: dict[str, Any]) -> None:
+        """Try a run of operators on what it was given and what came back to its outputs, the loss apart."""
+        if self._stage_trials is None:
+            return
+        step, size = self._step.index, self._step.sizes[task.chunk]
+        read = partial(self._loader.read_apart, step, task.chunk)
+        flow = StageFlow(step=step, size=size, inputs=live.inputs, gradients=gradients, read=read)
+        self._stage_trials.look(self._model, task.segment, flow)
+
+    def _checking(self, chunk: int) -> contextlib.AbstractContextManager[Any]:
+        """Have the loss of a chunk checked, where that is to be done."""
+        loss = self._program.loss
+        return loss.checked(self._step.sizes[chunk]) if isinstance(loss, CheckedLoss) else contextlib.nullcontext()
+
+    def _is_whole(self, segment: Segment) -> bool:
+        return len(segment.operators) == len(self._graph.operators) and not self._is_split
+
+    def _runs_module(self, segment: Segment) -> bool:
+        """Whether the segment is the whole model and needs no seeds between its operators."""
+        return self._is_whole(segment) and (not self._is_random or self._graph.capture == "opaque")
+
+    def _forward_whole(self, task: Task) -> _Live:
+        inputs, targets = self._step.batches.pop(task.chunk)
+        with self._drawing():
+            if self._is_random:
+                self._random.seed_everything(0)
+            loss = self._program.loss(call(self._model, inputs), targets)
+        return _Live({}, {self._graph.loss: loss})
+
+    def _forward_segment(self, task: Task, segment: Segment) -> _Live:
+        module = self._segment_module(task.segment, segment)
+        inputs = {name: self._input(name, task.chunk) for name in segment.inputs}
+        for name in segment.inputs:
+            self._note_use(name, task.chunk)
+        outputs = module(*inputs.values())
+        return _Live(inputs, dict(zip(segment.outputs, outputs, strict=True)))
+
+    def _segment_module(self, index: int, segment: Segment) -> BoundSegment:
+        if index not in self._segments:
+            assert self._captured is not None, "a cut model needs its capture"
+            self._segments[index] = self._captured.segment(
+                segment.operators, segment.inputs, segment.outputs, self._random
+            )
+        return self._segments[index]
+
+    def _input(self, name: str, chunk: int) -> Any:
+        if name in INPUTS:
+            return self._step.batches[chunk][INPUTS.index(name)]
+        value = self._step.values[name, chunk].detach()
+        return value.requires_grad_() if self._tensors[name].requires_grad else value
+
+    def _note_use(self, name: str, chunk: int) -> None:
+        """Let go of a tensor after its last use; messages are sent by other threads."""
+        with self._lock:
+            self._step.uses[name, chunk] -= 1
+            if self._step.uses[name, chunk]:
+                return
+        self._step.values.pop((name, chunk), None)
+        if name in INPUTS and not any(self._step.uses[each, chunk] for each in INPUTS):
+            self._step.batches.pop(chunk, None)
+
+    def _note_loss(self, chunk: int, loss: torch.Tensor) -> None:
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise NonFiniteLoss(tell_loss(chunk, value, *self._loader.read_again(self._step.index, chunk)))
+        self._step.losses[chunk] = value * self._weight(chunk)
+
+    def _weight(self, chunk: int) -> float:
+        return self._step.sizes[chunk] / sum(self._step.sizes)
+
+    # Backward
+
+    def _backward(self, task: Task, emit: Emit) -> None:
+        live = self._step.live.pop((task.segment, task.chunk))
+        gradients = {
+            name: self._output_gradient(name, task.chunk, output)
+            for name, output in live.outputs.items()
+            if output.requires_grad and (name == self._graph.loss or self._tensors[name].requires_grad)
+        }
+        self._try_stage_again(task, live, {name: gradients[name] for name in gradients if name != self._graph.loss})
+        # Checkpointed parts draw again what they drew in forward.
+        with self._drawing(), self._signals.during(task, emit):
+            torch.autograd.backward([live.outputs[name] for name in gradients], list(gradients.values()))
+        if self._statistics is not None:
+            self._statistics.check_backward()
+        for name, value in live.inputs.items():
+            if name not in INPUTS and self._tensors[name].requires_grad:
+                gradient = value.grad if value.grad is not None else torch.zeros_like(value)
+                self._step.gradients[name, task.chunk][-1 - task.segment] = gradient
+
+    def _output_gradient(self, name: str, chunk: int, output: torch.Tensor) -> torch.Tensor | None:
+        if name == self._graph.loss:
+            weight = self._weight(chunk)
+            return None if weight == 1.0 else torch.full_like(output, weight)
+        return self._summed_gradient(name, chunk)
+
+    def _summed_gradient(self, name: str, chunk: int) -> torch.Tensor:
+        """Add the contributions in one order, whatever order they came in: own segments, last first, then ranks."""
+        contributions = self._step.gradients.pop((name, chunk))
+        keys = sorted(contributions)
+        total = contributions[keys[0]]
+        for key in keys[1:]:
+            total = total + contributions[key]
+        return total
+
+    def _drawing(self) -> contextlib.AbstractContextManager[Any]:
+        """Keep other threads (ranks, and what loads data) from the generators while this rank uses them."""
+        return LOCK if self._is_random else contextlib.nullcontext()
+
+    # Update
+
+    def _update(self, updater: Updater) -> None:
+        """Step. An optimizer that draws does so for all weights at once, the same on every rank."""
+        if self._clipping is not None:
+            updater.scale(self._clipping.factor)
+        if self._graph.update_scope == "model":
+            with LOCK:
+                self._random.enter(self._step.index, _NO_CHUNK)
+                self._random.seed_everything(0)
+                updater.step()
+        else:
+            updater.step()
+        updater.advance(self._step.index + 1)
+        updater.keep_values()
+
+    # Messages
+
+    def outgoing(self, task: Task) -> memoryview:
+        """Return the bytes of a SEND."""
+        if task.purpose not in ("activation", "gradient"):
+            return self._buffers.outgoing(task)
+        name = task.buffer.partition("/")[2]
+        if task.purpose == "activation":
+            value = self._step.values[name, task.chunk]
+            self._note_use(name, task.chunk)
+        else:
+            value = self._summed_gradient(name, task.chunk)
+        spec = self._spec(name)
+        spec.check(value, self._step.sizes[task.chunk])
+        host = spec.pack(value.detach()).cpu()
+        return as_bytes(host)
+
+    def incoming(self, task: Task) -> memoryview:
+        """Return where the bytes of a RECV may be written."""
+        if task.purpose not in ("activation", "gradient"):
+            return self._buffers.incoming(task)
+        host = self._spec(task.buffer.partition("/")[2]).room(self._step.sizes[task.chunk])
+        self._step.arrived[task.id] = host
+        return as_bytes(host)
+
+    def _spec(self, name: str) -> Spec:
+        assert self._captured is not None, "a cut model needs its capture"
+        return self._captured.spec(name)
+
+    def combine(self, task: Task) -> None:
+        """Take in what a RECV brought."""
+        if task.purpose not in ("activation", "gradient"):
+            self._buffers.combine(task)
+            return
+        name = task.buffer.partition("/")[2]
+        value = self._spec(name).unpack(self._step.arrived.pop(task.id).to(self._device))
+        if task.purpose == "activation":
+            self._step.values[name, task.chunk] = value
+        else:
+            self._step.gradients[name, task.chunk][task.peer] = value
+
+
+def _uses(schedule: RankSchedule) -> Counter[tuple[str, int]]:
+    """How often a step uses each tensor of a chunk on this rank: as an input, or to send it."""
+    uses: Counter[tuple[str, int]] = Counter()
+    for task in schedule.tasks:
+        if task.kind == "F":
+            uses.update((name, task.chunk) for name in schedule.segments[task.segment].inputs)
+        elif task.kind == "SEND" and task.purpose == "activation":
+            uses[task.buffer.partition("/")[2], task.chunk] += 1
+    return uses

@@ -1,0 +1,86 @@
+"""Finds the norm of all gradients together with the other ranks, and the factor that brings it below the limit.
+
+The factor is that of `torch.nn.utils.clip_grad_norm_`. Tasks and messages are those of
+`planning/reductions/norm_messages.py`.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import nn
+
+from nfold.core.placement import Reduction
+from nfold.core.schedule import Task
+from nfold.planning.reductions.norm_messages import FACTOR, SQUARES
+from nfold.runtime.parameters.buffers import Buffers
+
+_EPSILON = 1e-6
+"""As torch adds to a norm before it divides by it."""
+
+
+class Clipping:
+    """One rank's part of the norm."""
+
+    def __init__(
+        self,
+        limit: float,
+        rank: int,
+        world_size: int,
+        reductions: tuple[Reduction, ...],
+        buffers: Buffers,
+        parameters: Mapping[str, nn.Parameter],
+    ) -> None:
+        self._limit, self._rank, self._buffers = limit, rank, buffers
+        self._squares = buffers.allocate(SQUARES, world_size)
+        self._factor = buffers.allocate(FACTOR, 1)
+        self._local = {
+            reduction.name: [parameters[name] for name in reduction.parameters]
+            for reduction in reductions
+            if reduction.route == "local" and rank in reduction.members
+        }
+        held = {name for reduction in reductions for name in reduction.parameters}
+        # They have a gradient only where one rank runs a model that cannot be looked into.
+        self._others = [parameter for name, parameter in parameters.items() if name not in held]
+
+    def begin(self) -> None:
+        """Begin a step."""
+        self._squares.zero_()
+
+    def perform(self, task: Task) -> None:
+        """Do a NORM task."""
+        if task.buffer == FACTOR:
+            self._agree()
+        else:
+            self._squares[self._rank] += _squares(self._gradients(task))
+
+    @property
+    def factor(self) -> float:
+        """What gradients are multiplied by in this step."""
+        return float(self._factor)
+
+    def _gradients(self, task: Task) -> Iterable[torch.Tensor]:
+        if task.reduction in self._local:
+            return [each.grad for each in self._local[task.reduction] if each.grad is not None]
+        return [self._buffers.flat(f"gradient/{task.reduction}", task.start, task.stop)]
+
+    def _agree(self) -> None:
+        others = _squares([each.grad for each in self._others if each.grad is not None])
+        norm = (float(self._squares.sum()) + others) ** 0.5
+        self._factor.fill_(clip_factor(norm, self._limit))
+
+
+def clip_factor(norm: float, limit: float) -> float:
+    """Return what brings a norm down to a limit; 1 where it is below, and no number where the norm is none."""
+    factor = limit / (norm + _EPSILON)
+    return 1.0 if factor > 1.0 else factor
+
+
+def _squares(gradients: Iterable[torch.Tensor]) -> float:
+    return sum(_norm(gradient) ** 2 for gradient in gradients)
+
+
+def _norm(gradient: torch.Tensor) -> float:
+    """Return a 2-norm, in at least single precision."""
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    wide = torch.float32 if values.dtype in (torch.float16, torch.bfloat16) else None
+    return float(torch.linalg.vector_norm(values, dtype=wide))

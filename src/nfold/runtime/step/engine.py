@@ -1,0 +1,252 @@
+"""Plays one rank's tasks in wall time: compute in the listed order, messages as soon as they may go.
+
+The engine knows tasks, not strategies. What a compute task does is the performer's business, where bytes lie is the
+buffers'. Messages complete on the transport's threads; whichever thread completes the last thing that a message waited
+for starts it, so no message waits for a thread to wake up.
+
+    play(step) --> post every RECV
+               --> for each LOAD, F, B, UPDATE in order: wait for its events, perform, complete
+               --> wait for the messages that are left
+"""
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from nfold.core.schedule import RankSchedule, Task
+from nfold.core.trace import ReductionParts, Span
+from nfold.runtime.step.reduction_times import ReductionTimes
+from nfold.transport.protocol import Transport
+from nfold.transport.tags import Use, tag_of
+
+Emit = Callable[[int], None]
+
+TAG_WINDOW = 64
+"""Steps before a tag is used again. Two ranks are at most one step apart when a message passes between them: neither
+ends a step before the other has begun it (`planning/reductions/acknowledgements.py`). In between, a batch too short for
+their chunks may take them one further."""
+
+
+class Performer(Protocol):
+    """Does what tasks say."""
+
+    def perform(self, task: Task, emit: Emit) -> None:
+        """Do a LOAD, F, B or UPDATE; call `emit` with the events that it signals on the way."""
+        ...
+
+    def outgoing(self, task: Task) -> memoryview:
+        """Return the bytes of a SEND."""
+        ...
+
+    def incoming(self, task: Task) -> memoryview:
+        """Return where the bytes of a RECV may be written at any time in the step."""
+        ...
+
+    def combine(self, task: Task) -> None:
+        """Take in what a RECV brought, after all that it waits for."""
+        ...
+
+
+@dataclass(slots=True)
+class Played:
+    """What one step took on this rank."""
+
+    begin_s: float
+    end_s: float = 0.0
+    waited_s: float = 0.0
+    """The compute lane had nothing to do but wait for messages."""
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("LOAD", "F", "B", "UPDATE"), 0.0))
+    spans: list[Span] = field(default_factory=list)
+    reductions: tuple[ReductionParts, ...] = ()
+
+
+COMPUTE = frozenset({"LOAD", "F", "B", "UPDATE"})
+
+
+class Engine:
+    """Plays a RankSchedule over a transport, step after step."""
+
+    def __init__(
+        self,
+        schedule: RankSchedule,
+        transport: Transport,
+        performer: Performer,
+        clock: Callable[[], float],
+        *,
+        times_reductions: bool = True,
+    ) -> None:
+        self._rank, self._num_tags = schedule.rank, max(1, schedule.num_tags)
+        self._tasks = schedule.tasks
+        self._compute = tuple(task for task in schedule.tasks if task.kind in COMPUTE)
+        self._receives = tuple(task for task in schedule.tasks if task.kind == "RECV")
+        self._messages = {task.id: task for task in schedule.tasks if task.kind not in COMPUTE}
+        self._dependents: list[list[int]] = [[] for _ in range(schedule.num_events)]
+        self._counts = [0] * schedule.num_events
+        for task in schedule.tasks:
+            self._counts[task.id] = len(task.after) + (task.kind == "RECV")
+            for event in task.after:
+                self._dependents[event].append(task.id)
+        self._transport, self._performer, self._clock = transport, performer, clock
+        self._times = ReductionTimes(schedule.tasks if times_reductions else (), clock)
+        self._changed = threading.Condition()
+        self._awaited: Callable[[], bool] | None = None
+        """What the compute lane waits for. Waking it for every message would cost more than most messages do."""
+        self._failure: BaseException | None = None
+        self._thread = threading.local()
+
+    def fail(self, error: BaseException) -> None:
+        """Make the step under way, and any later one, raise."""
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
+
+    def play(self, step: int, sizes: tuple[int, ...], *, keep_spans: bool) -> Played:
+        """Play one step.
+
+        Args:
+            step: counts from 0; sets the tags of its messages.
+            sizes: samples of each chunk; the tasks of an empty chunk are skipped on both ends.
+            keep_spans: whether to note when each task began and ended.
+
+        Raises:
+            TransportError: a peer is lost.
+        """
+        played = Played(begin_s=self._clock())
+        self._waiting = list(self._counts)
+        self._left = len(self._messages)
+        self._started = [0.0] * len(self._counts)
+        self._played = played if keep_spans else None
+        self._times.begin()
+        self._transport.on_failure(self.fail)
+        self._sizes, self._base_tag = sizes, tag_of(Use.STEP, step % TAG_WINDOW * self._num_tags)
+        self._post()
+        for task in self._compute:
+            self._wait(functools.partial(self._is_ready, task.id), played)
+            self._perform(task, played)
+        self._wait(lambda: self._left == 0, played)
+        played.end_s = self._clock()
+        played.reductions = self._times.parts(step, self._rank)
+        return played
+
+    def _post(self) -> None:
+        for task in self._receives:
+            if self._skipped(task):
+                self._happened(task.id, is_arrival=True)
+            else:
+                into = self._performer.incoming(task)
+                arrived = functools.partial(self._happened, task.id, is_arrival=True)
+                self._transport.receive(task.peer, self._base_tag + task.tag, into, arrived)
+        first = [task for task in self._messages.values() if task.kind == "SEND" and not task.after]
+        self._in_order(first, deque())
+
+    def _is_ready(self, event: int) -> bool:
+        return self._waiting[event] == 0
+
+    def _skipped(self, task: Task) -> bool:
+        return task.chunk >= 0 and self._sizes[task.chunk] == 0
+
+    def _wait(self, is_ready: Callable[[], bool], played: Played) -> None:
+        with self._changed:
+            if self._failure is None and is_ready():
+                return
+            begin_s, self._awaited = self._clock(), is_ready
+            self._changed.wait_for(lambda: self._failure is not None or is_ready())
+            self._awaited = None
+            played.waited_s += self._clock() - begin_s
+            if self._failure is not None:
+                raise self._failure
+
+    def _perform(self, task: Task, played: Played) -> None:
+        if self._skipped(task):
+            for signal in task.signals:
+                self._happened(signal.event)
+            self._happened(task.id)
+            return
+        begin_s = self._clock()
+        self._performer.perform(task, self._happened)
+        end_s = self._clock()
+        played.seconds[task.kind] += end_s - begin_s
+        if self._played is not None:
+            played.spans.append(self._span(task, begin_s, end_s))
+        self._happened(task.id)
+
+    def _happened(self, event: int, *, is_arrival: bool = False) -> None:
+        """Note an event (or that a RECV's bytes are there) and start whatever waited for nothing else."""
+        pending: deque[tuple[int, bool]] | None = getattr(self._thread, "pending", None)
+        if pending is not None:  # a message has gone while this thread starts others: those are first
+            pending.append((event, is_arrival))
+            return
+        try:
+            self._in_order((), deque([(event, is_arrival)]))
+        except Exception as error:  # of a transport's thread: the step must end with it
+            self.fail(error)
+
+    def _in_order(self, messages: Iterable[Task], pending: deque[tuple[int, bool]]) -> None:
+        """Start messages, and then what waits for events, without a message of a later turn in between."""
+        self._thread.pending = pending
+        try:
+            pending.extend([(message.id, False) for message in messages if self._start(message)])
+            self._propagate(pending)
+        finally:
+            self._thread.pending = None
+
+    def _propagate(self, pending: deque[tuple[int, bool]]) -> None:
+        while pending:
+            event, is_arrival = pending.popleft()
+            ready: list[int] = []
+            with self._changed:
+                for waiter in (event,) if is_arrival else self._dependents[event]:
+                    self._waiting[waiter] -= 1
+                    if self._waiting[waiter] == 0:
+                        ready.append(waiter)
+                    if not is_arrival:
+                        self._started[waiter] = self._clock() if self._played is not None else 0.0
+                if not is_arrival:
+                    self._times.happened(event, self._started[event])
+                    self._left -= event in self._messages
+                if self._awaited is not None and self._awaited():
+                    self._changed.notify_all()
+            messages = (self._messages[waiter] for waiter in ready if waiter in self._messages)
+            pending.extend((message.id, False) for message in messages if self._start(message))
+
+    def _start(self, task: Task) -> bool:
+        """Begin a message that waits for nothing any more; return whether it is over at once."""
+        if task.kind == "RECV":
+            if not self._skipped(task):
+                self._performer.combine(task)
+                self._note(task)
+            return True
+        if self._skipped(task):
+            return True
+        self._started[task.id] = self._clock()
+        data = self._performer.outgoing(task)
+        self._transport.send(task.peer, self._base_tag + task.tag, data, lambda: self._sent(task))
+        return False
+
+    def _sent(self, task: Task) -> None:
+        self._note(task)
+        self._happened(task.id)
+
+    def _note(self, task: Task) -> None:
+        played = self._played
+        if played is not None:
+            with self._changed:
+                played.spans.append(self._span(task, self._started[task.id] or played.begin_s, self._clock()))
+
+    def _span(self, task: Task, begin_s: float, end_s: float) -> Span:
+        zero_s = self._played.begin_s if self._played else 0.0
+        return Span(
+            rank=self._rank,
+            kind=task.kind,
+            name=task.name,
+            start_s=begin_s - zero_s,
+            end_s=end_s - zero_s,
+            chunk=task.chunk,
+            reduction=task.reduction,
+            purpose=task.purpose,
+            peer=task.peer,
+            payload_bytes=task.payload_bytes if task.kind == "SEND" else 0,
+        )

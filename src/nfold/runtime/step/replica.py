@@ -1,0 +1,383 @@
+"""One rank's part of a job, built from a plan: model, buffers, optimizers and the engine that plays its schedule."""
+
+import functools
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from nfold.capture.batches.shapes import batch_shapes
+from nfold.capture.capture import recapture
+from nfold.capture.computing.batch_norm import StatisticsRecorder
+from nfold.capture.cutting.captured import Captured
+from nfold.capture.cutting.program_splitting import split
+from nfold.capture.example_batches import program_batches
+from nfold.capture.program.building import build_model
+from nfold.core.graph import ModelGraph
+from nfold.core.placement import Reduction
+from nfold.core.plan import Plan
+from nfold.core.schedule import RankSchedule, StatisticsGroup
+from nfold.core.trace import ReductionParts, Span, StepParts
+from nfold.errors import ProgramError, one_line
+from nfold.planning.costs.peak_memory import foreign_parameters
+from nfold.planning.operator_parts.splitting import split_graph
+from nfold.program import Program
+from nfold.runtime.checkpoint.agreement import check_agreement, fingerprints
+from nfold.runtime.checkpoint.extra_state import ExtraStates
+from nfold.runtime.checkpoint.model_state import Checkpoint, Offer, fingerprints_of, join_facts, offer
+from nfold.runtime.checkpoint.weight_averages import WeightAverages
+from nfold.runtime.data.chunk_loader import ChunkLoader
+from nfold.runtime.data.loaders import LoadersReader
+from nfold.runtime.data.ordering import sampler_of
+from nfold.runtime.data.reading import SampleReader
+from nfold.runtime.guards.checked_loss import with_checked_loss
+from nfold.runtime.guards.later_trials import LaterTrials
+from nfold.runtime.guards.stage_trials import StageTrials
+from nfold.runtime.parameters.buffers import Buffers, Piece
+from nfold.runtime.parameters.optimizer_state import OptimizerState
+from nfold.runtime.parameters.optimizer_updates import (
+    Kept,
+    UpdateKey,
+    Updater,
+    build_updaters,
+    kept_by,
+    sparse_gradients,
+)
+from nfold.runtime.parameters.unused_weights import free_unused
+from nfold.runtime.parameters.weights import Weights
+from nfold.runtime.step.cells import Cells
+from nfold.runtime.step.changed_buffers import ChangedBuffers
+from nfold.runtime.step.clipping import Clipping
+from nfold.runtime.step.engine import Engine, Played
+from nfold.transport.protocol import Transport
+
+Clock = Callable[[], float]
+
+
+def traced(
+    program: Program,
+    model: nn.Module,
+    graph: ModelGraph,
+    dataset: Any,
+    own: RankSchedule,
+    device: torch.device,
+    *,
+    splits: Mapping[str, int] | None = None,
+    parameters: Mapping[str, nn.Parameter] | None = None,
+    lazy: bool = False,
+) -> Captured | None:
+    """Trace the model, unless this rank runs it whole and without seeds between its operators.
+
+    Args:
+        program: the user's.
+        model: built by it.
+        graph: what was captured, before operators are cut into parts.
+        dataset: for an example.
+        own: what this rank plays.
+        device: where to compute.
+        splits: operator -> number of parts.
+        parameters: what the parts use.
+        lazy: nobody holds the addresses of the weights yet.
+    """
+    cut = splits or any(len(segment.operators) < len(graph.operators) for segment in own.segments)
+    random = any(operator.num_random for operator in graph.operators)
+    if graph.capture == "opaque" or not own.segments or not (cut or random):
+        return None
+    rebuild = functools.partial(build_model, program, device)
+    example = program_batches(program, dataset)
+    captured = recapture(model, program.loss, example, graph, rebuild=rebuild, lazy=lazy)
+    return split(captured, splits or {}, parameters)
+
+
+def modules_of(graph: ModelGraph, groups: tuple[StatisticsGroup, ...]) -> tuple[str, ...]:
+    """Return the batch norms of some groups."""
+    return tuple(dict.fromkeys(m for group in groups for op in group.operators for m in graph.operator(op).statistics))
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a rank tells of a step."""
+
+    parts: StepParts
+    losses: dict[int, float]
+    """Weighted loss by chunk, of the chunks whose loss was computed here."""
+    spans: tuple[Span, ...]
+    begin_s: float
+    reductions: tuple[ReductionParts, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the user should know."""
+
+
+class Replica:
+    """One rank of one generation."""
+
+    def __init__(
+        self,
+        rank: int,
+        program: Program,
+        dataset: Any,
+        graph: ModelGraph,
+        plan: Plan,
+        own: RankSchedule,
+        transport: Transport,
+        *,
+        device: torch.device,
+        last_step: int,
+        checkpoint: Checkpoint | None = None,
+        reader: LoadersReader | None = None,
+        measures: bool = True,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self.rank, self.plan, self.device = rank, plan, device
+        is_tried = bool(graph.unproved) and plan.chunks > 1
+        self.program = with_checked_loss(program, graph, plan.chunks)
+        self._trials = LaterTrials(program, device) if is_tried else None
+        self._graph, self._transport, self._clock = split_graph(graph, plan.splits), transport, clock
+        self._all_groups = own.statistics
+        self._groups = tuple(group for group in own.statistics if rank in group.members)
+        self._foreign = foreign_parameters(self._graph, plan.placement)
+        self.model = build_model(self.program, device)
+        self._weights = Weights(self.model, self._graph)
+        parameters = self._weights.parameters
+        # Before there are buffers and states: until here a rank holds weights that it does not need, and gradients.
+        captured = self._traced(graph, dataset, own)
+        self._stage_trials = self._build_stage_trials(captured, own, dataset) if is_tried else None
+        unneeded = self._foreign[rank] - served_parameters(rank, plan.reductions)
+        if checkpoint is not None:
+            take_model(self.model, checkpoint, self._weights.unneeded(unneeded))
+        free_unused(self.model, self._graph, parameters, unneeded)
+        sparse = sparse_gradients(self._graph)
+        self._buffers = Buffers(rank, plan.reductions, self._groups, plan.chunks, parameters, device, sparse)
+        free_unused(self.model, self._graph, parameters, self._foreign[rank] - unneeded)  # the buffers have the values
+        self._updaters = self._build_updaters(parameters, checkpoint)
+        self._clipping = self._build_clipping(parameters)
+        self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks, graph.least_chunk)
+        chunks = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
+        reads = reader or SampleReader(dataset, program.seed, program.collate)
+        self._loader = ChunkLoader(reads, self.sampler, chunks, last_step)
+        self.averages = self._build_averages(checkpoint)
+        self._cells = self._build_cells(own, captured, dataset)
+        self._engine = Engine(own, transport, self._cells, clock, times_reductions=measures)
+        norms = {statistic.module for statistic in graph.statistics}
+        self._changed_buffers = ChangedBuffers(self.model, but=norms)
+        self._extra_states = ExtraStates(self.model)
+        self._previous_end_s: float | None = None
+
+    def _traced(self, graph: ModelGraph, dataset: Any, own: RankSchedule) -> Captured | None:
+        given = (self.program, self.model, graph, dataset, own, self.device)
+        return traced(*given, splits=self.plan.splits, parameters=self._weights.parameters, lazy=True)
+
+    def _build_stage_trials(self, captured: Captured | None, own: RankSchedule, dataset: Any) -> StageTrials | None:
+        if captured is None:
+            return None
+        example = program_batches(self.program, dataset, self.device)
+        given = (self.program, self.model, captured, own.segments, example, self.device)
+        return StageTrials(*given, parameters=self._weights.parameters)
+
+    def _build_updaters(
+        self, parameters: dict[str, nn.Parameter], checkpoint: Checkpoint | None
+    ) -> dict[UpdateKey, Updater]:
+        updaters = build_updaters(self.program, self._graph, self.plan.reductions, self.rank, self._buffers, parameters)
+        if checkpoint is not None:
+            take_states(updaters.values(), checkpoint, self._weights)
+        return updaters
+
+    def _build_averages(self, checkpoint: Checkpoint | None) -> WeightAverages | None:
+        if self.program.averages is None:
+            return None
+        return WeightAverages(self.program.averages, self.sampler.steps_per_epoch, self._weights, checkpoint)
+
+    def _build_clipping(self, parameters: dict[str, nn.Parameter]) -> Clipping | None:
+        limit = self.program.clip_norm
+        if (limit is not None) != self._graph.clips_gradients:
+            raise ProgramError(
+                f"Program(clip_norm={limit}) is not what this run was planned with, which "
+                f"{'clips' if self._graph.clips_gradients else 'does not clip'}. Put it back, or begin a new run."
+            )
+        if limit is None:
+            return None
+        plan = self.plan
+        return Clipping(limit, self.rank, plan.world_size, plan.reductions, self._buffers, parameters)
+
+    def _build_cells(self, own: RankSchedule, captured: Captured | None, dataset: Any) -> Cells:
+        modules = modules_of(self._graph, self._groups)
+        recorder = StatisticsRecorder(self.model, modules) if modules else None
+        return Cells(
+            program=self.program,
+            model=self.model,
+            parameters=self._weights.parameters,
+            captured=captured,
+            graph=self._graph,
+            schedule=own,
+            reductions=self.plan.reductions,
+            groups=self._groups,
+            buffers=self._buffers,
+            updaters=self._updaters,
+            clipping=self._clipping,
+            sampler=self.sampler,
+            loader=self._loader,
+            recorder=recorder,
+            device=self.device,
+            shapes=batch_shapes(program_batches(self.program, dataset)) if captured else None,
+            trials=self._trials,
+            stage_trials=self._stage_trials,
+        )
+
+    @property
+    def kept(self) -> Kept:
+        """Hyper-parameters of a checkpoint that are used although the program has others."""
+        return kept_by(self._updaters.values())
+
+    # Training
+
+    def step(self, index: int, *, keep_spans: bool) -> StepResult:
+        """Play one step."""
+        begin_s = self._clock() if self._previous_end_s is None else self._previous_end_s
+        sent_before = self._transport.sent_bytes
+        sizes = self.sampler.sizes(index)
+        self._cells.begin(index, sizes)
+        played = self._engine.play(index, sizes, keep_spans=keep_spans)
+        self._average(index + 1, played)
+        self._previous_end_s = played.end_s
+        samples = sum(sizes[chunk] for chunk in self._cells.losses)
+        sent_bytes = self._transport.sent_bytes - sent_before
+        parts = self._parts(index, played, played.end_s - begin_s, samples, sent_bytes)
+        told = (parts, dict(self._cells.losses), tuple(played.spans), played.begin_s, played.reductions)
+        return StepResult(*told, self.take_notes())
+
+    def take_notes(self) -> tuple[str, ...]:
+        """Return what a user should know since the last call."""
+        tried = [each for each in (self._trials, self._stage_trials) if each is not None]
+        return tuple(note for each in tried for note in each.take_notes())
+
+    def _average(self, steps: int, played: Played) -> None:
+        """Average the weights that the step has left; it is a part of updating them."""
+        if self.averages is not None and self.averages.update(steps):
+            end_s = self._clock()
+            played.seconds["UPDATE"] += end_s - played.end_s
+            played.end_s = end_s
+
+    def pause(self) -> None:
+        """Begin the next step's time at its own start: something that is no step comes between."""
+        self._previous_end_s = None
+
+    def _parts(self, index: int, played: Played, step_s: float, samples: int, sent_bytes: int) -> StepParts:
+        seconds = played.seconds
+        known = sum(seconds.values()) + played.waited_s
+        return StepParts(
+            step=index,
+            rank=self.rank,
+            step_s=step_s,
+            input_s=seconds["LOAD"],
+            forward_s=seconds["F"],
+            backward_s=seconds["B"],
+            update_s=seconds["UPDATE"],
+            communication_s=played.waited_s,
+            other_s=max(0.0, step_s - known),
+            sent_bytes=sent_bytes,
+            samples=samples,
+        )
+
+    # State
+
+    def offer(self, *, with_optimizer: bool) -> Offer:
+        """Return what only this rank holds of the whole model; if wanted, of the optimizer's state and averages too."""
+        own = [op for op in self._graph.operators if min(self.plan.placement.owners[op.name]) == self.rank]
+        modules = dict.fromkeys(module for operator in own for module in operator.statistics)
+        modules |= dict.fromkeys(self._changed_buffers.modules())
+        # Rank 0 has its own in its module, unless they are rows of one that it has freed.
+        untrained = self._untrained() if self.rank or self.plan.splits else ()
+        marks = fingerprints(self.rank, self.plan.reductions, self._weights.parameters)
+        updaters = self._updaters if with_optimizer else None
+        place = (self.rank, self.plan.reductions, updaters, self._weights, modules, untrained)
+        offered = offer(*place, fingerprints=marks, extras=self._extra_states.changed())
+        return self.averages.beside(offered) if self.averages is not None and with_optimizer else offered
+
+    def _untrained(self) -> tuple[str, ...]:
+        """Parameters that no reduction holds, and of whose users this rank is the first owner."""
+        reduced = {name for reduction in self.plan.reductions for name in reduction.parameters}
+        left = (each for each in self._graph.parameters if each.users and each.name not in reduced)
+        return tuple(each.name for each in left if self.plan.placement.ranks_of(each.users)[0] == self.rank)
+
+    def join(self, said: list[dict[str, Any]], step: int) -> dict[str, Any]:
+        """Join what all ranks say beside tensors into what a checkpoint says.
+
+        Raises:
+            ProgramError: ranks hold different values of the same parameter.
+        """
+        check_agreement([fingerprints_of(facts) for facts in said], self._graph, step)
+        return join_facts(said, step, self.plan.chunks)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all who compute hold the whole current model, so that each may evaluate a part of the test data."""
+        workers = set(self.plan.placement.working)
+        if self.plan.splits or any(self._foreign[rank] for rank in workers):
+            return False
+        everywhere = all(workers <= set(reduction.members) for reduction in self.plan.reductions)
+        return everywhere and all(workers <= set(group.members) for group in self._all_groups)
+
+    def close(self) -> None:
+        """Stop loading."""
+        self._loader.close()
+
+
+def take_model(model: nn.Module, checkpoint: Checkpoint, unneeded: Collection[nn.Parameter] = ()) -> None:
+    """Give a module the parameters of a checkpoint.
+
+    Args:
+        model: the rank's.
+        checkpoint: where they are.
+        unneeded: parameters that stay as they are, so that nobody reads what nobody uses.
+
+    Raises:
+        ProgramError: they are another module's.
+    """
+    skipped = {id(parameter) for parameter in unneeded}
+    state = {name: each for name, each in model.state_dict(keep_vars=True).items() if isinstance(each, torch.Tensor)}
+    alike = {name: value.detach() for name, value in state.items() if checkpoint.shape(name) == tuple(value.shape)}
+    needed = [name for name in alike if id(state[name]) not in skipped]
+    try:
+        # Other names and shapes are found before anything is read.
+        model.load_state_dict({**alike, **checkpoint.model(checkpoint.names - alike.keys()), **checkpoint.extras})
+        for name in needed:
+            checkpoint.copy_into(alike[name], name)
+        model.load_state_dict(alike, strict=False)  # for modules that make something else of what they load
+    except RuntimeError as error:
+        raise ProgramError(
+            f"model() does not build the module of which the checkpoint of step {checkpoint.step} was taken: "
+            f"{one_line(str(error))}. Put it back, or begin a new run."
+        ) from error
+
+
+def served_parameters(rank: int, reductions: Iterable[Reduction]) -> frozenset[str]:
+    """Return the parameters of which a rank serves shares, whoever computes with them."""
+    served = (each for each in reductions if any(share.rank == rank for share in each.shares))
+    return frozenset(name for reduction in served for name in reduction.parameters)
+
+
+def take_states(updaters: Iterable[Updater], checkpoint: Checkpoint, weights: Weights) -> None:
+    """Give optimizers their states of a checkpoint, as much of them as each holds.
+
+    Raises:
+        ProgramError: they are another optimizer's.
+    """
+
+    def read(piece: Piece) -> tuple[str, OptimizerState]:
+        place = weights.place(piece.name)
+        first, last = place.start + piece.start, place.start + piece.stop
+        return place.name, checkpoint.piece(place.name, place.shape, first, last)
+
+    for updater in updaters:
+        if checkpoint.has_state_dict:
+            updater.restore_whole(checkpoint.state_dict(), checkpoint.kind, checkpoint.step)
+            continue
+        if updater.is_kept_whole:
+            raise ProgramError(
+                f"the checkpoint of step {checkpoint.step} does not have what state_dict() of {updater.kind} gives: an "
+                "older nfold or another program wrote it. Begin a new run."
+            )
+        updater.restore(read, checkpoint.step)

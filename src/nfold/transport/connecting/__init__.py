@@ -1,0 +1,1 @@
+"""Makes proven connections: listening sockets, handshakes, and a full mesh of ranks."""

@@ -1,0 +1,179 @@
+"""Turns a listening socket and some addresses into one proven connection per peer.
+
+A member dials every lower one and accepts every higher one. Strangers are dropped and do not hold up the others: one
+thread listens to all unproven connections at once, one dials each lower member.
+"""
+
+import contextlib
+import queue
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from nfold.errors import TransportError
+from nfold.transport.connecting.acceptor import HELLO_S, Acceptor
+from nfold.transport.connecting.handshake import (
+    CHALLENGE_BYTES,
+    HELLO_BYTES,
+    Hello,
+    new_nonce,
+    pack_hello,
+    unpack_challenge,
+    unpack_hello,
+)
+from nfold.transport.connecting.listener import Address, Listener
+
+__all__ = ["Address", "Listener", "MeshOrder", "form_mesh"]
+
+RETRY_S = 0.05
+MAX_REFUSALS = 3
+"""How often a peer may hang up on our hello before we believe that it means it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeshOrder:
+    """What one member needs to know to find its peers."""
+
+    member: int
+    addresses: Mapping[int, Address]
+    """Of every peer that is to be met."""
+    token: str
+    timeout_s: float
+
+
+@dataclass(slots=True)
+class _Meeting:
+    """What the threads of one mesh share."""
+
+    order: MeshOrder
+    deadline_s: float
+    met: "queue.Queue[tuple[int, socket.socket | TransportError]]" = field(default_factory=queue.Queue)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def left_s(self) -> float:
+        """Return the seconds until the deadline, at least a little."""
+        return max(1e-3, self.deadline_s - time.monotonic())
+
+    def end(self) -> None:
+        """Close the connections that came too late."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                _, result = self.met.get_nowait()
+                if isinstance(result, socket.socket):
+                    result.close()
+
+
+def form_mesh(listener: Listener, order: MeshOrder) -> dict[int, socket.socket]:
+    """Connect to every peer.
+
+    Raises:
+        TransportError: some peer refused us or did not come in time.
+    """
+    meeting = _Meeting(order, time.monotonic() + order.timeout_s)
+    expected = {peer for peer in order.addresses if peer > order.member}
+    acceptor = Acceptor(order.member, expected, order.token, lambda *guest: meeting.met.put(guest))
+    threads = [threading.Thread(target=acceptor.run, args=(listener, meeting.stop), daemon=True)]
+    dialled = [peer for peer in order.addresses if peer < order.member]
+    threads += [threading.Thread(target=_dial, args=(meeting, peer), daemon=True) for peer in dialled]
+    for thread in threads:
+        thread.start()
+    peers: dict[int, socket.socket] = {}
+    try:
+        _gather(meeting, peers)
+    except TransportError:
+        _hang_up(peers.values())
+        raise
+    finally:
+        meeting.stop.set()
+        for thread in threads:
+            thread.join(HELLO_S)
+        meeting.end()
+    return peers
+
+
+def _gather(meeting: _Meeting, peers: dict[int, socket.socket]) -> None:
+    missing = set(meeting.order.addresses)
+    while missing:
+        try:
+            peer, result = meeting.met.get(timeout=meeting.left_s())
+        except queue.Empty:
+            raise _too_late(meeting.order, missing) from None
+        if isinstance(result, TransportError):
+            raise result
+        peers[peer] = result
+        missing.discard(peer)
+
+
+def _too_late(order: MeshOrder, missing: set[int]) -> TransportError:
+    who = ", ".join(f"{peer} ({order.addresses[peer][0]}:{order.addresses[peer][1]})" for peer in sorted(missing))
+    return TransportError(
+        f"member {order.member} waited {order.timeout_s:g} s and did not meet member {who}. Check that they run, that "
+        f"their addresses can be reached from here and that all have the same token, or wait longer."
+    )
+
+
+def _hang_up(connections: Iterable[socket.socket]) -> None:
+    for connection in connections:
+        connection.close()
+
+
+def _dial(meeting: _Meeting, peer: int) -> None:
+    """Dial until the peer answers; it may not have started to listen yet."""
+    refusals = 0
+    while not meeting.stop.is_set() and time.monotonic() < meeting.deadline_s:
+        try:
+            meeting.met.put((peer, _call(meeting, peer)))
+            if meeting.stop.is_set():
+                meeting.end()  # nobody waits for us any more
+            return
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            refusals += 1
+        except TransportError as error:
+            meeting.met.put((peer, error))
+            return
+        except OSError:
+            pass  # nobody listens there yet: the deadline tells
+        if refusals == MAX_REFUSALS:
+            meeting.met.put((peer, _refused(meeting.order, peer, "it hung up, probably because it has another token")))
+            return
+        meeting.stop.wait(RETRY_S)
+
+
+def _call(meeting: _Meeting, peer: int) -> socket.socket:
+    order = meeting.order
+    connection = socket.create_connection(order.addresses[peer], timeout=meeting.left_s())
+    try:
+        challenge = unpack_challenge(_read_exactly(connection, CHALLENGE_BYTES))
+        hello = Hello(order.member, peer, new_nonce())
+        connection.sendall(pack_hello(hello, order.token, "dial", challenge))
+        answer = unpack_hello(_read_exactly(connection, HELLO_BYTES), order.token, "answer", hello.nonce)
+        if (answer.source, answer.target) != (peer, order.member):
+            raise TransportError("another member answers there")
+    except TransportError as error:
+        connection.close()
+        raise _refused(order, peer, str(error)) from None
+    except BaseException:
+        connection.close()
+        raise
+    connection.settimeout(None)
+    return connection
+
+
+def _refused(order: MeshOrder, peer: int, why: str) -> TransportError:
+    host, port = order.addresses[peer]
+    return TransportError(
+        f"member {order.member} cannot join member {peer} at {host}:{port}: {why}. "
+        f"Start all members of a job from one command, so that they share its token and addresses."
+    )
+
+
+def _read_exactly(connection: socket.socket, num_bytes: int) -> bytes:
+    data = b""
+    while len(data) < num_bytes:
+        piece = connection.recv(num_bytes - len(data))
+        if not piece:
+            raise EOFError("the connection was closed")
+        data += piece
+    return data

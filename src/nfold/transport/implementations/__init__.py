@@ -1,0 +1,1 @@
+"""The transports themselves: over memory, over sockets, and over what libraries offer."""

@@ -1,0 +1,1 @@
+"""One link per peer: frames, matching of messages with receives, and what carries the bytes."""

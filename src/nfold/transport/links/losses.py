@@ -1,0 +1,40 @@
+"""Remembers which peers are lost, and tells it once each to whoever asked."""
+
+import threading
+
+from nfold.errors import PeerLost
+from nfold.transport.protocol import OnFailure
+
+
+class Losses:
+    """The lost peers of one rank."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._lock = threading.Lock()
+        self._lost: dict[int, PeerLost] = {}
+        self._callback: OnFailure | None = None
+        self._silent = False
+
+    def tell(self, callback: OnFailure) -> None:
+        """Set who is told, and tell at once what is known."""
+        with self._lock:
+            self._callback = callback
+            known = list(self._lost.values())
+        for error in known:
+            callback(error)
+
+    def report(self, peer: int, why: str) -> None:
+        """Take note of a lost peer; only its first loss counts."""
+        with self._lock:
+            if self._silent or peer in self._lost:
+                return
+            error = self._lost[peer] = PeerLost(f"rank {self._rank} lost rank {peer}: {why}", peer)
+            callback = self._callback
+        if callback is not None:
+            callback(error)
+
+    def silence(self) -> None:
+        """Report nothing more: this rank itself is leaving."""
+        with self._lock:
+            self._silent = True

@@ -1,0 +1,1 @@
+"""Measures latency and rate of the way between two ranks."""

@@ -1,0 +1,76 @@
+"""How a run was started and where it stopped, which is what it takes to go on with it, and what to type for that."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nfold.core.cluster import Cluster
+from nfold.core.job import Begun, Known, Recipe
+from nfold.errors import CheckpointError
+from nfold.runtime.checkpoint.state_file import StoredState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobRecord:
+    """What it takes to start a run again."""
+
+    source: str
+    """FILE.py:function."""
+    workers: int
+    servers: int
+    strategy: str
+    steps: int | None
+    seed: int | None
+    device: str
+    checkpoint_every: int | None
+    evaluate: bool
+    total_steps: int
+    steps_per_epoch: int
+    emulated: Cluster | None = None
+    staleness: int | None = None
+    staleness_aware: bool = False
+    recipe: Recipe | None = None
+    keep: str | None = None
+    """As it was asked for: best:METRIC."""
+    has_checkpoint: bool = False
+    """Whether one was written: if it is not there, it was lost."""
+    unkept: str = ""
+    """Why the run cannot be gone on with, whatever checkpoint there is; empty if it can."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """Where an earlier run stopped."""
+
+    known: Known | None
+    """None: measure and plan anew, because the ranks are others."""
+    begun: Begun
+    checkpoint: StoredState | None
+    history: list[dict[str, Any]]
+
+
+def resume_command(path: Path) -> str:
+    """Return what to type to go on with the run of a folder."""
+    return f"nfold train --resume {shlex.quote(str(path))}"
+
+
+def refuse_unkept(path: Path, record: JobRecord) -> None:
+    """Refuse to go on with a run whose checkpoints would not bring back all of it.
+
+    Raises:
+        CheckpointError: this is one.
+    """
+    if record.unkept:
+        raise CheckpointError(f"the run in {path} cannot be gone on with: {record.unkept} Then begin a new run.")
+
+
+def tell_going_on(path: Path, record: JobRecord, *, is_complete: bool) -> str:
+    """Return the end of a sentence that says how the run of a folder goes on; empty: it cannot."""
+    resume = f", or --resume {shlex.quote(str(path))}"
+    if record.unkept:
+        return ""
+    if not is_complete:
+        return f"{resume} to go on with it"
+    is_scheduled = record.recipe is not None and record.recipe.has_scheduler
+    return "" if is_scheduled else f"{resume} with more --steps: it is complete"

@@ -1,0 +1,83 @@
+"""The ranks of a job on the nodes of an emulated cluster: where each one lives and how it meets the others."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nfold.launch.emulation import EmulatedCluster, Fault, FaultClock, emulated
+from nfold.runtime.control import events as ev
+from nfold.verbs.options.run_options import Options, tell_shared_servers
+
+if TYPE_CHECKING:
+    import queue
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedRanks:
+    """An emulated cluster with a job's ranks on it."""
+
+    box: EmulatedCluster
+    nodes: tuple[str, ...]
+    """Of each rank."""
+    faults: FaultClock
+
+    @property
+    def control_socket(self) -> str:
+        """Where the coordinator listens: on a Unix socket, so that no control message crosses a shaped link."""
+        return str(self.box.folder / "control")
+
+    def take(self, happening: Any) -> None:
+        """Change the box as the job goes on. Ranks load at full speed; they work with the cores of their nodes.
+
+        The thread of the faults is waited for at the end, so its caller must hold nothing that `say` needs.
+        """
+        if isinstance(happening, ev.RanksStarted):
+            self.box.limit_cores()
+        elif isinstance(happening, ev.TrainingBegins):
+            self.faults.start()
+        elif isinstance(happening, ev.SetLinks):
+            self.box.set_links(happening.bytes_per_s)
+        elif isinstance(happening, ev.Finished):
+            self.faults.stop()
+
+    def place(self, rank: int, command: list[str]) -> list[str]:
+        """Return what runs a rank's command on its node."""
+        here = self.nodes[rank]
+        delays = ",".join(f"{self.box.delay_s(there, here):g}" for there in self.nodes)
+        return self.box.enter(here, [*command, "--host", self.box.address(here), "--delays", delays])
+
+
+@contextlib.contextmanager
+def emulated_ranks(
+    options: Options, say: Callable[[str], None], events: "queue.SimpleQueue[ev.Event]"
+) -> Iterator[EmulatedRanks | None]:
+    """Build the emulated cluster that options ask for, if they do, and remove it in the end.
+
+    Args:
+        options: of the job.
+        say: is given lines for the user, from any thread.
+        events: the coordinator's; it is told whom a fault kills.
+
+    Raises:
+        ClusterError: this machine cannot emulate it.
+    """
+    cluster = options.emulated
+    if cluster is None:
+        yield None
+        return
+    with emulated(cluster) as box:
+        shared = tell_shared_servers(options.nodes, options.workers)
+        for note in (*box.notes, *([shared] if shared else ())):
+            say(f"note: {note}")
+
+        def warn(fault: Fault) -> None:
+            if fault.verb == "kill":
+                doomed = tuple(rank for rank, node in enumerate(options.nodes) if node == fault.node)
+                events.put(ev.Sentenced(doomed, fault.text))
+
+        ranks = EmulatedRanks(box, options.nodes, FaultClock(options.faults, box, say, warn=warn))
+        try:
+            yield ranks
+        finally:
+            ranks.faults.stop()

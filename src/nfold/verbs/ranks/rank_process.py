@@ -1,0 +1,115 @@
+"""The process of one rank: `python -m nfold.verbs.ranks.rank_process`, started by a launcher, never by hand."""
+
+import argparse
+import faulthandler
+import gc
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+from nfold.launch.local import TOKEN_VARIABLE
+from nfold.launch.orphans import end_with_parent, notice_by_yourself
+from nfold.machine.heap import keep_freed
+from nfold.program import Program, ProgramSource
+from nfold.runtime.control.channel import ChannelClosed, connect
+from nfold.runtime.control.orders import Orders
+from nfold.runtime.data.torch_compiler import leave_compiler_out
+from nfold.runtime.rank.heartbeat import Heartbeat, WatchedWiring
+
+
+def main() -> int:
+    """Dial the coordinator and do what it says."""
+    faulthandler.enable(all_threads=False)  # where a library breaks down is told then
+    _leave_signals_to_launcher()
+    arguments = _parse()
+    end_with_parent(arguments.launcher)
+    token = os.environ.pop(TOKEN_VARIABLE)
+    host, _, port = arguments.connect.rpartition(":")
+    try:
+        channel = connect(host, int(port), token, arguments.rank)
+    except ChannelClosed as error:
+        print(error, file=sys.stderr)
+        return 1
+    orders = Orders(channel, abandon=_end_at_once)
+    heartbeat = Heartbeat(channel)
+    # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
+    leave_compiler_out()
+    gc.disable()  # what is imported stays: to look through it for garbage, again and again, takes half a second
+    from nfold.cache import Store, Witness, user_folder
+    from nfold.launch.fork_server import ForkServer
+    from nfold.profiling.recall import Recall
+    from nfold.runtime.data.loader_process import read_for_rank
+    from nfold.runtime.data.loaders import Staff
+    from nfold.runtime.rank.worker import Worker
+    from nfold.verbs.ranks.toolbox import TcpWiring, Toolbox
+
+    source = ProgramSource(path=Path(arguments.script), function=arguments.function)
+    # Only until here nothing of the user's runs in this process: its threads are ours and hold no lock for long.
+    staff = Staff(ForkServer("nfold-loader", partial(read_for_rank, source)))
+    keep_freed()
+    address = arguments.host or channel.local_host
+    ways = TcpWiring(arguments.rank, address, token, _delays_s(arguments))
+    worker = Worker(
+        arguments.rank,
+        channel,
+        orders,
+        lambda: _load(source),
+        WatchedWiring(ways, heartbeat),
+        Toolbox(recall=Recall(str(source), Store(user_folder()), Witness())),
+        script=source.path,
+        staff=staff,
+        owns_process=True,
+    )
+    notice_by_yourself()
+    code = worker.run()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of the user's libraries must not keep a finished rank alive.
+    os._exit(code)
+
+
+def _leave_signals_to_launcher() -> None:
+    """Let SIGTERM pass, which job managers send to all processes of a job: the launcher ends its ranks in order.
+
+    What the user's program forks hears it as ever.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL) and None)
+
+
+def _load(source: ProgramSource) -> Program:
+    """Load the program; what is there by now is never garbage, and what comes is looked through as usual."""
+    try:
+        return source.load()
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _end_at_once() -> None:
+    """Nobody is left to work for: end, with all that the user's program has started."""
+    if os.getpgrp() == os.getpid():  # the launcher made this rank the leader of its own group
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="nfold-rank")
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--connect", required=True)
+    parser.add_argument("--launcher", type=int, required=True, help="process that started this one")
+    parser.add_argument("--script", required=True)
+    parser.add_argument("--function", required=True)
+    parser.add_argument("--host", help="our address for other ranks; the one that reaches the coordinator unless given")
+    parser.add_argument("--delays", default="", help="seconds to hold back what each rank sends us: 0,0.002,..")
+    return parser.parse_args()
+
+
+def _delays_s(arguments: argparse.Namespace) -> tuple[float, ...]:
+    return tuple(float(part) for part in arguments.delays.split(",") if part)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""How a job's ranks start and how they reach it: as processes over TCP, if there is room, or as threads over queues."""
+
+import contextlib
+import queue
+import sys
+from pathlib import Path
+
+from nfold.launch.launcher import Launcher
+from nfold.launch.local import LocalLauncher
+from nfold.launch.thread_launcher import ThreadLauncher
+from nfold.machine.memory_check import check_cluster_memory, check_machine_memory
+from nfold.program import Program, ProgramSource
+from nfold.runtime.control import events as ev
+from nfold.runtime.control.control_server import ControlServer, SocketControlServer, Tell, ThreadControlServer
+from nfold.runtime.control.spool import Spools
+from nfold.verbs.options.run_options import Options
+from nfold.verbs.ranks.emulated_ranks import EmulatedRanks
+
+HOST = "127.0.0.1"
+EXIT_WAIT_S = 1.0
+"""How long to wait for a process to be gone after its connection is, to say how it ended."""
+
+BYTES_PER_RANK = 350_000_000
+"""What a process with torch in it takes before it has done anything."""
+
+Source = ProgramSource | Program
+Events = queue.SimpleQueue[ev.Event]
+
+
+def check_room(source: Source, options: Options) -> None:
+    """Refuse more ranks than memory can hold. Those that are threads of this process share its memory.
+
+    Raises:
+        ClusterError: with the numbers.
+    """
+    if _are_threads(source, options):
+        return
+    if options.emulated is not None:
+        check_cluster_memory(options.emulated, BYTES_PER_RANK, options.nodes)
+        return
+    count = options.workers + options.servers
+    check_machine_memory(f"{count} rank{'s' if count > 1 else ''}", count, BYTES_PER_RANK)
+
+
+def own_threads(source: Source, options: Options) -> contextlib.AbstractContextManager[None]:
+    """Give this process its threads back after ranks that lived in it."""
+    if not _are_threads(source, options):
+        return contextlib.nullcontext()
+    from nfold.verbs.ranks.thread_ranks import threads_put_back
+
+    return threads_put_back()
+
+
+def find_ways(
+    source: Source,
+    options: Options,
+    world_size: int,
+    *,
+    emulated: EmulatedRanks | None,
+    log: Path | None,
+    token: str,
+    events: Events,
+    tell: Tell,
+    spools: Spools | None = None,
+) -> tuple[Launcher, ControlServer]:
+    """Return what starts ranks and where they arrive.
+
+    Args:
+        source: a program without a script can only be run by threads.
+        options: of the run.
+        world_size: ranks, dedicated servers included.
+        emulated: where ranks live in an emulated cluster.
+        log: takes what ranks print.
+        token: they prove that they know it.
+        events: what they say is put there.
+        tell: is given lines for the log, from any thread.
+        spools: take the files that ranks send.
+    """
+    if isinstance(source, Program) or options.debug:
+        return _threads(source, world_size, events, spools)
+    command = _rank_command(source)
+    launcher = LocalLauncher(command, log, place=emulated.place) if emulated else LocalLauncher(command, log)
+    host = emulated.control_socket if emulated else HOST
+    return launcher, SocketControlServer(
+        host,
+        options.port,
+        token,
+        world_size,
+        events,
+        lambda rank: launcher.ended(rank, EXIT_WAIT_S),
+        tell=tell,
+        spools=spools,
+    )
+
+
+def _are_threads(source: Source, options: Options) -> bool:
+    """A program without a script can only be run by threads."""
+    return options.debug or isinstance(source, Program)
+
+
+def _threads(source: Source, world_size: int, events: Events, spools: Spools | None) -> tuple[Launcher, ControlServer]:
+    from nfold.verbs.ranks.thread_ranks import ThreadRanks
+
+    ranks = ThreadRanks(source, world_size)
+    launcher = ThreadLauncher(lambda rank: ranks.run(rank, control_server.far_ends[rank]), finish=ranks.close)
+    control_server = ThreadControlServer(world_size, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S), spools)
+    return launcher, control_server
+
+
+def _rank_command(source: ProgramSource) -> list[str]:
+    """What starts a rank, but for its number and our address."""
+    module = [sys.executable, "-P", "-m", "nfold.verbs.ranks.rank_process"]
+    return [*module, "--script", str(source.path), "--function", source.function]

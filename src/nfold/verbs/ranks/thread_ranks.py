@@ -1,0 +1,61 @@
+"""Ranks as threads of this process."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import torch
+
+from nfold.program import Program, ProgramSource
+from nfold.runtime.control.channel import QueueChannel
+from nfold.runtime.control.orders import Orders
+from nfold.runtime.data.loaders import Staff
+from nfold.runtime.rank.worker import Worker
+from nfold.transport.implementations.in_memory import MemoryNetwork
+from nfold.verbs.ranks.toolbox import PACE_IN_TURN_S, MemoryWiring, Toolbox
+
+
+class ThreadRanks:
+    """What the threads of a job run and share."""
+
+    def __init__(self, source: ProgramSource | Program, world_size: int) -> None:
+        """Load the program once for all ranks, then leave each its share of the cores: torch's threads would fight.
+
+        Raises:
+            ProgramError: it cannot be loaded; no thread was started.
+        """
+        self._script = source.path if isinstance(source, ProgramSource) else None
+        self._program = source.load() if isinstance(source, ProgramSource) else source
+        self._most_threads = torch.get_num_threads()
+        torch.set_num_threads(min(self._most_threads, max(1, len(os.sched_getaffinity(0)) // world_size)))
+        self._network = MemoryNetwork(world_size)
+
+    def run(self, rank: int, channel: QueueChannel) -> int:
+        """Run one rank and return its exit code."""
+        worker = Worker(
+            rank,
+            channel,
+            Orders(channel, abandon=lambda: self._network.fail(rank)),
+            lambda: self._program,
+            MemoryWiring(rank, self._network),
+            Toolbox(pace_s=PACE_IN_TURN_S),
+            script=self._script,
+            staff=Staff(None),
+            owns_process=False,
+            most_threads=lambda: self._most_threads,
+        )
+        return worker.run()
+
+    def close(self) -> None:
+        """End the network's threads."""
+        self._network.close()
+
+
+@contextlib.contextmanager
+def threads_put_back() -> Iterator[None]:
+    """Let torch have as many threads afterwards as before."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

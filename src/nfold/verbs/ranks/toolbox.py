@@ -1,0 +1,130 @@
+"""Joins the layers that do not know each other, on the side of a rank: profiling and transports for the runtime."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from nfold.core.cluster import Channel
+from nfold.core.measured import Measured
+from nfold.core.profile import Pace
+from nfold.profiling import bookkeeping_s, measure_pace, profile_program, this_node
+from nfold.profiling.recall import Asked, Recall
+from nfold.program import Program
+from nfold.runtime.measuring.probing_rounds import BITS_OF_STEP
+from nfold.runtime.rank.process import Process
+from nfold.transport.implementations.in_memory import MemoryConnections, MemoryNetwork
+from nfold.transport.implementations.tcp import Address, Listener, TcpConnections
+from nfold.transport.probing.probe import ProbedPair, Role, probe_pair
+from nfold.transport.protocol import Transport
+from nfold.transport.tags import Use, tag_of
+
+CONNECT_TIMEOUT_S = 60.0
+PROFILE_S = 1.0
+"""Spent on timing, for each number of threads."""
+PACE_S = 0.6
+"""Spent on computing side by side."""
+PACE_IN_TURN_S = 0.05
+"""The same where ranks are threads, which compute one after another: longer would show nothing more."""
+UNMEASURED = Channel(
+    latency_s=5e-5, bandwidth_bytes_per_s=1e9, origin="declared", cpu_s_per_byte=2e-10, cpu_s_per_message=5e-5
+)
+"""What is usual, until it is probed: one rank sends nothing, but its report weighs what more of them would win."""
+
+
+class Toolbox:
+    """Profiles, describes and probes."""
+
+    def __init__(self, *, pace_s: float = PACE_S, recall: Recall | None = None) -> None:
+        """Args:
+        pace_s: spent on computing side by side.
+        recall: finds what earlier runs measured; None: for a program that nobody has watched being loaded.
+        """
+        self._pace_s, self._recall = pace_s, recall
+
+    def watching(self) -> AbstractContextManager[None]:
+        """See what is read while the program is loaded."""
+        return nullcontext() if self._recall is None else self._recall.witness.watching()
+
+    def measure(
+        self, process: Process, chunk_sizes: Sequence[int], thread_counts: Sequence[int], *, anew: bool
+    ) -> tuple[Measured, str]:
+        """Capture the program and time it, or find that an earlier run did so."""
+        asked = Asked(
+            program=process.the_program,
+            dataset=process.datasets["train"],
+            chunk_sizes=tuple(chunk_sizes),
+            thread_counts=tuple(thread_counts),
+            told=process.told,
+            device=process.device,
+            anew=anew,
+        )
+        return (_measured(asked), "") if self._recall is None else self._recall.measured(asked, _measured)
+
+    def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int, *, longest_pass_s: float) -> Pace:
+        """Time a chunk's forward and backward while other ranks compute too."""
+        return measure_pace(
+            program,
+            dataset,
+            chunk_size=chunk_size,
+            num_threads=num_threads,
+            budget_s=self._pace_s,
+            longest_pass_s=longest_pass_s,
+        )
+
+    def probe(self, transport: Transport, peer: int, *, measures: bool, patience_s: float | None) -> ProbedPair | None:
+        """Measure the way to a peer, or answer one that measures."""
+        role: Role = "measure" if measures else "echo"
+        return probe_pair(transport, peer, role, base_tag=tag_of(Use.PROBE, 0), patience_s=patience_s)
+
+
+def _measured(asked: Asked) -> Measured:
+    graph, profiles = profile_program(
+        asked.program, chunk_sizes=asked.chunk_sizes, thread_counts=asked.thread_counts, budget_s=PROFILE_S
+    )
+    node = replace(this_node(UNMEASURED), step_cpu_s=BITS_OF_STEP * bookkeeping_s())
+    return Measured(graph=graph, profiles=profiles, node=node)
+
+
+class TcpWiring:
+    """A mesh of plain TCP connections."""
+
+    def __init__(self, member: int, host: str, token: str, delays_s: Sequence[float] = ()) -> None:
+        """Args:
+        member: this process.
+        host: the address at which others reach it.
+        token: the job's secret.
+        delays_s: how much later to deliver what each member sent, by member; empty: at once.
+        """
+        self._member, self._host, self._token, self._delays_s = member, host, token, dict(enumerate(delays_s))
+        self._listener: Listener | None = None
+        self._connections: TcpConnections | None = None
+
+    def listen(self) -> Address:
+        """Open a port for the other members."""
+        self._listener = Listener(self._host)
+        return self._listener.address
+
+    def connect(self, addresses: Mapping[int, Address]) -> TcpConnections:
+        """Connect to those members that no way leads to yet, and return the ways to all."""
+        assert self._listener is not None, "listen comes first"
+        if self._connections is None:
+            self._connections = TcpConnections(self._member, self._token, delays_s=self._delays_s)
+        self._connections.meet(self._listener, addresses, CONNECT_TIMEOUT_S)
+        return self._connections
+
+
+class MemoryWiring:
+    """Members are threads of one process."""
+
+    def __init__(self, member: int, network: MemoryNetwork) -> None:
+        self._member, self._network = member, network
+
+    def listen(self) -> Address:
+        """Nothing to open."""
+        return "", 0
+
+    def connect(self, addresses: Mapping[int, Address]) -> MemoryConnections:
+        """Return this member's ways to all others, which are there already."""
+        del addresses
+        return self._network.connections(self._member)

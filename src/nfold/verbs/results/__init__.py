@@ -1,0 +1,1 @@
+"""Sums runs up, and writes the pages that people open."""

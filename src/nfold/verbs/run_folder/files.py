@@ -1,0 +1,42 @@
+"""What the files of a run's folder are called, and which files in it are somebody else's."""
+
+import os
+import re
+from pathlib import Path
+
+from nfold.core.cluster import Cluster
+from nfold.core.graph import ModelGraph
+from nfold.core.plan import Plan
+from nfold.core.profile import Profile
+from nfold.runtime.control.spool import PARTIAL
+
+CHECKPOINT = "checkpoint.safetensors"
+MODEL = "model.safetensors"
+BEST = "best.safetensors"
+AVERAGE = "average.safetensors"
+EMULATED = "emulated.toml"
+LOG = "log.txt"
+TRACE, REPORT, PAGE = "trace.json", "report.json", "report.html"
+PLANNED: dict[str, type] = {
+    "graph.json": ModelGraph,
+    "profile.json": Profile,
+    "cluster.json": Cluster,
+    "plan.json": Plan,
+}
+"""What a job writes before it says in job.json how it was started."""
+FILES = (
+    *(*PLANNED, "job.json", TRACE, REPORT),
+    *("history.jsonl", LOG, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
+)
+_SENT = re.compile(rf"(checkpoint|model|average)-\d+{re.escape(PARTIAL)}")
+"""Files that ranks send, while they come."""
+
+
+def foreign(path: Path) -> list[str]:
+    """Return names in a folder that is to become a run's; a log of a run that never began is only added to."""
+    own = {LOG, *(f"{name}{PARTIAL}" for name in FILES)}
+    return [
+        name
+        for name in sorted(os.listdir(path))
+        if name not in own and not name.startswith(".") and not _SENT.fullmatch(name)
+    ]

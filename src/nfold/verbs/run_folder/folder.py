@@ -1,0 +1,436 @@
+"""The folder that a run leaves behind: read and written here, and its history by `history.py`."""
+
+import contextlib
+import json
+import os
+import shlex
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nfold.core import codec
+from nfold.core.cluster import Cluster
+from nfold.core.environment import Environment
+from nfold.core.graph import ModelGraph
+from nfold.core.job import Known
+from nfold.core.plan import Plan
+from nfold.core.profile import Profile
+from nfold.core.report import Report
+from nfold.core.text.cluster_format import format_cluster
+from nfold.core.text.units import size
+from nfold.core.trace import Trace
+from nfold.errors import CheckpointError, PlanError
+from nfold.runtime.checkpoint.state_file import AVERAGE_PREFIX, StoredState, header_of
+from nfold.runtime.control.spool import PARTIAL, Arrived, Spool, Spools
+from nfold.verbs.options.job_record import JobRecord, resume_command, tell_going_on
+from nfold.verbs.run_folder import history
+from nfold.verbs.run_folder.disk import check_writable
+from nfold.verbs.run_folder.files import (
+    AVERAGE,
+    BEST,
+    CHECKPOINT,
+    EMULATED,
+    FILES,
+    LOG,
+    MODEL,
+    PAGE,
+    PLANNED,
+    REPORT,
+    TRACE,
+    foreign,
+)
+from nfold.verbs.run_folder.lock import lock
+from nfold.verbs.run_folder.place import clear_away, place
+
+MAKE_ROOM = "Make room, or use another --out."
+_MOST_NAMED = 5
+
+
+class RunFolder:
+    """One run's files."""
+
+    def __init__(self, path: Path, *, made: Sequence[Path] = ()) -> None:
+        """Args:
+        path: of the folder.
+        made: folders that there are only because of this run, itself first; empty: it was there before.
+        """
+        self.path = path
+        self._made = made
+        self._found = [] if made or not os.path.isdir(path) else os.listdir(path)
+        self._log_bytes = self.log.stat().st_size if LOG in self._found else 0
+        self._unlock: Callable[[], object] | None = None
+
+    @classmethod
+    def create(cls, out: str | Path | None, name: str) -> "RunFolder":
+        """Make the folder of a new run.
+
+        Raises:
+            PlanError: it holds a run already, or files of somebody else, or cannot be made.
+        """
+        path, made = place(out, name)
+        folder = cls(path, made=made)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            clear_away(made)
+            raise PlanError(f"cannot make the run folder {path}: {error.strerror}. Use another --out.") from error
+        folder.lock()
+        if (path / "plan.json").exists():
+            try:
+                going_on = folder._tell_going_on()
+            finally:
+                folder.release()
+            raise PlanError(f"{path} already holds a run. Use another --out{going_on}.")
+        if others := foreign(path):
+            folder.release()
+            more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+            raise PlanError(
+                f"{path} is no run, and it is not empty: it holds {', '.join(others[:_MOST_NAMED])}{more}. "
+                "A run wants a folder of its own. Use another --out."
+            )
+        folder.clear_halves()
+        return folder
+
+    @classmethod
+    def try_out(cls, out: str | Path) -> None:
+        """Try whether `create` would make a folder there, and leave nothing of it.
+
+        Raises:
+            PlanError: as `create` does.
+        """
+        folder = cls.create(out, "")
+        folder.discard()
+        folder.release()
+
+    @classmethod
+    def begin_or_open(cls, out: str | Path, name: str) -> tuple["RunFolder", bool]:
+        """Return a folder that is ours now, and whether it holds a run; what a job that was killed had only begun to
+        write down is cleared, and no run.
+
+        Raises:
+            PlanError: another job is writing there, or as `create` does.
+        """
+        if not os.path.isdir(out):
+            return cls.create(out, name), False
+        folder = cls(Path(out))
+        folder.lock()
+        try:
+            if (folder.path / "job.json").exists() or (folder.path / "history.jsonl").exists():
+                folder.clear_halves()
+                return folder, True
+            folder._clear_plans()
+        except BaseException:
+            folder.release()
+            raise
+        folder.release()
+        return cls.create(out, name), False
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunFolder":
+        """Find the folder of an earlier run.
+
+        Raises:
+            PlanError: there is none.
+        """
+        folder = cls(Path(path))
+        if not os.path.isdir(path):  # of Path, this raises for a long name
+            raise PlanError(f"there is no run folder {path}. A run says where it is when it begins and when it ends.")
+        return folder
+
+    # One writer at a time
+
+    def lock(self) -> None:
+        """Keep other jobs from writing here until `release`, or until this process ends.
+
+        Raises:
+            PlanError: another job is writing here, or nobody can.
+        """
+        check_writable(self.path)
+        self._unlock = weakref.finalize(self, os.close, lock(self.path))
+
+    def _clear_plans(self) -> None:
+        """Remove what a job wrote that was killed before it said how it was started, if nothing else is here."""
+        there = [name for name in PLANNED if (self.path / name).exists()]
+        if set(foreign(self.path)) <= set(there):
+            with contextlib.suppress(codec.CodecError):  # somebody else's file: `create` names it
+                for name in there:
+                    codec.load(PLANNED[name], self.path / name)
+                for name in there:
+                    (self.path / name).unlink()
+
+    def _tell_going_on(self) -> str:
+        """Say how the run here goes on, as far as it can: it says how it was started, and steps are left or added."""
+        if not (self.path / "job.json").exists():
+            return ""
+        record = self.record()
+        is_complete = self.last_step >= record.total_steps and (self.path / MODEL).exists()
+        return tell_going_on(self.path, record, is_complete=is_complete)
+
+    def clear_halves(self) -> None:
+        """Remove what a job was writing when it was killed."""
+        for half in self.path.glob(f"*{PARTIAL}"):
+            half.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Let other jobs write here."""
+        if self._unlock is not None:
+            self._unlock()
+
+    def discard(self) -> None:
+        """Leave nothing of a job: no file that was not there before, no line of the log, no folder that it made."""
+        with contextlib.suppress(OSError):  # it is gone already
+            for name in set(FILES) - set(self._found):
+                (self.path / name).unlink(missing_ok=True)
+            if LOG in self._found:
+                os.truncate(self.log, self._log_bytes)
+        clear_away(self._made)
+
+    @property
+    def resume_command(self) -> str:
+        """What to type to go on with the run."""
+        return resume_command(self.path)
+
+    @property
+    def log(self) -> Path:
+        """Where ranks write what they print."""
+        return self.path / LOG
+
+    # Written once
+
+    def save_known(self, known: Known, plan: Plan, record: JobRecord | None) -> None:
+        """Write what a run rests on."""
+        self._save(known.graph, "graph.json")
+        self._save(known.profiles[plan.threads[0]], "profile.json")
+        self.save_cluster(known.cluster)
+        self._save(plan, "plan.json")
+        if record is not None:
+            self.save_record(record)
+
+    def save_record(self, record: JobRecord) -> None:
+        """Write what it takes to go on."""
+        self._save(record, "job.json")
+
+    def save_cluster(self, cluster: Cluster) -> None:
+        """Write the machines as they are known by now."""
+        self._save(cluster, "cluster.json")
+
+    def save_trace(self, trace: Trace) -> None:
+        """Write what each rank did."""
+        self._save(trace, TRACE)
+
+    def save_report(self, report: Report) -> None:
+        """Write what became of it."""
+        self._save(report, REPORT)
+
+    def save_environment(self, environment: Environment) -> None:
+        """Write what it ran on."""
+        self._save(environment, "environment.json")
+
+    def save_emulated(self, cluster: Cluster) -> None:
+        """Write the cluster that was emulated, where no file of the user's says it."""
+        self.write_whole(EMULATED, format_cluster(cluster).encode(), EMULATED)
+
+    def trace(self) -> Trace:
+        """Read what each rank did.
+
+        Raises:
+            PlanError: the run has none, because it could not be written.
+        """
+        if not (self.path / TRACE).exists():
+            raise PlanError(
+                f"{self.path} has no {TRACE}: it could not be written when the run ended, so there is nothing to draw. "
+                f"Use nfold why {shlex.quote(str(self.path))}."
+            )
+        return codec.load(Trace, self.path / TRACE)
+
+    def environment(self) -> Environment | None:
+        """Read what it ran on; None where that was not written down."""
+        path = self.path / "environment.json"
+        return codec.load(Environment, path) if path.exists() else None
+
+    def record(self) -> JobRecord:
+        """Read how the run was started.
+
+        Raises:
+            PlanError: the folder holds no run.
+        """
+        if not (self.path / "job.json").exists():
+            raise PlanError(f"{self.path} holds no run that can go on: there is no job.json in it.")
+        return codec.load(JobRecord, self.path / "job.json")
+
+    def known(self) -> Known:
+        """Read what the run rests on."""
+        plan = codec.load(Plan, self.path / "plan.json")
+        profile = codec.load(Profile, self.path / "profile.json")
+        return Known(
+            graph=codec.load(ModelGraph, self.path / "graph.json"),
+            profiles={profile.num_threads: profile},
+            cluster=codec.load(Cluster, self.path / "cluster.json"),
+            plan=plan,
+        )
+
+    def report(self) -> Report:
+        """Read the report.
+
+        Raises:
+            PlanError: the run has none, because it did not end well.
+        """
+        if not (self.path / REPORT).exists():
+            if not (self.path / "job.json").exists():
+                raise PlanError(f"{self.path} holds no run: there is no {REPORT} in it.")
+            record = self.record()
+            if self.last_step >= record.total_steps and (self.path / MODEL).exists():
+                raise PlanError(
+                    f"{self.path} has no {REPORT}, although all {record.total_steps} steps are done and {MODEL} holds "
+                    "the model: it could not be written, and what was measured is gone. Only a new run measures again."
+                )
+            raise PlanError(
+                f"{self.path} has no {REPORT}: the run did not end. "
+                f"See {self.log}, or go on with: {self.resume_command}"
+            )
+        return codec.load(Report, self.path / REPORT)
+
+    # Checkpoints and the model
+
+    def write_whole(self, name: str, data: bytes, what: str) -> None:
+        """Write a file aside and put it in place in one move, so that it is never half there.
+
+        Raises:
+            CheckpointError: the disk is full, or the folder is gone; the earlier file is as it was.
+        """
+        spool = Spool(self.path / f"{name}{PARTIAL}")
+        spool.add(data)
+        self.put_in_place(name, spool.end(), what)
+
+    def spools(self) -> Spools:
+        """Return what takes files of ranks, until `put_in_place` or `clear_halves`."""
+        return Spools(self.path)
+
+    def put_in_place(self, name: str, file: Arrived, what: str) -> None:
+        """Put a file that is complete in the place of an earlier one.
+
+        Raises:
+            CheckpointError: as `write_whole` does.
+        """
+        try:
+            file.put(self.path / name)
+        except OSError as error:
+            kept = " The previous one is unharmed." if (self.path / name).exists() else ""
+            raise CheckpointError(
+                f"cannot write {what} ({size(file.num_bytes)}) to {self.path}: {error.strerror}.{kept} {MAKE_ROOM}"
+            ) from error
+
+    def _save(self, noun: Any, name: str) -> None:
+        self.write_whole(name, f"{codec.dumps(noun, indent=1)}\n".encode(), name)
+
+    def checkpoint(self) -> StoredState | None:
+        """Find the last checkpoint; None if the run ended before it wrote one.
+
+        Raises:
+            CheckpointError: it is damaged or lost.
+        """
+        path = self.path / CHECKPOINT
+        if path.exists():
+            try:
+                return StoredState.open(path)
+            except CheckpointError as error:
+                raise CheckpointError(f"{path}: {error}. Put a copy of it back, or begin a new run.") from error
+        if self.record().has_checkpoint:
+            raise CheckpointError(
+                f"{path} is gone, and without it the {self.last_step} steps that were done cannot be gone on with. "
+                "Put it back, or begin a new run."
+            )
+        return None
+
+    def ensure_model(self, checkpoint: StoredState) -> None:
+        """Write the model, and its averages, of a run that was stopped between its last checkpoint and its end.
+
+        Raises:
+            CheckpointError: as `write_whole` does.
+        """
+        self._ensure(MODEL, checkpoint.model, "the model")
+        if checkpoint.has_averages:
+            self._ensure(AVERAGE, partial(checkpoint.model, AVERAGE_PREFIX), "the averaged weights")
+
+    def _ensure(self, name: str, pieces: Callable[[], Iterator[bytes]], what: str) -> None:
+        if not self._holds(name, pieces()):  # that of a run that was stopped earlier and went on
+            self.write_pieces(name, pieces(), what)
+
+    def write_pieces(self, name: str, pieces: Iterable[bytes], what: str) -> None:
+        """Write a file as `write_whole` does, a piece at a time.
+
+        Raises:
+            CheckpointError: as `write_whole` does.
+        """
+        spool = Spool(self.path / f"{name}{PARTIAL}")
+        try:
+            for piece in pieces:
+                spool.add(piece)
+        except BaseException:
+            spool.drop()
+            raise
+        self.put_in_place(name, spool.end(), what)
+
+    def best(self) -> dict[str, Any] | None:
+        """Read what the best model says of itself: `step`, `metric` and `value`; None where there is none.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
+        path = self.path / BEST
+        if not path.exists():
+            return None
+        try:
+            return header_of(path)[0].facts
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}. Put a copy of it back, or remove it.") from error
+
+    def _holds(self, name: str, pieces: Iterable[bytes]) -> bool:
+        """Whether a file is what a checkpoint has of it."""
+        try:
+            with open(self.path / name, "rb") as file:
+                return all(file.read(len(piece)) == piece for piece in pieces) and not file.read(1)
+        except FileNotFoundError:
+            return False
+
+    def is_its_own(self, path: Path) -> bool:
+        """Whether a path is that of a file that runs keep in their folders."""
+        return path.name in (*FILES, PAGE) and path.resolve().parent == self.path.resolve()
+
+    # History
+
+    def append_history(self, entries: list[dict[str, Any]]) -> None:
+        """Add lines.
+
+        Raises:
+            CheckpointError: the disk is full, or the folder is gone; none of the lines is left, nor half of one.
+        """
+        try:
+            history.append(self._history, entries)
+        except OSError as error:
+            raise CheckpointError(f"cannot write the history to {self.path}: {error.strerror}. {MAKE_ROOM}") from error
+
+    def append_log(self, text: str) -> None:
+        """Add lines to the log, if there is room: what they are about is said elsewhere too."""
+        with contextlib.suppress(OSError), open(self.log, "a", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+    def history(self, until: int | None = None) -> list[dict[str, Any]]:
+        """Read the lines up to a step; all of them unless it is given."""
+        return [entry for entry in history.read(self._history) if until is None or entry["step"] <= until]
+
+    @property
+    def last_step(self) -> int:
+        """The last step in the history; 0 if there is none."""
+        return max((entry["step"] for entry in history.read(self._history)), default=0)
+
+    def cut_history(self, last_step: int) -> None:
+        """Drop the lines after a step: the part that a resumed run does again."""
+        lines = "".join(json.dumps(entry) + "\n" for entry in self.history(until=last_step))
+        self.write_whole("history.jsonl", lines.encode(), "the history")
+
+    @property
+    def _history(self) -> Path:
+        return self.path / "history.jsonl"

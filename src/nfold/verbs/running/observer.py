@@ -1,0 +1,58 @@
+"""What is shown of a run while it lasts: to the terminal, to the user's loop, or to nobody."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from nfold.runtime.control import events as ev
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepInfo:
+    """A step as the user's loop sees it."""
+
+    step: int
+    """The first is 1."""
+    epoch: int
+    """The first is 1."""
+    loss: float
+    step_s: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of the evaluation that is due after this step, at the end of an epoch and of the run; empty after other steps."""
+
+
+class Observer(Protocol):
+    """Is shown what happens in a run."""
+
+    def planned(self, planned: ev.Planned, folder: Path | None) -> None:
+        """The plan is made."""
+        ...
+
+    def stepped(self, done: ev.StepDone) -> None:
+        """A step is done."""
+        ...
+
+    def evaluated(self, evaluated: ev.Evaluated) -> None:
+        """The test data was evaluated."""
+        ...
+
+    def noted(self, text: str) -> None:
+        """Something worth a line happened."""
+        ...
+
+
+class Silent:
+    """An observer that shows nothing."""
+
+    def planned(self, planned: ev.Planned, folder: Path | None) -> None:
+        """Show nothing."""
+
+    def stepped(self, done: ev.StepDone) -> None:
+        """Show nothing."""
+
+    def evaluated(self, evaluated: ev.Evaluated) -> None:
+        """Show nothing."""
+
+    def noted(self, text: str) -> None:
+        """Show nothing."""

@@ -1,0 +1,64 @@
+"""Memory that a process keeps for the next step, counted in pages that the system had to fill; glibc is real."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import resource, sys
+from nfold.machine.heap import keep_freed
+if sys.argv[1] == "keep":
+    keep_freed()
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def step():
+    blocks = [b"x" * 2_000_000 for _ in range(10)]
+    del blocks
+
+step()
+step()
+before = faults()
+for _ in range(10):
+    step()
+print(faults() - before)
+"""
+PAGES = 10 * 10 * 2_000_000 // 4096
+"""Of all steps."""
+
+
+def filled(how: str, **variables: str) -> int:
+    ours = {key: value for key, value in os.environ.items() if "MALLOC" not in key and key != "GLIBC_TUNABLES"}
+    environment = ours | variables
+    done = subprocess.run([sys.executable, "-c", SCRIPT, how], env=environment, capture_output=True, check=True)
+    return int(done.stdout)
+
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+pytestmark = [
+    pytest.mark.skipif(not Path("/lib64/ld-linux-x86-64.so.2").exists(), reason="the allocator is not glibc's"),
+    pytest.mark.skipif(
+        HUGE_PAGES.exists() and "[always]" in HUGE_PAGES.read_text(), reason="pages are filled 512 at a time"
+    ),
+]
+
+
+def test_freed_memory_stays_with_the_process():
+    assert filled("keep") < PAGES / 20
+    assert filled("leave") > PAGES / 2, "what the test is about: by default it is given back"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MALLOC_TRIM_THRESHOLD_", "100000"),
+        ("MALLOC_MMAP_THRESHOLD_", "100000"),
+        ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=100000"),
+    ],
+)
+def test_who_has_set_the_allocator_up_keeps_that(name, value):
+    assert filled("keep", **{name: value}) > PAGES / 2

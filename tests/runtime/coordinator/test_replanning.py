@@ -1,0 +1,158 @@
+"""Another plan for other links: when it pays, and how a run goes over to it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from coordinated import READY, Job, file, known, orders
+from pretended import a_plan, cluster
+
+from nfold.core.job import JobSettings
+from nfold.core.plan import Asynchrony, Plan
+from nfold.errors import PlanError
+from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.replanning import Replanning, plan_of
+
+ALONE = a_plan(1, "single")
+CHANGED = ev.LinksChanged(cluster(), 5)
+
+
+def taking(plan: Plan, step_s: float) -> Plan:
+    return replace(plan, predicted=replace(plan.predicted, step_s=step_s))
+
+
+@dataclass
+class Planner:
+    """A preparation that plans what a test says."""
+
+    other: Plan | PlanError
+    before_s: float = 1.0
+
+    def plan(self, now: Any, ready: Any) -> Plan:
+        assert (now.plan, ready["chunks"]) == (None, a_plan(2).chunks), "chunks stay: the result depends on them"
+        if isinstance(self.other, PlanError):
+            raise self.other
+        return self.other
+
+    def predicted_s(self, now: Any, chosen: Plan, ready: Any) -> float:
+        return self.before_s
+
+
+def replanning(planner: Planner, *, price_s: float = 1.0, is_wanted: bool = True, plan: Plan | None = None) -> Any:
+    rests_on = replace(known(), plan=plan or a_plan(2))
+    return Replanning(planner, rests_on, READY, price_s=price_s, is_wanted=is_wanted)  # type: ignore[arg-type]
+
+
+def test_a_plan_that_wins_what_it_costs_follows():
+    watch = replanning(Planner(taking(ALONE, 0.5)), price_s=1.0)
+    (noted,) = watch.take([CHANGED], 7)
+    assert noted.text == (
+        "planned again for these links: single with 500 ms a step follows ring with 1000; "
+        "it wins 4 s in the 7 steps left"
+    )
+    assert plan_of(watch.next) == taking(ALONE, 0.5)
+    assert watch.take([CHANGED], 7) == [], "one change of plan at a time"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_left": 5},
+        {"price_s": 1.2},
+        {"step_s": 0.91, "num_left": 1000},
+        {"is_wanted": False},
+        {"other": PlanError("too slow")},
+        {"other": taking(a_plan(2), 0.5)},
+        {"news": [ev.Noted("nothing of links")]},
+        {"plan": replace(a_plan(2), asynchrony=Asynchrony(bound=None))},
+    ],
+    ids=["few steps", "dear", "as fast", "no checkpoints", "no plan", "the same plan", "no change", "asynchronous"],
+)
+def test_else_the_run_keeps_its_plan(changes):
+    other = changes.get("other", taking(ALONE, changes.get("step_s", 0.5)))
+    watch = replanning(
+        Planner(other),
+        price_s=changes.get("price_s", 1.0),
+        is_wanted=changes.get("is_wanted", True),
+        plan=changes.get("plan"),
+    )
+    assert watch.take(changes.get("news", [CHANGED]), changes.get("num_left", 7)) == []
+    assert watch.next is None
+
+
+@pytest.fixture
+def going_over(monkeypatch):
+    """A job of two ranks that is about to go on with one; after the step under way."""
+
+    def take(self, news, num_left):
+        if self.next is None and self._is_wanted and any(isinstance(each, ev.StepDone) for each in news):
+            self.next = replace(self._known, plan=ALONE)
+            return [ev.Noted("another plan")]
+        return []
+
+    monkeypatch.setattr(Replanning, "take", take)
+    job = Job(JobSettings(workers=2, strategy="ring"), ready=READY | {"chunks": 2})
+    assert orders(job.until_training()) == ["01 until 4", "01 checkpoint"]
+    assert orders(job.steps(0, 0)) == []
+    assert orders(job.steps(1, 0)) == ["StepDone", "Noted"]
+    return job
+
+
+def test_all_stop_at_one_step_and_the_next_generation_begins_there(going_over):
+    job = going_over
+    assert orders(job.all_step(1, 2, 3)) == ["StepDone"] * 3
+    assert job.say(1, "checkpoint", has_file=False) == []
+    assert orders(job.say(0, "checkpoint", file("epoch"), has_file=True)) == ["KeepCheckpoint", "TakeState"]
+    assert orders(job.handle(ev.StateTaken(b"header"))) == ["Replanned", "1 abandon"]
+    assert orders(job.say(1, "abandoned")) == ["1 finish"]
+    assert orders(job.finish(1)) == ["0 connect"]
+    (build,) = job.say(0, "connected")
+    assert (build.ranks, build.message["do"], build.blob) == ((0,), "build", b"header")
+    assert orders(job.say(0, "built", kept={"lr": [1, 2]}, notes=[], seconds=1.0)) == ["0 until 8", "0 checkpoint"]
+    job.workers = range(1)
+    assert [command.step for command in job.all_step(4, 5, 6, 7) if isinstance(command, ev.StepDone)] == [4, 5, 6, 7]
+
+
+def test_what_the_user_wants_between_two_generations_is_done_by_the_next(going_over):
+    job = going_over
+    job.all_step(1, 2, 3)
+    job.say(1, "checkpoint", has_file=False)
+    job.say(0, "checkpoint", file("epoch"), has_file=True)
+    assert job.handle(ev.Interrupted(by_manager=True)) == []
+    job.handle(ev.StateTaken(b"header"))
+    job.say(1, "abandoned")
+    job.finish(1)
+    assert job.handle(ev.TimeUp(3.0)) == []
+    job.say(0, "connected")
+    assert orders(job.say(0, "built", kept={}, notes=[], seconds=1.0)) == ["0 checkpoint", "0 finish"]
+
+
+def test_a_run_that_is_stopped_does_not_go_over(going_over):
+    job = going_over
+    job.handle(ev.Interrupted())
+    job.all_step(1, 2, 3)
+    job.say(1, "checkpoint", has_file=False)
+    told = job.say(0, "checkpoint", file("epoch"), has_file=True)
+    assert orders(told) == ["KeepCheckpoint", "01 checkpoint", "01 finish"]
+
+
+def test_ranks_that_may_go_on_for_long_are_held(monkeypatch):
+    """No checkpoint is due: all stop after the step that the first of them has begun."""
+    monkeypatch.setattr(Replanning, "take", lambda self, news, num_left: setattr(self, "next", self._known) or [])
+    job = Job(JobSettings(workers=2, strategy="ring", checkpoint_every=100), ready=READY | {"chunks": 2})
+    assert orders(job.until_training()) == ["01 until 4"]
+    assert orders(job.steps(0, 0)) == ["01 hold"]
+    assert job.say(0, "holding", step=2) == []
+    assert orders(job.say(1, "holding", step=1)) == ["01 until 2"]
+    told = [*job.steps(1, 0), *job.all_step(1)]
+    assert orders(told) == ["StepDone", "StepDone", "01 checkpoint"]
+
+
+def test_a_program_that_no_checkpoint_brings_back_keeps_its_plan(going_over):
+    job = going_over
+    job.all_step(1, 2, 3)
+    job.say(1, "checkpoint", has_file=False, unkept="")
+    told = job.say(0, "checkpoint", file("epoch"), has_file=True, unkept="it has a secret")
+    assert orders(told) == ["Unkept", "01 until 6"]
+    assert orders(job.all_step(4, 5))[-1] == "01 until 8"
+    assert orders(job.all_step(6, 7))[-1] == "01 finish"

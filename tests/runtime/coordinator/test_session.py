@@ -1,0 +1,109 @@
+"""The shell of a job: what it started ends with it, whenever somebody wants it to end."""
+
+import queue
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from nfold.core.trace import StepParts
+from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.session import Session
+
+
+class Server:
+    """Nobody comes."""
+
+    host, port, channels = "127.0.0.1", 4000, {}
+    closed = False
+
+    def heard_s(self):
+        return {}
+
+    def close(self):
+        self.closed = True
+
+
+class Launcher:
+    """Starts nothing, and is interrupted while it does."""
+
+    def __init__(self, interrupted_at, by):
+        self.started, self.stopped = [], []
+        self._interrupted_at, self._by = interrupted_at, by
+
+    def start(self, rank, host, port, token):
+        self.started.append(rank)
+        if rank == self._interrupted_at:
+            signal.raise_signal(self._by)
+
+    def ended(self, rank, timeout_s):
+        return None
+
+    def last_lines(self):
+        return []
+
+    def stop(self, grace_s):
+        self.stopped.append(grace_s)
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_no_more_ranks_are_started_once_it_is_told_to_end(by):
+    control_server, launcher = Server(), Launcher(2, by)
+    session = Session(
+        None, launcher, control_server, queue.SimpleQueue(), world_size=400, token="t", log=lambda text: None
+    )
+    before = signal.getsignal(by)
+
+    with pytest.raises(KeyboardInterrupt):
+        session.__enter__()
+
+    assert launcher.started == [0, 1, 2]
+    assert launcher.stopped == [0.0]
+    assert control_server.closed
+    assert signal.getsignal(by) == before
+
+
+class Deaf:
+    """A rank's channel."""
+
+    def send(self, message, blob=b""):
+        pass
+
+
+class Scripted:
+    """A coordinator that has ordered sixteen steps, of which four are done, two seconds each."""
+
+    def __init__(self, asynchrony):
+        self.heard = None
+        plan = SimpleNamespace(asynchrony=asynchrony)
+        part = StepParts.from_row([3, 0, 2.0, *[0.0] * 6, 0, 1])
+        self._commands = [
+            ev.Planned(None, plan, 99, 99, 0, None),
+            ev.Order((0,), {"do": "until", "step": 16}),
+            ev.StepDone(2, 0, 0.5, (part,), None),
+            ev.StepDone(3, 0, 0.5, (part,), None),
+        ]
+
+    def start(self, places):
+        return self._commands
+
+    def handle(self, event):
+        self.heard = event
+        return [ev.Finished()]
+
+
+@pytest.mark.parametrize(("asynchrony", "hears"), [(object(), ev.TimeUp), (None, ev.Tick)])
+def test_asynchronous_ranks_are_told_that_the_time_is_over_before_what_they_were_given_to_do(asynchrony, hears):
+    """Others end with the step under way."""
+    events, coordinator, control_server = queue.SimpleQueue(), Scripted(asynchrony), Server()
+    events.put(ev.Received(0, {"is": "hello", "host": "h", "pid": 1}))
+    control_server.channels = {0: Deaf()}
+    now_s = 0.0
+    given = {"world_size": 1, "token": "t", "log": lambda text: None, "clock": lambda: now_s}
+    session = Session(
+        coordinator, Launcher(None, None), control_server, events, stop_in_s=100.0, stop_after_s=100.0, **given
+    )
+    for happening in session.run():
+        if isinstance(happening, ev.StepDone):
+            now_s = 80.0
+    assert isinstance(coordinator.heard, hears)

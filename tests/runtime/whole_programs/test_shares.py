@@ -1,0 +1,67 @@
+"""A bucket in many shares, several of one rank: the same parameters, whoever serves which part in how many rounds."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from harness import difference, graph_of, make_plan, placed_plan, plain_loop, play
+from nets import adamw, program
+
+from nfold.planning.reductions.buckets import bounds, cut_shares, fill_buckets
+
+STEPS, CHUNKS = 4, 6
+LAYOUTS = {
+    "one rank serves": {2: 1.0},
+    "everybody, five rounds": {0: 1.0, 1: 1.0, 2: 1.0},
+    "the first has nothing": {1: 1.0, 2: 0.4},
+    "workers and a dedicated server": {0: 0.2, 1: 1.0, 2: 0.7, 3: 3.0},
+    "dedicated servers only": {3: 1.0, 4: 2.0},
+}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return graph_of(program("residual", adamw))
+
+
+@pytest.fixture(scope="module")
+def plain_state():
+    return plain_loop(program("residual", adamw), STEPS, CHUNKS).state_dict()
+
+
+def layout(mine, graph, weights, rounds, whole=False, bucket_bytes=1 << 12):
+    """Three workers, and as many servers as the weights name."""
+    world = max(3, 1 + max(weights))
+    buckets = fill_buckets(graph, (0, 1, 2), "server", bucket_bytes)
+    reductions = tuple(
+        replace(each, shares=cut_shares(each, weights, rounds, bounds(each, graph) if whole else ()), piece_elements=99)
+        for each in buckets
+    )
+    owners = {operator.name: (0, 0, 1, 1, 2, 2) for operator in graph.operators}
+    return replace(placed_plan(mine, owners, world, reductions), workers=3, servers=world - 3)
+
+
+@pytest.mark.parametrize(("rounds", "whole"), [(1, True), (5, False)])
+@pytest.mark.parametrize("weights", LAYOUTS.values(), ids=LAYOUTS)
+def test_any_layout_of_shares_gives_one_devices_parameters(graph, plain_state, weights, rounds, whole):
+    mine = program("residual", adamw)
+    played = play(mine, graph, layout(mine, graph, weights, rounds, whole), STEPS)
+    assert difference(played.state, plain_state) <= 1e-9
+
+
+def test_sums_have_the_same_bits_whoever_serves(graph):
+    mine = program("residual", adamw)
+    states = [play(mine, graph, layout(mine, graph, weights, 3), 2).state for weights in LAYOUTS.values()]
+    for other in states[1:]:
+        assert all(torch.equal(other[name], tensor) for name, tensor in states[0].items())
+
+
+def test_optimizer_state_of_many_shares_is_saved_whole_and_restored_under_another_layout(graph):
+    mine = program("residual", adamw)
+    plans = [layout(mine, graph, weights, rounds) for rounds, weights in enumerate(LAYOUTS.values(), 1)]
+    through = play(mine, graph, plans[0], len(plans)).state
+    checkpoint = b""
+    for number, plan in enumerate(plans):
+        checkpoint = play(mine, graph, plan, number + 1, checkpoint=checkpoint).checkpoint
+    resumed = play(mine, graph, make_plan(mine, graph, "single", 1, 0, CHUNKS), len(plans), checkpoint=checkpoint)
+    assert all(torch.equal(resumed.state[name], tensor) for name, tensor in through.items())

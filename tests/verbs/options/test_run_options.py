@@ -1,0 +1,60 @@
+"""What may be asked of a run, from Python too, where any type may be given."""
+
+import numpy
+import pytest
+
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.errors import PlanError
+from nfold.verbs.options.run_options import Options
+from nfold.verbs.train import plan
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"steps": 2.5}, "steps is 2.5: it must be a whole number"),
+        ({"workers": 2.0}, "workers is 2.0: it must be a whole number"),
+        ({"workers": "2"}, "workers is '2': it must be a whole number"),
+        ({"workers": True}, "workers is True: it must be a whole number"),
+        ({"workers": 0}, "workers is 0: it must be at least 1"),
+        ({"port": "80"}, "port is '80': it must be a whole number"),
+        ({"servers": None}, "servers is None: it must be a whole number"),
+        ({"servers": -1}, "servers is -1: it must be at least 0"),
+        ({"strategy": "ssp", "staleness": 1.5}, "staleness is 1.5: it must be a whole number"),
+        ({"seed": "7"}, "--seed 7: it must be a whole number from -2^63 to 2^64 - 1"),
+        ({"first_step_within": "300"}, "first_step_within is '300': it must be a number of seconds"),
+        ({"first_step_within": float("nan")}, "first_step_within is nan: it must be a number of seconds"),
+        ({"out": 5}, "out is 5: it must be the path of a folder"),
+        ({"emulate": 5}, "emulate is 5: it must be a cluster, or the path of its file"),
+        (
+            {"fault": "kill n2@30s"},
+            "fault is 'kill n2@30s': it must be a list of such texts, as in fault=['kill n2@30s']",
+        ),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused_with_its_value(wrong, said):
+    with pytest.raises(PlanError) as refused:
+        Options(**wrong)
+    assert str(refused.value).startswith(said)
+
+
+def test_there_is_a_worker_on_each_node_unless_the_strategy_is_for_one():
+    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e9, origin="declared")
+    nodes = (Node(name=name, cores=1.0, memory_bytes=1 << 30, local=link, uplink=link, downlink=link) for name in "abc")
+    cluster = Cluster(nodes=tuple(nodes))
+    assert Options(emulate=cluster, strategy="ring").workers == 3
+    assert Options(emulate=cluster, strategy="ps", servers=1).workers == 2
+    assert Options(emulate=cluster, strategy="single").workers == 1
+
+
+def test_whole_numbers_of_other_types_become_pythons_own():
+    given = {name: numpy.int64(4) for name in ("workers", "steps", "chunks", "seed", "checkpoint_every")}
+    options = Options(**given, first_step_within=numpy.float32(2.5))
+    assert {name: type(getattr(options, name)) for name in given} == dict.fromkeys(given, int)
+    assert options == Options(**dict.fromkeys(given, 4), first_step_within=2.5)
+
+
+def test_a_plan_names_the_whole_fault_too():
+    with pytest.raises(PlanError, match="fault is 'kill n2@30s'"):
+        plan("no such file.py", fault="kill n2@30s")

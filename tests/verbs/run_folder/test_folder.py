@@ -1,0 +1,81 @@
+"""What a run leaves in its folder when something goes wrong."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from nfold.core.codec import CodecError
+from nfold.errors import CheckpointError, PlanError
+from nfold.verbs.run_folder import history
+from nfold.verbs.run_folder.folder import RunFolder
+
+
+class CutOff:
+    """A checkpoint that ends in the middle."""
+
+    def model(self):
+        yield b"half"
+        raise CheckpointError("it was cut off")
+
+
+def test_half_a_model_does_not_stay(tmp_path):
+    folder = RunFolder(tmp_path)
+    with pytest.raises(CheckpointError, match="it was cut off"):
+        folder.ensure_model(CutOff())
+    assert not list(tmp_path.iterdir())
+
+
+def test_jobs_that_begin_at_once_get_a_folder_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    together = threading.Barrier(8)
+
+    def begin(_):
+        together.wait()
+        return RunFolder.create(None, "digits").path.name
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(begin, range(8))) == [f"digits-{number}" for number in range(1, 9)]
+
+
+ENTRY = {"step": 1, "epoch": 1, "loss": 0.5, "metrics": {}, "at_s": 0.1}
+
+
+def test_half_a_line_at_the_end_was_being_written(tmp_path):
+    path = tmp_path / "history.jsonl"
+    history.append(path, [ENTRY, {**ENTRY, "step": 2}])
+    whole = path.read_bytes()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        assert [entry["step"] for entry in history.read(path)] == [1, 2][: whole[: end + 1].count(b"}\n")]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"not json", "line 2: it is not JSON: Expecting value"),
+        (b"\xff\xfe{}", "line 2: it is not JSON: 'utf-8' codec"),
+        (b"5", "line 2: expected an object, got int"),
+        (b'{"epoch": 1}', "line 2: 'step' is missing"),
+        (b'{"step": "1", "epoch": 1, "loss": 1, "metrics": {}}', "line 2: 'step' is of type str"),
+    ],
+)
+def test_a_damaged_history_is_named_and_not_taken_for_a_short_one(tmp_path, line, said):
+    folder = RunFolder(tmp_path)
+    folder.append_history([ENTRY])
+    with open(tmp_path / "history.jsonl", "ab") as file:
+        file.write(line + b"\n")
+    folder.append_history([{**ENTRY, "step": 3}])
+
+    for read in (folder.history, lambda: folder.last_step, lambda: folder.cut_history(1)):
+        with pytest.raises(CodecError, match=rf"history\.jsonl, {said}.*\. Put a copy of the file back, or"):
+            read()
+
+
+def test_a_name_that_is_too_long_is_refused_and_leaves_nothing(tmp_path):
+    path = tmp_path / "new" / ("n" * 300)
+    with pytest.raises(PlanError, match=r"cannot make the run folder .*nnn: File name too long\. Use another --out"):
+        RunFolder.create(path, "digits")
+    with pytest.raises(PlanError, match="there is no run folder"):
+        RunFolder.open(path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,81 @@
+"""A plan for described machines promises only what `train` keeps: the evaluation between steps needs room too."""
+
+from dataclasses import replace
+
+import pytest
+from grids import chain, channel, facts, profile
+
+from nfold.core.cluster import Cluster, Node
+from nfold.core.job import Known
+from nfold.core.plan import Asynchrony
+from nfold.errors import PlanError
+from nfold.planning.choosing.search import plan
+from nfold.verbs import declared_plan
+from nfold.verbs.declared_plan import plan_declared
+from nfold.verbs.results.summary import RunOutcome, question_of
+from nfold.verbs.running.observer import Silent
+
+MIB = 1 << 20
+GRAPH = chain(2 * MIB, 2 * MIB, 2 * MIB)
+"""Three operators with 8 MiB of weights each, and the loss."""
+
+
+def known(*, evaluates):
+    costly = profile(GRAPH, base_bytes=100 * MIB, optimizer_bytes=2 * 24 * MIB)
+    asked = facts(GRAPH, 1, profiles={1: costly}, evaluates=evaluates)
+    return Known(graph=GRAPH, profiles={1: costly}, cluster=asked.cluster, plan=plan(asked, "single"))
+
+
+def described(mib):
+    link = channel()
+    nodes = (
+        Node(name=f"n{index}", cores=1.0, memory_bytes=mib * MIB, local=link, uplink=link, downlink=link)
+        for index in range(3)
+    )
+    return Cluster(nodes=tuple(nodes))
+
+
+@pytest.mark.long
+def test_it_counts_the_evaluation_that_training_will_count(monkeypatch):
+    """The nodes have room to train a stage, and not for the whole model beside it."""
+
+    def planned(*, evaluates):
+        monkeypatch.setattr(declared_plan, "_measure", lambda *_: RunOutcome(known=known(evaluates=evaluates)))
+        return plan_declared("program.py", described(150), {"strategy": "pipeline"}, Silent())
+
+    assert planned(evaluates=False).workers == 3
+    with pytest.raises(PlanError, match="to evaluate the whole model, which rank 0 fetches"):
+        planned(evaluates=True)
+
+
+def test_a_part_of_a_core_computes_that_much_slower(monkeypatch):
+    monkeypatch.setattr(declared_plan, "_measure", lambda *_: RunOutcome(known=known(evaluates=False)))
+
+    def planned_s(cores):
+        nodes = tuple(replace(node, cores=cores) for node in described(1 << 20).nodes)
+        return plan_declared(
+            "program.py", Cluster(nodes=nodes), {"strategy": "single", "workers": 1}, Silent()
+        ).predicted.step_s
+
+    whole_s = planned_s(1.0)
+    assert planned_s(0.5) == pytest.approx(2 * whole_s, rel=0.35), "what a period grants comes at full speed"
+    assert planned_s(0.1) == pytest.approx(10 * whole_s, rel=0.35)
+    assert planned_s(2.0) == whole_s, "it has one thread"
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_a_run_is_asked_again_as_it_was_planned(evaluates):
+    before = known(evaluates=evaluates)
+    assert before.plan is not None
+    assert question_of(before.plan, before).evaluates is evaluates
+    assert question_of(replace(before.plan, evaluates=not evaluates), before).evaluates is not evaluates
+
+
+def test_an_asynchronous_run_is_asked_again_with_its_own_bound():
+    before = known(evaluates=False)
+    assert before.plan is not None
+    bounded = replace(before.plan, asynchrony=Asynchrony(bound=2, staleness_aware=True))
+    asked = question_of(bounded, before)
+    assert (asked.staleness, asked.staleness_aware) == (2, True)
+    synchronous = question_of(before.plan, before)
+    assert (synchronous.staleness, synchronous.staleness_aware) == (None, False)
