@@ -10,7 +10,7 @@ import nfold as library
 from nfold.planning.choosing.candidates import simulate_proposal
 from nfold.planning.choosing.search import to_plan
 from nfold.planning.reductions.placed_reductions import placed
-from nfold.runtime.rank import worker
+from nfold.runtime.rank import rank_of_generation
 from nfold.runtime.rank.evaluation import evaluate
 
 STEPS = 10
@@ -124,13 +124,13 @@ def test_workers_without_a_cell_keep_out_of_training_and_of_evaluations(script, 
 @pytest.mark.parametrize(("every", "asked"), [(None, [True, False]), (0, [False, False])])
 def test_who_evaluates_a_cut_model_takes_the_weights_of_a_checkpoint(script, alone, monkeypatch, every, asked):
     calls = []
-    collect = worker.collect_from
+    collect = rank_of_generation.collect_from
 
     def counted(replica, *args, with_optimizer, **named):
         calls.append((args[0].rank, with_optimizer))
         return collect(replica, *args, with_optimizer=with_optimizer, **named)
 
-    monkeypatch.setattr(worker, "collect_from", counted)
+    monkeypatch.setattr(rank_of_generation, "collect_from", counted)
     run = library.train(
         script, workers=2, strategy="pipeline", steps=STEPS, debug=True, checkpoint_every=every, out="cut"
     )

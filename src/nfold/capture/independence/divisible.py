@@ -215,7 +215,8 @@ def _computes(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> bool:
 def _compare_often(model: nn.Module, loss: Loss, example: Example) -> str:
     # Other samples may show what the first ones did not, and other weights: some gradients are only rounding at first.
     reason = _compare(model, loss, example, 2) or _compare(model, loss, example, 3)
-    if example.is_joined_by_program and not example.varying:  # parts were joined with draws held still; these are not
+    if example.is_joined_by_program and not example.varying and _is_rows(example.batch(_SIZE, 3)):
+        # Parts were joined with draws held still; these are not.
         reason = reason or _compare(model, loss, replace(example, make_parts=None), 3)
     for scale in _SCALES if hooked_modules(model, backward=True) else ():
         reason = reason or _compare(model, functools.partial(_scaled, loss, scale), example, 2)
@@ -280,6 +281,11 @@ def cut_rows(batch: tuple[Any, Any], sizes: tuple[int, ...]) -> BatchCut:
     """Cut a batch whose parts are its rows."""
     parts = list(zip(split(batch[0], sizes), split(batch[1], sizes), strict=True))
     return BatchCut(whole=batch, parts=parts, sizes=sizes)
+
+
+def _is_rows(batch: tuple[Any, Any]) -> bool:
+    """Tell whether each tensor of a batch has a row for each sample: a list may hold a tensor for each."""
+    return all(tensor.ndim and len(tensor) == _SIZE for tensor in tensors_of(batch))
 
 
 def _compare_rows(loss: Loss, outputs: Any, pieces: list[Any], cut: BatchCut) -> str:

@@ -53,7 +53,7 @@ class Question:
     owners: tuple[int, ...]
     """Of each chunk, its slice."""
     batch_size: int
-    least_chunk: int
+    least_chunk: int = 2
     """See `ModelGraph`."""
     reductions: tuple[Reduction, ...]
     statistics_bytes: int
