@@ -426,6 +426,22 @@ class Clipped(torch.optim.SGD):
         super().step(closure)
 
 
+class Late(torch.optim.SGD):
+    """Begins after a warm-up with what others do from the first step on."""
+
+    def __init__(self, parameters: Any, start: int, of_all: bool) -> None:
+        super().__init__(parameters, lr=0.1)
+        self.start, self.of_all, self.num_steps = start, of_all, 0
+
+    def step(self, closure: Any = None) -> None:
+        self.num_steps += 1
+        parameters = [each for group in self.param_groups for each in group["params"]]
+        for few in [parameters] if self.of_all else [[each] for each in parameters]:
+            if self.num_steps > self.start:
+                torch.nn.utils.clip_grad_norm_(few, 0.1)
+        super().step(closure)
+
+
 class Noisy(torch.optim.SGD):
     """So little that no comparison would show it."""
 
@@ -475,6 +491,9 @@ def decay_matrices(parameters: Any) -> torch.optim.Optimizer:
         (lambda parameters: Clipped(parameters, limit=0.1), "model"),
         (lambda parameters: Clipped(parameters, limit=1e4), "model"),
         (lambda parameters: Noisy(parameters, lr=0.1), "model"),
+        (lambda parameters: Late(parameters, start=20, of_all=False), "parameter"),
+        (lambda parameters: Late(parameters, start=700, of_all=True), "model"),
+        (lambda parameters: Late(parameters, start=10**9, of_all=True), "element"),
     ],
     ids=[
         "sgd",
@@ -488,6 +507,9 @@ def decay_matrices(parameters: Any) -> torch.optim.Optimizer:
         "clipped",
         "seldom clipped",
         "noisy",
+        "late by weight",
+        "late by all",
+        "never",
     ],
 )
 def test_update_scope(factory: Any, scope: str) -> None:

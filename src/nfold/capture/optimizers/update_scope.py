@@ -23,12 +23,16 @@ _ONWARD = 12
 """First steps to try, the same way: what an optimizer estimates of the way to its goal begins to grow only then."""
 _SIZES = (1e-3, 1.0, 1e6)
 """Of the gradients of the next ones: a limit on their norm shows at one of them, whatever it is."""
+_LATE = 1000
+"""Steps to try of an optimizer that is not torch's: it may look at a weight as a whole only after a warm-up."""
 _POSITIONS = (0, 1, 3)
 """Steps after which the settings of a schedule are compared."""
 
 
 def update_scope(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int] | None = None) -> Scope:
-    """Compare the optimizer on small weights as a whole, on each alone, and on slices of each. Milliseconds.
+    """Compare the optimizer on small weights as a whole, on each alone, and on slices of each.
+
+    That takes milliseconds, and where the optimizer is not torch's own half a second.
 
     Args:
         stepping: the user's.
@@ -136,12 +140,22 @@ def _examples(stepping: Stepping, trained: Values, settings: Sequence[str], spar
 
 def _step_scope(stepping: Stepping, values: Values, sparse: Mapping[str, int]) -> Scope:
     """Compare a few steps on all weights with those on each alone and on slices."""
-    together = _updated(stepping, [values], sparse)
-    if not _equal(together, _updated(stepping, [[value] for value in values], sparse)):
-        return "model"
-    apart = _updated(stepping, [[(name, piece)] for name, value in values for piece in sliced(value)], sparse)
-    pieces = [piece for value in together for piece in sliced(value)]
-    return "element" if _equal(pieces, apart) else "parameter"
+    played = [_updated] if _is_torchs(stepping, values) else [_updated, _updated_for_long]
+    scope: Scope = "element"
+    for play in played:
+        together = play(stepping, [values], sparse)
+        if not _equal(together, play(stepping, [[value] for value in values], sparse)):
+            return "model"
+        apart = play(stepping, [[(name, piece)] for name, value in values for piece in sliced(value)], sparse)
+        pieces = [piece for value in together for piece in sliced(value)]
+        scope = scope if _equal(pieces, apart) else "parameter"
+    return scope
+
+
+def _is_torchs(stepping: Stepping, values: Values) -> bool:
+    """Tell whether an optimizer does at each step what torch's do, and nothing of its own."""
+    kind = type(stepping.build([(name, nn.Parameter(value.clone())) for name, value in values]).optimizer)
+    return kind.__module__.startswith("torch.optim.")
 
 
 def _try(stepping: Stepping, weights: Sequence[tuple[str, nn.Parameter]]) -> None:
@@ -201,6 +215,24 @@ def _updated(stepping: Stepping, groups: Sequence[Values], sparse: Mapping[str, 
         steps = [_stepped(optimizer, parameters, group, sparse, step) for step in range(_ONWARD + len(_SIZES))]
         histories += [list(history) for history in zip(*steps, strict=True)]
     return [history[step] for step in range(_ONWARD + len(_SIZES)) for history in histories]
+
+
+def _updated_for_long(stepping: Stepping, groups: Sequence[Values], sparse: Mapping[str, int]) -> list[torch.Tensor]:
+    """Take many steps with one optimizer per group; return all weights after the last one, where they are numbers."""
+    found: list[torch.Tensor] = []
+    for group in groups:
+        weights = [(name, nn.Parameter(value.clone())) for name, value in group]
+        optimizer, parameters = stepping.build(weights).optimizer, [parameter for _, parameter in weights]
+        gradients = [
+            [touched_only(torch.sin(value * 7.0 + turn), sparse.get(name, 0)) for name, value in group]
+            for turn in (0, 1, 2)
+        ]
+        for step in range(_LATE):
+            for parameter, gradient in zip(parameters, gradients[step % len(gradients)], strict=True):
+                parameter.grad = gradient.clone()
+            optimizer.step()
+        found += [parameter.detach().nan_to_num() for parameter in parameters]
+    return found
 
 
 def _stepped(
