@@ -74,3 +74,27 @@ def test_a_loss_that_is_no_mean_only_for_what_is_drawn_is_still_found():
 def undecided(value):
     """A loss that nobody can follow."""
     return value * (1 if float(value.detach()) > -1 else 2)
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand, lambda: float(torch.rand(()))])
+def test_what_collate_draws_for_each_sample_is_no_reason_where_it_pads(draw):
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(1, 3)
+
+        def forward(self, inputs):
+            rows, lengths = inputs
+            there = torch.arange(rows.shape[1]) < lengths[:, None]
+            return (self.inner(rows[..., None]) * there[..., None]).sum(1) / lengths[:, None]
+
+    def collate(items):
+        rows = [row[: 3 + kind] + draw() for row, kind in items]
+        return (
+            nn.utils.rnn.pad_sequence(rows, batch_first=True),
+            torch.tensor([len(row) for row in rows]),
+        ), torch.tensor([kind for _, kind in items])
+
+    torch.manual_seed(0)
+    graph = capture(Masked(), F.cross_entropy, sample_batches(DATA, collate=collate)).graph
+    assert graph.indivisible == ""

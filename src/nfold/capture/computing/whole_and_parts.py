@@ -62,7 +62,7 @@ class Apart:
                 first = RandomState()
                 whole, _ = self._joined_from(first, 0, cuts[-1][1])
                 parts = [self._joined_from(first, *cut)[0] for cut in cuts]
-                if self.draws and unlike_rows(whole, parts, sizes):
+                if self.draws and _drew_otherwise(whole, parts, sizes):
                     parts, state = [], first
                     for cut in cuts:
                         part, state = self._joined_from(state, *cut)
@@ -78,6 +78,21 @@ class Apart:
             batch = self._join(items, start, stop)
         self.draws = self.draws or state.others_moved()
         return batch, RandomState()
+
+
+def _drew_otherwise(whole: Batch, parts: Sequence[Batch], sizes: Sequence[int]) -> bool:
+    """Tell whether rows of a batch are others than those of its parts, also where each is padded behind its samples."""
+    stops = list(itertools.accumulate(sizes))
+    found = [dict(paths_of(part)) for part in parts]
+    for path, tensor in paths_of(whole):
+        for stop, size, part in zip(stops, sizes, found, strict=True):
+            rows = part.get(path)
+            if rows is None or rows.ndim != tensor.ndim or not rows.ndim or len(rows) != size or len(tensor) < stop:
+                continue
+            its_own = tensor[stop - size : stop][(slice(None), *map(slice, rows.shape[1:]))]
+            if its_own.shape == rows.shape and not close(its_own, rows):
+                return True
+    return False
 
 
 def unlike_rows(whole: Batch, parts: Sequence[Batch], sizes: Sequence[int]) -> bool:
