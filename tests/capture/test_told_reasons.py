@@ -129,7 +129,7 @@ class CentredApart(Net):
 def test_a_model_that_changes_its_own_buffer_is_told_with_its_line_and_what_cuts_it():
     graph = graph_of(Centred)
     kept, whole = graph.notes
-    line = "`self.centre = 0.9 * self.centre + 0.1 * hidden.detach().mean(0)` (test_wording.py:"
+    line = "`self.centre = 0.9 * self.centre + 0.1 * hidden.detach().mean(0)` (test_told_reasons.py:"
     assert kept.startswith(f"the model is kept whole: forward changes centre of the model itself in {line}")
     assert whole == "the whole model is one operator, and its batch cannot be cut: it trains on one worker"
     assert [operator.name for operator in graph_of(CentredApart).operators] == ["first", "middle", "last", "loss"]
@@ -203,5 +203,5 @@ def test_a_loop_over_samples_is_told_with_its_line():
 
     unproved = graph_of(Straight, each).unproved
     assert unproved.startswith("Python goes through samples one by one, or takes their number as a plain one (")
-    assert "test_wording.py, line " in unproved
+    assert "test_told_reasons.py, line " in unproved
     assert "for output, target in zip(outputs" in unproved
