@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import difference, make_plan, placed_plan, plain_loop, random_owners
+from harness import difference, make_plan, placed_plan, plain_loop, random_owners, with_more
 from members import Members, processes, threads
 from nets import program
 
@@ -56,7 +56,7 @@ def a_plan(members: Members, world: int, kind: str, seed: int) -> Any:
     return placed_plan(mine, owners, world, buckets_of(graph, placement, "ring", 4096))
 
 
-@pytest.mark.parametrize("net", ["plain", "residual", "tied"])
+@pytest.mark.parametrize("net", with_more(["plain"], ["plain", "residual", "tied"]))
 def test_twenty_generations_end_in_one_devices_parameters(members, net):
     """Nobody starts a process: members leave, come back, and are other ranks of other plans."""
     these, chosen = members(net), random.Random(7)

@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nfold.core.measured import Measured
 from nfold.core.profile import Pace
 from nfold.program import Program
-from nfold.runtime.rank.process import Process
 from nfold.transport.connecting.listener import Address
 from nfold.transport.generations.connections import Connections
 from nfold.transport.probing.probe import ProbedPair
 from nfold.transport.protocol import Transport
+
+if TYPE_CHECKING:  # it imports torch, and the tools are named before a rank may
+    from nfold.runtime.rank.process import Process
 
 
 class Wiring(Protocol):
@@ -34,7 +36,7 @@ class Tools(Protocol):
         ...
 
     def measure(
-        self, process: Process, chunk_sizes: Sequence[int], thread_counts: Sequence[int], *, anew: bool
+        self, process: "Process", chunk_sizes: Sequence[int], thread_counts: Sequence[int], *, anew: bool
     ) -> tuple[Measured, str]:
         """Capture the program, and time it on this machine with each number of threads.
 
