@@ -113,7 +113,7 @@ def test_workers_without_a_cell_keep_out_of_training_and_of_evaluations(script, 
         return evaluate(program, model, dataset, part, num_parts, device, reader)
 
     parts = []
-    monkeypatch.setattr("nfold.runtime.coordinator.preparation.plan", planned)
+    monkeypatch.setattr("nfold.runtime.coordinator.job_planning.plan", planned)
     monkeypatch.setattr("nfold.runtime.rank.evaluator.evaluate", evaluated)
     run = library.train(script, workers=3, strategy="hybrid", steps=STEPS, debug=True, out="idle")
     assert run.plan.placement.working == (1, 2)

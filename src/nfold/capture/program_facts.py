@@ -12,8 +12,9 @@ from torch import nn
 from nfold.capture.batches.example import LONGEST, SECOND_LONGEST, SIZES, Example
 from nfold.capture.computing.random import RandomState, seed_all
 from nfold.capture.computing.step_outcome import close
+from nfold.capture.independence.batch_cut import PARTS
 from nfold.capture.independence.declared_loss import why_no_mean
-from nfold.capture.independence.divisible import PARTS, why_indivisible, why_unlike_alone
+from nfold.capture.independence.divisible import why_indivisible, why_unlike_alone
 from nfold.capture.independence.least_samples import Least, find_least
 from nfold.capture.independence.padding import WHICH, why_padding
 from nfold.capture.independence.sample_mean import NO_MEAN

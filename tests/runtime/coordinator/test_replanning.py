@@ -23,7 +23,7 @@ def taking(plan: Plan, step_s: float) -> Plan:
 
 @dataclass
 class Planner:
-    """A preparation that plans what a test says."""
+    """A planning that plans what a test says."""
 
     other: Plan | PlanError
     before_s: float = 1.0

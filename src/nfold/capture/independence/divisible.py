@@ -6,20 +6,33 @@ without it, if it can compute so: whether a batch can be cut does not depend on 
 
 import contextlib
 import functools
-import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from nfold.capture.batches.example import Example
-from nfold.capture.batches.tree import map_tensors, paths_of, tensors_of
+from nfold.capture.batches.tree import map_tensors, tensors_of
 from nfold.capture.computing.precision import SINGLE, PrecisionWatch
 from nfold.capture.computing.random import RandomState
 from nfold.capture.computing.steady_draws import SteadyDraws
 from nfold.capture.computing.step_outcome import StepOutcome, close, difference, outcome
+from nfold.capture.independence.batch_cut import (
+    SIZE,
+    BatchCut,
+    cut_example,
+    cut_in_double,
+    doubled,
+    has_rows,
+    in_double,
+    is_all_rows,
+    paired,
+    rows_of,
+    split,
+)
+from nfold.capture.independence.comparisons import Comparison, both, first
 from nfold.capture.independence.mixing_line import mixing_line
 from nfold.capture.independence.sample_mean import not_a_mean, why_unlike_parts
 from nfold.capture.program.autocast import AutocastLoss, plain_loss, without_autocast
@@ -30,11 +43,6 @@ from nfold.capture.tracing.observe import BatchNorm
 from nfold.errors import ProgramError
 from nfold.program import describe
 
-Comparison = Callable[[], str]
-"""Says how a whole and its parts differ."""
-PARTS = (5, 4, 3)
-"""Uneven, so that a sum or an unweighted mean shows."""
-_SIZE = sum(PARTS)
 _ALONE = (1, 1, 1)
 _SCALES = (1e-3, 1e6)
 """Of the loss: a hook on a module that clips gradients shows at one of them, whatever its limit is."""
@@ -42,23 +50,6 @@ _SHIFT = 0.1
 """Of weights, for the trial at others, as a part of what they are in the mean."""
 ROUNDINGS = 8
 """By how many last bits of their type the gradients of chunks may differ that are added in another order."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchCut:
-    """A batch, and the same samples in parts."""
-
-    whole: tuple[Any, Any]
-    parts: list[tuple[Any, Any]]
-    sizes: tuple[int, ...]
-    """Samples of each part."""
-    is_padded: bool = False
-    """Whether parts are joined by themselves, and may be shorter than the whole."""
-
-    @property
-    def size(self) -> int:
-        """Samples of the batch."""
-        return sum(self.sizes)
 
 
 def why_indivisible(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> str:
@@ -73,18 +64,18 @@ def why_indivisible(fresh: Callable[[], nn.Module], loss: Loss, example: Example
         Why the batch cannot be cut, in the user's words; empty if it can.
     """
     finest = fresh().double()
-    doubled = _in_double(example)
+    doubled = in_double(example)
     quiet(finest)
     bare = plain_loss(loss)
     with without_autocast(finest):
-        if _computes(finest, bare, doubled.batch(_SIZE, 2)):
+        if _computes(finest, bare, doubled.batch(SIZE, 2)):
             return _compare_often(finest, bare, doubled)
     del finest
     model = fresh()
     quiet(model)
     if isinstance(loss, AutocastLoss):
         with without_autocast(model):
-            if _computes(model, loss.loss, example.batch(_SIZE, 2)):
+            if _computes(model, loss.loss, example.batch(SIZE, 2)):
                 return _compare_often(model, loss.loss, example)
     return _compare_often(model, loss, example)
 
@@ -134,7 +125,7 @@ def why_unlike_now(fresh: Callable[[], nn.Module], loss: Loss, all_of_it: BatchC
     quiet(finest)
     with without_autocast(finest):
         if _computes(finest, bare, map_tensors(doubled, some.whole)):
-            all_of_it, some = _cut_in_double(all_of_it), _cut_in_double(some)
+            all_of_it, some = cut_in_double(all_of_it), cut_in_double(some)
             return first(_comparisons(finest, bare, all_of_it, some))
     del finest
     model = fresh()
@@ -148,57 +139,6 @@ def _comparisons(model: nn.Module, loss: Loss, all_of_it: BatchCut, some: BatchC
             return _difference(model, loss, all_of_it, with_gradients=False)
 
     return [outputs, lambda: _difference(model, loss, some)]
-
-
-def first(comparisons: list[Comparison]) -> str:
-    """Return the first difference that comparisons find; empty if none does.
-
-    Raises:
-        Exception: the last one's, if none can be made.
-    """
-    return next(filter(None, _made(comparisons)), "")
-
-
-def both(comparisons: list[Comparison]) -> str:
-    """Return the last difference that two comparisons find, if both find one.
-
-    In a coarse type a decision may fall otherwise by rounding: once is no proof.
-
-    Raises:
-        Exception: the last one's, if none can be made.
-    """
-    reasons = list(_made(comparisons))
-    return reasons[-1] if len(reasons) == len(comparisons) and all(reasons) else ""
-
-
-def _made(comparisons: list[Comparison]) -> Iterator[str]:
-    """Yield what they find. One cannot be made where there is no forward without gradients, or a part is too small."""
-    errors = []
-    for compare in comparisons:
-        try:
-            yield compare()
-        except Exception as error:
-            errors.append(error)
-    if len(errors) == len(comparisons):
-        raise errors[-1]
-
-
-def _cut_in_double(cut: BatchCut) -> BatchCut:
-    return replace(cut, whole=map_tensors(doubled, cut.whole), parts=[map_tensors(doubled, part) for part in cut.parts])
-
-
-def _in_double(example: Example) -> Example:
-    parts = example.make_parts
-    return replace(
-        example,
-        make=lambda size, which: map_tensors(doubled, example.make(size, which)),
-        make_parts=None if parts is None else lambda sizes, which: map_tensors(doubled, parts(sizes, which)),
-    )
-
-
-def doubled(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in double precision, if it holds fractions."""
-    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def _computes(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> bool:
@@ -215,7 +155,7 @@ def _computes(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> bool:
 def _compare_often(model: nn.Module, loss: Loss, example: Example) -> str:
     # Other samples may show what the first ones did not, and other weights: some gradients are only rounding at first.
     reason = _compare(model, loss, example, 2) or _compare(model, loss, example, 3)
-    if example.is_joined_by_program and not example.varying and _is_rows(example.batch(_SIZE, 3)):
+    if example.is_joined_by_program and not example.varying and is_all_rows(example.batch(SIZE, 3)):
         # Parts were joined with draws held still; these are not.
         reason = reason or _compare(model, loss, replace(example, make_parts=None), 3)
     for scale in _SCALES if hooked_modules(model, backward=True) else ():
@@ -269,32 +209,13 @@ def _difference(model: nn.Module, loss: Loss, cut: BatchCut, *, with_gradients: 
     return explained(whole, parts, max(ROUNDINGS * rounding, watch.coarsest))
 
 
-def cut_example(example: Example, which: int, sizes: tuple[int, ...] = PARTS) -> BatchCut:
-    """Return a batch and its chunks, which are padded by themselves where the program joins items itself."""
-    is_padded = bool(example.varying)
-    if joined := example.parts(sizes, which):
-        return BatchCut(whole=joined[0], parts=joined[1], sizes=sizes, is_padded=is_padded)
-    return cut_rows(example.batch(sum(sizes), which), sizes)
-
-
-def cut_rows(batch: tuple[Any, Any], sizes: tuple[int, ...]) -> BatchCut:
-    """Cut a batch whose parts are its rows."""
-    parts = list(zip(split(batch[0], sizes), split(batch[1], sizes), strict=True))
-    return BatchCut(whole=batch, parts=parts, sizes=sizes)
-
-
-def _is_rows(batch: tuple[Any, Any]) -> bool:
-    """Tell whether each tensor of a batch has a row for each sample: a list may hold a tensor for each."""
-    return all(tensor.ndim and len(tensor) == _SIZE for tensor in tensors_of(batch))
-
-
 def _compare_rows(loss: Loss, outputs: Any, pieces: list[Any], cut: BatchCut) -> str:
     """Compare the loss of coarse outputs with that of their own rows: equal ones, so single precision tells more."""
-    if not all(_has_rows(tensor, found, cut.sizes) for tensor, found in _paired(outputs, pieces) if tensor.ndim):
+    if not all(has_rows(tensor, found, cut.sizes) for tensor, found in paired(outputs, pieces) if tensor.ndim):
         return ""  # only while it trains are outputs taken apart along other dimensions
 
     def take(samples: list[int]) -> tuple[Any, Any]:
-        rows = functools.partial(_rows, size=cut.size, start=samples[0], stop=samples[-1] + 1)
+        rows = functools.partial(rows_of, size=cut.size, start=samples[0], stop=samples[-1] + 1)
         return map_tensors(rows, outputs), map_tensors(rows, cut.whole[1])
 
     with contextlib.suppress(Exception):  # it needs the gradients of outputs, and was compared with those
@@ -355,42 +276,12 @@ def _backward(
 
 def _same_outputs(full: Any, pieces: list[Any], sizes: tuple[int, ...]) -> bool:
     """Compare the parts of the outputs that have one row per sample."""
-    for tensor, found in _paired(full, pieces):
-        if _has_rows(tensor, found, sizes):
+    for tensor, found in paired(full, pieces):
+        if has_rows(tensor, found, sizes):
             alike = all(piece.shape[1:] == tensor.shape[1:] for piece in found)
             if not alike or not close(tensor, torch.cat(found)):
                 return False
     return True
-
-
-def _paired(full: Any, pieces: list[Any]) -> Iterator[tuple[torch.Tensor, list[torch.Tensor]]]:
-    """Yield each tensor of the outputs with those in its place of the pieces' outputs."""
-    parts = [dict(paths_of(piece)) for piece in pieces]
-    for path, tensor in paths_of(full):
-        yield tensor.detach(), [part[path].detach() for part in parts if path in part]
-
-
-def _has_rows(tensor: torch.Tensor, pieces: list[torch.Tensor], sizes: tuple[int, ...]) -> bool:
-    """Tell whether a tensor has one row per sample."""
-    rows = [piece.shape[0] if piece.ndim else -1 for piece in pieces]
-    return bool(tensor.ndim) and tensor.shape[0] == sum(sizes) and rows == list(sizes)
-
-
-def split(value: Any, sizes: tuple[int, ...]) -> list[Any]:
-    """Cut copies of every tensor that has one row per sample; other tensors stay whole."""
-    stops = list(itertools.accumulate(sizes))
-    return [
-        map_tensors(functools.partial(_rows, size=sum(sizes), start=stop - count, stop=stop), value)
-        for count, stop in zip(sizes, stops, strict=True)
-    ]
-
-
-def _rows(tensor: torch.Tensor, *, size: int, start: int, stop: int) -> torch.Tensor:
-    if not tensor.ndim or tensor.shape[0] != size:
-        return tensor.clone()
-    if tensor.layout is torch.sparse_coo:  # of which torch takes no slices
-        return tensor.index_select(0, torch.arange(start, stop, device=tensor.device))
-    return tensor[start:stop].clone()
 
 
 def quiet(model: nn.Module) -> None:

@@ -9,7 +9,7 @@ from nfold.capture.batches.example import Example
 from nfold.capture.batches.tree import paths_of
 from nfold.capture.computing.random import RandomState, seed_all
 from nfold.capture.computing.step_outcome import close
-from nfold.capture.independence.divisible import PARTS
+from nfold.capture.independence.batch_cut import PARTS
 from nfold.capture.program.trial import try_forward
 from nfold.errors import ProgramError
 

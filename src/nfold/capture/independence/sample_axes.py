@@ -17,7 +17,8 @@ from nfold.capture.computing.random import CellRandom
 from nfold.capture.computing.steady_draws import SteadyDraws
 from nfold.capture.computing.step_outcome import close
 from nfold.capture.cutting.captured import Captured
-from nfold.capture.independence.divisible import cut_example, quiet
+from nfold.capture.independence.batch_cut import cut_example
+from nfold.capture.independence.divisible import quiet
 
 _WHICH = 2
 """Other samples than those by which the program was captured."""

@@ -16,7 +16,9 @@ from nfold.capture.computing.random import CellRandom
 from nfold.capture.computing.steady_draws import SteadyDraws
 from nfold.capture.computing.step_outcome import StepOutcome, close, outcome
 from nfold.capture.cutting.captured import BoundSegment, Captured
-from nfold.capture.independence.divisible import ROUNDINGS, Comparison, both, doubled, explained, first, quiet
+from nfold.capture.independence.batch_cut import doubled
+from nfold.capture.independence.comparisons import Comparison, both, first
+from nfold.capture.independence.divisible import ROUNDINGS, explained, quiet
 from nfold.capture.independence.sample_axes import SampleAxis
 from nfold.capture.independence.sample_mean import not_a_mean
 from nfold.capture.program.held_statement import Held

@@ -18,8 +18,9 @@ from nfold.errors import NfoldError
 from nfold.planning.choosing.early_checks import check_last_batch
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.generations import Generations
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
 from nfold.runtime.coordinator.plan_trials import try_all
-from nfold.runtime.coordinator.preparation import Preparation, Ready, build_orders
+from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import Replanning, plan_of
@@ -55,7 +56,8 @@ class Coordinator:
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
         self._generations = Generations(self._requests)
-        self._preparation = Preparation(settings, cores, self._requests, self._generations, first_step)
+        self._planning = JobPlanning(settings, first_step)
+        self._preparation = Preparation(self._planning, cores, self._requests, self._generations)
         self._best = BestSoFar(settings.keep, best)
         self._steering = Steering(first_step, is_looped=settings.lockstep)
         self._flow = self._run()
@@ -158,11 +160,11 @@ class Coordinator:
             known = yield from self._preparation.measure(facts)
         else:
             known = self._known
-            check_last_batch(known.graph, self._preparation.course(facts))
+            check_last_batch(known.graph, self._planning.course(facts))
             yield from self._preparation.wire()
-        chosen = known.plan or self._preparation.plan(known, facts)
+        chosen = known.plan or self._planning.plan(known, facts)
         known = replace(known, plan=chosen)
-        course, foretold = self._preparation.course(facts), self._preparation.notes(facts, chosen, known.graph)
+        course, foretold = self._planning.course(facts), self._planning.notes(facts, chosen, known.graph)
         total, per_epoch = course.total_steps, course.steps_per_epoch
         planned = ev.Planned(known, chosen, total, per_epoch, self._first_step, recipe, foretold)
         if self._settings.plan_only:
@@ -178,7 +180,7 @@ class Coordinator:
 
     def _play(self, ranks: tuple[int, ...], known: Known, facts: Ready, recipe: Recipe) -> Flow:
         """Train, generation after generation, until the last step."""
-        header, first_step, course = self._checkpoint, self._first_step, self._preparation.course(facts)
+        header, first_step, course = self._checkpoint, self._first_step, self._planning.course(facts)
         training = Training(
             self._settings, course, averages_of(facts), self._best, self._steering, self._requests, self._postmortem,
             evaluates=bool(facts["has_test"]) and self._settings.evaluate,
@@ -191,10 +193,10 @@ class Coordinator:
             notes: list[ev.Command] = [ev.Noted(f"note: {text}") for text in told]
             if first_step == self._first_step:
                 notes = [*tell_kept(built.values(), recipe), *notes]
-            preparation = self._preparation.of(chosen)
-            expected_s = preparation.expected_s(known, chosen, facts) if self._settings.measure else {}
+            planning = self._planning.of(chosen)
+            expected_s = planning.expected_s(known, chosen, facts) if self._settings.measure else {}
             replanning = Replanning(
-                preparation,
+                planning,
                 known,
                 facts,
                 price_s=2 * max(reply["seconds"] for reply in built.values()),

@@ -20,7 +20,8 @@ from nfold.errors import PlanError
 from nfold.planning.choosing.advice import Refused
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.generations import Generations
-from nfold.runtime.coordinator.preparation import Preparation, Ready, build_orders
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
+from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.measuring.probing_rounds import with_rate
@@ -29,7 +30,9 @@ from nfold.runtime.measuring.probing_rounds import with_rate
 def try_all(settings: JobSettings, cores: int, requests: RankRequests, generations: Generations, ready: Ready) -> Flow:
     """Play every trial in a generation of its own; the commands tell which of them steps belong to."""
     everyone = tuple(range(settings.world_size))
-    graph, profiles, declared = yield from Preparation(settings, cores, requests, generations).profile(ready)
+    graph, profiles, declared = yield from Preparation(JobPlanning(settings), cores, requests, generations).profile(
+        ready
+    )
     trials = _Trials(settings, cores, requests, generations, ready, graph, profiles, declared)
     for index, trial in enumerate(settings.trials):
         yield from trials.play(index, trial)
@@ -67,13 +70,14 @@ class _Trials:
             nodes=self._settings.nodes[: trial.world_size],
             trials=(),
         )
-        preparation = Preparation(settings, self._cores, self._requests, self._generations)
+        planning = JobPlanning(settings)
+        preparation = Preparation(planning, self._cores, self._requests, self._generations)
         try:
-            preparation.foresee(self._graph, self._profiles, self._linked(trial), self._ready)
+            planning.foresee(self._graph, self._profiles, self._linked(trial), self._ready)
             yield from preparation.wire()
             cluster = yield from self._meet(preparation, trial)
             known = Known(graph=self._graph, profiles=self._profiles, cluster=cluster)
-            chosen = preparation.plan(known, self._ready)
+            chosen = planning.plan(known, self._ready)
         except PlanError as error:
             self._requests.say(ev.TrialRefused(index, error.reason if isinstance(error, Refused) else str(error)))
             return

@@ -1,45 +1,32 @@
-"""From ranks that have just said hello to a plan: load, profile, wire, probe, pace, search."""
+"""From ranks that have just said hello to all that a plan rests on: load, profile, wire, probe, pace."""
 
 from collections.abc import Generator
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 from nfold.core import codec
 from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
-from nfold.core.job import JobSettings, Known
+from nfold.core.job import Known
 from nfold.core.measured import Measured
 from nfold.core.placement import chunk_sizes
-from nfold.core.plan import Plan
 from nfold.core.profile import Pace, Profile
 from nfold.errors import ProgramError
-from nfold.planning.asynchronous.asynchronous_strategies import play
-from nfold.planning.choosing.candidates import simulate_proposal
 from nfold.planning.choosing.early_checks import (
-    Course,
     ScheduleEnd,
-    averages_notes,
     check_last_batch,
     check_schedule,
-    fade_notes,
-    loaders_notes,
-    mode_notes,
-    run_notes,
-    time_notes,
 )
-from nfold.planning.choosing.first_step import check_first_step, first_step_notes
-from nfold.planning.choosing.search import check_possible, plan
+from nfold.planning.choosing.search import check_possible
 from nfold.planning.choosing.wishes import check_batch
 from nfold.planning.costs.read_ahead import least_share, within_cores
 from nfold.planning.inputs.chunking import worthwhile_counts
-from nfold.planning.inputs.facts import Facts, Proposal, useful_threads, worker_seconds
-from nfold.planning.scheduling.rank_schedules import rank_schedules
+from nfold.planning.inputs.facts import useful_threads, worker_seconds
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.generations import Generations
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.same_on_all_ranks import check_alike
-from nfold.runtime.coordinator.same_program import averages_of
 from nfold.runtime.measuring.probing_rounds import (
     MOST_PACES,
     PROBING_S,
@@ -54,32 +41,15 @@ from nfold.runtime.measuring.probing_rounds import (
     with_links,
     with_paces,
 )
-from nfold.runtime.measuring.slowness import expected_times_s, expected_waits_s
-from nfold.runtime.measuring.unsent_bytes import unsent_bytes
 from nfold.transport.probing.probe import ProbedPair
-
-Ready = dict[str, Any]
-"""What a rank told of the program: samples, batch size, epochs, chunks, and of the threads that it may have."""
-OFTEN = 3
-"""Steps between two rests: with fewer, most steps end with one or follow one."""
-SLOW_BYTES_PER_S = 125_000
-"""A link that is declared slower takes longer to probe than a plan takes to make, so that is tried before."""
 
 
 class Preparation:
-    """What is measured and decided before the ranks build, for one choice of workers and servers."""
+    """What is measured before the ranks build, for one choice of workers and servers."""
 
-    def __init__(
-        self, settings: JobSettings, cores: int, requests: RankRequests, generations: Generations, first_step: int = 0
-    ) -> None:
-        self._settings, self._cores, self._requests, self._generations = settings, cores, requests, generations
-        self._first_step = first_step
-
-    def of(self, chosen: Plan) -> "Preparation":
-        """Return the preparation of a plan's ranks alone: others were let go."""
-        nodes = self._settings.nodes[: chosen.world_size]
-        settings = replace(self._settings, workers=chosen.workers, servers=chosen.servers, nodes=nodes)
-        return Preparation(settings, self._cores, self._requests, self._generations, self._first_step)
+    def __init__(self, planning: JobPlanning, cores: int, requests: RankRequests, generations: Generations) -> None:
+        self._planning, self._settings = planning, planning.settings
+        self._cores, self._requests, self._generations = cores, requests, generations
 
     def load_order(self) -> dict[str, Any]:
         """Return the order that makes every rank load the program."""
@@ -115,37 +85,8 @@ class Preparation:
                 f"batch_size is {first['batch_size']}, but train_data() has only {first['num_samples']} samples. "
                 f"Use a batch size of at most {first['num_samples']}."
             )
-        check_schedule(first["schedule_end"] and ScheduleEnd(**first["schedule_end"]), self.course(first))
+        check_schedule(first["schedule_end"] and ScheduleEnd(**first["schedule_end"]), self._planning.course(first))
         return first
-
-    def course(self, ready: Ready) -> Course:
-        """Return the steps that the run takes."""
-        per_epoch = -(-ready["num_samples"] // ready["batch_size"])
-        asked = max((trial.steps for trial in self._settings.trials), default=self._settings.steps)
-        return Course(
-            num_samples=ready["num_samples"],
-            batch_size=ready["batch_size"],
-            total_steps=asked or ready["epochs"] * per_epoch,
-            first_step=self._first_step,
-        )
-
-    def notes(self, ready: Ready, chosen: Plan, graph: ModelGraph) -> tuple[str, ...]:
-        """Return what a user should know of the run that is planned, beside what its plan says."""
-        settings, course = self._settings, self.course(ready)
-        return (
-            *run_notes(
-                course,
-                checkpoint_every=settings.checkpoint_every,
-                has_metrics=bool(ready["has_metrics"]),
-                has_test=bool(ready["has_test"]),
-            ),
-            *averages_notes(averages_of(ready), course, graph),
-            *loaders_notes(ready["loaders"], chosen.loaders, chosen.workers),
-            *mode_notes(ready["set_to_train"]),
-            *fade_notes(ready["schedule_fade"], course),
-            *first_step_notes(chosen, settings.first_step_limit_s),
-            *time_notes(course, chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every),
-        )
 
     def measure(self, ready: Ready) -> Flow:
         """Return all that is known of program and machines, by measuring. The ranks are wired afterwards.
@@ -156,9 +97,9 @@ class Preparation:
         check_batch(self._settings.strategy, self._settings.workers, ready["chunks"], ready["batch_size"])
         graph, profiles, cluster = yield from self.profile(ready)
         self._check_kept(graph)
-        check_last_batch(graph, self.course(ready))
-        check_possible(self._facts(graph, profiles, with_fast_links(cluster), ready), self._settings.strategy)
-        self.foresee(graph, profiles, cluster, ready)
+        check_last_batch(graph, self._planning.course(ready))
+        check_possible(self._planning.facts(graph, profiles, with_fast_links(cluster), ready), self._settings.strategy)
+        self._planning.foresee(graph, profiles, cluster, ready)
         self._requests.say(ev.Prepared("profiling"))
         yield from self.wire()
         cluster = yield from self.meet(graph, profiles, cluster, ready)
@@ -194,7 +135,7 @@ class Preparation:
         found = codec.decode(Measured, reply["measured"])
         cluster = self._settings.cluster or Cluster(nodes=(found.node,))
         profiles = {count: replace(profile, profiler=self._profiler) for count, profile in found.profiles.items()}
-        share = least_share(cluster, self._nodes(cluster))
+        share = least_share(cluster, self._planning.nodes(cluster))
         return found.graph, {count: within_cores(each, share) for count, each in profiles.items()}, cluster
 
     def meet(
@@ -206,70 +147,17 @@ class Preparation:
     ) -> Generator[list[ev.Command], ev.Event, Cluster]:
         """Probe the links between the nodes and let all workers compute at once; return the cluster as found."""
         probed = yield from self._probe(cluster)
-        cluster = with_links(cluster, self._nodes(cluster), probed)
+        cluster = with_links(cluster, self._planning.nodes(cluster), probed)
         if probed:
             self._requests.say(ev.Prepared("probing links"))
         if self._settings.workers > 1 or self._settings.cluster:
             cluster = yield from self._pace(cluster, profiles, ready, len(graph.trained))
         return cluster
 
-    def foresee(self, graph: ModelGraph, profiles: dict[int, Profile], declared: Cluster, ready: Ready) -> None:
-        """Refuse at once what declared links are too slow for, before they are probed.
-
-        A plan takes a moment, so only where a link is very slow, or gradients need much of the limit to cross it.
-
-        Raises:
-            PlanError: nothing fits, or a step would take longer than anybody waits.
-        """
-        nodes = [declared.node(name) for name in dict.fromkeys(self._nodes(declared))]
-        channels = [channel for node in nodes for channel in (node.uplink, node.downlink) if channel is not None]
-        slowest = min((channel.bandwidth_bytes_per_s for channel in channels), default=inf)
-        least_s = self._settings.first_step_limit_s / 2
-        if slowest < max(SLOW_BYTES_PER_S, graph.parameter_bytes / least_s):
-            self.plan(Known(graph=graph, profiles=profiles, cluster=with_fast_links(declared)), ready)
-
     def wire(self) -> Flow:
         """Let the generation of these workers and servers begin."""
         yield from self._generations.begin(range(self._settings.world_size))
         self._requests.say(ev.Prepared("connecting"))
-
-    def plan(self, known: Known, ready: Ready) -> Plan:
-        """Return the plan.
-
-        Raises:
-            PlanError: nothing fits, or a step would take longer than anybody waits.
-        """
-        facts = self._facts(known.graph, known.profiles, known.cluster, ready)
-        chosen = plan(facts, self._settings.strategy)
-        if not self._settings.plan_only:
-            check_first_step(facts, self._settings.strategy, chosen, self._settings.first_step_limit_s)
-        return chosen
-
-    def expected_s(self, known: Known, chosen: Plan, ready: Ready) -> dict[str, float]:
-        """Return how long everything that is watched while training should take; see `slowness`."""
-        if chosen.world_size == 1 or (chosen.asynchrony is not None and self._rests_often(ready)):
-            return {}
-        facts, proposal = self._facts(known.graph, known.profiles, known.cluster, ready), _proposal_of(chosen)
-        if chosen.asynchrony is not None:
-            nodes = replace(facts, nodes=chosen.nodes)
-            played = play(nodes, proposal, chosen.asynchrony, chosen.threads)
-            return expected_waits_s(played.waits_s, played.step_s)
-        return expected_times_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
-
-    def predicted_s(self, known: Known, chosen: Plan, ready: Ready) -> float:
-        """Return what a step of a plan takes with the links of what is known, which may not be those of the plan."""
-        facts = self._facts(known.graph, known.profiles, known.cluster, ready)
-        return simulate_proposal(facts, chosen.strategy, _proposal_of(chosen)).predicted.step_s
-
-    def _rests_often(self, ready: Ready) -> bool:
-        """Whether workers of an asynchronous plan wait for each other at most steps, of which no prediction knows."""
-        every = self._settings.checkpoint_every or OFTEN
-        per_epoch = -(-ready["num_samples"] // ready["batch_size"])
-        return self._settings.lockstep or min(every, per_epoch) < OFTEN
-
-    def _nodes(self, cluster: Cluster) -> tuple[str, ...]:
-        """Node of each rank."""
-        return self._settings.nodes or (cluster.nodes[0].name,) * self._settings.world_size
 
     def _threads_of(self, rank: int) -> int:
         """A rank's fair share of its node's cores."""
@@ -300,7 +188,7 @@ class Preparation:
 
     def _planned_threads(self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready) -> list[int]:
         """Of each worker, as its plan will have them."""
-        nodes, workers = self._nodes(cluster), self._settings.workers
+        nodes, workers = self._planning.nodes(cluster), self._settings.workers
         seconds = worker_seconds(profiles, ready["batch_size"], workers, ready["chunks"])
         return [useful_threads(cluster.node(name).cores, nodes.count(name), seconds) for name in nodes[:workers]]
 
@@ -318,7 +206,7 @@ class Preparation:
     def _probe(self, cluster: Cluster) -> Generator[list[ev.Command], ev.Event, dict[Probe, ProbedPair]]:
         """Probe all pairs of nodes, or of many, distant or badly linked ones some, a round at a time."""
         found: dict[Probe, ProbedPair] = {}
-        rounds, num_peers = tournament(self._nodes(cluster)), len(set(self._nodes(cluster))) - 1
+        rounds, num_peers = tournament(self._planning.nodes(cluster)), len(set(self._planning.nodes(cluster))) - 1
         for done, pairs in enumerate(rounds):
             if done == 1:
                 del rounds[affordable(len(rounds), found) :]
@@ -344,7 +232,7 @@ class Preparation:
         workers = tuple(range(self._settings.workers))
         threads = self._planned_threads(cluster, profiles, ready)
         chunk_size = self._paced_size(cluster, profiles[threads[0]], ready)
-        nodes = self._nodes(cluster)
+        nodes = self._planning.nodes(cluster)
         passes_s = expected_passes_s(cluster, nodes, threads, profiles, chunk_size)
         longest_s = longest_pass_s(cluster, nodes, passes_s, profiler=self._profiler)
         orders = [
@@ -372,39 +260,12 @@ class Preparation:
 
         A chunk has at least two samples where there are enough (see `chunk_sizes`).
         """
-        nodes = self._nodes(cluster)
+        nodes = self._planning.nodes(cluster)
         shares = (cluster.node(name).memory_bytes / nodes.count(name) for name in set(nodes))
         room = min(shares) - profile.base_bytes - 2 * profile.parameter_bytes
         fits = int(room / max(1.0, profile.activation_bytes_per_sample))
         wanted = max(chunk_sizes(ready["batch_size"], ready["chunks"] or self._settings.workers))
         return max(min(2, wanted), min(wanted, fits))
-
-    def _facts(self, graph: ModelGraph, profiles: dict[int, Profile], cluster: Cluster, ready: Ready) -> Facts:
-        return Facts(
-            graph=graph,
-            profiles=profiles,
-            cluster=cluster,
-            nodes=self._nodes(cluster),
-            workers=self._settings.workers,
-            servers=self._settings.servers,
-            batch_size=ready["batch_size"],
-            chunks=ready["chunks"],
-            staleness=self._settings.staleness,
-            staleness_aware=self._settings.staleness_aware,
-            evaluates=bool(ready["has_test"]) and self._settings.evaluate,
-            chunks_are_settled=self._settings.begun is not None,
-        )
-
-
-def _proposal_of(chosen: Plan) -> Proposal:
-    return Proposal(
-        placement=chosen.placement,
-        reductions=chosen.reductions,
-        workers=chosen.workers,
-        servers=chosen.servers,
-        splits=chosen.splits,
-        windows=chosen.windows,
-    )
 
 
 def _tell_sample(num_probed: int, num_peers: int) -> str:
@@ -412,17 +273,3 @@ def _tell_sample(num_probed: int, num_peers: int) -> str:
         f"note: each node's link is probed with {num_probed} of its {num_peers} peers, which takes {PROBING_S:g} s at "
         f"most where links are neither slow nor long, and counts as fast as with the fastest of them"
     )
-
-
-def build_orders(known: Known, chosen: Plan, total_steps: int, checkpoint: bytes = b"") -> list[ev.Order]:
-    """Return the orders that make every rank of a plan build its part."""
-    order = {
-        "do": "build",
-        "graph": codec.encode(known.graph),
-        "plan": codec.encode(chosen),
-        "unsent_bytes": unsent_bytes(known.cluster, chosen.nodes),
-        "total_steps": total_steps,
-    }
-    schedules = rank_schedules(chosen, known.graph, known.profiles)
-    documents = [{**order, "schedule": own.to_document()} for own in schedules]
-    return [ev.Order((rank,), document, checkpoint) for rank, document in enumerate(documents)]

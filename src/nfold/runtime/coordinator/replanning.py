@@ -12,7 +12,7 @@ from nfold.core.job import Known
 from nfold.core.plan import Plan
 from nfold.errors import InternalError, PlanError
 from nfold.runtime.control import events as ev
-from nfold.runtime.coordinator.preparation import Preparation, Ready
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
 
 LEAST_GAIN = 0.1
 """Of a step; predictions of less are no better than a guess."""
@@ -23,17 +23,15 @@ TIMES_PRICE = 3.0
 class Replanning:
     """What one generation rests on, and what the next one will, once there is to be one."""
 
-    def __init__(
-        self, preparation: Preparation, known: Known, ready: Ready, *, price_s: float, is_wanted: bool
-    ) -> None:
+    def __init__(self, planning: JobPlanning, known: Known, ready: Ready, *, price_s: float, is_wanted: bool) -> None:
         """Args:
-        preparation: of the generation's ranks.
+        planning: of the generation's ranks.
         known: with its plan.
         ready: what ranks told of the program.
         price_s: what it takes to stop, to keep the state, and to build again.
         is_wanted: False where no checkpoint may be written, so that there is nothing to go on from.
         """
-        self._preparation, self._known, self._price_s = preparation, known, price_s
+        self._planning, self._known, self._price_s = planning, known, price_s
         self._ready = {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
         self._is_wanted = is_wanted and plan_of(known).asynchrony is None  # asynchronous workers follow their links
         self.next: Known | None = None
@@ -57,10 +55,10 @@ class Replanning:
     def _plan_again(self, cluster: Cluster, num_left: int) -> list[ev.Command]:
         now, chosen = replace(self._known, cluster=cluster, plan=None), plan_of(self._known)
         try:
-            other = self._preparation.plan(now, self._ready)
+            other = self._planning.plan(now, self._ready)
         except PlanError:
             return []  # a step would take longer than anybody waits: under the plan of now at least it is under way
-        before_s, after_s = self._preparation.predicted_s(now, chosen, self._ready), other.predicted.step_s
+        before_s, after_s = self._planning.predicted_s(now, chosen, self._ready), other.predicted.step_s
         is_other = (other.placement, other.reductions) != (chosen.placement, chosen.reductions)
         wins_s = num_left * (before_s - after_s)
         if not is_other or after_s > (1 - LEAST_GAIN) * before_s or wins_s < TIMES_PRICE * self._price_s:

@@ -16,7 +16,8 @@ from torch import nn
 
 from nfold.capture.batches.joining import Batch
 from nfold.capture.computing.random import undisturbed
-from nfold.capture.independence.divisible import BatchCut, why_unlike_now
+from nfold.capture.independence.batch_cut import BatchCut
+from nfold.capture.independence.divisible import why_unlike_now
 from nfold.capture.program.building import build_model
 from nfold.capture.side_effects.module_states import fresh_copies
 from nfold.program import Program

@@ -9,7 +9,7 @@ import torch
 
 from nfold.capture.batches.joining import Batch
 from nfold.capture.batches.tree import map_tensors, tensors_of
-from nfold.capture.independence.divisible import PARTS, BatchCut, cut_rows
+from nfold.capture.independence.batch_cut import PARTS, BatchCut, cut_rows
 
 Read = Callable[[Sequence[int], Sequence[int]], tuple[Batch, list[Batch]]]
 """Reads some samples of a chunk, and joins them together and in parts of so many; places behind the chunk are samples

@@ -7,10 +7,7 @@ from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.job import JobSettings, Known
-from nfold.runtime.coordinator.generations import Generations
-from nfold.runtime.coordinator.preparation import Preparation, build_orders
-from nfold.runtime.coordinator.rank_requests import RankRequests
-from nfold.runtime.failures.postmortem import Postmortem
+from nfold.runtime.coordinator.job_planning import JobPlanning, build_orders
 
 
 def linked(mbit: float) -> Cluster:
@@ -29,8 +26,7 @@ def test_ranks_are_told_how_much_may_wait_before_their_links() -> None:
 
 
 def test_loaders_that_cores_cannot_keep_busy_are_told_of_before_the_first_step() -> None:
-    asking = RankRequests(Postmortem(2))
-    preparation = Preparation(JobSettings(workers=2, strategy="ring"), 4, asking, Generations(asking))
-    few = preparation.notes(READY | {"loaders": 1}, replace(a_plan(2), loaders=1), GRAPH)
-    (note,) = set(preparation.notes(READY | {"loaders": 8}, replace(a_plan(2), loaders=1), GRAPH)) - set(few)
+    planning = JobPlanning(JobSettings(workers=2, strategy="ring"))
+    few = planning.notes(READY | {"loaders": 1}, replace(a_plan(2), loaders=1), GRAPH)
+    (note,) = set(planning.notes(READY | {"loaders": 8}, replace(a_plan(2), loaders=1), GRAPH)) - set(few)
     assert "--loaders 1 does as well" in note

@@ -1,0 +1,103 @@
+"""Cuts a batch into parts of some samples, so that what comes of it can be compared with what comes of them."""
+
+import functools
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from nfold.capture.batches.example import Example
+from nfold.capture.batches.tree import map_tensors, paths_of, tensors_of
+
+PARTS = (5, 4, 3)
+"""Uneven, so that a sum or an unweighted mean shows."""
+SIZE = sum(PARTS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchCut:
+    """A batch, and the same samples in parts."""
+
+    whole: tuple[Any, Any]
+    parts: list[tuple[Any, Any]]
+    sizes: tuple[int, ...]
+    """Samples of each part."""
+    is_padded: bool = False
+    """Whether parts are joined by themselves, and may be shorter than the whole."""
+
+    @property
+    def size(self) -> int:
+        """Samples of the batch."""
+        return sum(self.sizes)
+
+
+def cut_example(example: Example, which: int, sizes: tuple[int, ...] = PARTS) -> BatchCut:
+    """Return a batch and its chunks, which are padded by themselves where the program joins items itself."""
+    is_padded = bool(example.varying)
+    if joined := example.parts(sizes, which):
+        return BatchCut(whole=joined[0], parts=joined[1], sizes=sizes, is_padded=is_padded)
+    return cut_rows(example.batch(sum(sizes), which), sizes)
+
+
+def cut_rows(batch: tuple[Any, Any], sizes: tuple[int, ...]) -> BatchCut:
+    """Cut a batch whose parts are its rows."""
+    parts = list(zip(split(batch[0], sizes), split(batch[1], sizes), strict=True))
+    return BatchCut(whole=batch, parts=parts, sizes=sizes)
+
+
+def is_all_rows(batch: tuple[Any, Any]) -> bool:
+    """Tell whether each tensor of a batch has a row for each sample: a list may hold a tensor for each."""
+    return all(tensor.ndim and len(tensor) == SIZE for tensor in tensors_of(batch))
+
+
+def split(value: Any, sizes: tuple[int, ...]) -> list[Any]:
+    """Cut copies of every tensor that has one row per sample; other tensors stay whole."""
+    stops = list(itertools.accumulate(sizes))
+    return [
+        map_tensors(functools.partial(rows_of, size=sum(sizes), start=stop - count, stop=stop), value)
+        for count, stop in zip(sizes, stops, strict=True)
+    ]
+
+
+def rows_of(tensor: torch.Tensor, *, size: int, start: int, stop: int) -> torch.Tensor:
+    """Return a copy of some rows of a tensor that has `size` of them, else of all of it."""
+    if not tensor.ndim or tensor.shape[0] != size:
+        return tensor.clone()
+    if tensor.layout is torch.sparse_coo:  # of which torch takes no slices
+        return tensor.index_select(0, torch.arange(start, stop, device=tensor.device))
+    return tensor[start:stop].clone()
+
+
+def paired(full: Any, pieces: list[Any]) -> Iterator[tuple[torch.Tensor, list[torch.Tensor]]]:
+    """Yield each tensor of the outputs with those in its place of the pieces' outputs."""
+    parts = [dict(paths_of(piece)) for piece in pieces]
+    for path, tensor in paths_of(full):
+        yield tensor.detach(), [part[path].detach() for part in parts if path in part]
+
+
+def has_rows(tensor: torch.Tensor, pieces: list[torch.Tensor], sizes: tuple[int, ...]) -> bool:
+    """Tell whether a tensor has one row per sample."""
+    rows = [piece.shape[0] if piece.ndim else -1 for piece in pieces]
+    return bool(tensor.ndim) and tensor.shape[0] == sum(sizes) and rows == list(sizes)
+
+
+def cut_in_double(cut: BatchCut) -> BatchCut:
+    """Return a cut in double precision."""
+    return replace(cut, whole=map_tensors(doubled, cut.whole), parts=[map_tensors(doubled, part) for part in cut.parts])
+
+
+def in_double(example: Example) -> Example:
+    """Return batches in double precision."""
+    parts = example.make_parts
+    return replace(
+        example,
+        make=lambda size, which: map_tensors(doubled, example.make(size, which)),
+        make_parts=None if parts is None else lambda sizes, which: map_tensors(doubled, parts(sizes, which)),
+    )
+
+
+def doubled(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in double precision, if it holds fractions."""
+    return tensor.double() if tensor.is_floating_point() else tensor

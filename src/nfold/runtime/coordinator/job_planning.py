@@ -1,0 +1,176 @@
+"""What a job plans with, and what it says of a plan: for one choice of workers and servers. Pure."""
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from nfold.core import codec
+from nfold.core.cluster import Cluster
+from nfold.core.graph import ModelGraph
+from nfold.core.job import JobSettings, Known
+from nfold.core.plan import Plan
+from nfold.core.profile import Profile
+from nfold.planning.asynchronous.asynchronous_strategies import play
+from nfold.planning.choosing.candidates import simulate_proposal
+from nfold.planning.choosing.early_checks import (
+    Course,
+    averages_notes,
+    fade_notes,
+    loaders_notes,
+    mode_notes,
+    run_notes,
+    time_notes,
+)
+from nfold.planning.choosing.first_step import check_first_step, first_step_notes
+from nfold.planning.choosing.search import plan
+from nfold.planning.inputs.facts import Facts, Proposal
+from nfold.planning.scheduling.rank_schedules import rank_schedules
+from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.same_program import averages_of
+from nfold.runtime.measuring.probing_rounds import with_fast_links
+from nfold.runtime.measuring.slowness import expected_times_s, expected_waits_s
+from nfold.runtime.measuring.unsent_bytes import unsent_bytes
+
+Ready = dict[str, Any]
+"""What a rank told of the program: samples, batch size, epochs, chunks, and of the threads that it may have."""
+OFTEN = 3
+"""Steps between two rests: with fewer, most steps end with one or follow one."""
+SLOW_BYTES_PER_S = 125_000
+"""A link that is declared slower takes longer to probe than a plan takes to make, so that is tried before."""
+
+
+class JobPlanning:
+    """Plans, and predicts of plans, by what ranks told of the program and what was measured."""
+
+    def __init__(self, settings: JobSettings, first_step: int = 0) -> None:
+        self.settings, self._first_step = settings, first_step
+
+    def of(self, chosen: Plan) -> "JobPlanning":
+        """Return the planning of a plan's ranks alone: others were let go."""
+        nodes = self.settings.nodes[: chosen.world_size]
+        settings = replace(self.settings, workers=chosen.workers, servers=chosen.servers, nodes=nodes)
+        return JobPlanning(settings, self._first_step)
+
+    def course(self, ready: Ready) -> Course:
+        """Return the steps that the run takes."""
+        per_epoch = -(-ready["num_samples"] // ready["batch_size"])
+        asked = max((trial.steps for trial in self.settings.trials), default=self.settings.steps)
+        return Course(
+            num_samples=ready["num_samples"],
+            batch_size=ready["batch_size"],
+            total_steps=asked or ready["epochs"] * per_epoch,
+            first_step=self._first_step,
+        )
+
+    def notes(self, ready: Ready, chosen: Plan, graph: ModelGraph) -> tuple[str, ...]:
+        """Return what a user should know of the run that is planned, beside what its plan says."""
+        settings, course = self.settings, self.course(ready)
+        return (
+            *run_notes(
+                course,
+                checkpoint_every=settings.checkpoint_every,
+                has_metrics=bool(ready["has_metrics"]),
+                has_test=bool(ready["has_test"]),
+            ),
+            *averages_notes(averages_of(ready), course, graph),
+            *loaders_notes(ready["loaders"], chosen.loaders, chosen.workers),
+            *mode_notes(ready["set_to_train"]),
+            *fade_notes(ready["schedule_fade"], course),
+            *first_step_notes(chosen, settings.first_step_limit_s),
+            *time_notes(course, chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every),
+        )
+
+    def foresee(self, graph: ModelGraph, profiles: dict[int, Profile], declared: Cluster, ready: Ready) -> None:
+        """Refuse at once what declared links are too slow for, before they are probed.
+
+        A plan takes a moment, so only where a link is very slow, or gradients need much of the limit to cross it.
+
+        Raises:
+            PlanError: nothing fits, or a step would take longer than anybody waits.
+        """
+        nodes = [declared.node(name) for name in dict.fromkeys(self.nodes(declared))]
+        channels = [channel for node in nodes for channel in (node.uplink, node.downlink) if channel is not None]
+        slowest = min((channel.bandwidth_bytes_per_s for channel in channels), default=inf)
+        least_s = self.settings.first_step_limit_s / 2
+        if slowest < max(SLOW_BYTES_PER_S, graph.parameter_bytes / least_s):
+            self.plan(Known(graph=graph, profiles=profiles, cluster=with_fast_links(declared)), ready)
+
+    def plan(self, known: Known, ready: Ready) -> Plan:
+        """Return the plan.
+
+        Raises:
+            PlanError: nothing fits, or a step would take longer than anybody waits.
+        """
+        facts = self.facts(known.graph, known.profiles, known.cluster, ready)
+        chosen = plan(facts, self.settings.strategy)
+        if not self.settings.plan_only:
+            check_first_step(facts, self.settings.strategy, chosen, self.settings.first_step_limit_s)
+        return chosen
+
+    def expected_s(self, known: Known, chosen: Plan, ready: Ready) -> dict[str, float]:
+        """Return how long everything that is watched while training should take; see `slowness`."""
+        if chosen.world_size == 1 or (chosen.asynchrony is not None and self._rests_often(ready)):
+            return {}
+        facts, proposal = self.facts(known.graph, known.profiles, known.cluster, ready), _proposal_of(chosen)
+        if chosen.asynchrony is not None:
+            nodes = replace(facts, nodes=chosen.nodes)
+            played = play(nodes, proposal, chosen.asynchrony, chosen.threads)
+            return expected_waits_s(played.waits_s, played.step_s)
+        return expected_times_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
+
+    def predicted_s(self, known: Known, chosen: Plan, ready: Ready) -> float:
+        """Return what a step of a plan takes with the links of what is known, which may not be those of the plan."""
+        facts = self.facts(known.graph, known.profiles, known.cluster, ready)
+        return simulate_proposal(facts, chosen.strategy, _proposal_of(chosen)).predicted.step_s
+
+    def _rests_often(self, ready: Ready) -> bool:
+        """Whether workers of an asynchronous plan wait for each other at most steps, of which no prediction knows."""
+        every = self.settings.checkpoint_every or OFTEN
+        per_epoch = -(-ready["num_samples"] // ready["batch_size"])
+        return self.settings.lockstep or min(every, per_epoch) < OFTEN
+
+    def nodes(self, cluster: Cluster) -> tuple[str, ...]:
+        """Node of each rank."""
+        return self.settings.nodes or (cluster.nodes[0].name,) * self.settings.world_size
+
+    def facts(self, graph: ModelGraph, profiles: dict[int, Profile], cluster: Cluster, ready: Ready) -> Facts:
+        """Return what strategies may know."""
+        return Facts(
+            graph=graph,
+            profiles=profiles,
+            cluster=cluster,
+            nodes=self.nodes(cluster),
+            workers=self.settings.workers,
+            servers=self.settings.servers,
+            batch_size=ready["batch_size"],
+            chunks=ready["chunks"],
+            staleness=self.settings.staleness,
+            staleness_aware=self.settings.staleness_aware,
+            evaluates=bool(ready["has_test"]) and self.settings.evaluate,
+            chunks_are_settled=self.settings.begun is not None,
+        )
+
+
+def _proposal_of(chosen: Plan) -> Proposal:
+    return Proposal(
+        placement=chosen.placement,
+        reductions=chosen.reductions,
+        workers=chosen.workers,
+        servers=chosen.servers,
+        splits=chosen.splits,
+        windows=chosen.windows,
+    )
+
+
+def build_orders(known: Known, chosen: Plan, total_steps: int, checkpoint: bytes = b"") -> list[ev.Order]:
+    """Return the orders that make every rank of a plan build its part."""
+    order = {
+        "do": "build",
+        "graph": codec.encode(known.graph),
+        "plan": codec.encode(chosen),
+        "unsent_bytes": unsent_bytes(known.cluster, chosen.nodes),
+        "total_steps": total_steps,
+    }
+    schedules = rank_schedules(chosen, known.graph, known.profiles)
+    documents = [{**order, "schedule": own.to_document()} for own in schedules]
+    return [ev.Order((rank,), document, checkpoint) for rank, document in enumerate(documents)]
