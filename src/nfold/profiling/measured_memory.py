@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from nfold.capture.batches.tree import num_bytes, strided_parts, tensors_of
+from nfold.capture.computing.backward_history import backward_nodes
 from nfold.capture.side_effects.held_values import held_by
 
 T = TypeVar("T")
@@ -93,12 +94,6 @@ class Keeper:
 
 def _held_by_history(value: Any) -> Iterator[torch.Tensor]:
     """Yield what the backward of a value holds, as far as its nodes show it."""
-    waiting, seen = [tensor.grad_fn for tensor in tensors_of(value)], set[Any]()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        waiting += [each for each, _ in node.next_functions]
+    for node in backward_nodes(value):
         names = [name for name in dir(node) if name.startswith("_saved_") or name == "saved_tensors"]
         yield from tensors_of([getattr(node, name, None) for name in names])

@@ -17,6 +17,7 @@ from torch import nn
 
 from nfold.capture.batches.example import LONGEST, SECOND_LONGEST, Example
 from nfold.capture.batches.tree import map_tensors, paths_of
+from nfold.capture.computing.backward_history import backward_nodes
 from nfold.capture.computing.random import undisturbed
 from nfold.capture.independence.sample_mean import NO_MEAN
 from nfold.capture.program.calling import call
@@ -203,13 +204,8 @@ def _named(path: Path) -> str:
 
 def _own_functions(value: torch.Tensor) -> list[str]:
     """Return the user's functions with a backward of their own that are in the history of a loss."""
-    waiting, seen, found = [value.grad_fn], set[Any](), list[str]()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        waiting += [each for each, _ in node.next_functions]
+    found: list[str] = []
+    for node in backward_nodes(value):
         kind = getattr(node, "_forward_cls", None)
         if kind is not None and not kind.__module__.startswith("torch."):
             found.append(f"the backward of {kind.__name__}")

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture.batches.tree import tensors_of
+from nfold.capture.computing.backward_history import backward_nodes
 from nfold.capture.computing.random import LOCK, RandomState
 from nfold.capture.program.calling import call
 from nfold.capture.program.program_graph import Loss
@@ -36,12 +36,6 @@ def weights_beside(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> list
 
 def _leaves(loss: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yield the leaves of a loss that want a gradient."""
-    seen, waiting = set[Any](), [step for each in tensors_of(loss) if (step := each.grad_fn)]
-    while waiting:
-        step = waiting.pop()
-        if step in seen:
-            continue
-        seen.add(step)
-        if (leaf := getattr(step, "variable", None)) is not None:
+    for node in backward_nodes(loss):
+        if (leaf := getattr(node, "variable", None)) is not None:
             yield leaf
-        waiting += [each for each, _ in step.next_functions if each is not None]

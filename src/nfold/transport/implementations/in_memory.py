@@ -6,15 +6,15 @@ inside `send` or `receive`.
 
 import queue
 import threading
-from collections import Counter
 from collections.abc import Callable
 
 from nfold.errors import TransportError
 from nfold.transport.generations.connections import Connections
 from nfold.transport.generations.generation_transport import GenerationTransport
+from nfold.transport.links.byte_counts import ByteCounts
 from nfold.transport.links.inbox import Inbox
 from nfold.transport.protocol import Done
-from nfold.transport.tags import generation_of, without_generation
+from nfold.transport.tags import without_generation
 
 JOIN_S = 1.0
 Job = Callable[[], None]
@@ -141,7 +141,7 @@ class MemoryConnections(Connections["MemoryWay"]):
             job()
 
 
-class MemoryWay:
+class MemoryWay(ByteCounts):
     """The `Way` to another member of this process. All but what a `Way` promises happens in the delivery thread."""
 
     def __init__(self, here: MemoryConnections, there: MemoryConnections, on_lost: Callable[[int, str], None]) -> None:
@@ -149,8 +149,7 @@ class MemoryWay:
         self._here, self._on_lost = here, on_lost
         self._inbox = Inbox()
         self._lock = threading.Lock()
-        self._sent_bytes: Counter[int] = Counter()
-        self._received_bytes: Counter[int] = Counter()
+        super().__init__()
         self._is_gone = self._is_lost = False
 
     def send(self, tag: int, data: memoryview, done: Done) -> None:
@@ -158,7 +157,7 @@ class MemoryWay:
         self._check(tag)
         copy = bytes(data)
         with self._lock:
-            self._sent_bytes[generation_of(tag)] += len(copy)
+            self._count_sent(tag, len(copy))
         self._here.soon(lambda: self._deliver(tag, copy, done))
 
     def receive(self, tag: int, into: memoryview, done: Done) -> None:
@@ -172,14 +171,6 @@ class MemoryWay:
     def silent_s(self) -> float:
         """Return 0: memory always carries."""
         return 0.0
-
-    def sent_bytes(self, generation: int) -> int:
-        """Return the payload bytes of a generation that were handed over so far."""
-        return self._sent_bytes[generation]
-
-    def received_bytes(self, generation: int) -> int:
-        """Return the payload bytes of a generation that were received so far."""
-        return self._received_bytes[generation]
 
     def forget_before(self, generation: int) -> None:
         """Throw away all messages of earlier generations."""
@@ -210,7 +201,7 @@ class MemoryWay:
     def _take(self, tag: int, payload: bytes) -> None:
         arrival = self._inbox.begin(tag, len(payload))
         arrival.buffer[:] = payload
-        self._received_bytes[generation_of(tag)] += len(payload)
+        self._count_received(tag, len(payload))
         self._inbox.finish(arrival)
 
     def _deliver(self, tag: int, payload: bytes, done: Done) -> None:

@@ -12,17 +12,18 @@ arrived that much later, in order, while the carrier goes on.
 
 import contextlib
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
 from nfold.errors import TransportError
+from nfold.transport.links.byte_counts import ByteCounts
 from nfold.transport.links.delay import DelayLine
 from nfold.transport.links.framing import HEADER_BYTES, Frame, Kind, control_frame, data_frame, unpack_header
 from nfold.transport.links.inbox import Inbox
 from nfold.transport.protocol import Done
-from nfold.transport.tags import generation_of, without_generation
+from nfold.transport.tags import without_generation
 
 EAGER_BYTES = 128 << 10
 """The longest frame written by the thread that sends it. Copying more would hold up its other work."""
@@ -60,7 +61,7 @@ class Carrier(Protocol):
         ...
 
 
-class Link:
+class Link(ByteCounts):
     """The `Way` to one peer over a carrier."""
 
     def __init__(
@@ -78,8 +79,7 @@ class Link:
         on_lost: is told once, with the peer and why.
         delay_s: how much later to deliver what the peer sent.
         """
-        self._sent_bytes: Counter[int] = Counter()
-        self._received_bytes: Counter[int] = Counter()
+        super().__init__()
         self._peer = peer
         self._inbox = inbox
         self._on_lost = on_lost
@@ -99,7 +99,7 @@ class Link:
         with self._lock:
             if self._closing:
                 raise TransportError(f"tag {without_generation(tag)} cannot be sent: the connection is closed")
-            self._sent_bytes[generation_of(tag)] += len(data)
+            self._count_sent(tag, len(data))
             departed = self._departed
         if departed:
             named = f"{len(data)} bytes with tag {without_generation(tag)}"
@@ -128,14 +128,6 @@ class Link:
                 return self._carrier.silent_s()
         return 0.0
 
-    def sent_bytes(self, generation: int) -> int:
-        """Return the payload bytes of a generation that were handed over so far."""
-        return self._sent_bytes[generation]
-
-    def received_bytes(self, generation: int) -> int:
-        """Return the payload bytes of a generation that were received so far."""
-        return self._received_bytes[generation]
-
     def forget_before(self, generation: int) -> None:
         """Throw away all messages of earlier generations. What is half written goes out, and is not read."""
         with self._lock:
@@ -160,7 +152,7 @@ class Link:
             arrival = self._inbox.begin(header.tag, header.length)
             if header.length:
                 yield arrival.buffer
-            self._received_bytes[generation_of(header.tag)] += header.length
+            self._count_received(header.tag, header.length)
             self._deliver(partial(self._inbox.finish, arrival))
 
     def take(self) -> Frame | None:

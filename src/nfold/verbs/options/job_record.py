@@ -8,7 +8,10 @@ from typing import Any
 from nfold.core.cluster import Cluster
 from nfold.core.job import Begun, Known, Recipe
 from nfold.errors import CheckpointError
+from nfold.program import Program, ProgramSource
 from nfold.runtime.checkpoint.state_file import StoredState
+from nfold.runtime.control.events import Planned
+from nfold.verbs.options.run_options import Options
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +40,32 @@ class JobRecord:
     """Whether one was written: if it is not there, it was lost."""
     unkept: str = ""
     """Why the run cannot be gone on with, whatever checkpoint there is; empty if it can."""
+
+
+def record_of(
+    source: ProgramSource | Program, options: Options, planned: Planned, *, has_checkpoint: bool, unkept: str
+) -> JobRecord:
+    """Return what it takes to start a run again, once it is planned."""
+    return JobRecord(
+        source=str(source),
+        workers=options.workers,
+        servers=options.servers,
+        strategy=options.strategy,
+        steps=options.steps,
+        seed=options.seed,
+        device=options.device,
+        checkpoint_every=options.checkpoint_every,
+        evaluate=options.evaluate,
+        keep=options.keep,
+        total_steps=planned.total_steps,
+        steps_per_epoch=planned.steps_per_epoch,
+        emulated=options.emulated,
+        staleness=options.staleness,
+        staleness_aware=options.staleness_aware,
+        recipe=planned.recipe,
+        has_checkpoint=has_checkpoint,
+        unkept=unkept,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,8 @@ from nfold.verbs.results.phases import WRITING, Phases
 from nfold.verbs.results.scaling_forecast import scaling
 from nfold.verbs.results.summary import RunOutcome
 from nfold.verbs.run_folder.files import MODEL, PAGE, REPORT, TRACE
-from nfold.verbs.run_folder.folder import MAKE_ROOM, RunFolder
+from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.run_folder.whole_files import MAKE_ROOM
 from nfold.view.chrome_trace import chrome_trace
 from nfold.view.html import RunFacts, Scaling, compare_page, run_page
 from nfold.view.timeline import timeline

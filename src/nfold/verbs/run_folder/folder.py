@@ -5,7 +5,7 @@ import json
 import os
 import shlex
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,9 @@ from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.report import Report
 from nfold.core.text.cluster_format import format_cluster
-from nfold.core.text.units import size
 from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, PlanError
 from nfold.runtime.checkpoint.state_file import AVERAGE_PREFIX, StoredState, header_of
-from nfold.runtime.control.spool import PARTIAL, Arrived, Spool, Spools
 from nfold.verbs.options.job_record import JobRecord, resume_command, tell_going_on
 from nfold.verbs.run_folder import history
 from nfold.verbs.run_folder.disk import check_writable
@@ -43,12 +41,12 @@ from nfold.verbs.run_folder.files import (
 )
 from nfold.verbs.run_folder.lock import lock
 from nfold.verbs.run_folder.place import clear_away, place
+from nfold.verbs.run_folder.whole_files import MAKE_ROOM, WholeFiles
 
-MAKE_ROOM = "Make room, or use another --out."
 _MOST_NAMED = 5
 
 
-class RunFolder:
+class RunFolder(WholeFiles):
     """One run's files."""
 
     def __init__(self, path: Path, *, made: Sequence[Path] = ()) -> None:
@@ -56,7 +54,7 @@ class RunFolder:
         path: of the folder.
         made: folders that there are only because of this run, itself first; empty: it was there before.
         """
-        self.path = path
+        super().__init__(path)
         self._made = made
         self._found = [] if made or not os.path.isdir(path) else os.listdir(path)
         self._log_bytes = self.log.stat().st_size if LOG in self._found else 0
@@ -167,11 +165,6 @@ class RunFolder:
         record = self.record()
         is_complete = self.last_step >= record.total_steps and (self.path / MODEL).exists()
         return tell_going_on(self.path, record, is_complete=is_complete)
-
-    def clear_halves(self) -> None:
-        """Remove what a job was writing when it was killed."""
-        for half in self.path.glob(f"*{PARTIAL}"):
-            half.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Let other jobs write here."""
@@ -294,34 +287,6 @@ class RunFolder:
 
     # Checkpoints and the model
 
-    def write_whole(self, name: str, data: bytes, what: str) -> None:
-        """Write a file aside and put it in place in one move, so that it is never half there.
-
-        Raises:
-            CheckpointError: the disk is full, or the folder is gone; the earlier file is as it was.
-        """
-        spool = Spool(self.path / f"{name}{PARTIAL}")
-        spool.add(data)
-        self.put_in_place(name, spool.end(), what)
-
-    def spools(self) -> Spools:
-        """Return what takes files of ranks, until `put_in_place` or `clear_halves`."""
-        return Spools(self.path)
-
-    def put_in_place(self, name: str, file: Arrived, what: str) -> None:
-        """Put a file that is complete in the place of an earlier one.
-
-        Raises:
-            CheckpointError: as `write_whole` does.
-        """
-        try:
-            file.put(self.path / name)
-        except OSError as error:
-            kept = " The previous one is unharmed." if (self.path / name).exists() else ""
-            raise CheckpointError(
-                f"cannot write {what} ({size(file.num_bytes)}) to {self.path}: {error.strerror}.{kept} {MAKE_ROOM}"
-            ) from error
-
     def _save(self, noun: Any, name: str) -> None:
         self.write_whole(name, f"{codec.dumps(noun, indent=1)}\n".encode(), name)
 
@@ -355,23 +320,8 @@ class RunFolder:
             self._ensure(AVERAGE, partial(checkpoint.model, AVERAGE_PREFIX), "the averaged weights")
 
     def _ensure(self, name: str, pieces: Callable[[], Iterator[bytes]], what: str) -> None:
-        if not self._holds(name, pieces()):  # that of a run that was stopped earlier and went on
+        if not self.holds(name, pieces()):  # that of a run that was stopped earlier and went on
             self.write_pieces(name, pieces(), what)
-
-    def write_pieces(self, name: str, pieces: Iterable[bytes], what: str) -> None:
-        """Write a file as `write_whole` does, a piece at a time.
-
-        Raises:
-            CheckpointError: as `write_whole` does.
-        """
-        spool = Spool(self.path / f"{name}{PARTIAL}")
-        try:
-            for piece in pieces:
-                spool.add(piece)
-        except BaseException:
-            spool.drop()
-            raise
-        self.put_in_place(name, spool.end(), what)
 
     def best(self) -> dict[str, Any] | None:
         """Read what the best model says of itself: `step`, `metric` and `value`; None where there is none.
@@ -386,14 +336,6 @@ class RunFolder:
             return header_of(path)[0].facts
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}. Put a copy of it back, or remove it.") from error
-
-    def _holds(self, name: str, pieces: Iterable[bytes]) -> bool:
-        """Whether a file is what a checkpoint has of it."""
-        try:
-            with open(self.path / name, "rb") as file:
-                return all(file.read(len(piece)) == piece for piece in pieces) and not file.read(1)
-        except FileNotFoundError:
-            return False
 
     def is_its_own(self, path: Path) -> bool:
         """Whether a path is that of a file that runs keep in their folders."""

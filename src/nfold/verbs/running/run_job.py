@@ -1,9 +1,7 @@
 """One run from a program to a folder: starts the session, hears what happens, and sums it up."""
 
 import contextlib
-import os
 import queue
-import secrets
 import shlex
 import signal
 import threading
@@ -16,17 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from nfold.analysis.measured.breakdown import step_duration
-from nfold.errors import CUT, CheckpointError, NfoldError, Terminated
+from nfold.errors import CUT, NfoldError, Terminated
 from nfold.launch.stopping import hearing
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control import events as ev
-from nfold.runtime.coordinator.coordinator import Coordinator
 from nfold.runtime.coordinator.session import Session
 from nfold.runtime.failures.failure_detector import PATIENCE, Patience
-from nfold.verbs.options.job_record import JobRecord, Resumed
+from nfold.verbs.options.job_record import JobRecord, Resumed, record_of
 from nfold.verbs.options.run_options import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks, emulated_ranks
-from nfold.verbs.ranks.starting import check_room, find_ways, own_threads
+from nfold.verbs.ranks.starting import check_room, own_threads
 from nfold.verbs.results.pages import write_documents
 from nfold.verbs.results.phases import ENDING, SUMMING_UP, Phases
 from nfold.verbs.results.summary import RunOutcome, summarise
@@ -34,6 +31,8 @@ from nfold.verbs.run_folder.chronicle import Chronicle
 from nfold.verbs.run_folder.disk import check_disk, files_of
 from nfold.verbs.run_folder.files import AVERAGE, BEST, CHECKPOINT, EMULATED, MODEL
 from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.running.job_session import session_of
+from nfold.verbs.running.kept_run import KeptRun
 from nfold.verbs.running.observer import Observer, StepInfo
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class Job:
         try:
             yield from self._play()
         except Terminated as stop:
-            raise (Terminated if self._goes_on else KeyboardInterrupt)(self.what_is_kept()) from stop
+            raise (Terminated if self._kept.goes_on else KeyboardInterrupt)(self.what_is_kept()) from stop
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(self.what_is_kept()) from stop
         except NfoldError as error:
@@ -173,44 +172,18 @@ class Job:
             phases.returned()
         session.ask_for_step()
 
-    # Starting
-
     def _session(self, events: "queue.SimpleQueue[ev.Event]") -> Session:
-        token = secrets.token_hex(16)
-        resumed = self._resumed
-        checkpoint = resumed.checkpoint if resumed else None
-        coordinator = Coordinator(
-            self._settings,
-            cores=len(os.sched_getaffinity(0)),
-            known=resumed.known if resumed else None,
-            checkpoint=checkpoint.header if checkpoint else b"",
-            first_step=checkpoint.step if checkpoint else 0,
-            best=self._best_so_far(),
-            patience=self._patience,
-        )
-        launcher, control_server = find_ways(
+        return session_of(
             self._source,
             self._options,
-            self._settings.world_size,
+            self._settings,
+            self.folder,
+            self._resumed,
             emulated=self._emulated,
-            log=self.folder.log if self.folder else None,
-            token=token,
-            events=events,
-            tell=self._log,
-            spools=self.folder.spools() if self.folder else None,
-        )
-        return Session(
-            coordinator,
-            launcher,
-            control_server,
-            events,
-            world_size=self._settings.world_size,
-            token=token,
-            log=self._log,
-            checkpoint=checkpoint,
-            kept_last=self.folder.checkpoint if self.folder else lambda: None,
+            patience=self._patience,
             stop_in_s=self._left_s(),
-            stop_after_s=self._options.stop_after_s or 0.0,
+            tell=self._log,
+            events=events,
         )
 
     def _left_s(self) -> float | None:
@@ -219,12 +192,6 @@ class Job:
         if self._settings.plan_only or limit_s is None or begun_s is None:
             return None
         return begun_s + limit_s - self._clock()
-
-    def _best_so_far(self) -> float | None:
-        """The value of the best model that the folder holds, if it is the best at the same."""
-        keep = self._settings.keep
-        best = self.folder.best() if self.folder is not None and keep is not None and self._resumed else None
-        return best["value"] if best is not None and keep is not None and best["metric"] == keep.metric else None
 
     # What happens
 
@@ -336,28 +303,9 @@ class Job:
             self._is_saved = True
 
     def _record(self) -> JobRecord:
-        options, planned = self._options, self._planned
-        assert planned is not None, "what is kept was planned"
-        return JobRecord(
-            source=str(self._source),
-            workers=options.workers,
-            servers=options.servers,
-            strategy=options.strategy,
-            steps=options.steps,
-            seed=options.seed,
-            device=options.device,
-            checkpoint_every=options.checkpoint_every,
-            evaluate=options.evaluate,
-            keep=options.keep,
-            total_steps=planned.total_steps,
-            steps_per_epoch=planned.steps_per_epoch,
-            emulated=options.emulated,
-            staleness=options.staleness,
-            staleness_aware=options.staleness_aware,
-            recipe=planned.recipe,
-            has_checkpoint=bool(self._kept_step),
-            unkept=self.unkept,
-        )
+        assert self._planned is not None, "what is kept was planned"
+        has_checkpoint = bool(self._kept_step)
+        return record_of(self._source, self._options, self._planned, has_checkpoint=has_checkpoint, unkept=self.unkept)
 
     def _take_step(self, done: ev.StepDone) -> None:
         self._save_plan()
@@ -390,27 +338,12 @@ class Job:
     # Ending early
 
     @property
-    def _goes_on(self) -> bool:
-        return (
-            bool(self._kept_step)
-            and not self.unkept
-            and self.folder is not None
-            and isinstance(self._source, ProgramSource)
-        )
+    def _kept(self) -> KeptRun:
+        return KeptRun(self._source, self.folder, self.outcome, self._kept_step, self.unkept)
 
     def what_is_kept(self) -> str:
         """Say after Ctrl-C, or when the time is over, how far the run came and how to go on."""
-        if not self.outcome.total_steps:
-            return "Nothing was planned yet." if self._settings.plan_only else "Training had not begun."
-        done = f"{self.outcome.last_step} of {self.outcome.total_steps} steps are done."
-        if self.folder is None or not isinstance(self._source, ProgramSource):
-            return done
-        resume = self.folder.resume_command
-        if self.unkept:
-            return f"{done} The run cannot be resumed: {self.unkept}"
-        if not self._kept_step:
-            return f"{done} There is no checkpoint."
-        return f"{done} The checkpoint of step {self._kept_step} is kept; go on with: {resume}"
+        return self._kept.told(plan_only=self._settings.plan_only)
 
     def _say_what_is_left(self, error: NfoldError) -> None:
         """Add to a failure where to look and how to go on. What the user got wrong is told whole: it needs no log."""
@@ -419,26 +352,14 @@ class Job:
         self._log_matters = not isinstance(error, ValueError) or CUT in str(error)
         self._is_refused = self._resumed is not None and not self.outcome.losses
         if self.outcome.total_steps and self._kept_step >= self.outcome.total_steps and not self._model_is_kept:
-            self._take_model_of_checkpoint(self.folder, error)
+            self._model_is_kept = self._kept.take_model_of_checkpoint(error)
         is_over = self._model_is_kept and not self.outcome.interrupted
-        is_kept = self._kept_step and (self.folder.path / CHECKPOINT).exists()  # somebody may have removed the folder
-        ends = self._is_refused or is_over or self.unkept
-        if is_kept and isinstance(self._source, ProgramSource) and not ends:
-            resume = self.folder.resume_command
-            when = "once this is mended, " if error.recurs else ""
-            error.add_note(f"The checkpoint of step {self._kept_step} is kept; {when}go on with: {resume}")
+        is_there = (self.folder.path / CHECKPOINT).exists()  # somebody may have removed the folder
+        if self._kept.goes_on and is_there and not (self._is_refused or is_over):
+            error.add_note(self._kept.told_checkpoint("once this is mended, " if error.recurs else ""))
         self._log_matters &= self.folder.log.exists() and self.folder.log.stat().st_size > 0
         if self._log_matters:
             error.add_note(f"The log has the tracebacks and what the ranks printed: {self.folder.log}")
-
-    def _take_model_of_checkpoint(self, folder: RunFolder, error: NfoldError) -> None:
-        """Write the model of a run that failed after its last step, as an evaluation may."""
-        with contextlib.suppress(CheckpointError):  # what ended the job is told; to go on says what is wrong here
-            checkpoint = folder.checkpoint()
-            if checkpoint is not None:
-                folder.ensure_model(checkpoint)
-                self._model_is_kept = True
-                error.add_note(f"All {self.outcome.total_steps} steps are done: {folder.path / MODEL} holds the model.")
 
     def _leave(self, folder: RunFolder) -> None:
         """Leave the folder to others. What cannot be cleared is told; it must not hide what ended the job."""

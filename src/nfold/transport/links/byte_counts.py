@@ -1,0 +1,27 @@
+"""Counts the payload that goes to a peer and comes from it, for each generation by itself."""
+
+from collections import Counter
+
+from nfold.transport.tags import generation_of
+
+
+class ByteCounts:
+    """The part of a `Way` that counts."""
+
+    def __init__(self) -> None:
+        self._sent_bytes: Counter[int] = Counter()
+        self._received_bytes: Counter[int] = Counter()
+
+    def sent_bytes(self, generation: int) -> int:
+        """Return the payload bytes of a generation that were handed over so far."""
+        return self._sent_bytes[generation]
+
+    def received_bytes(self, generation: int) -> int:
+        """Return the payload bytes of a generation that were received so far."""
+        return self._received_bytes[generation]
+
+    def _count_sent(self, tag: int, num_bytes: int) -> None:
+        self._sent_bytes[generation_of(tag)] += num_bytes
+
+    def _count_received(self, tag: int, num_bytes: int) -> None:
+        self._received_bytes[generation_of(tag)] += num_bytes

@@ -1,0 +1,93 @@
+"""Starts the session of a job: its coordinator, its ranks, and what hears them."""
+
+import os
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from nfold.core.job import JobSettings
+from nfold.program import Program, ProgramSource
+from nfold.runtime.coordinator.coordinator import Coordinator
+from nfold.runtime.coordinator.session import Session
+from nfold.runtime.failures.failure_detector import Patience
+from nfold.verbs.options.job_record import Resumed
+from nfold.verbs.options.run_options import Options
+from nfold.verbs.ranks.emulated_ranks import EmulatedRanks
+from nfold.verbs.ranks.starting import find_ways
+from nfold.verbs.run_folder.folder import RunFolder
+
+if TYPE_CHECKING:
+    import queue
+
+    from nfold.runtime.control import events as ev
+
+
+def session_of(
+    source: ProgramSource | Program,
+    options: Options,
+    settings: JobSettings,
+    folder: RunFolder | None,
+    resumed: Resumed | None,
+    *,
+    emulated: EmulatedRanks | None,
+    patience: Patience,
+    stop_in_s: float | None,
+    tell: Callable[[str], None],
+    events: "queue.SimpleQueue[ev.Event]",
+) -> Session:
+    """Return a session whose ranks start once it is entered.
+
+    Args:
+        source: of the program.
+        options: as the user gave them.
+        settings: what the coordinator goes by.
+        folder: of the run; None: nothing is kept.
+        resumed: where an earlier run stopped; None: it begins.
+        emulated: where ranks live; None: in this machine itself.
+        patience: with ranks that are silent.
+        stop_in_s: seconds until the run must stop; None: it need not.
+        tell: takes lines for the log.
+        events: what ranks say is put there.
+    """
+    token = secrets.token_hex(16)
+    checkpoint = resumed.checkpoint if resumed else None
+    coordinator = Coordinator(
+        settings,
+        cores=len(os.sched_getaffinity(0)),
+        known=resumed.known if resumed else None,
+        checkpoint=checkpoint.header if checkpoint else b"",
+        first_step=checkpoint.step if checkpoint else 0,
+        best=_best_so_far(settings, folder) if resumed else None,
+        patience=patience,
+    )
+    launcher, control_server = find_ways(
+        source,
+        options,
+        settings.world_size,
+        emulated=emulated,
+        log=folder.log if folder else None,
+        token=token,
+        events=events,
+        tell=tell,
+        spools=folder.spools() if folder else None,
+    )
+    return Session(
+        coordinator,
+        launcher,
+        control_server,
+        events,
+        world_size=settings.world_size,
+        token=token,
+        log=tell,
+        checkpoint=checkpoint,
+        kept_last=folder.checkpoint if folder else lambda: None,
+        stop_in_s=stop_in_s,
+        stop_after_s=options.stop_after_s or 0.0,
+    )
+
+
+def _best_so_far(settings: JobSettings, folder: RunFolder | None) -> float | None:
+    """Return the value of the best model that the folder holds, if it is the best at the same."""
+    keep = settings.keep
+    best = folder.best() if folder is not None and keep is not None else None
+    return best["value"] if best is not None and keep is not None and best["metric"] == keep.metric else None
