@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.comparison import Architecture, Comparison, LeftOut
@@ -16,7 +16,8 @@ from nfold.errors import ClusterError, PlanError, RunError
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous.asynchronous_strategies import ASYNCHRONOUS, StaleSynchronous
 from nfold.planning.choosing.strategies import SERVING, STRATEGY_NAMES
-from nfold.verbs.options.run_options import Options, StrategyWishes, check_faults, check_out, nodes_of_ranks
+from nfold.verbs.options.keywords import takes_options
+from nfold.verbs.options.run_options import Options, Wishes, check_faults, check_out, nodes_of_ranks
 from nfold.verbs.ranks.starting import check_room
 from nfold.verbs.results.conclusion import ComparedRun, concluded
 from nfold.verbs.results.pages import write_comparison
@@ -114,6 +115,7 @@ class SweepCell:
         return f"{strategy}-{self.workers}" + (f"+{servers}" if servers else "") + link
 
 
+@takes_options(without=("strategy", "stop_after"))
 def compare(
     program: Source,
     *,
@@ -123,7 +125,7 @@ def compare(
     links_bytes_per_s: Sequence[float] = (),
     target_loss: float | None = None,
     observer: Observer | None = None,
-    **wishes: Unpack[StrategyWishes],
+    **wishes: Any,
 ) -> Comparison:
     """Run every strategy with every number of workers and servers on all links, one after another.
 
@@ -202,7 +204,7 @@ def compare_runs(
     return write_comparison(Path(out), comparison)
 
 
-def _cluster(wishes: StrategyWishes, sweep: Sweep) -> Cluster | None:
+def _cluster(wishes: Wishes, sweep: Sweep) -> Cluster | None:
     """Read the cluster once; links without one make no sense."""
     asked = wishes.get("emulate")
     if asked is None:
@@ -225,7 +227,7 @@ def _with_links(node: Node, bytes_per_s: float) -> Node:
     return replace(node, uplink=at_speed(node.uplink), downlink=at_speed(node.downlink))
 
 
-def check_shares(wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None) -> None:
+def check_shares(wishes: Wishes, sweep: Sweep, cluster: Cluster | None) -> None:
     """Refuse wishes that no run of a sweep could be given.
 
     Raises:
@@ -247,14 +249,14 @@ def check_shares(wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None) 
             raise PlanError(f"--fault {fault.text!r}: no run has a rank on {fault.node}. Use a larger -n.")
 
 
-def _faults_left_out(wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None) -> Iterator[str]:
+def _faults_left_out(wishes: Wishes, sweep: Sweep, cluster: Cluster | None) -> Iterator[str]:
     for cell in sweep.cells():
         for fault in _faults(wishes, cluster):
             if not _happens(fault, cell, cluster):
                 yield f"{cell.folder} is run without --fault {fault.text!r}: no rank of it lives on {fault.node}"
 
 
-def _faults(wishes: StrategyWishes, cluster: Cluster | None) -> list[Fault]:
+def _faults(wishes: Wishes, cluster: Cluster | None) -> list[Fault]:
     return [] if cluster is None else [parse_fault(text, cluster) for text in wishes.get("fault", ())]
 
 
@@ -263,7 +265,7 @@ def _happens(fault: Fault, cell: SweepCell, cluster: Cluster | None) -> bool:
     return cluster is not None and fault.node in nodes_of_ranks(cluster, num_ranks)
 
 
-def options_of(cell: SweepCell, wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None, parent: Path) -> Options:
+def options_of(cell: SweepCell, wishes: Wishes, sweep: Sweep, cluster: Cluster | None, parent: Path) -> Options:
     """Return what one run of a sweep is given of what was asked of all.
 
     Raises:

@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from nfold.core.job import Begun
+from nfold.core.options import LastingOptions, shared
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.text.units import count
@@ -15,6 +16,7 @@ from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
 from nfold.planning.choosing.strategies import AUTO, PLACING, SERVING, Single
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.verbs.options.job_record import JobRecord, Resumed, refuse_unkept
+from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.run_options import Options, Wishes, check_faults, check_out, whole_numbers
 from nfold.verbs.run_folder.files import MODEL
 from nfold.verbs.run_folder.folder import RunFolder
@@ -30,13 +32,14 @@ if TYPE_CHECKING:
 Source = str | Path | Program | Callable[[], Program]
 
 
+@takes_options()
 def train(
     program: Source,
     *,
     go_on: bool = False,
     observer: Observer | None = None,
     begun_s: float | None = None,
-    **wishes: Unpack[Wishes],
+    **wishes: Any,
 ) -> Run:
     """Train a program to its end, or until its time is over.
 
@@ -46,8 +49,7 @@ def train(
         go_on: go on with the run that `out` holds, as `resume` does, if it holds one; one that is complete is returned.
         observer: is shown what happens.
         begun_s: when the run's ledger begins, by time.perf_counter(); None: now.
-        wishes: the fields of Options, named as the flags of `nfold train` are: workers, strategy, servers, steps,
-            chunks, seed, out, debug, emulate, fault, staleness, checkpoint_every, evaluate, measure, stop_after ...
+        wishes: options, which are the fields of nfold.core.options.RunOptions, named as the flags of `nfold train` are.
 
     Raises:
         NfoldError: with what happened, where, and what to do; nothing is left running.
@@ -116,7 +118,8 @@ def _complete_run(folder: RunFolder, wishes: Wishes) -> Run | None:
     return Run(folder=folder.path, plan=known.plan, history=folder.history(), was_complete=True, told=told)
 
 
-def start(program: Source, **wishes: Unpack[Wishes]) -> Steps:
+@takes_options()
+def start(program: Source, **wishes: Any) -> Steps:
     """Train step by step: each step is played when the loop asks for it, and leaving the loop ends the run cleanly.
 
     So does the end of the script, if it comes first. The run's folder is made when the first step is asked for.
@@ -133,13 +136,14 @@ def start(program: Source, **wishes: Unpack[Wishes]) -> Steps:
     return Steps(begin)
 
 
+@takes_options()
 def resume(
     path: str | Path,
     *,
     program: str | Path | None = None,
     observer: Observer | None = None,
     begun_s: float | None = None,
-    **wishes: Unpack[Wishes],
+    **wishes: Any,
 ) -> Run:
     """Go on with a run from its last checkpoint, in its folder.
 
@@ -186,7 +190,8 @@ def _tell_anew(folder: RunFolder, steps_done: int) -> str:
     )
 
 
-def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wishes: Unpack[Wishes]) -> Plan:
+@takes_options()
+def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wishes: Any) -> Plan:
     """Say what `train` would do, and why the other strategies lost. Measures the program, trains nothing.
 
     Args:
@@ -314,22 +319,8 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
             f"the run was begun with {count(chunks, 'chunk')}, and their number is part of its result. "
             f"Leave out --chunks {asked}."
         )
-    saved = Options(
-        workers=record.workers,
-        strategy=record.strategy,
-        servers=record.servers,
-        steps=record.steps,
-        chunks=chunks,
-        seed=record.seed,
-        device=record.device,
-        checkpoint_every=record.checkpoint_every,
-        evaluate=record.evaluate,
-        keep=record.keep,
-        out=folder.path,
-        emulate=record.emulated,
-        staleness=record.staleness,
-        staleness_aware=record.staleness_aware,
-    )
+    recorded = shared(LastingOptions, record)
+    saved = Options(**recorded, chunks=chunks, out=folder.path, emulate=record.emulated)
     given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
     given |= whole_numbers(given)
     if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, Single.name, *PLACING):

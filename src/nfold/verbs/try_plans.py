@@ -6,7 +6,7 @@ For comparing many layouts: starting processes and profiling takes many times as
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any
 
 from nfold.core.job import Trial
 from nfold.core.plan import Plan
@@ -16,7 +16,8 @@ from nfold.errors import InternalError, PlanError
 from nfold.planning.choosing.wishes import check_ranks
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control import events as ev
-from nfold.verbs.options.run_options import CommonWishes, Options
+from nfold.verbs.options.keywords import takes_options
+from nfold.verbs.options.run_options import Options
 from nfold.verbs.results.phases import Phases
 from nfold.verbs.results.summary import RunOutcome, summarise
 from nfold.verbs.running.observer import Silent, StepInfo
@@ -38,12 +39,13 @@ class TriedPlan:
     trace: Trace | None = None
 
 
+@takes_options(without=("workers", "strategy", "staleness", "staleness_aware"))
 def try_plans(
     program: Source,
     trials: Sequence[Trial],
     *,
     on_tried: Callable[[TriedPlan], None] | None = None,
-    **wishes: Unpack[CommonWishes],
+    **wishes: Any,
 ) -> list[TriedPlan]:
     """Train a few steps under each of several plans. Nothing is written, no model is kept.
 
