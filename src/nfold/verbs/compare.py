@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.cluster import Cluster
 from nfold.core.comparison import Architecture, Comparison, LeftOut
 from nfold.core.text.cluster_file import read_cluster
 from nfold.core.text.units import link_rate
@@ -16,6 +16,7 @@ from nfold.errors import ClusterError, PlanError, RunError
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous.asynchronous_strategies import ASYNCHRONOUS, StaleSynchronous
 from nfold.planning.choosing.strategies import SERVING, STRATEGY_NAMES
+from nfold.runtime.measuring.probing_rounds import with_rate
 from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.run_options import Options, Wishes, check_faults, check_out, nodes_of_ranks
 from nfold.verbs.ranks.starting import check_room
@@ -214,19 +215,6 @@ def _cluster(wishes: Wishes, sweep: Sweep) -> Cluster | None:
     return asked if isinstance(asked, Cluster) else read_cluster(asked)
 
 
-def with_links(cluster: Cluster, bytes_per_s: float) -> Cluster:
-    """Return the cluster with every link at one speed, both ways; latencies stay."""
-    return Cluster(nodes=tuple(_with_links(node, bytes_per_s) for node in cluster.nodes))
-
-
-def _with_links(node: Node, bytes_per_s: float) -> Node:
-    def at_speed(channel: Channel | None) -> Channel:
-        latency_s = channel.latency_s if channel else 0.0
-        return Channel(latency_s=latency_s, bandwidth_bytes_per_s=bytes_per_s, origin="declared")
-
-    return replace(node, uplink=at_speed(node.uplink), downlink=at_speed(node.downlink))
-
-
 def check_shares(wishes: Wishes, sweep: Sweep, cluster: Cluster | None) -> None:
     """Refuse wishes that no run of a sweep could be given.
 
@@ -279,7 +267,7 @@ def options_of(cell: SweepCell, wishes: Wishes, sweep: Sweep, cluster: Cluster |
     if cluster is not None:
         mine["fault"] = [fault.text for fault in _faults(wishes, cluster) if _happens(fault, cell, cluster)]
     if cluster is not None and cell.link_bytes_per_s:
-        mine["emulate"] = with_links(cluster, cell.link_bytes_per_s)
+        mine["emulate"] = with_rate(cluster, cell.link_bytes_per_s)
     elif cluster is not None:
         asked = wishes.get("emulate")
         mine |= {"emulate": cluster, "cluster_file": "" if isinstance(asked, Cluster) else str(asked)}

@@ -243,7 +243,7 @@ class Job:
         folder.put_in_place(CHECKPOINT, kept.file, f"the checkpoint of step {kept.step}")
         self._kept_step = kept.step
         if is_first and isinstance(self._source, ProgramSource):
-            folder.save_record(self._record())
+            folder.save(self._record())
 
     def _drop_checkpoint(self, dropped: ev.Unkept) -> None:
         """Go on without checkpoints, and say so in the folder too."""
@@ -255,7 +255,7 @@ class Job:
             f"note: no checkpoint is written from step {dropped.step} on, and this run cannot be resumed: {self.unkept}"
         )
         if self.folder is not None and isinstance(self._source, ProgramSource):
-            self.folder.save_record(self._record())
+            self.folder.save(self._record())
 
     def _note(self, text: str) -> None:
         """Tell the user, and the log; any thread may call this."""
