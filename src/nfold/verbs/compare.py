@@ -9,6 +9,7 @@ from typing import Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.comparison import Architecture, Comparison, LeftOut
+from nfold.core.options import RunOptions
 from nfold.core.text.cluster_file import read_cluster
 from nfold.core.text.units import link_rate
 from nfold.core.whole import whole
@@ -116,18 +117,20 @@ class SweepCell:
         return f"{strategy}-{self.workers}" + (f"+{servers}" if servers else "") + link
 
 
-@takes_options(without=("strategy", "stop_after"))
-def compare(
-    program: Source,
-    *,
-    workers: Sequence[int] = (1, 2, 4),
-    strategies: Sequence[str] = ("ring", "ps"),
-    server_counts: Sequence[int] | None = None,
-    links_bytes_per_s: Sequence[float] = (),
-    target_loss: float | None = None,
-    observer: Observer | None = None,
-    **wishes: Any,
-) -> Comparison:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompareOptions(RunOptions):
+    """Keywords of `compare`."""
+
+    workers: Sequence[int] = (1, 2, 4)  # type: ignore[assignment]  # several of them
+    strategies: Sequence[str] = ("ring", "ps")
+    server_counts: Sequence[int] | None = None
+    links_bytes_per_s: Sequence[float] = ()
+    target_loss: float | None = None
+    observer: Observer | None = None
+
+
+@takes_options(CompareOptions, without=("strategy", "stop_after"))
+def compare(program: Source, asked: CompareOptions, wishes: Wishes) -> Comparison:
     """Run every strategy with every number of workers and servers on all links, one after another.
 
     One worker is one run whatever the strategy, and always the first: the plain single-device run, batch uncut. The
@@ -141,7 +144,8 @@ def compare(
         links_bytes_per_s: speeds of every link of the emulated cluster; empty: as it is.
         target_loss: what `time_to_loss_s` is about; None: the lowest that all runs reached.
         observer: is shown what happens.
-        wishes: other fields of Options; `out` is the folder of all the runs. What only some strategies understand
+        out: the folder of all the runs.
+        servers, steps, seed ..: other fields of nfold.core.options.RunOptions. What only some strategies understand
             goes to the runs of those, and a fault to the runs with a rank on its node.
 
     Returns:
@@ -152,12 +156,16 @@ def compare(
             or fail are left out, and the comparison says why.
     """
     check_faults(wishes.get("fault", ()))
-    servers = server_counts if server_counts is not None else (wishes.get("servers", 0),)
-    sweep = Sweep(workers=workers, strategies=strategies, servers=servers, links_bytes_per_s=links_bytes_per_s)
+    sweep = Sweep(
+        workers=asked.workers,
+        strategies=asked.strategies,
+        servers=(asked.servers,) if asked.server_counts is None else asked.server_counts,
+        links_bytes_per_s=asked.links_bytes_per_s,
+    )
     cluster = _cluster(wishes, sweep)
     check_shares(wishes, sweep, cluster)
     source = find_source(program)
-    tell, entries = observer or Silent(), list[ComparedRun]()
+    tell, entries = asked.observer or Silent(), list[ComparedRun]()
     with _parent(wishes.get("out"), name_of(source)) as parent:
         for why in (*sweep.left_out(), *_faults_left_out(wishes, sweep, cluster)):
             tell.noted(why)
@@ -178,7 +186,7 @@ def compare(
                 tell.noted(f"{cell.folder} is left out: {error}")
             else:
                 entries.append(ComparedRun(folder=folder, link_bytes_per_s=cell.link_bytes_per_s))
-        return write_comparison(parent, replace(concluded(entries, target_loss), left_out=tuple(left_out)))
+        return write_comparison(parent, replace(concluded(entries, asked.target_loss), left_out=tuple(left_out)))
 
 
 def compare_runs(

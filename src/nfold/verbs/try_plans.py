@@ -16,7 +16,6 @@ from nfold.errors import InternalError, PlanError
 from nfold.planning.choosing.wishes import check_ranks
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control import events as ev
-from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.run_options import Options
 from nfold.verbs.results.phases import Phases
 from nfold.verbs.results.summary import RunOutcome, summarise
@@ -39,7 +38,6 @@ class TriedPlan:
     trace: Trace | None = None
 
 
-@takes_options(without=("workers", "strategy", "staleness", "staleness_aware"))
 def try_plans(
     program: Source,
     trials: Sequence[Trial],

@@ -21,7 +21,7 @@ def test_a_signature_names_every_option_with_its_default(verb):
     ids=["train", "compare", "comparison", "start"],
 )
 def test_a_keyword_that_is_no_option_of_the_verb_is_refused_before_anything_is_looked_at(verb, wrong):
-    with pytest.raises(TypeError, match=f"unexpected keyword argument '{wrong}'"):
+    with pytest.raises(TypeError, match=rf"{verb.__name__}\(\) got an unexpected keyword argument '{wrong}'"):
         verb("no such file.py", **{wrong: 2})
 
 

@@ -1,42 +1,53 @@
-"""Options as keywords of a verb."""
+"""Options as keywords of a verb: for who calls it, for type checkers and editors, and for `help()`."""
 
 import functools
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import fields
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from nfold.core.options import RunOptions
+from nfold.core.options import OPTIONS, RunOptions
+from nfold.verbs.options.run_options import Wishes
 
-V = TypeVar("V", bound=Callable[..., Any])
+P = ParamSpec("P")
+S = TypeVar("S")
+R = TypeVar("R")
 
 
-def takes_options(*, without: Collection[str] = ()) -> Callable[[V], V]:
-    """Return a decorator: the verb's signature has the options in place of its `**wishes`, and refuses all else.
+def takes_options(
+    keywords: Callable[P, RunOptions], *, without: Collection[str] = ()
+) -> Callable[[Callable[[S, Any, Wishes], R]], Callable[Concatenate[S, P], R]]:
+    """Return a decorator for a verb, which is given its first argument, all its keywords, and what options were given.
 
     Args:
-        without: options that the verb does not take, beside those that its own parameters stand for.
+        keywords: a dataclass of the options and of what else the verb takes; made as it is, without any check.
+        without: fields of it that the verb does not take.
 
     Raises:
-        TypeError: (by the verb) a keyword is neither its own nor an option.
+        TypeError: (by the verb) a keyword is none of these.
     """
 
-    def with_options(verb: V) -> V:
-        own = inspect.signature(verb)
-        parameters = {name: each for name, each in own.parameters.items() if each.kind is not each.VAR_KEYWORD}
-        for each in fields(RunOptions):
-            if each.name not in (*without, *own.parameters):
-                parameters[each.name] = inspect.Parameter(
-                    each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type
-                )
-        signature = own.replace(parameters=list(parameters.values()))
+    def decorate(verb: Callable[[S, Any, Wishes], R]) -> Callable[Concatenate[S, P], R]:
+        made: Any = keywords
+        first = next(iter(inspect.signature(verb).parameters.values()))
+        named = [
+            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+            for each in fields(made)
+            if each.name not in without
+        ]
+        signature = inspect.signature(verb).replace(parameters=[first, *named])
 
         @functools.wraps(verb)
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            signature.bind(*args, **kwargs)
-            return verb(*args, **kwargs)
+        def checked(*args: Any, **kwargs: Any) -> R:
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise TypeError(f"{verb.__name__}() {error}") from None
+            about = given.pop(first.name)
+            wishes = {name: value for name, value in given.items() if name in OPTIONS}
+            return verb(about, made(**given), wishes)
 
         checked.__signature__ = signature  # type: ignore[attr-defined]
-        return cast("V", checked)
+        return checked
 
-    return with_options
+    return decorate
