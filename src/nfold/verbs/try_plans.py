@@ -3,7 +3,6 @@
 For comparing many layouts: starting processes and profiling takes many times as long as the steps that are compared.
 """
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +17,7 @@ from nfold.program import Program, ProgramSource
 from nfold.runtime.control import events as ev
 from nfold.verbs.options.run_options import Options
 from nfold.verbs.results.phases import Phases
-from nfold.verbs.results.summary import RunOutcome, summarise
+from nfold.verbs.results.summary import RunOutcome, summarise, typed
 from nfold.verbs.running.observer import Silent, StepInfo
 from nfold.verbs.running.run_job import Job
 from nfold.verbs.train import Source, find_source
@@ -102,7 +101,7 @@ class TrialsJob(Job):
         outcome = self.outcome
         if outcome.plan is None:
             raise InternalError("a trial ended that was never planned")
-        script = shlex.quote(self._source.short) if isinstance(self._source, ProgramSource) else "FILE.py"
+        script = typed(self._source, self._options, None)
         trace, report = summarise(outcome, done.usage, {}, script, self._alone)
         self._keep(TriedPlan(trial=self._trials[done.index], plan=outcome.plan, report=report, trace=trace))
 

@@ -9,7 +9,7 @@ from nfold.core.cluster import Cluster
 from nfold.core.job import Begun, Known, Recipe
 from nfold.core.options import LastingOptions, shared
 from nfold.errors import CheckpointError
-from nfold.program import Program, ProgramSource
+from nfold.program import ProgramSource
 from nfold.runtime.checkpoint.state_file import StoredState
 from nfold.runtime.control.events import Planned
 from nfold.verbs.options.run_options import Options
@@ -33,7 +33,7 @@ class JobRecord(LastingOptions):
 
 
 def record_of(
-    source: ProgramSource | Program, options: Options, planned: Planned, *, has_checkpoint: bool, unkept: str
+    source: ProgramSource, options: Options, planned: Planned, *, has_checkpoint: bool, unkept: str
 ) -> JobRecord:
     """Return what it takes to start a run again, once it is planned."""
     return JobRecord(

@@ -193,11 +193,10 @@ class RunFolder(WholeFiles):
 
     # Written once
 
-    def save_known(self, known: Known, plan: Plan, record: JobRecord | None) -> None:
+    def save_known(self, known: Known, plan: Plan) -> None:
         """Write what a run rests on."""
-        for noun in (known.graph, known.profiles[plan.threads[0]], known.cluster, plan, record):
-            if noun is not None:
-                self.save(noun)
+        for noun in (known.graph, known.profiles[plan.threads[0]], known.cluster, plan):
+            self.save(noun)
 
     def save(self, noun: Any) -> None:
         """Write a noun to the file that runs keep it in.
