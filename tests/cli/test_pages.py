@@ -218,9 +218,9 @@ def test_where_another_takes_over_beyond_the_measured_sizes_a_number_is_said(run
         folder = RunFolder.open(path)
         known = folder.known()
         nodes = tuple(replace(node, uplink=link, downlink=link) for node in known.cluster.nodes)
-        folder.save_cluster(Cluster(nodes=nodes))
+        folder.save(Cluster(nodes=nodes))
         codec.save(replace(known.plan, strategy=strategy), path / "plan.json")
-        folder.save_report(replace(folder.report(), strategy=strategy, samples_per_s=samples_per_s))
+        folder.save(replace(folder.report(), strategy=strategy, samples_per_s=samples_per_s))
         entries.append(ComparedRun(folder=folder))
 
     (taken,) = concluded(entries).takeovers

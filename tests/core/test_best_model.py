@@ -71,9 +71,8 @@ def test_what_is_not_evaluated_is_refused_with_what_there_is():
 
 
 def keeping(**settings):
-    keep = read_keep("best:test_loss")
     return Job(
-        JobSettings(workers=2, strategy="ring", keep=keep, **settings),
+        JobSettings(workers=2, strategy="ring", keep="best:test_loss", **settings),
         ready={**READY, "has_test": True, "metrics": ["test_loss"]},
     )
 

@@ -51,13 +51,10 @@ def test_cuts_by_hand(batch_size, num_chunks, sizes):
     assert chunk_sizes(batch_size, num_chunks) == sizes
 
 
-def test_a_placement_knows_ranks_and_chunks():
+def test_a_placement_knows_the_ranks_of_operators():
     placement = Placement(num_chunks=3, world_size=4, owners={"A": (2, 0, 2), "B": (1, 1, 1)})
     assert placement.ranks_of(("A",)) == (0, 2)
     assert placement.ranks_of(("A", "B")) == (0, 1, 2)
-    assert placement.chunks_of(2) == (0, 2)
-    assert placement.chunks_of(1) == (0, 1, 2)
-    assert placement.chunks_of(3) == ()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from nfold.cli.compare_command import links
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.comparison import Architecture
 from nfold.errors import ClusterError, PlanError
-from nfold.verbs.compare import Sweep, check_shares, compare, options_of, with_links
+from nfold.runtime.measuring.probing_rounds import with_rate
+from nfold.verbs.compare import Sweep, check_shares, compare, options_of
 
 LOCAL = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="measured")
 LINK = Channel(latency_s=2e-3, bandwidth_bytes_per_s=12.5e6, origin="declared")
@@ -81,7 +82,7 @@ def test_links_need_an_emulated_cluster(tmp_path):
 
 
 def test_every_link_gets_the_speed_and_keeps_its_latency():
-    a, b = with_links(CLUSTER, 5e6).nodes
+    a, b = with_rate(CLUSTER, 5e6).nodes
 
     for channel in (a.uplink, a.downlink, b.uplink, b.downlink):
         assert (channel.bandwidth_bytes_per_s, channel.origin) == (5e6, "declared")

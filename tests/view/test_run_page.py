@@ -11,9 +11,8 @@ from nfold.core.cluster import UNLIMITED_BYTES
 from nfold.core.graph import ModelGraph, Operator
 from nfold.core.placement import Placement
 from nfold.core.trace import Span, StepTrace
-from nfold.errors import InternalError
 from nfold.view.html import Scaling, ScalingCurve, run_page
-from nfold.view.html.document import document, prose
+from nfold.view.html.document import prose
 from nfold.view.html.grid_chart import grid_chart, grid_rows
 from nfold.view.html.meters import node_meters
 from nfold.view.html.run_charts import loss_chart, node_parts, nodes_chart, running_means, server_parts
@@ -159,21 +158,6 @@ def test_a_page_of_a_large_run_stays_small(facts):
     ):  # fmt: skip
         assert left_out in text
     assert charts(page).keys() >= {"timeline", "nodes", "grid", "scaling", "loss"}
-
-
-def test_a_page_that_is_too_large_leaves_out_its_largest_chart_and_says_so(facts):
-    long = "x" * 60_000
-    steps = tuple(
-        replace(step, spans=tuple(replace(span, name=long) for span in step.spans)) for step in facts.trace.steps
-    )
-    page = run_page(replace(facts, trace=replace(facts.trace, steps=steps)))
-
-    assert len(page.encode()) < MOST_BYTES
-    assert charts(page).keys() == {"nodes", "grid", "scaling", "loss", "staleness"}
-    assert "would be too large with it: Timeline." in words(page)
-
-    with pytest.raises(InternalError, match=r"without charts is .* bytes above 2,000,000"):
-        document("layout.html", charts=(), title="x" * 2_000_000)
 
 
 def test_what_stands_between_backticks_is_code_and_still_escaped():

@@ -6,13 +6,16 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
-from nfold.cli.flags import add_json, add_run_flags, flag_of, names, numbers, only_result_on_stdout, wishes
+from nfold.cli.flags import add_json, add_options, names, numbers, only_result_on_stdout, wishes
+from nfold.core.options import flags_of
 from nfold.errors import PlanError
 
 if TYPE_CHECKING:
     from nfold.core.comparison import Comparison
 
 _COUNTS, _STRATEGIES = "1,2,4", "ring,ps"
+_ITS_OWN = ("workers", "strategy", "servers", "checkpoint_every", "keep", "stop_after")
+"""Options that it takes several of, or none."""
 
 
 def add_parser(commands: Any) -> None:
@@ -22,12 +25,7 @@ def add_parser(commands: Any) -> None:
         "measurement; or put runs side by side that have ended. Writes compare.json and compare.html beside the runs, "
         "or to --out."
     )
-    parser = commands.add_parser(
-        "compare",
-        help="run strategies side by side",
-        description=description,
-        conflict_handler="resolve",  # --servers takes several numbers here
-    )
+    parser = commands.add_parser("compare", help="run strategies side by side", description=description)
     parser.add_argument(
         "program",
         metavar="FILE.py[:function] | RUN",
@@ -36,7 +34,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("-n", "--workers", dest="counts", metavar="N,N..", help=f"default: {_COUNTS}")
     parser.add_argument("--strategies", metavar="S,S..", help=f"default: {_STRATEGIES}")
-    add_run_flags(parser)
+    add_options(parser, without=_ITS_OWN)
     parser.add_argument("--servers", dest="server_counts", metavar="K,K..", help="dedicated server ranks; default: 0")
     parser.add_argument(
         "--links", metavar="'R,R.. UNIT'", help="speeds of all links of the emulated cluster: '50,200,1000 Mbit/s'"
@@ -70,14 +68,14 @@ def _of_runs(parsed: argparse.Namespace) -> "Comparison":
             f"runs that have ended are compared as they are: {', '.join(flags)} would change nothing. "
             "Leave that out, or give a script to run instead of folders."
         )
-    return compare_runs(parsed.program, target_loss=parsed.target_loss, out=parsed.out)
+    return compare_runs(parsed.program, target_loss=parsed.target_loss, out=wishes(parsed).get("out"))
 
 
 def _run_flags(parsed: argparse.Namespace) -> list[str]:
     """Return the flags that were given and that only say how to run something."""
     named = {"counts": "-n", "strategies": "--strategies", "server_counts": "--servers", "links": "--links"}
     flags = [flag for name, flag in named.items() if getattr(parsed, name) is not None]
-    return flags + [flag_of(name) for name in wishes(parsed) if name != "out"]
+    return flags + [flags_of(name)[-1] for name in wishes(parsed) if name != "out"]
 
 
 def _of_program(parsed: argparse.Namespace) -> "Comparison":

@@ -5,7 +5,7 @@ import sys
 import threading
 from typing import Any
 
-from nfold.cli.flags import add_fault
+from nfold.cli.flags import add_option, wishes
 from nfold.core.text.quantities import num_bytes
 from nfold.errors import ClusterError
 
@@ -39,12 +39,12 @@ def run(parsed: argparse.Namespace) -> int:
     own, command = split(parsed.rest)
     size = own.memory_per_command or parsed.memory_per_command
     needed = {"bytes_per_command": num_bytes(size)} if size else {}
-    faults = [*(parsed.fault or ()), *(own.fault or ())]
+    faults = [text for given in (parsed, own) for text in wishes(given).get("fault", ())]
     return emulate(own.cluster, command, fault=faults, write=Prefixed(), **needed)
 
 
 def _add_own(parser: argparse.ArgumentParser) -> None:
-    add_fault(parser)
+    add_option(parser, "fault")
     parser.add_argument(
         "--memory-per-command",
         metavar="SIZE",

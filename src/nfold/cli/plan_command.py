@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from nfold.cli.flags import add_course_flags, add_json, add_program, add_run_flags, only_result_on_stdout, wishes
+from nfold.cli.flags import add_json, add_options, add_program, only_result_on_stdout, wishes
 
 
 def add_parser(commands: Any) -> None:
@@ -12,17 +12,10 @@ def add_parser(commands: Any) -> None:
     description = "Say what train would do and why the other strategies lost. Measures the program; trains nothing."
     parser = commands.add_parser("plan", help="say what train would do, and why", description=description)
     add_program(parser)
-    parser.add_argument("-n", "--workers", type=int, metavar="N", help="worker ranks; 1 unless given")
-    parser.add_argument(
-        "--strategy",
-        metavar="S",
-        help="single, ring, ps, weighted, pipeline, hybrid, hypergraph or auto (unless given)",
-    )
+    add_options(parser)
     parser.add_argument(
         "--cluster", metavar="FILE.toml", help="plan for the machines that it declares; a worker per node unless -n"
     )
-    add_run_flags(parser)
-    add_course_flags(parser)
     parser.add_argument("--all", action="store_true", help="show every proposal, not only the best of each strategy")
     add_json(parser)
     parser.set_defaults(run=run)

@@ -11,15 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from nfold.analysis.measured.breakdown import step_duration, time_parts
+from nfold.analysis.measured.breakdown import busy_steps, mean_parts, step_duration
 from nfold.core.text.units import count
-from nfold.core.trace import RankUsage, StepParts, Trace
 from nfold.planning.choosing.early_checks import tried_note
 from nfold.runtime.control import events as ev
 from nfold.view import BesideLine, Look, ProgressLine, RunProgress, threads_of
 
 if TYPE_CHECKING:
     from nfold.core.plan import Plan
+    from nfold.core.report import TimeParts
+    from nfold.core.trace import StepParts
 
 RECENT_STEPS = 50
 REDRAW_S = 0.1
@@ -125,27 +126,12 @@ class TerminalObserver:
             fraction=(position + 1) / self._per_epoch,
             loss=loss,
             samples_per_s=samples / sum(durations) if durations else None,
-            parts=time_parts(self._trace(), 0) if durations else None,
+            parts=self._parts() if durations else None,
             eta_s=(self._total - step) * mean_s if durations else None,
         )
 
-    def _trace(self) -> Trace:
+    def _parts(self) -> "TimeParts":
+        """Return what the recent steps of the workers went to, on average."""
         assert self._plan is not None, "a plan comes before its steps"
-        workers, nodes = self._plan.workers, self._plan.nodes
-        usage = tuple(
-            RankUsage(
-                rank=rank,
-                node=nodes[rank],
-                role="worker" if rank < workers else "server",
-                peak_rss_bytes=0,
-                cpu_s=0.0,
-                wall_s=0.0,
-            )
-            for rank in range(self._plan.world_size)
-        )
-        return Trace(
-            parts=tuple(part for step in self._recent for part in step),
-            steps=(),
-            usage=usage,
-            is_asynchronous=self._plan.asynchrony is not None,
-        )
+        of_workers = [parts for step in self._recent for parts in step if parts.rank < self._plan.workers]
+        return mean_parts(busy_steps(of_workers, 0), is_asynchronous=self._plan.asynchrony is not None)

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nfold.cli.beginning import begun_s
-from nfold.cli.flags import add_course_flags, add_json, add_program, add_run_flags, only_result_on_stdout, wishes
+from nfold.cli.flags import add_json, add_options, add_program, only_result_on_stdout, wishes
 from nfold.errors import PlanError
 
 if TYPE_CHECKING:
@@ -21,14 +21,7 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser("train", help="train a program", description="Train a program; ends with a verdict.")
     add_program(parser, optional=True)
-    parser.add_argument("-n", "--workers", type=int, metavar="N", help="worker ranks; 1 unless given")
-    parser.add_argument(
-        "--strategy",
-        metavar="S",
-        help="single, ring, ps, weighted, pipeline, hybrid, hypergraph, ps-async, ssp or auto (unless given)",
-    )
-    add_run_flags(parser)
-    add_course_flags(parser)
+    add_options(parser)
     parser.add_argument(
         "--resume", metavar="RUN", help="go on with a run from its last checkpoint; FILE.py: where its script is now"
     )

@@ -3,43 +3,19 @@
 from dataclasses import dataclass
 
 from nfold.core.averages import Averages
-from nfold.core.best_model import Keep
+from nfold.core.best_model import Keep, read_keep
 from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
+from nfold.core.options import JobOptions
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobSettings:
-    """What a user asked for."""
+class JobSettings(JobOptions):
+    """What a user asked for, and what follows from that."""
 
     workers: int = 1
-    servers: int = 0
-    strategy: str = "auto"
-    steps: int | None = None
-    """Total steps; None: as many as the program's epochs have."""
-    loaders: int | None = None
-    """Processes that read for each rank; None: as the program says."""
-    chunks: int | None = None
-    """Instead of the program's own."""
-    default_chunks: int | None = None
-    """Where neither the user nor the program says; None: the planner chooses."""
-    seed: int | None = None
-    device: str = "auto"
-    checkpoint_every: int | None = None
-    """Steps between checkpoints; None: one at each end of an epoch; 0: none."""
-    evaluate: bool = True
-    keep: Keep | None = None
-    """What the model of the best evaluation is best at; None: only the last model is kept."""
-    staleness: int | None = None
-    """Of `ssp`: slices that a worker may be ahead of the slowest; None: the planner's choice."""
-    staleness_aware: bool = False
-    """Of asynchronous strategies: divide a gradient's learning rate by its age."""
-    measure: bool = True
-    """Time every reduction and sample the system."""
-    measure_again: bool = False
-    """Use nothing that an earlier run measured of the program."""
     plan_only: bool = False
     lockstep: bool = False
     """Play a step only when the caller asks for it."""
@@ -60,6 +36,11 @@ class JobSettings:
     def world_size(self) -> int:
         """Ranks to start."""
         return self.workers + self.servers
+
+    @property
+    def kept(self) -> Keep | None:
+        """What the model of the best evaluation is best at; None: only the last model is kept."""
+        return None if self.keep is None else read_keep(self.keep)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -64,7 +64,9 @@ def _left(group: Path, limit: str, used: str, given_up: str) -> int | None:
     most, now = _number(group / limit), _number(group / used)
     if most is None or now is None or most >= _UNLIMITED:
         return None
-    files = [line.split()[1] for line in _read(group / "memory.stat").splitlines() if line.split()[0] == given_up]
+    files = [
+        line.split()[1] for line in read_or_nothing(group / "memory.stat").splitlines() if line.split()[0] == given_up
+    ]
     return max(0, most - now + sum(map(int, files)))
 
 
@@ -76,7 +78,7 @@ def _groups(mount: Path, own: Path, controller: str) -> list[Path]:
         own: lines of `number:controllers:path`; in a container the path may not exist below the mount.
         controller: its name; version 2 has none.
     """
-    for line in _read(own).splitlines():
+    for line in read_or_nothing(own).splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
             own_folder = mount / path.lstrip("/")
@@ -85,7 +87,7 @@ def _groups(mount: Path, own: Path, controller: str) -> list[Path]:
 
 
 def _quota_v2(cgroup: Path) -> CoreShare | None:
-    text = _read(cgroup / "cpu.max").split()
+    text = read_or_nothing(cgroup / "cpu.max").split()
     return _share(int(text[0]), int(text[1])) if len(text) == 2 and text[0] != "max" else None
 
 
@@ -99,11 +101,12 @@ def _share(quota_us: int, period_us: int) -> CoreShare:
 
 
 def _number(path: Path) -> int | None:
-    text = _read(path).strip()
+    text = read_or_nothing(path).strip()
     return int(text) if text.lstrip("-").isdigit() else None
 
 
-def _read(path: Path) -> str:
+def read_or_nothing(path: Path) -> str:
+    """Return the text of a file of the kernel's; empty where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -164,7 +164,7 @@ def _measure(
         batches=batches_of(program, dataset),
     )
     return Profile(
-        device_kind=_device_kind(meter.device),
+        device_kind=device_kind(meter.device),
         num_threads=torch.get_num_threads(),
         operators=operators,
         whole=whole,
@@ -188,7 +188,8 @@ def fitting(chunk_sizes: tuple[int, ...], kept_per_sample: float, room_bytes: fl
     return tuple(size for size in chunk_sizes if size == chunk_sizes[0] or size * kept_per_sample <= room_bytes)
 
 
-def _device_kind(device: torch.device) -> str:
+def device_kind(device: torch.device) -> str:
+    """Return `cpu`, or an accelerator's own name."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 

@@ -28,7 +28,7 @@ from nfold.core.outputs import ModuleOutput, first_difference
 from nfold.core.profile import ChunkTiming
 from nfold.machine.limits import available_cores
 from nfold.profiling.measure import Clock, Meter
-from nfold.profiling.program_profile import undisturbed
+from nfold.profiling.program_profile import device_kind, undisturbed
 from nfold.program import Program
 
 APART = 0.25
@@ -125,7 +125,7 @@ class Recall:
             "nfold": code_of_nfold(),
             "torch": [torch.__version__, torch.version.git_version, torch.__config__.show()],
             "machine": this_machine(),
-            "device": _device_of(asked.device),
+            "device": device_kind(asked.device),
             "source": self._source,
             "program": asked.program,
             "told": {name: value for name, value in asked.told.items() if name != "first_pass"},
@@ -229,7 +229,3 @@ def _steps_of(program: Program) -> list[str] | None:
     if scheduler is not None:
         found += [type(scheduler), scheduler.state_dict()]
     return [repr(each) for each in found]
-
-
-def _device_of(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -5,10 +5,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
-from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.cluster import Cluster
 from nfold.core.comparison import Architecture, Comparison, LeftOut
+from nfold.core.options import RunOptions
 from nfold.core.text.cluster_file import read_cluster
 from nfold.core.text.units import link_rate
 from nfold.core.whole import whole
@@ -16,7 +17,9 @@ from nfold.errors import ClusterError, PlanError, RunError
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous.asynchronous_strategies import ASYNCHRONOUS, StaleSynchronous
 from nfold.planning.choosing.strategies import SERVING, STRATEGY_NAMES
-from nfold.verbs.options.run_options import Options, StrategyWishes, check_faults, check_out, nodes_of_ranks
+from nfold.runtime.measuring.probing_rounds import with_rate
+from nfold.verbs.options.keywords import takes_options
+from nfold.verbs.options.run_options import Options, Wishes, check_faults, check_out, nodes_of_ranks
 from nfold.verbs.ranks.starting import check_room
 from nfold.verbs.results.conclusion import ComparedRun, concluded
 from nfold.verbs.results.pages import write_comparison
@@ -114,17 +117,20 @@ class SweepCell:
         return f"{strategy}-{self.workers}" + (f"+{servers}" if servers else "") + link
 
 
-def compare(
-    program: Source,
-    *,
-    workers: Sequence[int] = (1, 2, 4),
-    strategies: Sequence[str] = ("ring", "ps"),
-    server_counts: Sequence[int] | None = None,
-    links_bytes_per_s: Sequence[float] = (),
-    target_loss: float | None = None,
-    observer: Observer | None = None,
-    **wishes: Unpack[StrategyWishes],
-) -> Comparison:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompareOptions(RunOptions):
+    """Keywords of `compare`."""
+
+    workers: Sequence[int] = (1, 2, 4)  # type: ignore[assignment]  # several of them
+    strategies: Sequence[str] = ("ring", "ps")
+    server_counts: Sequence[int] | None = None
+    links_bytes_per_s: Sequence[float] = ()
+    target_loss: float | None = None
+    observer: Observer | None = None
+
+
+@takes_options(CompareOptions, without=("strategy", "stop_after"))
+def compare(program: Source, asked: CompareOptions, wishes: Wishes) -> Comparison:
     """Run every strategy with every number of workers and servers on all links, one after another.
 
     One worker is one run whatever the strategy, and always the first: the plain single-device run, batch uncut. The
@@ -138,7 +144,8 @@ def compare(
         links_bytes_per_s: speeds of every link of the emulated cluster; empty: as it is.
         target_loss: what `time_to_loss_s` is about; None: the lowest that all runs reached.
         observer: is shown what happens.
-        wishes: other fields of Options; `out` is the folder of all the runs. What only some strategies understand
+        out: the folder of all the runs.
+        servers, steps, seed ..: other fields of nfold.core.options.RunOptions. What only some strategies understand
             goes to the runs of those, and a fault to the runs with a rank on its node.
 
     Returns:
@@ -149,12 +156,16 @@ def compare(
             or fail are left out, and the comparison says why.
     """
     check_faults(wishes.get("fault", ()))
-    servers = server_counts if server_counts is not None else (wishes.get("servers", 0),)
-    sweep = Sweep(workers=workers, strategies=strategies, servers=servers, links_bytes_per_s=links_bytes_per_s)
+    sweep = Sweep(
+        workers=asked.workers,
+        strategies=asked.strategies,
+        servers=(asked.servers,) if asked.server_counts is None else asked.server_counts,
+        links_bytes_per_s=asked.links_bytes_per_s,
+    )
     cluster = _cluster(wishes, sweep)
     check_shares(wishes, sweep, cluster)
     source = find_source(program)
-    tell, entries = observer or Silent(), list[ComparedRun]()
+    tell, entries = asked.observer or Silent(), list[ComparedRun]()
     with _parent(wishes.get("out"), name_of(source)) as parent:
         for why in (*sweep.left_out(), *_faults_left_out(wishes, sweep, cluster)):
             tell.noted(why)
@@ -175,7 +186,7 @@ def compare(
                 tell.noted(f"{cell.folder} is left out: {error}")
             else:
                 entries.append(ComparedRun(folder=folder, link_bytes_per_s=cell.link_bytes_per_s))
-        return write_comparison(parent, replace(concluded(entries, target_loss), left_out=tuple(left_out)))
+        return write_comparison(parent, replace(concluded(entries, asked.target_loss), left_out=tuple(left_out)))
 
 
 def compare_runs(
@@ -202,7 +213,7 @@ def compare_runs(
     return write_comparison(Path(out), comparison)
 
 
-def _cluster(wishes: StrategyWishes, sweep: Sweep) -> Cluster | None:
+def _cluster(wishes: Wishes, sweep: Sweep) -> Cluster | None:
     """Read the cluster once; links without one make no sense."""
     asked = wishes.get("emulate")
     if asked is None:
@@ -212,20 +223,7 @@ def _cluster(wishes: StrategyWishes, sweep: Sweep) -> Cluster | None:
     return asked if isinstance(asked, Cluster) else read_cluster(asked)
 
 
-def with_links(cluster: Cluster, bytes_per_s: float) -> Cluster:
-    """Return the cluster with every link at one speed, both ways; latencies stay."""
-    return Cluster(nodes=tuple(_with_links(node, bytes_per_s) for node in cluster.nodes))
-
-
-def _with_links(node: Node, bytes_per_s: float) -> Node:
-    def at_speed(channel: Channel | None) -> Channel:
-        latency_s = channel.latency_s if channel else 0.0
-        return Channel(latency_s=latency_s, bandwidth_bytes_per_s=bytes_per_s, origin="declared")
-
-    return replace(node, uplink=at_speed(node.uplink), downlink=at_speed(node.downlink))
-
-
-def check_shares(wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None) -> None:
+def check_shares(wishes: Wishes, sweep: Sweep, cluster: Cluster | None) -> None:
     """Refuse wishes that no run of a sweep could be given.
 
     Raises:
@@ -247,14 +245,14 @@ def check_shares(wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None) 
             raise PlanError(f"--fault {fault.text!r}: no run has a rank on {fault.node}. Use a larger -n.")
 
 
-def _faults_left_out(wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None) -> Iterator[str]:
+def _faults_left_out(wishes: Wishes, sweep: Sweep, cluster: Cluster | None) -> Iterator[str]:
     for cell in sweep.cells():
         for fault in _faults(wishes, cluster):
             if not _happens(fault, cell, cluster):
                 yield f"{cell.folder} is run without --fault {fault.text!r}: no rank of it lives on {fault.node}"
 
 
-def _faults(wishes: StrategyWishes, cluster: Cluster | None) -> list[Fault]:
+def _faults(wishes: Wishes, cluster: Cluster | None) -> list[Fault]:
     return [] if cluster is None else [parse_fault(text, cluster) for text in wishes.get("fault", ())]
 
 
@@ -263,7 +261,7 @@ def _happens(fault: Fault, cell: SweepCell, cluster: Cluster | None) -> bool:
     return cluster is not None and fault.node in nodes_of_ranks(cluster, num_ranks)
 
 
-def options_of(cell: SweepCell, wishes: StrategyWishes, sweep: Sweep, cluster: Cluster | None, parent: Path) -> Options:
+def options_of(cell: SweepCell, wishes: Wishes, sweep: Sweep, cluster: Cluster | None, parent: Path) -> Options:
     """Return what one run of a sweep is given of what was asked of all.
 
     Raises:
@@ -277,7 +275,7 @@ def options_of(cell: SweepCell, wishes: StrategyWishes, sweep: Sweep, cluster: C
     if cluster is not None:
         mine["fault"] = [fault.text for fault in _faults(wishes, cluster) if _happens(fault, cell, cluster)]
     if cluster is not None and cell.link_bytes_per_s:
-        mine["emulate"] = with_links(cluster, cell.link_bytes_per_s)
+        mine["emulate"] = with_rate(cluster, cell.link_bytes_per_s)
     elif cluster is not None:
         asked = wishes.get("emulate")
         mine |= {"emulate": cluster, "cluster_file": "" if isinstance(asked, Cluster) else str(asked)}

@@ -35,7 +35,7 @@ def plan_declared(
     declared = with_quotas(cluster if isinstance(cluster, Cluster) else read_cluster(cluster))
     if wishes.get("emulate") is not None:
         raise PlanError("--cluster takes the machines at their word and --emulate measures them. Use one of them.")
-    named: Wishes = {"workers": max(1, len(declared.nodes) - wishes.get("servers", 0)), **wishes}
+    named = {"workers": max(1, len(declared.nodes) - wishes.get("servers", 0)), **wishes}
     asked = Options(**named)
     measured = _measure(source, asked, observer)
     known = measured.known

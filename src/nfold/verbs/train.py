@@ -3,11 +3,13 @@
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any
 
+from nfold.core.cluster import Cluster
 from nfold.core.job import Begun
+from nfold.core.options import LastingOptions, RunOptions, shared
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.text.units import count
@@ -15,6 +17,7 @@ from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
 from nfold.planning.choosing.strategies import AUTO, PLACING, SERVING, Single
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.verbs.options.job_record import JobRecord, Resumed, refuse_unkept
+from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.run_options import Options, Wishes, check_faults, check_out, whole_numbers
 from nfold.verbs.run_folder.files import MODEL
 from nfold.verbs.run_folder.folder import RunFolder
@@ -24,20 +27,40 @@ from nfold.verbs.running.run import Run, run_of
 from nfold.verbs.running.run_job import Job
 from nfold.verbs.running.steps import Steps
 
-if TYPE_CHECKING:
-    from nfold.core.cluster import Cluster
-
 Source = str | Path | Program | Callable[[], Program]
 
 
-def train(
-    program: Source,
-    *,
-    go_on: bool = False,
-    observer: Observer | None = None,
-    begun_s: float | None = None,
-    **wishes: Unpack[Wishes],
-) -> Run:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WatchedOptions(RunOptions):
+    """What a run may be asked for, and who watches it."""
+
+    observer: Observer | None = None
+    begun_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainOptions(WatchedOptions):
+    """Keywords of `train`."""
+
+    go_on: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResumeOptions(WatchedOptions):
+    """Keywords of `resume`."""
+
+    program: str | Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanOptions(RunOptions):
+    """Keywords of `plan`."""
+
+    cluster: str | Path | Cluster | None = None
+
+
+@takes_options(TrainOptions)
+def train(program: Source, asked: TrainOptions, wishes: Wishes) -> Run:
     """Train a program to its end, or until its time is over.
 
     Args:
@@ -46,21 +69,25 @@ def train(
         go_on: go on with the run that `out` holds, as `resume` does, if it holds one; one that is complete is returned.
         observer: is shown what happens.
         begun_s: when the run's ledger begins, by time.perf_counter(); None: now.
-        wishes: the fields of Options, named as the flags of `nfold train` are: workers, strategy, servers, steps,
-            chunks, seed, out, debug, emulate, fault, staleness, checkpoint_every, evaluate, measure, stop_after ...
+        workers, strategy, servers ..: the fields of nfold.core.options.RunOptions, named as the flags of `nfold train`.
 
     Raises:
         NfoldError: with what happened, where, and what to do; nothing is left running.
         KeyboardInterrupt: Ctrl-C; the checkpoint is kept.
     """
-    begun_s = time.perf_counter() if begun_s is None else begun_s
+    begun_s, observer = _watched(asked)
     options = Options(**wishes)
     source = find_source(program)
-    if go_on:
-        return _begin_or_go_on(source, options, wishes, observer or Silent(), begun_s)
+    if asked.go_on:
+        return _begin_or_go_on(source, options, wishes, observer, begun_s)
     folder = RunFolder.create(options.out, name_of(source))
-    job = Job(source, options, observer or Silent(), folder=folder, begun_s=begun_s)
+    job = Job(source, options, observer, folder=folder, begun_s=begun_s)
     return play_to_end(job)
+
+
+def _watched(asked: WatchedOptions) -> tuple[float, Observer]:
+    """Return when a run begins, and who is shown what happens."""
+    return time.perf_counter() if asked.begun_s is None else asked.begun_s, asked.observer or Silent()
 
 
 def _begin_or_go_on(
@@ -116,7 +143,8 @@ def _complete_run(folder: RunFolder, wishes: Wishes) -> Run | None:
     return Run(folder=folder.path, plan=known.plan, history=folder.history(), was_complete=True, told=told)
 
 
-def start(program: Source, **wishes: Unpack[Wishes]) -> Steps:
+@takes_options(RunOptions)
+def start(program: Source, asked: RunOptions, wishes: Wishes) -> Steps:
     """Train step by step: each step is played when the loop asks for it, and leaving the loop ends the run cleanly.
 
     So does the end of the script, if it comes first. The run's folder is made when the first step is asked for.
@@ -124,6 +152,7 @@ def start(program: Source, **wishes: Unpack[Wishes]) -> Steps:
     Raises:
         NfoldError: as `train` does.
     """
+    del asked
     options, source = Options(**wishes), find_source(program)
 
     def begin() -> Job:
@@ -133,14 +162,8 @@ def start(program: Source, **wishes: Unpack[Wishes]) -> Steps:
     return Steps(begin)
 
 
-def resume(
-    path: str | Path,
-    *,
-    program: str | Path | None = None,
-    observer: Observer | None = None,
-    begun_s: float | None = None,
-    **wishes: Unpack[Wishes],
-) -> Run:
+@takes_options(ResumeOptions)
+def resume(path: str | Path, asked: ResumeOptions, wishes: Wishes) -> Run:
     """Go on with a run from its last checkpoint, in its folder.
 
     Args:
@@ -148,17 +171,17 @@ def resume(
         program: where its script is now, if it was moved; the run's folder keeps the new place.
         observer: is shown what happens.
         begun_s: when the ledger of what is added begins, by time.perf_counter(); None: now.
-        wishes: fields of Options that shall differ from the run's; with other ranks it is planned anew, with the same
-            it goes on bit for bit. Chunks stay as they are.
+        workers, strategy, servers ..: what shall differ from the run's; with other ranks it is planned anew, with the
+            same it goes on bit for bit. Chunks stay as they are.
 
     Raises:
         NfoldError: there is nothing to go on with, or as `train` does.
     """
-    begun_s = time.perf_counter() if begun_s is None else begun_s
+    begun_s, observer = _watched(asked)
     folder = RunFolder.open(path)
     refuse_while_loading("resume")
     folder.lock()
-    return _go_on(folder, program, wishes, observer or Silent(), begun_s)
+    return _go_on(folder, asked.program, wishes, observer, begun_s)
 
 
 def _go_on(folder: RunFolder, program: str | Path | None, wishes: Wishes, observer: Observer, begun_s: float) -> Run:
@@ -186,22 +209,24 @@ def _tell_anew(folder: RunFolder, steps_done: int) -> str:
     )
 
 
-def plan(program: Source, *, cluster: "str | Path | Cluster | None" = None, **wishes: Unpack[Wishes]) -> Plan:
+@takes_options(PlanOptions)
+def plan(program: Source, asked: PlanOptions, wishes: Wishes) -> Plan:
     """Say what `train` would do, and why the other strategies lost. Measures the program, trains nothing.
 
     Args:
         program: as for `train`.
         cluster: machines, or the file that describes them, to plan for; None: this machine.
-        wishes: the fields of Options. `out`: the folder that `train` would write to; it is looked at and left as it is.
+        out: the folder that `train` would write to; it is looked at and left as it is.
+        workers, strategy, servers ..: as for `train`.
 
     Raises:
         NfoldError: as `train` does.
     """
     _check_wishes_of_plan(wishes)
-    if cluster is not None:
+    if asked.cluster is not None:
         from nfold.verbs.declared_plan import plan_declared
 
-        return plan_declared(find_source(program), cluster, wishes, Silent())
+        return plan_declared(find_source(program), asked.cluster, wishes, Silent())
     job = Job(find_source(program), Options(**wishes), Silent(), folder=None, plan_only=True)
     for _ in job.play():
         raise InternalError("a plan played a step")
@@ -314,22 +339,8 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
             f"the run was begun with {count(chunks, 'chunk')}, and their number is part of its result. "
             f"Leave out --chunks {asked}."
         )
-    saved = Options(
-        workers=record.workers,
-        strategy=record.strategy,
-        servers=record.servers,
-        steps=record.steps,
-        chunks=chunks,
-        seed=record.seed,
-        device=record.device,
-        checkpoint_every=record.checkpoint_every,
-        evaluate=record.evaluate,
-        keep=record.keep,
-        out=folder.path,
-        emulate=record.emulated,
-        staleness=record.staleness,
-        staleness_aware=record.staleness_aware,
-    )
+    recorded = shared(LastingOptions, record)
+    saved = Options(**recorded, chunks=chunks, out=folder.path, emulate=record.emulated)
     given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
     given |= whole_numbers(given)
     if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, Single.name, *PLACING):

@@ -3,10 +3,9 @@
 For comparing many layouts: starting processes and profiling takes many times as long as the steps that are compared.
 """
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any
 
 from nfold.core.job import Trial
 from nfold.core.plan import Plan
@@ -16,9 +15,9 @@ from nfold.errors import InternalError, PlanError
 from nfold.planning.choosing.wishes import check_ranks
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control import events as ev
-from nfold.verbs.options.run_options import CommonWishes, Options
+from nfold.verbs.options.run_options import Options
 from nfold.verbs.results.phases import Phases
-from nfold.verbs.results.summary import RunOutcome, summarise
+from nfold.verbs.results.summary import RunOutcome, summarise, typed
 from nfold.verbs.running.observer import Silent, StepInfo
 from nfold.verbs.running.run_job import Job
 from nfold.verbs.train import Source, find_source
@@ -43,7 +42,7 @@ def try_plans(
     trials: Sequence[Trial],
     *,
     on_tried: Callable[[TriedPlan], None] | None = None,
-    **wishes: Unpack[CommonWishes],
+    **wishes: Any,
 ) -> list[TriedPlan]:
     """Train a few steps under each of several plans. Nothing is written, no model is kept.
 
@@ -102,7 +101,7 @@ class TrialsJob(Job):
         outcome = self.outcome
         if outcome.plan is None:
             raise InternalError("a trial ended that was never planned")
-        script = shlex.quote(self._source.short) if isinstance(self._source, ProgramSource) else "FILE.py"
+        script = typed(self._source, self._options, None)
         trace, report = summarise(outcome, done.usage, {}, script, self._alone)
         self._keep(TriedPlan(trial=self._trials[done.index], plan=outcome.plan, report=report, trace=trace))
 

@@ -4,7 +4,6 @@ from coordinated import READY, Job, file, orders
 
 from nfold.core import codec
 from nfold.core.averages import Averages
-from nfold.core.best_model import read_keep
 from nfold.core.job import JobSettings
 from nfold.runtime.control import events as ev
 
@@ -54,7 +53,7 @@ def test_a_run_that_ends_before_its_averages_begin_asks_for_none():
 
 def test_the_best_at_an_averaged_metric_is_the_averaged_model():
     for metric, is_averaged in (("test_loss", False), ("averaged_test_loss", True)):
-        job = job_with(Averages(), keep=read_keep(f"best:{metric}"))
+        job = job_with(Averages(), keep=f"best:{metric}")
         job.all_step(0, 1, 2, 3, step_s=0.01)
         evaluate(job, test_loss=0.5, averaged_test_loss=0.25)
         (order,) = told(job, "model")

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from nfold.core.best_model import Keep
 from nfold.core.job import JobSettings
 from nfold.errors import PlanError
 from nfold.verbs.run_folder.disk import Files, check_disk, check_writable, files_of
@@ -66,7 +65,7 @@ def test_files_that_are_replaced_are_room(tmp_path, free):
     ("every", "keep", "first", "total", "checkpoints"),
     [
         *[(None, None, 0, 8, 1), (None, None, 0, 9, 2), (3, None, 0, 3, 1), (3, None, 0, 4, 2), (0, None, 0, 9, 0)],
-        *[(9, None, 0, 9, 1), (9, Keep(metric="f1", side="max"), 0, 9, 2), (None, None, 4, 6, 2)],
+        *[(9, None, 0, 9, 1), (9, "best:f1", 0, 9, 2), (None, None, 4, 6, 2)],
     ],
 )
 def test_a_checkpoint_is_written_beside_the_one_before_it(every, keep, first, total, checkpoints):

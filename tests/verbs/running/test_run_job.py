@@ -12,6 +12,7 @@ from nfold.errors import ProgramError
 from nfold.program import ProgramSource
 from nfold.runtime.control import events as ev
 from nfold.verbs.options.run_options import Options
+from nfold.verbs.results.summary import typed
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.running.observer import Silent, StepInfo
 from nfold.verbs.running.run_job import Job
@@ -58,10 +59,8 @@ def test_what_to_type_next_names_the_file_of_the_emulated_cluster(tmp_path):
     options = Options(emulate=declared, workers=2)
     changed = replace(options, emulate=read_cluster(declared), cluster_file="")
 
-    assert Job(source, options, Silent(), folder=folder).typed.endswith(f"script.py --emulate '{declared}'")
-    assert Job(source, changed, Silent(), folder=folder).typed.endswith(
-        f"script.py --emulate {folder.path}/emulated.toml"
-    )
+    assert typed(source, options, folder).endswith(f"script.py --emulate '{declared}'")
+    assert typed(source, changed, folder).endswith(f"script.py --emulate {folder.path}/emulated.toml")
 
 
 def test_a_job_writes_down_a_cluster_that_no_file_of_the_users_says(tmp_path):

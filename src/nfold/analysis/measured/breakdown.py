@@ -26,7 +26,11 @@ def worker_steps(trace: Trace, skip: int) -> tuple[WorkerStep, ...]:
         InternalError: nothing was measured.
     """
     servers = {usage.rank for usage in trace.usage if usage.role == "server"}
-    of_workers = [parts for parts in trace.parts if parts.rank not in servers]
+    return busy_steps([parts for parts in trace.parts if parts.rank not in servers], skip)
+
+
+def busy_steps(of_workers: Sequence[StepParts], skip: int) -> tuple[WorkerStep, ...]:
+    """Return what `worker_steps` does, of rows of workers alone."""
     busy = {parts.rank for parts in of_workers if _is_busy(parts)}
     steps: dict[int, list[StepParts]] = {}
     for parts in of_workers:

@@ -18,6 +18,7 @@ from typing import Literal
 from nfold.core.cluster import Cluster, Node
 from nfold.errors import ClusterError
 from nfold.launch.emulation.controllers import hand_down
+from nfold.machine.limits import read_or_nothing
 
 PERIOD_US = 10_000
 LEAST_QUOTA_US = 1000
@@ -56,7 +57,11 @@ def find_hierarchy(mounts: str, controllers: "dict[str, str] | None" = None) -> 
         if kind == "cgroup":
             version_1.update({name: Path(where) for name in CONTROLLERS if name in options.split(",")})
         elif kind == "cgroup2":
-            offered = _read(Path(where) / "cgroup.controllers") if controllers is None else controllers.get(where, "")
+            offered = (
+                read_or_nothing(Path(where) / "cgroup.controllers")
+                if controllers is None
+                else controllers.get(where, "")
+            )
             if set(CONTROLLERS) <= set(offered.split()):
                 return Hierarchy(version=2, folders=(Path(where),))
     if set(version_1) == set(CONTROLLERS):
@@ -175,7 +180,9 @@ class Groups:
 
     def processes(self, node: str) -> list[int]:
         """Return the processes of a node."""
-        return sorted({int(pid) for processes in self.process_lists(node) for pid in _read(processes).split()})
+        return sorted(
+            {int(pid) for processes in self.process_lists(node) for pid in read_or_nothing(processes).split()}
+        )
 
     def kill(self, node: str) -> None:
         """Kill every process of a node and wait until it is gone.
@@ -253,10 +260,3 @@ def _kill(descriptors: Sequence[int]) -> None:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         poll.poll(_ROUND_S * 1000)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError:
-        return ""

@@ -79,13 +79,6 @@ class Board:
             if counts[block] < 3:
                 yield from self._change(pins, vertex, block, block if counts[block] == 2 else -1, cost)
 
-    def put(self, vertices: Sequence[int], block: int) -> None:
-        """Move vertices."""
-        for vertex in vertices:
-            if self.blocks[vertex] != block:
-                for _ in self.move(vertex, block):
-                    pass
-
     def _change(self, pins: tuple[int, ...], moved: int, block: int, only: int, cost: int) -> Iterator[int]:
         """Change the pull to a block of all other pins, or of those in block `only`."""
         for pin in pins:

@@ -58,7 +58,7 @@ class Coordinator:
         self._generations = Generations(self._requests)
         self._planning = JobPlanning(settings, first_step)
         self._preparation = Preparation(self._planning, cores, self._requests, self._generations)
-        self._best = BestSoFar(settings.keep, best)
+        self._best = BestSoFar(settings.kept, best)
         self._steering = Steering(first_step, is_looped=settings.lockstep)
         self._flow = self._run()
         self._over = False
@@ -148,10 +148,10 @@ class Coordinator:
         ready = yield from self._requests.ask(everyone, self._preparation.load_order(), "ready")
         facts = self._preparation.check_ready(ready)
         recipe = recipe_of(facts)
-        if self._settings.keep is not None:
+        if self._settings.kept is not None:
             has_test, evaluates = bool(facts["has_test"]), self._settings.evaluate
             metrics = [*facts["metrics"], *(map(averaged, facts["metrics"]) if averages_of(facts) else ())]
-            check_keep(self._settings.keep, metrics, has_test=has_test, evaluates=evaluates)
+            check_keep(self._settings.kept, metrics, has_test=has_test, evaluates=evaluates)
         if self._settings.begun is not None:
             check_same_program(self._settings.begun, facts["batch_size"], recipe)
         if self._settings.trials:

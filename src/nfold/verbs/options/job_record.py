@@ -7,35 +7,25 @@ from typing import Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.job import Begun, Known, Recipe
+from nfold.core.options import LastingOptions, shared
 from nfold.errors import CheckpointError
-from nfold.program import Program, ProgramSource
+from nfold.program import ProgramSource
 from nfold.runtime.checkpoint.state_file import StoredState
 from nfold.runtime.control.events import Planned
 from nfold.verbs.options.run_options import Options
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobRecord:
+class JobRecord(LastingOptions):
     """What it takes to start a run again."""
 
     source: str
     """FILE.py:function."""
     workers: int
-    servers: int
-    strategy: str
-    steps: int | None
-    seed: int | None
-    device: str
-    checkpoint_every: int | None
-    evaluate: bool
     total_steps: int
     steps_per_epoch: int
     emulated: Cluster | None = None
-    staleness: int | None = None
-    staleness_aware: bool = False
     recipe: Recipe | None = None
-    keep: str | None = None
-    """As it was asked for: best:METRIC."""
     has_checkpoint: bool = False
     """Whether one was written: if it is not there, it was lost."""
     unkept: str = ""
@@ -43,25 +33,15 @@ class JobRecord:
 
 
 def record_of(
-    source: ProgramSource | Program, options: Options, planned: Planned, *, has_checkpoint: bool, unkept: str
+    source: ProgramSource, options: Options, planned: Planned, *, has_checkpoint: bool, unkept: str
 ) -> JobRecord:
     """Return what it takes to start a run again, once it is planned."""
     return JobRecord(
+        **shared(LastingOptions, options),
         source=str(source),
-        workers=options.workers,
-        servers=options.servers,
-        strategy=options.strategy,
-        steps=options.steps,
-        seed=options.seed,
-        device=options.device,
-        checkpoint_every=options.checkpoint_every,
-        evaluate=options.evaluate,
-        keep=options.keep,
         total_steps=planned.total_steps,
         steps_per_epoch=planned.steps_per_epoch,
         emulated=options.emulated,
-        staleness=options.staleness,
-        staleness_aware=options.staleness_aware,
         recipe=planned.recipe,
         has_checkpoint=has_checkpoint,
         unkept=unkept,

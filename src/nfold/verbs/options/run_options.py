@@ -4,11 +4,12 @@ import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
-from nfold.core.best_model import Keep, read_keep
+from nfold.core.best_model import read_keep
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings
+from nfold.core.options import DEVICES, OPTIONS, JobOptions, RunOptions, kind_of, shared
 from nfold.core.text.cluster_file import read_cluster
 from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
@@ -22,123 +23,25 @@ from nfold.planning.choosing.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
 
 LAST_PORT = 65535
-_LEAST: dict[str, int | None] = {
-    **{
-        "workers": 1,
-        "servers": 0,
-        "port": 0,
-        "steps": 1,
-        "chunks": 1,
-        "loaders": 0,
-        "checkpoint_every": 0,
-        "default_chunks": 1,
-    },
-    "staleness": None,
-}
-"""Of the whole numbers among the options; None: whoever understands it says so."""
-
-
-class CommonWishes(TypedDict, total=False):
-    """Keyword arguments of every verb; fields of Options."""
-
-    servers: int
-    steps: int | None
-    chunks: int | None
-    loaders: int | None
-    seed: int | None
-    out: str | Path | None
-    debug: bool
-    device: str
-    checkpoint_every: int | None
-    evaluate: bool
-    keep: str | None
-    measure: bool
-    measure_again: bool
-    port: int
-    default_chunks: int | None
-    emulate: str | Path | Cluster | None
-    fault: Sequence[str]
-    first_step_within: float
-
-
-class StrategyWishes(CommonWishes, total=False):
-    """The same, and what only some strategies understand."""
-
-    staleness: int | None
-    staleness_aware: bool
-
-
-class Wishes(StrategyWishes, total=False):
-    """Keyword arguments of the verbs that make one run."""
-
-    workers: int
-    strategy: str
-    stop_after: float | str | None
+Wishes = Mapping[str, Any]
+"""Options that were given, by name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """Settings of one run.
+class Options(RunOptions):
+    """What was asked of one run, once it has been checked.
 
     Raises:
         PlanError: (also a ValueError) a number makes no sense.
     """
 
-    workers: int = None  # type: ignore[assignment]  # always a number once it is made
-    """Worker ranks; None: one for each node that no server needs, which without a cluster is 1."""
-    strategy: str = "auto"
-    """One of nfold.planning.STRATEGY_NAMES."""
-    servers: int = 0
-    """Dedicated server ranks beside the workers."""
-    staleness: int | None = None
-    """With `ssp`: how many slices of a batch a worker may be ahead of the slowest; None: the planner's choice."""
-    staleness_aware: bool = False
-    """With `ps-async` and `ssp`: divide a gradient's learning rate by its age in steps."""
-    steps: int | None = None
-    """Optimizer steps in all; None: the program's epochs."""
-    chunks: int | None = None
-    """Equal cuts of a batch; None: the program's, or the planner's choice."""
-    loaders: int | None = None
-    """Processes beside each rank that read samples ahead; None: the program's. Ranks that are threads have none."""
-    seed: int | None = None
-    """None: the program's."""
-    out: str | Path | None = None
-    """Folder of the run; None: a new one under runs/."""
-    debug: bool = False
-    """Ranks are threads of this process."""
-    device: str = "auto"
-    """`cpu`, `cuda`, or `auto`: cuda where there is one."""
-    checkpoint_every: int | None = None
-    """Steps between checkpoints; None: at the end of each epoch; 0: none."""
-    evaluate: bool = True
-    """Whether to evaluate the test data after each epoch and at the end."""
-    keep: str | None = None
-    """`best:METRIC`: keep the model of the best evaluation too; `:max` or `:min` behind it says which values are
-    better."""
-    measure: bool = True
-    """Whether to time every reduction and sample the system; the parts of a step are always measured."""
-    measure_again: bool = False
-    """Measure the program although an earlier run did so and nothing has changed."""
-    port: int = 0
-    """Where the coordinator listens; 0: any free port."""
-    default_chunks: int | None = None
-    """Cuts of a batch where neither the user nor the program says."""
-    emulate: str | Path | Cluster | None = None
-    """A cluster, or its file, to emulate on this machine: ranks live on its nodes in order, and round again."""
     cluster_file: str = ""
     """Where `emulate` was read from, for commands that are suggested; empty: it is written nowhere."""
-    fault: Sequence[str] = ()
-    """What shall go wrong in the emulated cluster: `kill n2@30s`, counted from the first step."""
-
-    first_step_within: float = 300.0
-    """Seconds; a plan whose step is predicted to take longer is refused."""
-    stop_after: float | str | None = None
-    """Stop in order, with a checkpoint, so long after the start: seconds, or a text as `90m` or `3h`."""
 
     def __post_init__(self) -> None:
         check_out(self.out)
         check_faults(self.fault)
-        self._kept()
+        self._check_keep()
         self._take_numbers()
         self._take_stop_after()
         self._read_cluster()
@@ -151,8 +54,8 @@ class Options:
         check_ranks(self.strategy, self.workers, self.servers)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise PlanError(f"unknown device {self.device!r}. Use one of: auto, cpu, cuda")
+        if self.device not in DEVICES:
+            raise PlanError(f"unknown device {self.device!r}. Use one of: {', '.join(DEVICES)}")
 
     @property
     def emulated(self) -> Cluster | None:
@@ -172,17 +75,19 @@ class Options:
         """What shall go wrong."""
         return tuple(parse_fault(text, self.emulated) for text in self.fault) if self.emulated else ()
 
-    def _kept(self) -> Keep | None:
-        if self.keep is not None and not isinstance(self.keep, str):
+    def _check_keep(self) -> None:
+        if self.keep is None:
+            return
+        if not isinstance(self.keep, str):
             raise PlanError(f"keep is {self.keep!r}: it must be a text, as in 'best:accuracy'")
-        return None if self.keep is None else read_keep(self.keep)
+        read_keep(self.keep)
 
     def _take_numbers(self) -> None:
         """Raise for what is no number, or too small; whole ones become Python's own."""
         within = self.first_step_within
         if isinstance(within, bool) or not isinstance(within, numbers.Real) or not within > 0:
             raise PlanError(f"first_step_within is {within!r}: it must be a number of seconds, more than 0")
-        given = whole_numbers({name: getattr(self, name) for name in _LEAST})
+        given = whole_numbers(shared(RunOptions, self))
         for name in ("servers", "port"):
             if name not in given:
                 raise PlanError(f"{name} is None: it must be a whole number")
@@ -233,22 +138,7 @@ class Options:
     def settings(self, *, lockstep: bool = False, plan_only: bool = False) -> JobSettings:
         """Return what the coordinator needs to know."""
         return JobSettings(
-            workers=self.workers,
-            servers=self.servers,
-            strategy=self.strategy,
-            staleness=self.staleness,
-            staleness_aware=self.staleness_aware,
-            steps=self.steps,
-            chunks=self.chunks,
-            loaders=self.loaders,
-            default_chunks=self.default_chunks,
-            seed=self.seed,
-            device=self.device,
-            checkpoint_every=self.checkpoint_every,
-            evaluate=self.evaluate,
-            keep=self._kept(),
-            measure=self.measure,
-            measure_again=self.measure_again,
+            **shared(JobOptions, self),
             plan_only=plan_only,
             lockstep=lockstep,
             first_step_limit_s=self.first_step_within,
@@ -258,20 +148,20 @@ class Options:
         )
 
 
-def whole_numbers(wishes: Mapping[str, Any]) -> dict[str, int]:
-    """Return the whole numbers among wishes, those that were given, as Python's own.
+def whole_numbers(wishes: Wishes) -> dict[str, int]:
+    """Return the whole numbers among wishes, those that were given, as Python's own; a seed has a check of its own.
 
     Raises:
         PlanError: one is something else, or too small.
     """
     found = {}
-    for name, least in _LEAST.items():
-        value = wishes.get(name)
-        if value is None:
+    for name, value in wishes.items():
+        if value is None or name == "seed" or name not in OPTIONS or kind_of(name) is not int:
             continue
         number = whole(value)
         if number is None:
             raise PlanError(f"{name} is {value!r}: it must be a whole number")
+        least = OPTIONS[name].metadata["least"]
         if least is not None and number < least:
             raise PlanError(f"{name} is {number}: it must be at least {least}")
         found[name] = number

@@ -168,14 +168,14 @@ def _write_report(folder: RunFolder, outcome: RunOutcome) -> None:
     if outcome.report is None or outcome.trace is None or outcome.known is None:
         raise InternalError("a run that was not summed up has no report")
     if outcome.trace.since_step:
-        folder.save_cluster(outcome.known.cluster)
-    folder.save_report(outcome.report)
+        folder.save(outcome.known.cluster)
+    folder.save(outcome.report)
 
 
 def _write_trace(folder: RunFolder, outcome: RunOutcome) -> None:
     if outcome.trace is None:
         raise InternalError("a run that was not summed up has no trace")
-    folder.save_trace(outcome.trace)
+    folder.save(outcome.trace)
 
 
 def _write_pages(folder: RunFolder, outcome: RunOutcome, forecast: Scaling) -> None:
@@ -188,7 +188,7 @@ def _write_pages(folder: RunFolder, outcome: RunOutcome, forecast: Scaling) -> N
         raise InternalError("a run that was not summed up has no page")
     lasted = timedelta(seconds=sum(outcome.trace.ledger.values()))
     environment = this_environment(datetime.now(UTC) - lasted, sys.argv)
-    folder.save_environment(environment)
+    folder.save(environment)
     facts = RunFacts(
         folder=str(folder.path),
         report=outcome.report,

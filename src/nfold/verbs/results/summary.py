@@ -1,5 +1,6 @@
 """Sums a run up: what it kept, where its seconds went, and its report."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,10 +12,14 @@ from nfold.core.report import Report
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Trace
 from nfold.errors import InternalError
 from nfold.planning.inputs.facts import Facts
+from nfold.program import Program, ProgramSource
 from nfold.runtime.control.events import LinksChanged
 from nfold.runtime.control.spool import Arrived
+from nfold.verbs.options.run_options import Options
 from nfold.verbs.results.phases import Phases
 from nfold.verbs.results.thinning import SystemSamples, Thinned
+from nfold.verbs.run_folder.files import EMULATED
+from nfold.verbs.run_folder.folder import RunFolder
 
 MOST_PARTS = 8000
 MOST_REDUCTIONS = 20_000
@@ -111,6 +116,15 @@ def summarise(
     )
     outcome.trace, outcome.report = trace, made
     return trace, made
+
+
+def typed(source: ProgramSource | Program, options: Options, folder: RunFolder | None) -> str:
+    """Return what to type for a program where it ran, but for what a suggestion changes."""
+    script = shlex.quote(source.short) if isinstance(source, ProgramSource) else "FILE.py"
+    file = options.cluster_file
+    if options.emulated is not None and not file and folder is not None:
+        file = str(folder.path / EMULATED)
+    return f"{script} --emulate {shlex.quote(file)}" if file else script
 
 
 def judged_change(outcome: RunOutcome) -> tuple[LinksChanged | None, float]:

@@ -74,7 +74,7 @@ def files_of(planned: Planned, settings: JobSettings) -> Files:
     """Return the large files of a run that is planned."""
     profile, every = planned.known.profiles[planned.plan.threads[0]], settings.checkpoint_every
     periods = [every or planned.steps_per_epoch]
-    if settings.keep is not None:
+    if settings.kept is not None:
         periods.append(planned.steps_per_epoch)  # evaluations have a checkpoint each
     first_due = min((planned.first_step // period + 1) * period for period in periods)
     is_replaced = planned.first_step > 0 or first_due < planned.total_steps
@@ -82,7 +82,7 @@ def files_of(planned: Planned, settings: JobSettings) -> Files:
         model_bytes=profile.parameter_bytes,
         optimizer_bytes=profile.optimizer_bytes,
         checkpoints=0 if every == 0 else 2 if is_replaced else 1,
-        keeps_best=settings.keep is not None,
+        keeps_best=settings.kept is not None,
         average_bytes=profile.parameter_bytes if planned.known.graph.averages_weights else 0,
     )
 

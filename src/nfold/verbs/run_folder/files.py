@@ -5,10 +5,14 @@ import re
 from pathlib import Path
 
 from nfold.core.cluster import Cluster
+from nfold.core.environment import Environment
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
+from nfold.core.report import Report
+from nfold.core.trace import Trace
 from nfold.runtime.control.spool import PARTIAL
+from nfold.verbs.options.job_record import JobRecord
 
 CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
@@ -24,6 +28,11 @@ PLANNED: dict[str, type] = {
     "plan.json": Plan,
 }
 """What a job writes before it says in job.json how it was started."""
+NAMES: dict[type, str] = {
+    **{kind: name for name, kind in PLANNED.items()},
+    **{JobRecord: "job.json", Trace: TRACE, Report: REPORT, Environment: "environment.json"},
+}
+"""Of the file that holds a noun."""
 FILES = (
     *(*PLANNED, "job.json", TRACE, REPORT),
     *("history.jsonl", LOG, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),

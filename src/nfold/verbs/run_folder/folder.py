@@ -33,6 +33,7 @@ from nfold.verbs.run_folder.files import (
     FILES,
     LOG,
     MODEL,
+    NAMES,
     PAGE,
     PLANNED,
     REPORT,
@@ -192,34 +193,19 @@ class RunFolder(WholeFiles):
 
     # Written once
 
-    def save_known(self, known: Known, plan: Plan, record: JobRecord | None) -> None:
+    def save_known(self, known: Known, plan: Plan) -> None:
         """Write what a run rests on."""
-        self._save(known.graph, "graph.json")
-        self._save(known.profiles[plan.threads[0]], "profile.json")
-        self.save_cluster(known.cluster)
-        self._save(plan, "plan.json")
-        if record is not None:
-            self.save_record(record)
+        for noun in (known.graph, known.profiles[plan.threads[0]], known.cluster, plan):
+            self.save(noun)
 
-    def save_record(self, record: JobRecord) -> None:
-        """Write what it takes to go on."""
-        self._save(record, "job.json")
+    def save(self, noun: Any) -> None:
+        """Write a noun to the file that runs keep it in.
 
-    def save_cluster(self, cluster: Cluster) -> None:
-        """Write the machines as they are known by now."""
-        self._save(cluster, "cluster.json")
-
-    def save_trace(self, trace: Trace) -> None:
-        """Write what each rank did."""
-        self._save(trace, TRACE)
-
-    def save_report(self, report: Report) -> None:
-        """Write what became of it."""
-        self._save(report, REPORT)
-
-    def save_environment(self, environment: Environment) -> None:
-        """Write what it ran on."""
-        self._save(environment, "environment.json")
+        Raises:
+            CheckpointError: as `write_whole` does.
+        """
+        name = NAMES[type(noun)]
+        self.write_whole(name, f"{codec.dumps(noun, indent=1)}\n".encode(), name)
 
     def save_emulated(self, cluster: Cluster) -> None:
         """Write the cluster that was emulated, where no file of the user's says it."""
@@ -286,9 +272,6 @@ class RunFolder(WholeFiles):
         return codec.load(Report, self.path / REPORT)
 
     # Checkpoints and the model
-
-    def _save(self, noun: Any, name: str) -> None:
-        self.write_whole(name, f"{codec.dumps(noun, indent=1)}\n".encode(), name)
 
     def checkpoint(self) -> StoredState | None:
         """Find the last checkpoint; None if the run ended before it wrote one.

@@ -88,6 +88,6 @@ def session_of(
 
 def _best_so_far(settings: JobSettings, folder: RunFolder | None) -> float | None:
     """Return the value of the best model that the folder holds, if it is the best at the same."""
-    keep = settings.keep
+    keep = settings.kept
     best = folder.best() if folder is not None and keep is not None else None
     return best["value"] if best is not None and keep is not None and best["metric"] == keep.metric else None

@@ -2,7 +2,6 @@
 
 import contextlib
 import queue
-import shlex
 import signal
 import threading
 import time
@@ -20,16 +19,16 @@ from nfold.program import Program, ProgramSource
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.session import Session
 from nfold.runtime.failures.failure_detector import PATIENCE, Patience
-from nfold.verbs.options.job_record import JobRecord, Resumed, record_of
+from nfold.verbs.options.job_record import Resumed, record_of
 from nfold.verbs.options.run_options import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks, emulated_ranks
 from nfold.verbs.ranks.starting import check_room, own_threads
 from nfold.verbs.results.pages import write_documents
 from nfold.verbs.results.phases import ENDING, SUMMING_UP, Phases
-from nfold.verbs.results.summary import RunOutcome, summarise
+from nfold.verbs.results.summary import RunOutcome, summarise, typed
 from nfold.verbs.run_folder.chronicle import Chronicle
 from nfold.verbs.run_folder.disk import check_disk, files_of
-from nfold.verbs.run_folder.files import AVERAGE, BEST, CHECKPOINT, EMULATED, MODEL
+from nfold.verbs.run_folder.files import AVERAGE, BEST, CHECKPOINT, MODEL
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.running.job_session import session_of
 from nfold.verbs.running.kept_run import KeptRun
@@ -188,10 +187,9 @@ class Job:
 
     def _left_s(self) -> float | None:
         """Seconds until the run must stop, of those that it was given from its very beginning."""
-        limit_s, begun_s = self._options.stop_after_s, self._begun_s
-        if self._settings.plan_only or limit_s is None or begun_s is None:
+        if self._settings.plan_only or self._settings.stop_after_s is None or self._begun_s is None:
             return None
-        return begun_s + limit_s - self._clock()
+        return self._begun_s + self._settings.stop_after_s - self._clock()
 
     # What happens
 
@@ -242,8 +240,8 @@ class Job:
         is_first = not self._kept_step
         folder.put_in_place(CHECKPOINT, kept.file, f"the checkpoint of step {kept.step}")
         self._kept_step = kept.step
-        if is_first and isinstance(self._source, ProgramSource):
-            folder.save_record(self._record())
+        if is_first:
+            self._save_record()
 
     def _drop_checkpoint(self, dropped: ev.Unkept) -> None:
         """Go on without checkpoints, and say so in the folder too."""
@@ -254,8 +252,7 @@ class Job:
         self._note(
             f"note: no checkpoint is written from step {dropped.step} on, and this run cannot be resumed: {self.unkept}"
         )
-        if self.folder is not None and isinstance(self._source, ProgramSource):
-            self.folder.save_record(self._record())
+        self._save_record()
 
     def _note(self, text: str) -> None:
         """Tell the user, and the log; any thread may call this."""
@@ -295,17 +292,20 @@ class Job:
         if self.folder is not None and planned is not None and not self._is_saved:
             if self._resumed is not None:
                 self.folder.cut_history(planned.first_step)
-            has_script = isinstance(self._source, ProgramSource)
-            self.folder.save_known(planned.known, planned.plan, self._record() if has_script else None)
+            self.folder.save_known(planned.known, planned.plan)
+            self._save_record()
             if self._options.emulated is not None and not self._options.cluster_file:
                 self.folder.save_emulated(self._options.emulated)
             self.folder.log.touch()
             self._is_saved = True
 
-    def _record(self) -> JobRecord:
+    def _save_record(self) -> None:
+        """Write what it takes to go on, which needs a script."""
         assert self._planned is not None, "what is kept was planned"
-        has_checkpoint = bool(self._kept_step)
-        return record_of(self._source, self._options, self._planned, has_checkpoint=has_checkpoint, unkept=self.unkept)
+        if self.folder is not None and isinstance(self._source, ProgramSource):
+            kept = bool(self._kept_step)
+            record = record_of(self._source, self._options, self._planned, has_checkpoint=kept, unkept=self.unkept)
+            self.folder.save(record)
 
     def _take_step(self, done: ev.StepDone) -> None:
         self._save_plan()
@@ -369,14 +369,11 @@ class Job:
             self._note(f"note: {error.filename} is half written and cannot be removed: {error.strerror}")
         finally:
             try:
-                if not (self._has_trained or self._log_matters):
+                has_trained = self.outcome.losses or (self._resumed is not None and not self._is_refused)
+                if not (has_trained or self._log_matters):
                     folder.discard()
             finally:
                 folder.release()
-
-    @property
-    def _has_trained(self) -> bool:
-        return bool(self.outcome.losses) or (self._resumed is not None and not self._is_refused)
 
     # Summing up
 
@@ -388,7 +385,8 @@ class Job:
             self._keep_model()
             return
         try:
-            summarise(outcome, self._usage, phases.book(ENDING), self.typed, self._alone)
+            script = typed(self._source, self._options, self.folder)
+            summarise(outcome, self._usage, phases.book(ENDING), script, self._alone)
             outcome.keep_time(phases, SUMMING_UP)
         except BaseException:
             self._keep_model()  # what was trained does not depend on what is said of it
@@ -401,12 +399,3 @@ class Job:
         if self.folder is not None and self.outcome.model is not None:
             self.folder.put_in_place(MODEL, self.outcome.model, "the model")
             self._model_is_kept = True
-
-    @property
-    def typed(self) -> str:
-        """What to type for this program where it ran, but for what a suggestion changes."""
-        script = shlex.quote(self._source.short) if isinstance(self._source, ProgramSource) else "FILE.py"
-        file = self._options.cluster_file
-        if self._options.emulated is not None and not file and self.folder is not None:
-            file = str(self.folder.path / EMULATED)
-        return f"{script} --emulate {shlex.quote(file)}" if file else script

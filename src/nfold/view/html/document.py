@@ -7,9 +7,8 @@ it was written with, and nothing be fetched.
 
 import base64
 import hashlib
-import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,50 +26,23 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _TEMPLATES = Path(__file__).parent / "templates"
-MOST_BYTES = 2_000_000
-"""Of a page, so that it can be sent by mail and opens at once on a slow device."""
 _LIBRARY = ("bokeh.min.js", "bokeh-api.min.js")
 
 
 def document(template: str, *, charts: Sequence[Chart], **values: Any) -> str:
-    """Return a whole page of less than `MOST_BYTES`.
-
-    Whoever makes charts bounds them. Should they be too large all the same, by long names perhaps, the largest are left
-    out, and the page says which.
+    """Return a whole page. Whoever makes charts and tables bounds them, so that it stays below 2 MB.
 
     Args:
         template: name of a file under templates/.
         charts: in any order; the template says where each goes.
         values: what else the template shows.
-
-    Raises:
-        InternalError: the page is too large without any chart.
     """
-    drawn = list(charts)
-    left_out: list[str] = []
-    while num_bytes := _excess(page := _rendered(template, drawn, left_out, values)):
-        if not drawn:
-            raise InternalError(
-                f"{template} without charts is {num_bytes:,} bytes above {MOST_BYTES:,}: cap its tables"
-            )
-        heaviest = max(drawn, key=lambda chart: len(json.dumps(chart.document)))
-        drawn.remove(heaviest)
-        left_out.append(heaviest.title)
-    return page
-
-
-def _excess(page: str) -> int:
-    return max(0, len(page.encode()) - MOST_BYTES)
-
-
-def _rendered(template: str, charts: Sequence[Chart], left_out: Sequence[str], values: Mapping[str, Any]) -> str:
     scripts = _scripts() if charts else ()
     return (
         _environment()
         .get_template(template)
         .render(
             charts={chart.key: chart for chart in charts},
-            left_out=left_out,
             scripts=scripts,
             policy=_policy(scripts),
             style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
