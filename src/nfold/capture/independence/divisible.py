@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from nfold.capture.batches.example import Example
-from nfold.capture.batches.tree import map_tensors, tensors_of
+from nfold.capture.batches.tree import map_tensors, paired, tensors_of
 from nfold.capture.computing.precision import SINGLE, PrecisionWatch
 from nfold.capture.computing.random import RandomState
 from nfold.capture.computing.steady_draws import SteadyDraws
@@ -22,13 +22,13 @@ from nfold.capture.computing.step_outcome import StepOutcome, close, difference,
 from nfold.capture.independence.batch_cut import (
     SIZE,
     BatchCut,
+    are_its_rows,
     cut_example,
     cut_in_double,
     doubled,
     has_rows,
     in_double,
     is_all_rows,
-    paired,
     rows_of,
     split,
 )
@@ -191,7 +191,7 @@ def _difference(model: nn.Module, loss: Loss, cut: BatchCut, *, with_gradients: 
         full, drew = _forward(model, cut.whole[0])
     # Where Python's or numpy's generator draws there are no two outputs to compare; the loss can still be checked.
     pieces = split(full, cut.sizes) if drew else [_forward(model, piece)[0] for piece in inputs]
-    if not cut.is_padded and not _same_outputs(full, pieces, cut.sizes):
+    if not cut.is_padded and not all(are_its_rows(*found, cut.sizes) for found in paired(full, pieces)):
         line = mixing_line(lambda given: _forward(model, given), cut.whole[0], inputs, cut.sizes)
         first = f": they differ first at {line}" if line else ""
         return f"an output of the model depends on the other samples of its batch, not only on its own{first}"
@@ -272,16 +272,6 @@ def _backward(
             share.backward(retain_graph=True)  # type: ignore[no-untyped-call]
         value += share.detach()
     return outcome(value, model)
-
-
-def _same_outputs(full: Any, pieces: list[Any], sizes: tuple[int, ...]) -> bool:
-    """Compare the parts of the outputs that have one row per sample."""
-    for tensor, found in paired(full, pieces):
-        if has_rows(tensor, found, sizes):
-            alike = all(piece.shape[1:] == tensor.shape[1:] for piece in found)
-            if not alike or not close(tensor, torch.cat(found)):
-                return False
-    return True
 
 
 def quiet(model: nn.Module) -> None:

@@ -25,8 +25,8 @@ from nfold.capture.computing.grad_and_autocast_regions import Region
 from nfold.capture.computing.random import RandomState
 from nfold.capture.program.calling import call, uncompiled
 from nfold.capture.program.held_statement import Held
-from nfold.capture.program.places import place_here, place_of
 from nfold.capture.program.program_graph import Loss, LossCall, Traced, dotted, module_path
+from nfold.capture.program.users_line import place_here, place_of
 from nfold.capture.program.weight_writes import WeightWrites
 from nfold.capture.statements.holding import CannotHoldStatement, Holding
 from nfold.capture.tracing.known_sizes import STANDINS, KnownSizes, Standin, Undecided, parts_of
