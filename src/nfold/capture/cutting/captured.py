@@ -72,6 +72,10 @@ class Captured:
             if tensor.producer:
                 self._made[tensor.producer].append((place, tensor))
 
+    def with_graph(self, graph: ModelGraph) -> "Captured":
+        """Return the same capture with another description."""
+        return Captured(graph, self.layout, self.model)
+
     def segment(
         self, operators: Sequence[str], inputs: Sequence[str], outputs: Sequence[str], random: Draws
     ) -> BoundSegment:
