@@ -97,7 +97,7 @@ def trace(
         raise TraceRefused(f"it writes to {dotted(written[0])} outside of the graph", exportable=False)
     _drop_unused(graph, vars(root))
     constants = {name: value for name, value in vars(root).items() if isinstance(value, (torch.Tensor, Held))}
-    return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept), asks_sizes=known.was_asked)
+    return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept))
 
 
 def is_leaf(module: nn.Module) -> bool:
