@@ -44,12 +44,6 @@ class Placement:
         """Return the ranks that own a cell of any of these operators, ascending."""
         return tuple(sorted({rank for operator in operators for rank in self.owners[operator]}))
 
-    def chunks_of(self, rank: int) -> tuple[int, ...]:
-        """Return the chunks of which a rank owns a cell, ascending."""
-        return tuple(
-            chunk for chunk in range(self.num_chunks) if any(ranks[chunk] == rank for ranks in self.owners.values())
-        )
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
