@@ -61,9 +61,14 @@ def split(value: Any, sizes: tuple[int, ...]) -> list[Any]:
     ]
 
 
+def counts(tensor: torch.Tensor, size: int) -> bool:
+    """Tell whether a tensor has one row for each of so many samples."""
+    return tensor.ndim > 0 and tensor.shape[0] == size
+
+
 def rows_of(tensor: torch.Tensor, *, size: int, start: int, stop: int) -> torch.Tensor:
     """Return a copy of some rows of a tensor that has `size` of them, else of all of it."""
-    if not tensor.ndim or tensor.shape[0] != size:
+    if not counts(tensor, size):
         return tensor.clone()
     if tensor.layout is torch.sparse_coo:  # of which torch takes no slices
         return tensor.index_select(0, torch.arange(start, stop, device=tensor.device))
