@@ -101,11 +101,6 @@ class Captured:
         )
         return BoundSegment(operators=tuple(operators), inputs=tuple(inputs), outputs=tuple(outputs), function=function)
 
-    def whole(self, random: Draws) -> BoundSegment:
-        """Compile the whole program: (input, target) -> (loss,)."""
-        names = [operator.name for operator in self.graph.operators]
-        return self.segment(names, *self.boundary(names), random)
-
     def boundary(self, operators: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the tensors that a run of operators takes, in order of first use, and those that others need of it."""
         inside, needed = set(operators), [self._operators[name] for name in operators]

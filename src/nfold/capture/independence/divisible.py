@@ -201,7 +201,7 @@ def _difference(model: nn.Module, loss: Loss, cut: BatchCut, *, with_gradients: 
     whole = _backward(model, loss, [full], [cut.whole[1]], (cut.size,), with_gradients)
     if whole is None or parts is None:
         return ""
-    rounding = coarsest([whole.loss, *tensors_of(full), *model.parameters()])
+    rounding = coarsest([whole.loss, full, *model.parameters()])
     if not close(whole.loss, parts.loss, rounding):
         return not_a_mean(whole.loss, parts.loss, cut.size)
     if rounding > SINGLE and (text := _compare_rows(loss, full, pieces, cut)):
@@ -223,9 +223,10 @@ def _compare_rows(loss: Loss, outputs: Any, pieces: list[Any], cut: BatchCut) ->
     return ""
 
 
-def coarsest(tensors: list[torch.Tensor]) -> float:
+def coarsest(values: Any) -> float:
     """Return the relative rounding of the coarsest type: a loss of fine targets is as exact as the outputs are."""
-    return max(torch.finfo(each.dtype).eps for each in tensors if each.is_floating_point() or each.is_complex())
+    fractions = (each for each in tensors_of(values) if each.is_floating_point() or each.is_complex())
+    return max((torch.finfo(each.dtype).eps for each in fractions), default=0.0)
 
 
 def explained(whole: StepOutcome, parts: StepOutcome, precision: float) -> str:
