@@ -29,15 +29,15 @@ from environment import stamp, write
 
 COPIES = "copies"
 PHASES = {
-    COPIES: "states.fresh_copies",
-    "trial steps": "facts._call",
+    COPIES: "side_effects.module_states.fresh_copies",
+    "trial steps": "program_facts._call",
     "proof": "proof.prove.prove",
-    "trials of parts": "divisible.why_indivisible",
-    "one sample": "least_samples.find_least",
-    "weights beside": "beside.weights_beside",
-    "trace": "tracing.trace",
-    "plays": "observe.observe",
-    "cut": "cut.cut",
+    "trials of parts": "independence.divisible.why_indivisible",
+    "one sample": "independence.least_samples.find_least",
+    "weights beside": "side_effects.weights_beside.weights_beside",
+    "trace": "tracing.fx_tracing.trace",
+    "plays": "tracing.observe.observe",
+    "cut": "cutting.operator_cut.cut",
     "description": "describe.describe",
     "gate": "gate.pass_gate",
     "optimizer": "capture._with_updates",

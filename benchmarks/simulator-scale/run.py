@@ -4,7 +4,7 @@ import itertools
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.planning.choosing.candidates import simulate_proposal
-from nfold.planning.choosing.scaling import ScalingPoint, coarse_proposal_s, predict_scaling, useful_workers
+from nfold.planning.choosing.scaling import ScalingPoint, coarse_proposal_s, predict_scaling
 from nfold.planning.choosing.strategies import named
 from nfold.planning.inputs.facts import Facts
 
@@ -80,6 +80,12 @@ def scale(graph: ModelGraph) -> Iterator[dict[str, Any]]:
             },
             "useful_workers": useful_workers(points),
         }
+
+
+def useful_workers(points: Sequence[ScalingPoint], least_gain: float = 0.05) -> int:
+    """Return the fewest workers from which no larger number gains more than `least_gain` in samples per second."""
+    best = max(point.samples_per_s for point in points)
+    return min(point.workers for point in points if point.samples_per_s * (1 + least_gain) >= best)
 
 
 def check(graph: ModelGraph) -> Iterator[dict[str, Any]]:

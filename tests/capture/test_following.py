@@ -11,10 +11,8 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from zoo import Net, rows
 
-from nfold.capture.batches.example import Example
 from nfold.capture.capture import capture, recapture
 from nfold.capture.cutting.captured import Captured
-from nfold.errors import ProgramError
 
 
 def probe(between: Callable[[Any, torch.Tensor], torch.Tensor]) -> type[nn.Module]:
@@ -118,31 +116,6 @@ def test_a_line_that_another_batch_would_decide_otherwise_is_one_operator_and_na
     (note,) = (note for note in graph.notes if note.startswith(f"{line} is one operator"))
     assert f"({line}) {HELD[between]}" in note
     assert not any(word in " ".join(graph.notes) for word in ("fx", "Proxy", "TORCH_LOGS", "cuda"))
-
-
-@pytest.mark.parametrize(("reads", "is_refused"), [(True, True), (False, False)])
-def test_a_length_that_forward_reads_may_not_change_between_batches(reads: bool, is_refused: bool) -> None:
-    class Steps(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 5)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.first(x)
-            return self.last(sum(x[:, step] for step in range(x.shape[1])) if reads else x.sum(1))
-
-    def batch(size: int, which: int, length: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
-        generator = torch.Generator().manual_seed(which)
-        return torch.randn(size, length, 4, generator=generator), torch.arange(size) % 5
-
-    found = capture(Steps(), nn.functional.cross_entropy, Example(make=batch))
-    whole = [[operator.name for operator in found.graph.operators]]
-    play(found, whole, batch(4, 1))
-    if is_refused:
-        with pytest.raises(ProgramError, match=r"float32\[4, 7, 4\], and dimension 1 was 3 .* \(pad them\)"):
-            play(found, whole, batch(4, 1, length=7))
-    else:
-        play(found, whole, batch(4, 1, length=7))
 
 
 def test_a_compiled_model_is_cut_as_the_module_that_was_compiled() -> None:

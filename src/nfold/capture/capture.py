@@ -19,7 +19,7 @@ from nfold.capture.batches.tree import tensors_of
 from nfold.capture.computing.random import seed_all, undisturbed
 from nfold.capture.cutting.captured import Captured
 from nfold.capture.cutting.operator_cut import cut
-from nfold.capture.describe import describe, with_scope
+from nfold.capture.describe import describe
 from nfold.capture.example_batches import program_batches
 from nfold.capture.fewest_whole import fewest_whole
 from nfold.capture.gate import ALONE, pass_gate
@@ -85,9 +85,10 @@ def capture(
         beside = weights_beside(model, loss, example.batch(GATE_SIZE))
         captured = _Attempt(model, fresh, loss, example, facts, beside).first_good()
         if not facts.why_pairs and pass_gate(captured, fresh, loss, example, ALONE):
-            captured = with_scope(captured, replace(captured.graph, why_pairs=_CUT_ELSE))
-        graph = captured.graph if stepping is None else _with_updates(captured.graph, stepping, model, facts.sparse)
-        return Captured(graph, captured.layout, model)
+            captured = captured.with_graph(replace(captured.graph, why_pairs=_CUT_ELSE))
+        if stepping is None:
+            return captured
+        return captured.with_graph(_with_updates(captured.graph, stepping, model, facts.sparse))
 
 
 def _with_updates(graph: ModelGraph, stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> ModelGraph:
@@ -121,7 +122,7 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
         clips_gradients=program.clip_norm is not None,
         averages_weights=program.averages is not None,
     )
-    return Captured(graph, captured.layout, captured.model)
+    return captured.with_graph(graph)
 
 
 def recapture(
@@ -157,7 +158,7 @@ def recapture(
             captured = attempt.bind(traced) if traced.method == graph.capture else None
             # Graphs of earlier versions do not say what is whole.
             if captured and graph.whole in ((), captured.graph.whole) and _names(captured) == wanted:
-                return Captured(graph, captured.layout, model)
+                return captured.with_graph(graph)
         raise InternalError("this process captures other operators than the one that made the plan")
 
 
@@ -376,7 +377,7 @@ def _names(captured: Captured) -> list[str]:
 
 
 def _with_note(captured: Captured, note: str) -> Captured:
-    return Captured(replace(captured.graph, notes=(*captured.graph.notes, note)), captured.layout, captured.model)
+    return captured.with_graph(replace(captured.graph, notes=(*captured.graph.notes, note)))
 
 
 def _outside(module: str, kept: list[str]) -> str:

@@ -61,11 +61,6 @@ def _unseen_gradients(parameters: tuple[Parameter, ...]) -> str:
     )
 
 
-def with_scope(captured: Captured, graph: ModelGraph) -> Captured:
-    """Return the same capture with another description."""
-    return Captured(graph, captured.layout, captured.model)
-
-
 def _layout(traced: Traced, cut: Cut, plays: list[Play]) -> Layout:
     operators = dict(zip(operator_names(cut.groups), cut.groups, strict=True))
     owner = {node: name for name, group in operators.items() for node in group}

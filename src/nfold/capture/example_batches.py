@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import torch
 
 from nfold.capture.batches.example import LONGEST, SECOND_LONGEST, Example
-from nfold.capture.batches.joining import Batch, Collate, check_form, join, read_item
-from nfold.capture.batches.tree import map_tensors, shapes_text, tensors_of
+from nfold.capture.batches.joining import Batch, Collate, check_form, join, moved, read_item
+from nfold.capture.batches.tree import shapes_text, tensors_of
 from nfold.capture.computing.random import LOCK, RandomState, seed_all
 from nfold.capture.computing.whole_and_parts import Apart, why_joined_unlike
 from nfold.capture.visited_samples import Batches, batches_of
@@ -57,7 +57,7 @@ def sample_batches(
 
     def joined(indices: list[int]) -> Batch:
         batch = _draw_again(dataset, indices, collate)
-        return batch if device is None else _moved(batch, device)
+        return batch if device is None else moved(batch, device)
 
     def make(size: int, which: int) -> Batch:
         if which in unlike:
@@ -87,7 +87,7 @@ def sample_batches(
 
     def make_parts(sizes: tuple[int, ...], which: int) -> tuple[Batch, list[Batch]]:
         whole, parts, _ = joined_apart(sizes, which)
-        return (whole, parts) if device is None else (_moved(whole, device), [_moved(part, device) for part in parts])
+        return (whole, parts) if device is None else (moved(whole, device), [moved(part, device) for part in parts])
 
     def why_unlike(sizes: tuple[int, ...], which: int) -> str:
         whole, parts, draws = joined_apart(sizes, which)
@@ -149,11 +149,6 @@ def _holds_text(item: Any) -> bool:
     if isinstance(item, (tuple, list)):
         return any(map(_holds_text, item))
     return any(map(_holds_text, item.values())) if isinstance(item, dict) else isinstance(item, str | bytes)
-
-
-def _moved(batch: Batch, device: torch.device) -> Batch:
-    inputs, targets = (map_tensors(lambda tensor: tensor.to(device), each) for each in batch)
-    return inputs, targets
 
 
 def _elements(batch: Batch) -> int:

@@ -47,7 +47,7 @@ def pass_gate(
     """
     eager, cut = fresh(), fresh()
     bound = Captured(captured.graph, captured.layout, cut)
-    states = _States(bound, fresh) if captured.layout.random.draws else _NoDraws()
+    states = _States(bound, fresh) if captured.layout.random.draws else None
     segments = segments_of(bound, [[operator.name] for operator in captured.graph.operators], states)
     precision = max(node.meta["region"].lowest_precision for node in captured.layout.traced.nodes)
     if captured.layout.traced.method == "export" and calls is _CALLS:
@@ -60,7 +60,8 @@ def pass_gate(
                 break
             raise
         try:
-            states.record(seed, example.batch(*key))
+            if states is not None:
+                states.record(seed, example.batch(*key))
             seed_all(seed)
             value = play_step(bound, segments, example.batch(*key))
         except Exception as error:
@@ -78,20 +79,7 @@ def _eager(model: nn.Module, loss: Loss, batch: tuple[Any, Any], seed: int) -> S
     return outcome(value, model)
 
 
-class _NoDraws:
-    """For programs without random nodes."""
-
-    def record(self, seed: int, batch: tuple[Any, Any]) -> None:
-        """Nothing to record."""
-
-    def seed(self, draw: int) -> None:
-        """Nothing to seed."""
-
-    def seed_everything(self, draw: int) -> None:
-        """Nothing to seed."""
-
-
-class _States(_NoDraws):
+class _States:
     """Records the generators' states at each draw of an uncut run, for the same draw of a cut one."""
 
     def __init__(self, captured: Captured, fresh: Callable[[], nn.Module]) -> None:

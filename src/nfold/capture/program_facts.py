@@ -238,16 +238,12 @@ def _noting_gradients(model: nn.Module, sparse: dict[str, int]) -> Iterator[set[
         sparse[name] = min(dims, sparse.get(name, dims))
         parameter.grad = None
 
-    trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
-    handles = [
-        each.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
-        for name, each in trained
-    ]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name, each in model.named_parameters():
+            if each.requires_grad:
+                hook: Any = each.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
+                hooks.enter_context(hook)
         yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _sparse_dims(gradient: torch.Tensor) -> int:

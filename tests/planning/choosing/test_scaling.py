@@ -10,7 +10,7 @@ from nfold.core.graph import Statistic
 from nfold.core.profile import Timing
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.choosing.candidates import simulate_proposal
-from nfold.planning.choosing.scaling import ScalingPoint, coarse_proposal_s, predict_scaling, useful_workers
+from nfold.planning.choosing.scaling import coarse_proposal_s, predict_scaling
 from nfold.planning.choosing.strategies import named
 from nfold.planning.inputs.facts import Facts
 
@@ -151,21 +151,15 @@ def test_a_batch_smaller_than_the_workers_still_has_a_sample_for_each():
     assert [point.batch_size for point in points] == [1, 8]
 
 
-def test_how_many_workers_are_of_use():
-    def point(workers: int, step_s: float) -> ScalingPoint:
-        return ScalingPoint(workers=workers, servers=0, batch_size=100, step_s=step_s)
-
-    points = [point(1, 4.0), point(2, 2.2), point(4, 1.5), point(8, 1.45), point(16, 1.6)]
-    assert useful_workers(points) == 4
-    assert useful_workers(points, least_gain=0.01) == 8
-
-
 def test_a_slow_network_has_use_for_few_workers_and_a_quick_one_for_many():
     counts = (1, 2, 4, 8, 16, 32)
-    slow = predict_scaling(question(NETS["heavy"], 2, 0, 50, 1e-3), "ring", counts)
-    quick = predict_scaling(question(NETS["heavy"], 2, 0, 10_000, 1e-1), "ring", counts)
-    assert useful_workers(slow) == 1
-    assert useful_workers(quick) == 32
+    slow, quick = (
+        [point.samples_per_s for point in predict_scaling(question(NETS["heavy"], 2, 0, *each), "ring", counts)]
+        for each in ((50, 1e-3), (10_000, 1e-1))
+    )
+    assert max(slow) <= 1.05 * slow[0]
+    assert quick == sorted(quick)
+    assert quick[-1] > 1.05 * quick[-2]
 
 
 def test_what_cannot_be_predicted_is_said():

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
 
+from nfold.capture.batches.example import Example
 from nfold.capture.batches.joining import join
 from nfold.capture.batches.shapes import batch_shapes
 from nfold.capture.computing.random import CellRandom
@@ -131,6 +132,21 @@ def test_a_batch_of_another_length_than_those_tried_is_refused():
         ProgramError, match=r"inputs of chunk 2 hold float32\[4, 5\], and 4 samples had float32\[4, 3\]"
     ):
         shapes.check((torch.zeros(4, 5), torch.zeros(4)), 4, 2)
+    with pytest.raises(ProgramError, match=r"targets of chunk 0 hold float32\[4, 1\], and 4 samples had float32\[4\]"):
+        shapes.check((torch.zeros(4, 3), torch.zeros(4, 1)), 4, 0)
+
+
+def test_so_is_a_sparse_one_and_what_follows_no_rule_may_be_of_any_length():
+    def batch(size, which, width=6):
+        words = torch.zeros(size, size * size)
+        return (torch.eye(size, width).to_sparse(), words), torch.zeros(size)
+
+    shapes = batch_shapes(Example(make=batch))
+    shapes.check(batch(4, 0), 4, 0)
+    (sparse, _), targets = batch(4, 0)
+    shapes.check(((sparse, torch.zeros(4, 99)), targets), 4, 0)
+    with pytest.raises(ProgramError, match=r"hold float32\[4, 5\], and 4 samples had float32\[4, 6\]"):
+        shapes.check(batch(4, 0, width=5), 4, 0)
 
 
 @pytest.mark.parametrize(

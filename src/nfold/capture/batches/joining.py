@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
-from nfold.capture.batches.tree import shapes_text, tensors_of
+from nfold.capture.batches.tree import map_tensors, shapes_text, tensors_of
 from nfold.errors import ProgramError
 from nfold.program import describe
 
@@ -86,6 +86,12 @@ def _joined_by(collate: Collate, items: list[Any], indices: list[int], what: str
 def _plain(value: Any) -> Any:
     """Return a mapping of a library's own, as tokenizers give, as the dict that everything here knows."""
     return dict(value) if isinstance(value, Mapping) and not isinstance(value, dict) else value
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """Return a batch on a device."""
+    inputs, targets = (map_tensors(lambda tensor: tensor.to(device), each) for each in batch)
+    return inputs, targets
 
 
 def check_form(item: Any) -> None:

@@ -20,10 +20,6 @@ class Affine:
         """Return the number for a batch."""
         return self.fixed + self.slope * size
 
-    def samples(self, number: int) -> int:
-        """Return the batch that gives a number. The slope must not be 0."""
-        return (number - self.fixed) // self.slope
-
 
 @dataclass(frozen=True, slots=True)
 class Spec:

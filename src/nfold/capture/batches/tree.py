@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -46,6 +46,13 @@ def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
     else:
         for key, item in _items(value):
             yield from paths_of(item, (*path, key))
+
+
+def paired(whole: Any, parts: Iterable[Any]) -> Iterator[tuple[torch.Tensor, list[torch.Tensor]]]:
+    """Yield each tensor of a value with those in its place of other values, as far as these have one there."""
+    found = [dict(paths_of(part)) for part in parts]
+    for path, tensor in paths_of(whole):
+        yield tensor, [part[path] for part in found if path in part]
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:

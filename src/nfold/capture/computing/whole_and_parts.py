@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from nfold.capture.batches.joining import Batch
-from nfold.capture.batches.tree import paths_of
+from nfold.capture.batches.tree import paired, paths_of
 from nfold.capture.computing.random import LOCK, RandomState
 from nfold.capture.computing.steady_draws import SteadyDraws
 from nfold.capture.computing.step_outcome import close
@@ -95,11 +95,9 @@ def _drew_otherwise(whole: Batch, parts: Sequence[Batch], sizes: Sequence[int]) 
     return False
 
 
-def unlike_rows(whole: Batch, parts: Sequence[Batch], sizes: Sequence[int]) -> bool:
-    """Tell whether rows of a batch are others than those of its parts, where all have the same shapes."""
-    found = [dict(paths_of(part)) for part in parts]
-    for path, tensor in paths_of(whole):
-        rows = [part[path] for part in found if path in part]
+def unlike_rows(whole: Any, parts: Sequence[Any], sizes: Sequence[int]) -> bool:
+    """Tell whether rows of a value are others than those of its parts, where all have the same shapes."""
+    for tensor, rows in paired(whole, parts):
         is_by_row = tensor.ndim and [row.shape for row in rows] == [(size, *tensor.shape[1:]) for size in sizes]
         if is_by_row and not close(tensor, torch.cat(rows)):
             return True

@@ -72,6 +72,10 @@ class Captured:
             if tensor.producer:
                 self._made[tensor.producer].append((place, tensor))
 
+    def with_graph(self, graph: ModelGraph) -> "Captured":
+        """Return the same capture with another description."""
+        return Captured(graph, self.layout, self.model)
+
     def segment(
         self, operators: Sequence[str], inputs: Sequence[str], outputs: Sequence[str], random: Draws
     ) -> BoundSegment:
@@ -96,11 +100,6 @@ class Captured:
             draws=random,
         )
         return BoundSegment(operators=tuple(operators), inputs=tuple(inputs), outputs=tuple(outputs), function=function)
-
-    def whole(self, random: Draws) -> BoundSegment:
-        """Compile the whole program: (input, target) -> (loss,)."""
-        names = [operator.name for operator in self.graph.operators]
-        return self.segment(names, *self.boundary(names), random)
 
     def boundary(self, operators: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the tensors that a run of operators takes, in order of first use, and those that others need of it."""

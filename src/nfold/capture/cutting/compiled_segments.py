@@ -23,7 +23,7 @@ from nfold.capture.batches.sizes import Affine
 from nfold.capture.computing.grad_and_autocast_regions import Region
 from nfold.capture.computing.random import LOCK
 from nfold.capture.cutting.operator_cut import Cut
-from nfold.capture.program.program_graph import INPUT, Scope
+from nfold.capture.program.program_graph import Scope
 
 _SIZE = "num_samples"
 
@@ -72,8 +72,6 @@ def compile_nodes(
     writer = _Writer(cut, scope, random, draws)
     names = [writer.name(node) for node in inputs]
     writer.known |= set(inputs)
-    for node in inputs:
-        writer.check_sizes(node)
     if anchor is not None:
         writer.write_size(anchor)
     if any(node.meta["region"].is_autocast and node.meta["region"].keeps_casts for node in nodes):
@@ -122,11 +120,6 @@ class _Writer:
         self.region = region
         yield
         self.indent = ""
-
-    def check_sizes(self, node: fx.Node) -> None:
-        """Refuse a batch that differs in a size which the capture has fixed."""
-        if self.cut.fixed is not None and node.op == "placeholder" and node.target == INPUT:
-            self._add(f"{self.constant(self.cut.fixed.check)}({self.name(node)})")
 
     def write_size(self, anchor: Anchor) -> None:
         keys = "".join(f"[{self.constant(key)}]" for key in anchor.path)

@@ -27,7 +27,6 @@ import torch
 from torch import fx
 
 from nfold.capture.batches.sizes import Spec, fit_number, fit_tensor
-from nfold.capture.cutting.fixed_sizes import FixedSizes, fixed_sizes
 from nfold.capture.program.program_graph import Traced
 from nfold.capture.tracing.fx_tracing import TraceRefused
 from nfold.capture.tracing.known_sizes import reads_size
@@ -47,8 +46,6 @@ class Cut:
     """Shape and type of every value that may cross a cut."""
     parts: set[fx.Node] = field(default_factory=set)
     """Nodes that take a batch apart, or join the parts that a value comes in."""
-    fixed: FixedSizes | None = None
-    """What batches must have alike, if forward reads it."""
 
     def is_free(self, node: fx.Node) -> bool:
         """Tell whether every operator can have a node for itself."""
@@ -75,7 +72,6 @@ def cut(traced: Traced, plays: list[Play], *, whole: bool = False, is_proved: bo
         TraceRefused: it writes to its input or to a tensor that the trace baked in.
     """
     result = Cut(groups=[], sizes=_size_nodes(traced, plays), specs=_specs(traced, plays), parts=_parts(traced, plays))
-    result.fixed = fixed_sizes(traced, plays, result.sizes)
     nodes = [node for node in traced.nodes if not result.is_free(node)]
     groups = _Groups(nodes)
     if whole:

@@ -96,7 +96,6 @@ class _Rewriting:
             sizes={self._new[node]: rule for node, rule in old.sizes.items()},
             specs={self._new[node]: spec for node, spec in old.specs.items()} | self._specs,
             parts={self._new[node] for node in old.parts} | self._free,
-            fixed=old.fixed,
         )
 
     # Parts

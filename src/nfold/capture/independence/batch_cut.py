@@ -2,14 +2,14 @@
 
 import functools
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from nfold.capture.batches.example import Example
-from nfold.capture.batches.tree import map_tensors, paths_of, tensors_of
+from nfold.capture.batches.tree import map_tensors, tensors_of
+from nfold.capture.computing.step_outcome import close
 
 PARTS = (5, 4, 3)
 """Uneven, so that a sum or an unweighted mean shows."""
@@ -61,26 +61,32 @@ def split(value: Any, sizes: tuple[int, ...]) -> list[Any]:
     ]
 
 
+def counts(tensor: torch.Tensor, size: int) -> bool:
+    """Tell whether a tensor has one row for each of so many samples."""
+    return tensor.ndim > 0 and tensor.shape[0] == size
+
+
 def rows_of(tensor: torch.Tensor, *, size: int, start: int, stop: int) -> torch.Tensor:
     """Return a copy of some rows of a tensor that has `size` of them, else of all of it."""
-    if not tensor.ndim or tensor.shape[0] != size:
+    if not counts(tensor, size):
         return tensor.clone()
     if tensor.layout is torch.sparse_coo:  # of which torch takes no slices
         return tensor.index_select(0, torch.arange(start, stop, device=tensor.device))
     return tensor[start:stop].clone()
 
 
-def paired(full: Any, pieces: list[Any]) -> Iterator[tuple[torch.Tensor, list[torch.Tensor]]]:
-    """Yield each tensor of the outputs with those in its place of the pieces' outputs."""
-    parts = [dict(paths_of(piece)) for piece in pieces]
-    for path, tensor in paths_of(full):
-        yield tensor.detach(), [part[path].detach() for part in parts if path in part]
-
-
 def has_rows(tensor: torch.Tensor, pieces: list[torch.Tensor], sizes: tuple[int, ...]) -> bool:
     """Tell whether a tensor has one row per sample."""
     rows = [piece.shape[0] if piece.ndim else -1 for piece in pieces]
     return bool(tensor.ndim) and tensor.shape[0] == sum(sizes) and rows == list(sizes)
+
+
+def are_its_rows(tensor: torch.Tensor, pieces: list[torch.Tensor], sizes: tuple[int, ...]) -> bool:
+    """Tell whether pieces are the rows of a tensor, up to rounding, if it has one per sample."""
+    if not has_rows(tensor, pieces, sizes):
+        return True
+    with torch.no_grad():
+        return all(piece.shape[1:] == tensor.shape[1:] for piece in pieces) and close(tensor, torch.cat(pieces))
 
 
 def cut_in_double(cut: BatchCut) -> BatchCut:

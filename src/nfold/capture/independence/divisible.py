@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from nfold.capture.batches.example import Example
-from nfold.capture.batches.tree import map_tensors, tensors_of
+from nfold.capture.batches.tree import map_tensors, paired, tensors_of
 from nfold.capture.computing.precision import SINGLE, PrecisionWatch
 from nfold.capture.computing.random import RandomState
 from nfold.capture.computing.steady_draws import SteadyDraws
@@ -22,13 +22,13 @@ from nfold.capture.computing.step_outcome import StepOutcome, close, difference,
 from nfold.capture.independence.batch_cut import (
     SIZE,
     BatchCut,
+    are_its_rows,
     cut_example,
     cut_in_double,
     doubled,
     has_rows,
     in_double,
     is_all_rows,
-    paired,
     rows_of,
     split,
 )
@@ -191,7 +191,7 @@ def _difference(model: nn.Module, loss: Loss, cut: BatchCut, *, with_gradients: 
         full, drew = _forward(model, cut.whole[0])
     # Where Python's or numpy's generator draws there are no two outputs to compare; the loss can still be checked.
     pieces = split(full, cut.sizes) if drew else [_forward(model, piece)[0] for piece in inputs]
-    if not cut.is_padded and not _same_outputs(full, pieces, cut.sizes):
+    if not cut.is_padded and not all(are_its_rows(*found, cut.sizes) for found in paired(full, pieces)):
         line = mixing_line(lambda given: _forward(model, given), cut.whole[0], inputs, cut.sizes)
         first = f": they differ first at {line}" if line else ""
         return f"an output of the model depends on the other samples of its batch, not only on its own{first}"
@@ -201,7 +201,7 @@ def _difference(model: nn.Module, loss: Loss, cut: BatchCut, *, with_gradients: 
     whole = _backward(model, loss, [full], [cut.whole[1]], (cut.size,), with_gradients)
     if whole is None or parts is None:
         return ""
-    rounding = coarsest([whole.loss, *tensors_of(full), *model.parameters()])
+    rounding = coarsest([whole.loss, full, *model.parameters()])
     if not close(whole.loss, parts.loss, rounding):
         return not_a_mean(whole.loss, parts.loss, cut.size)
     if rounding > SINGLE and (text := _compare_rows(loss, full, pieces, cut)):
@@ -223,9 +223,10 @@ def _compare_rows(loss: Loss, outputs: Any, pieces: list[Any], cut: BatchCut) ->
     return ""
 
 
-def coarsest(tensors: list[torch.Tensor]) -> float:
+def coarsest(values: Any) -> float:
     """Return the relative rounding of the coarsest type: a loss of fine targets is as exact as the outputs are."""
-    return max(torch.finfo(each.dtype).eps for each in tensors if each.is_floating_point() or each.is_complex())
+    fractions = (each for each in tensors_of(values) if each.is_floating_point() or each.is_complex())
+    return max((torch.finfo(each.dtype).eps for each in fractions), default=0.0)
 
 
 def explained(whole: StepOutcome, parts: StepOutcome, precision: float) -> str:
@@ -272,16 +273,6 @@ def _backward(
             share.backward(retain_graph=True)  # type: ignore[no-untyped-call]
         value += share.detach()
     return outcome(value, model)
-
-
-def _same_outputs(full: Any, pieces: list[Any], sizes: tuple[int, ...]) -> bool:
-    """Compare the parts of the outputs that have one row per sample."""
-    for tensor, found in paired(full, pieces):
-        if has_rows(tensor, found, sizes):
-            alike = all(piece.shape[1:] == tensor.shape[1:] for piece in found)
-            if not alike or not close(tensor, torch.cat(found)):
-                return False
-    return True
 
 
 def quiet(model: nn.Module) -> None:

@@ -68,9 +68,7 @@ def _watching(model: nn.Module) -> Iterator[list[str]]:
         if any(bool(part.isnan().any()) for part in parts if part.is_floating_point()):
             found.append(name)
 
-    hooks = [module.register_forward_hook(partial(look, name)) for name, module in model.named_modules()]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.enter_context(module.register_forward_hook(partial(look, name)))
         yield found
-    finally:
-        for hook in hooks:
-            hook.remove()

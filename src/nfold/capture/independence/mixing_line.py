@@ -8,8 +8,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nfold.capture.batches.tree import tensors_of
-from nfold.capture.computing.step_outcome import close
-from nfold.capture.program.places import place_here
+from nfold.capture.independence.batch_cut import are_its_rows
+from nfold.capture.program.users_line import place_here
 
 
 class _Seen(NamedTuple):
@@ -49,7 +49,8 @@ def mixing_line(forward: Callable[[Any], Any], whole: Any, parts: Sequence[Any],
             others = [each[index] for each in pieces if index < len(each)]
             if len(others) < len(sizes) or any(each.operator is not call.operator for each in others):
                 return call.place  # Python went another way
-            if call.value is not None and not _is_alike(call.value, [each.value for each in others], sizes):
+            found = [each.value for each in others if each.value is not None]
+            if call.value is not None and not are_its_rows(call.value, found, sizes):
                 return call.place
     return ""
 
@@ -59,11 +60,3 @@ def _watched(forward: Callable[[Any], Any], inputs: Any) -> list[_Seen]:
     with watch:
         forward(inputs)
     return watch.seen
-
-
-def _is_alike(value: torch.Tensor, parts: Sequence[torch.Tensor | None], sizes: tuple[int, ...]) -> bool:
-    """Whether rows are the same; what has no row for each sample says nothing."""
-    found = [each for each in parts if each is not None]
-    if not value.ndim or value.shape[0] != sum(sizes) or [each.shape[:1] for each in found] != [(n,) for n in sizes]:
-        return True
-    return all(each.shape[1:] == value.shape[1:] for each in found) and close(value, torch.cat(found))

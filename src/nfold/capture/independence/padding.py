@@ -6,9 +6,8 @@ import torch
 from torch import nn
 
 from nfold.capture.batches.example import Example
-from nfold.capture.batches.tree import paths_of
 from nfold.capture.computing.random import RandomState, seed_all
-from nfold.capture.computing.step_outcome import close
+from nfold.capture.computing.whole_and_parts import unlike_rows
 from nfold.capture.independence.batch_cut import PARTS
 from nfold.capture.program.trial import try_forward
 from nfold.errors import ProgramError
@@ -39,15 +38,9 @@ def why_padding(fresh: Callable[[], nn.Module], example: Example) -> str:
     try:
         seed_all(0)
         with torch.no_grad():
-            whole, *parts = (dict(paths_of(try_forward(model, inputs))) for inputs, _ in (joined[0], *joined[1]))
+            whole, *parts = (try_forward(model, inputs) for inputs, _ in (joined[0], *joined[1]))
     except ProgramError:
         return ""  # it needs gradients, or to train: then nothing is said of why
     finally:
         before.restore()
-    for path, tensor in whole.items():
-        pieces = [part[path] for part in parts if path in part]
-        shapes = [tuple(piece.shape) for piece in pieces]
-        is_by_row = tensor.ndim and shapes == [(size, *tensor.shape[1:]) for size in PARTS]
-        if is_by_row and not close(tensor, torch.cat(pieces)):
-            return _TOLD
-    return ""
+    return _TOLD if unlike_rows(whole, parts, PARTS) else ""

@@ -28,9 +28,10 @@ _WHICH = 2
 class SampleAxis:
     """Where in a tensor the samples lie."""
 
-    spec: Spec
     dimension: int | None
     """That counts them; None: the tensor is the same for all samples."""
+    spec: Spec | None = None
+    """Of a tensor that messages bring."""
     count: int = 1
     """Rows of that dimension for each sample."""
     is_outer: bool = True
@@ -48,13 +49,14 @@ class SampleAxis:
         return moved.reshape(self.count, size, *rest).transpose(0, 1)
 
     def take(self, value: torch.Tensor, samples: Sequence[int]) -> torch.Tensor:
-        """Copy some samples of a value; they lie in memory as a message brings them."""
+        """Copy some samples of a value; they lie in memory as a message brings them, if one does."""
         if self.dimension is None:
             return value.clone()
         rows = self.rows(value).index_select(0, torch.tensor(samples, device=value.device))
         if self.count > 1:
             rows = (rows if self.is_outer else rows.transpose(0, 1)).flatten(0, 1)
-        return self.spec.unpack(self.spec.pack(rows.movedim(0, self.dimension)))
+        taken = rows.movedim(0, self.dimension)
+        return taken if self.spec is None else self.spec.unpack(self.spec.pack(taken))
 
     def fits(self, whole: torch.Tensor, parts: Sequence[torch.Tensor], precision: float = 0.0) -> bool:
         """Tell whether the parts' samples are those of the whole, up to rounding."""

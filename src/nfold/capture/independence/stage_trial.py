@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture.batches.tree import map_tensors, tensors_of
+from nfold.capture.batches.tree import map_tensors
 from nfold.capture.computing.precision import PrecisionWatch
 from nfold.capture.computing.random import CellRandom
 from nfold.capture.computing.steady_draws import SteadyDraws
@@ -18,7 +18,7 @@ from nfold.capture.computing.step_outcome import StepOutcome, close, outcome
 from nfold.capture.cutting.captured import BoundSegment, Captured
 from nfold.capture.independence.batch_cut import doubled
 from nfold.capture.independence.comparisons import Comparison, both, first
-from nfold.capture.independence.divisible import ROUNDINGS, explained, quiet
+from nfold.capture.independence.divisible import ROUNDINGS, coarsest, explained, quiet
 from nfold.capture.independence.sample_axes import SampleAxis
 from nfold.capture.independence.sample_mean import not_a_mean
 from nfold.capture.program.held_statement import Held
@@ -137,7 +137,7 @@ class _Trial:
         with PrecisionWatch() as watch:
             whole = self._forward(cut.whole)
         parts = [self._forward(part) for part in cut.parts]
-        precision = max(watch.coarsest, _coarsest(cut.whole))
+        precision = max(watch.coarsest, coarsest(cut.whole))
         for name in self._stage.outputs:
             if text := self._unlike(name, whole, parts, cut, precision):
                 return text
@@ -201,10 +201,6 @@ class _Trial:
 class _Computed:
     inputs: Values
     outputs: Values
-
-
-def _coarsest(values: Values) -> float:
-    return max((torch.finfo(each.dtype).eps for each in tensors_of(values) if each.is_floating_point()), default=0.0)
 
 
 def _of_any_type(value: Any, model: nn.Module) -> Any:

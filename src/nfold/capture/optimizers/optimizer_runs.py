@@ -9,7 +9,7 @@ from torch import nn
 
 from nfold.capture.computing.random import seed_all
 from nfold.capture.optimizers.stepping import Stepper, Stepping
-from nfold.capture.optimizers.update_scope import Values, examples, small
+from nfold.capture.optimizers.update_scope import Values, examples, give_gradients, parameters_of, small, trained_in
 from nfold.capture.side_effects.held_values import alike, held_by
 from nfold.errors import ProgramError
 from nfold.program import describe
@@ -26,8 +26,8 @@ class Subject:
 
     stepping: Stepping
     values: Values
-    sparse: frozenset[str]
-    """Weights whose gradients are sparse."""
+    sparse: Mapping[str, int]
+    """Weights whose gradients are sparse, and in how many dimensions."""
     kind: str = ""
 
 
@@ -35,13 +35,11 @@ class Run:
     """An optimizer that is stepped."""
 
     def __init__(self, subject: Subject, values: Values, step: int = 0) -> None:
-        self._subject = subject
-        self._first = [value for _, value in values]
+        self._sparse, self._first = subject.sparse, values
         weights = parameters_of(values)
         self.parameters = [weight for _, weight in weights]
         self.stepper: Stepper = subject.stepping.build(weights)
         self.stepper.replay(step)
-        self._sparse = [name in subject.sparse for name, _ in values]
         self._played, self._is_over = step, False
 
     @property
@@ -53,9 +51,7 @@ class Run:
         first = self._first if like is None else like._first
         for step in range(begin, end):
             turn = step if step >= SPLITS[1] else min(step, SPLITS[0])
-            for parameter, value, is_sparse in zip(self.parameters, first, self._sparse, strict=True):
-                gradient = torch.sin(value * 7.0 + turn)
-                parameter.grad = gradient.to_sparse(1) if is_sparse and gradient.ndim else gradient
+            give_gradients(self.parameters, first, self._sparse, turn)
             seed_all(step)
             self.optimizer.step()
             self._played = step + 1
@@ -97,7 +93,7 @@ def tried_on(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) ->
     kind = "the optimizer"
     for values in _candidates(stepping, model, sparse):
         try:
-            subject = Subject(stepping, values(), frozenset(sparse))
+            subject = Subject(stepping, values(), sparse)
             run = Run(subject, subject.values)
             kind = type(run.optimizer).__qualname__
             run.play(0, SPLITS[0])
@@ -116,13 +112,8 @@ def tried_on(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) ->
 
 
 def _candidates(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> Iterator[Callable[[], Values]]:
-    trained = [(name, each.detach()) for name, each in model.named_parameters() if each.requires_grad]
+    trained = trained_in(model)
     yield lambda: examples(stepping, trained, sparse)
     # One that looks for weights by name finds all of them.
     yield lambda: [(name, small(each.ndim, each.dtype, seed)) for seed, (name, each) in enumerate(trained)]
     yield lambda: trained
-
-
-def parameters_of(values: Values) -> list[tuple[str, nn.Parameter]]:
-    """Return weights to step, copies of some values."""
-    return [(name, nn.Parameter(value.detach().clone())) for name, value in values]

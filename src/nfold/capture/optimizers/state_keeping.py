@@ -19,10 +19,10 @@ from torch import nn
 from nfold.capture.computing.step_outcome import close
 from nfold.capture.optimizers.changed_outside import shared_by
 from nfold.capture.optimizers.lost_state import LONG, told_broken, told_lost, told_shared
-from nfold.capture.optimizers.optimizer_runs import MORE, SPLITS, Run, Subject, parameters_of, same, tried_on
+from nfold.capture.optimizers.optimizer_runs import MORE, SPLITS, Run, Subject, same, tried_on
 from nfold.capture.optimizers.state_tree import CannotHold, from_tree, to_tree, why_unheld
 from nfold.capture.optimizers.stepping import Stepping
-from nfold.capture.optimizers.update_scope import Scope, Values, sliced
+from nfold.capture.optimizers.update_scope import Scope, Values, parameters_of, sliced
 from nfold.capture.side_effects.held_values import alike, differences
 from nfold.errors import ProgramError
 from nfold.program import describe

@@ -1,5 +1,6 @@
 """Finds out how far an optimizer's update can be cut: by element, by parameter, or not at all."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -43,7 +44,7 @@ def update_scope(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]
         ProgramError: the user's functions fail, or the optimizer cannot step by itself, or not on such gradients.
     """
     sparse = sparse or {}
-    trained = [(name, each.detach()) for name, each in model.named_parameters() if each.requires_grad]
+    trained = trained_in(model)
     _try(stepping, [(name, nn.Parameter(value)) for name, value in trained])
     before = RandomState()
     try:
@@ -59,6 +60,36 @@ def update_scope(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]
         return "model"
     # Noise must be drawn for all weights at once, or it would depend on where each of them is updated.
     return "model" if before.moved() else scope
+
+
+def trained_in(model: nn.Module) -> Values:
+    """Return the weights of a model that are trained."""
+    return [(name, each.detach()) for name, each in model.named_parameters() if each.requires_grad]
+
+
+def parameters_of(values: Values) -> list[tuple[str, nn.Parameter]]:
+    """Return weights to step, copies of some values."""
+    return [(name, nn.Parameter(value.detach().clone())) for name, value in values]
+
+
+def give_gradients(
+    parameters: Sequence[nn.Parameter], values: Values, sparse: Mapping[str, int], turn: int, size: float = 1.0
+) -> None:
+    """Give weights gradients made of each element's value, so that a slice of a weight gets the slice of its own.
+
+    Args:
+        parameters: to give them to.
+        values: of the same weights, from which gradients are made.
+        sparse: weights whose gradients are sparse, and in how many dimensions.
+        turn: others for each.
+        size: what they are multiplied by.
+    """
+    for parameter, (name, value) in zip(parameters, values, strict=True):
+        parameter.grad = _gradient(name, value, sparse, turn, size)
+
+
+def _gradient(name: str, value: torch.Tensor, sparse: Mapping[str, int], turn: int, size: float = 1.0) -> torch.Tensor:
+    return touched_only(torch.sin(value * 7.0 + turn) * size, sparse.get(name, 0))
 
 
 def examples(stepping: Stepping, trained: Values, sparse: Mapping[str, int]) -> Values:
@@ -154,8 +185,7 @@ def _step_scope(stepping: Stepping, values: Values, sparse: Mapping[str, int]) -
 
 def _is_torchs(stepping: Stepping, values: Values) -> bool:
     """Tell whether an optimizer does at each step what torch's do, and nothing of its own."""
-    kind = type(stepping.build([(name, nn.Parameter(value.clone())) for name, value in values]).optimizer)
-    return kind.__module__.startswith("torch.optim.")
+    return type(stepping.build(parameters_of(values)).optimizer).__module__.startswith("torch.optim.")
 
 
 def _try(stepping: Stepping, weights: Sequence[tuple[str, nn.Parameter]]) -> None:
@@ -208,25 +238,23 @@ def sliced(value: torch.Tensor) -> list[torch.Tensor]:
 
 def _updated(stepping: Stepping, groups: Sequence[Values], sparse: Mapping[str, int]) -> list[torch.Tensor]:
     """Take a few steps with one optimizer per group; return all weights after the first step, then the second .."""
-    histories: list[list[torch.Tensor]] = []
+    turns = [(0, 1.0)] * _ONWARD + list(enumerate(_SIZES, 1))
+    histories: list[list[torch.Tensor]] = [[] for _ in turns]
     for group in groups:
-        weights = [(name, nn.Parameter(value.clone())) for name, value in group]
-        optimizer, parameters = stepping.build(weights).optimizer, [parameter for _, parameter in weights]
-        steps = [_stepped(optimizer, parameters, group, sparse, step) for step in range(_ONWARD + len(_SIZES))]
-        histories += [list(history) for history in zip(*steps, strict=True)]
-    return [history[step] for step in range(_ONWARD + len(_SIZES)) for history in histories]
+        optimizer, parameters = _built(stepping, group)
+        for (turn, size), history in zip(turns, histories, strict=True):
+            give_gradients(parameters, group, sparse, turn, size)
+            optimizer.step()
+            history += [parameter.detach().clone() for parameter in parameters]
+    return list(itertools.chain(*histories))
 
 
 def _updated_for_long(stepping: Stepping, groups: Sequence[Values], sparse: Mapping[str, int]) -> list[torch.Tensor]:
     """Take many steps with one optimizer per group; return all weights after the last one, where they are numbers."""
     found: list[torch.Tensor] = []
     for group in groups:
-        weights = [(name, nn.Parameter(value.clone())) for name, value in group]
-        optimizer, parameters = stepping.build(weights).optimizer, [parameter for _, parameter in weights]
-        gradients = [
-            [touched_only(torch.sin(value * 7.0 + turn), sparse.get(name, 0)) for name, value in group]
-            for turn in (0, 1, 2)
-        ]
+        optimizer, parameters = _built(stepping, group)
+        gradients = [[_gradient(*each, sparse, turn) for each in group] for turn in (0, 1, 2)]
         for step in range(_LATE):
             for parameter, gradient in zip(parameters, gradients[step % len(gradients)], strict=True):
                 parameter.grad = gradient.clone()
@@ -235,20 +263,9 @@ def _updated_for_long(stepping: Stepping, groups: Sequence[Values], sparse: Mapp
     return found
 
 
-def _stepped(
-    optimizer: torch.optim.Optimizer,
-    parameters: list[nn.Parameter],
-    values: Values,
-    sparse: Mapping[str, int],
-    step: int,
-) -> list[torch.Tensor]:
-    """Step on gradients made of each element's first value, so that a slice of a weight gets the slice of its own."""
-    for parameter, (name, value) in zip(parameters, values, strict=True):
-        turn = max(0, step - _ONWARD + 1)
-        gradient = torch.sin(value * 7.0 + turn) * (_SIZES[turn - 1] if turn else 1.0)
-        parameter.grad = touched_only(gradient, sparse.get(name, 0))
-    optimizer.step()
-    return [parameter.detach().clone() for parameter in parameters]
+def _built(stepping: Stepping, values: Values) -> tuple[torch.optim.Optimizer, list[nn.Parameter]]:
+    weights = parameters_of(values)
+    return stepping.build(weights).optimizer, [parameter for _, parameter in weights]
 
 
 def _equal(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:

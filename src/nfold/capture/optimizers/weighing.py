@@ -13,8 +13,7 @@ from torch import nn
 from nfold.capture.computing.random import RandomState, seed_all
 from nfold.capture.computing.step_outcome import close
 from nfold.capture.optimizers.stepping import Stepping
-from nfold.capture.optimizers.touched_rows import touched_only
-from nfold.capture.optimizers.update_scope import Values, examples
+from nfold.capture.optimizers.update_scope import Values, examples, give_gradients, parameters_of, trained_in
 
 _RATE = 0.5
 
@@ -28,10 +27,9 @@ def why_unweighable(stepping: Stepping, model: nn.Module, sparse: Mapping[str, i
         sparse: weights whose gradients are sparse, and in how many dimensions.
     """
     alone = Stepping(stepping.optimizer)  # a schedule may begin at 0
-    trained = [(name, each.detach()) for name, each in model.named_parameters() if each.requires_grad]
     before = RandomState()
     try:
-        values = examples(alone, trained, sparse)
+        values = examples(alone, trained_in(model), sparse)
         one, other = (_moved(alone, values, sparse, rate) for rate in (1.0, _RATE))
     except _WithoutRate as missing:
         return str(missing)
@@ -52,18 +50,16 @@ def _moved(stepping: Stepping, values: Values, sparse: Mapping[str, int], rate: 
     """Return how far a second step moves the weights whose learning rate is multiplied by `rate`."""
     seed_all(0)
     exact = [(name, value.to(torch.promote_types(value.dtype, torch.float64))) for name, value in values]
-    weights = [(name, nn.Parameter(value.clone())) for name, value in exact]
-    optimizer = stepping.build(weights).optimizer
+    named = parameters_of(exact)
+    optimizer, weights = stepping.build(named).optimizer, [weight for _, weight in named]
     before = []
     for number in range(2):
-        before = [weight.detach().clone() for _, weight in weights]
-        for (name, weight), (_, value) in zip(weights, exact, strict=True):
-            gradient = torch.sin(value * 7.0 + number)
-            weight.grad = touched_only(gradient, sparse.get(name, 0))
+        before = [weight.detach().clone() for weight in weights]
+        give_gradients(weights, exact, sparse, number)
         if number:
             _scale(optimizer, rate)
         optimizer.step()
-    return [weight.detach() - old for (_, weight), old in zip(weights, before, strict=True)]
+    return [weight.detach() - old for weight, old in zip(weights, before, strict=True)]
 
 
 def _scale(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nfold.capture.computing.replacing import replaced
 from nfold.capture.program.calling import call
 from nfold.capture.program.program_graph import Loss
 from nfold.capture.program.users_line import users_line
@@ -27,10 +28,6 @@ def line_of_gradient(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> st
         found.append(users_line())
         return run(*args, **kwargs)
 
-    autograd._engine_run_backward = noted
-    try:
-        with contextlib.suppress(Exception):  # whoever trains it is told
-            loss(call(model, batch[0]), batch[1])
-    finally:
-        autograd._engine_run_backward = run
+    with replaced(autograd, "_engine_run_backward", noted), contextlib.suppress(Exception):  # whoever trains it is told
+        loss(call(model, batch[0]), batch[1])
     return found[0] if found else ""

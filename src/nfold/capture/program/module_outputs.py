@@ -1,5 +1,6 @@
 """Calls a model once and notes what its modules put out; see `core.outputs`."""
 
+import contextlib
 from functools import partial
 from math import ceil
 from typing import Any
@@ -32,15 +33,11 @@ def outputs_of(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> list[Mod
     def note(name: str, _module: nn.Module, _inputs: Any, output: Any) -> None:
         found.append(_seen(name, output))
 
-    handles = [
-        module.register_forward_hook(partial(note, f"{path or 'model'} ({type(module).__name__})"))
-        for path, module in model.named_modules()
-    ]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for path, module in model.named_modules():
+            name = f"{path or 'model'} ({type(module).__name__})"
+            hooks.enter_context(module.register_forward_hook(partial(note, name)))
         found.append(_seen("loss", loss(call(uncompiled(model), batch[0]), batch[1])))
-    finally:
-        for handle in handles:
-            handle.remove()
     return found
 
 

@@ -41,8 +41,6 @@ class Traced:
     opaque: tuple[str, ...] = ()
     """Modules, and statements by file and line, kept whole because tracing them fails or would be wrong."""
     notes: tuple[str, ...] = ()
-    asks_sizes: bool = False
-    """Whether sizes have decided which way the trace went."""
 
     @property
     def nodes(self) -> list[fx.Node]:

@@ -21,22 +21,22 @@ class WeightWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._model = model
-        self._before = {weight: _storage(tensor) for weight, tensor in _weights(model) if _storage(tensor)}
-        self._kept = [tensor.untyped_storage() for _, tensor in _weights(model) if _storage(tensor)]
+        self._before = {weight: storage_of(tensor) for weight, tensor in _weights(model) if storage_of(tensor)}
+        self._kept = [tensor.untyped_storage() for _, tensor in _weights(model) if storage_of(tensor)]
         """So that no other memory gets the number of one that is replaced."""
         self._written: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute, and note whose memory is written to."""
         kwargs = kwargs or {}
-        for position, name in _written_arguments(func):
+        for position, name in written_arguments(func):
             given = args[position] if position < len(args) else kwargs.get(name)
-            self._written.update(_storage(tensor) for tensor in tensors_of(given))
+            self._written.update(storage_of(tensor) for tensor in tensors_of(given))
         return func(*args, **kwargs)
 
     def weights(self) -> list[Weight]:
         """Return the weights that were written to, or whose memory is another one now, under all of their names."""
-        now = {weight: _storage(tensor) for weight, tensor in _weights(self._model)}
+        now = {weight: storage_of(tensor) for weight, tensor in _weights(self._model)}
         return [
             weight for weight, before in self._before.items() if before in self._written or now.get(weight) != before
         ]
@@ -48,7 +48,7 @@ def _weights(model: nn.Module) -> Iterator[tuple[Weight, torch.Tensor]]:
             yield (path, name), parameter
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage_of(tensor: torch.Tensor) -> int:
     """Identify the memory of a tensor, while it lives; 0 if it has none of its own."""
     with contextlib.suppress(RuntimeError):  # NotImplementedError is one
         return int(tensor.untyped_storage()._cdata)
@@ -56,7 +56,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 @functools.cache
-def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
+def written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
     """Return position and name of the arguments that an operator of torch says it writes to."""
     arguments = enumerate(func._schema.arguments)
     return tuple((index, each.name) for index, each in arguments if each.alias_info and each.alias_info.is_write)

@@ -18,7 +18,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nfold.capture.computing.replacing import replaced
 from nfold.capture.program.users_line import users_line
+from nfold.capture.program.weight_writes import storage_of
 from nfold.capture.proof.guards import guarded, unforeseen
 from nfold.capture.proof.rules import creation, gradients, indexing, layers, products, reducing, views
 from nfold.capture.proof.rules.calls import Call, bind, tensors_in, written
@@ -135,7 +137,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _kinds_of(self, call: Call, function: torch._ops.OpOverload) -> list[Kind]:
         outputs = call.outputs
         kinds: Kind | Sequence[Kind]
-        if all(call.kind_of(each) == SHARED for each in _values(call)) and not _counted(call):
+        if all(call.kind_of(each) == SHARED for each in call.values) and not _counted(call):
             return [SHARED] * len(outputs)
         if (bad := unforeseen(call)) is not None:
             kinds = bad
@@ -144,7 +146,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif function.namespace == "aten" and torch.Tag.pointwise in function.tags:
             kinds = _checked(combined, call)
         else:
-            kinds = worst([call.kind_of(each) for each in _values(call)]) or call.unknown()
+            kinds = worst([call.kind_of(each) for each in call.values]) or call.unknown()
         listed = list(kinds) if isinstance(kinds, Sequence) else [kinds] * len(outputs)
         return [_placed(guarded(call, kind, output)) for kind, output in zip(listed, outputs, strict=True)]
 
@@ -200,14 +202,6 @@ def _clash() -> Unknown:
     return Unknown(what="a value of each sample is written into a tensor that does not count them")
 
 
-def _values(call: Call) -> list[Any]:
-    """Return the arguments that are tensors or numbers, lists taken apart."""
-    found: list[Any] = []
-    for each in call.arguments.values():
-        found += list(each) if isinstance(each, (list, tuple)) else [each]
-    return found
-
-
 def _counted(call: Call) -> bool:
     """Tell whether a result counts samples though no argument does, as what is made in a batch's size."""
     return any(
@@ -224,10 +218,7 @@ def _name(function: torch._ops.OpOverload) -> str:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return id(tensor)
+    return storage_of(tensor) or id(tensor)
 
 
 @contextlib.contextmanager
@@ -267,15 +258,12 @@ def _telling(env: ShapeEnv, told: Callable[..., None]) -> Iterator[None]:
     """
     replace_symbol = env._set_replacement
 
-    def replaced(*args: Any, **kwargs: Any) -> None:
+    def told_too(*args: Any, **kwargs: Any) -> None:
         told(*args)
         replace_symbol(*args, **kwargs)
 
-    env._set_replacement = replaced  # type: ignore[method-assign]
-    try:
+    with replaced(env, "_set_replacement", told_too):
         yield
-    finally:
-        del env._set_replacement  # that of its class is there again
 
 
 def _fake(mode: FakeTensorMode, tensor: torch.Tensor, size: int) -> torch.Tensor:
@@ -294,8 +282,5 @@ def _counting() -> Iterator[None]:
     def counted(value: Any, /) -> Any:
         return value.shape[0] if isinstance(value, FakeTensor) and value.ndim else own(value)
 
-    builtins.len = counted
-    try:
+    with replaced(builtins, "len", counted):
         yield
-    finally:
-        builtins.len = own

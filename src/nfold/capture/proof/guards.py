@@ -31,7 +31,7 @@ def unforeseen(call: Call) -> Unknown | None:
     """Say what of a call its rule would not look at; None if nothing."""
     if any(_has_place(call.kind_of(tensor)) for tensor in call.tensors()) and call.name not in _PLACED:
         return call.unknown("something is computed from a sample's place in its batch")
-    sized = any(call.samples.symbol in symbols_of(number) for number in _numbers(call))
+    sized = any(call.samples.symbol in symbols_of(value) for value in call.values)
     if sized and call.name not in _SIZED and not call.is_pointwise:
         return call.unknown(f"torch's {call.name} is given the number of samples")
     return None
@@ -69,14 +69,3 @@ def _has_place(kind: Kind) -> bool:
 
 def _is_alike(kind: Kind) -> bool:
     return kind == SHARED or (isinstance(kind, SampleRows) and kind.uniform)
-
-
-def _numbers(call: Call) -> list[Any]:
-    found: list[Any] = []
-    for value in call.arguments.values():
-        found += [
-            each
-            for each in (value if isinstance(value, (list, tuple)) else [value])
-            if not isinstance(each, torch.Tensor)
-        ]
-    return found

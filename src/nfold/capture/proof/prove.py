@@ -19,6 +19,7 @@ from nfold.capture.batches.example import LONGEST, SECOND_LONGEST, Example
 from nfold.capture.batches.tree import map_tensors, paths_of
 from nfold.capture.computing.backward_history import backward_nodes
 from nfold.capture.computing.random import undisturbed
+from nfold.capture.computing.replacing import replaced
 from nfold.capture.independence.sample_mean import NO_MEAN
 from nfold.capture.program.calling import call
 from nfold.capture.program.program_graph import Loss
@@ -235,15 +236,12 @@ def _own_backwards(model: nn.Module) -> Iterator[list[str]]:
             found.append("a hook on what is saved for backward")
         enter(hooks)
 
-    torch.Tensor.register_hook = registered  # type: ignore[method-assign]
-    torch.Tensor.grad_fn = property(node_of)  # type: ignore[assignment]
-    torch.autograd.graph.saved_tensors_hooks.__enter__ = entered  # type: ignore[method-assign]
-    try:
+    with (
+        replaced(torch.Tensor, "register_hook", registered),
+        replaced(torch.Tensor, "grad_fn", property(node_of)),
+        replaced(torch.autograd.graph.saved_tensors_hooks, "__enter__", entered),
+    ):
         yield found
-    finally:
-        torch.Tensor.register_hook = register  # type: ignore[method-assign]
-        del torch.Tensor.grad_fn
-        torch.autograd.graph.saved_tensors_hooks.__enter__ = enter  # type: ignore[method-assign]
 
 
 def _with_conditions(proof: Proof, numbers: _Numbers, model: nn.Module, example: Example) -> Proof:

@@ -3,14 +3,14 @@
 import inspect
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from nfold.capture.program.users_line import told_place
 from nfold.program import is_library
 
-_MOST_NAMED, _LONGEST = 3, 80
+_MOST_NAMED = 3
 
 
 def told_held_by_model(model: nn.Module, changed: Sequence[tuple[str, str]], *, by_several: bool) -> str:
@@ -44,9 +44,7 @@ def line_that_changes(module: nn.Module, name: str) -> str:
     writes = re.compile(rf"{attribute}(\[[^\]]*\])?\s*([-+*/@|&^%]|//|\*\*)?=(?!=)|{attribute}\b[\w.\[\]:]*\.\w+_\(")
     for path, number, text in _lines(module):
         if writes.search(text):
-            shown = text.strip()
-            shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
-            return f"`{shown}` ({Path(path).name}:{number})"
+            return told_place(path, number)
     return ""
 
 

@@ -66,7 +66,7 @@ def same(one: Any, other: Any, *, grows: bool = False) -> bool:
             return False
         return bool(one.tolist() == other.tolist() if one.dtype.hasobject else one.tobytes() == other.tobytes())
     if isinstance(one, torch.Tensor):
-        return _same_tensors(one, other)
+        return same_tensors(one, other)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(same(a, b, grows=grows) for a, b in zip(one, other, strict=True))
     if isinstance(one, dict):
@@ -75,12 +75,12 @@ def same(one: Any, other: Any, *, grows: bool = False) -> bool:
     return bool(one == other) or _are_nan(one, other)
 
 
-def _same_tensors(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_tensors(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tell whether two tensors are equal; what is no number equals itself."""
     if one.shape != other.shape or one.dtype != other.dtype or one.layout != other.layout:
         return False
     if one.layout is not torch.strided:
-        return all(map(_same_tensors, strided_parts(one), strided_parts(other)))
+        return all(map(same_tensors, strided_parts(one), strided_parts(other)))
     if torch.equal(one, other):
         return True
     has_nan = one.is_floating_point() or one.is_complex()

@@ -12,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from nfold.capture.side_effects.freezing import GENERATORS, freeze, is_blind, is_quiet, own_attributes
+from nfold.capture.side_effects.freezing import GENERATORS, freeze, is_blind, is_quiet, own_attributes, same_tensors
 
 Path = tuple[str, ...]
 Held = dict[Path, Any]
@@ -56,19 +56,12 @@ def alike(one: Any, other: Any) -> bool:
             one, other = one.to_dense(), other.to_dense()
         if one.numel() == other.numel() == 1:
             one, other = one.reshape(()), other.reshape(())
-        if one.shape != other.shape or one.dtype != other.dtype:
-            return False
-        return bool(torch.equal(one, other)) or _equal_but_for_nan(one, other)
+        return same_tensors(one, other)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
     if isinstance(one, (torch.Tensor, np.ndarray)) or isinstance(other, (torch.Tensor, np.ndarray)):
         return False
     return bool(one == other) or (one != one and other != other)
-
-
-def _equal_but_for_nan(one: torch.Tensor, other: torch.Tensor) -> bool:
-    has_nan = one.is_floating_point() or one.is_complex()
-    return has_nan and bool(torch.isclose(one, other, rtol=0.0, atol=0.0, equal_nan=True).all())
 
 
 class _Walk:

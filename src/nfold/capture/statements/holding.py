@@ -17,7 +17,7 @@ import torch
 from torch import fx, nn
 
 from nfold.capture.program.held_statement import UNBOUND, Held, kind_of
-from nfold.capture.program.places import is_users
+from nfold.capture.program.users_line import is_code
 from nfold.capture.statements.choice import Choice, choices, why_none
 from nfold.capture.statements.effects import attributes_of, changes_container, may_draw, written_variables
 from nfold.capture.statements.functions import functions_of
@@ -80,7 +80,7 @@ class Holding:
         if len(self._chosen) >= _MOST:
             return ""
         for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-            if is_users(frame.f_code.co_filename) and (name := self._take_in(frame, line)):
+            if is_code(frame.f_code.co_filename) and (name := self._take_in(frame, line)):
                 return name
         return ""
 

@@ -23,10 +23,11 @@ from nfold.capture.batches.example import SIZES, THIRD_SIZE, Example
 from nfold.capture.batches.tree import with_items
 from nfold.capture.computing.grad_and_autocast_regions import Region
 from nfold.capture.computing.random import RandomState
+from nfold.capture.computing.replacing import replaced
 from nfold.capture.program.calling import call, uncompiled
 from nfold.capture.program.held_statement import Held
-from nfold.capture.program.places import place_here, place_of
 from nfold.capture.program.program_graph import Loss, LossCall, Traced, dotted, module_path
+from nfold.capture.program.users_line import place_here, place_of
 from nfold.capture.program.weight_writes import WeightWrites
 from nfold.capture.statements.holding import CannotHoldStatement, Holding
 from nfold.capture.tracing.known_sizes import STANDINS, KnownSizes, Standin, Undecided, parts_of
@@ -97,7 +98,7 @@ def trace(
         raise TraceRefused(f"it writes to {dotted(written[0])} outside of the graph", exportable=False)
     _drop_unused(graph, vars(root))
     constants = {name: value for name, value in vars(root).items() if isinstance(value, (torch.Tensor, Held))}
-    return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept), asks_sizes=known.was_asked)
+    return Traced(graph=graph, method="fx", constants=constants, opaque=tuple(tracer.kept))
 
 
 def is_leaf(module: nn.Module) -> bool:
@@ -333,18 +334,12 @@ def _patched(tracer: _Tracer) -> Iterator[None]:
     places: list[tuple[Any, str, Callable[[Any], bool]]]
     places = [(torch, name, always) for name in _FACTORIES] + [(torch, name, if_given) for name in _FROM_NUMBERS]
     places += [(builtins, "len", first_given), (builtins, "print", if_given)]
-    originals = [(owner, name, getattr(owner, name), when) for owner, name, when in places]
-    try:
-        torch.autograd.Function.apply = classmethod(apply_node)  # type: ignore[method-assign, assignment]
-        for owner, name, function, when in originals:
-            setattr(owner, name, node_maker(function, when))
-        builtins.isinstance = tracer.is_instance
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(replaced(torch.autograd.Function, "apply", classmethod(apply_node)))
+        for owner, name, when in places:
+            patches.enter_context(replaced(owner, name, node_maker(getattr(owner, name), when)))
+        patches.enter_context(replaced(builtins, "isinstance", tracer.is_instance))
         yield
-    finally:
-        builtins.isinstance = _ISINSTANCE
-        torch.autograd.Function.apply = apply  # type: ignore[method-assign]
-        for owner, name, function, _ in originals:
-            setattr(owner, name, function)
 
 
 def _spread(proxy: Any, template: Any, *others: Any) -> Any:

@@ -68,8 +68,6 @@ class KnownSizes:
         self._value_sizes = ValueSizes(self._readings, self._values[SIZES[0]])
         self.is_computing = False
         """Whether the user's own modules and functions are at work, and must not be traced."""
-        self.was_asked = False
-        """Whether Python was told a number or a length."""
 
     def add(self, node: fx.Node) -> None:
         """Take a node that the trace has made."""
@@ -87,7 +85,6 @@ class KnownSizes:
         """
         if not _from_sizes(node):
             raise Undecided("decides on the values of a tensor")
-        self.was_asked = True
         observed = self._of(node)
         first = observed[0][1]
         if any(map(self._is_decided, _reads_of(node))):
@@ -106,7 +103,6 @@ class KnownSizes:
         Raises:
             Undecided: that depends on the batch.
         """
-        self.was_asked = True
         observed = self._of(node)
         lengths = {len(value) for _, value in observed}
         if len(lengths) > 1:

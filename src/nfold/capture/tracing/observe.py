@@ -106,16 +106,11 @@ def watch_statistics(model: nn.Module) -> Iterator[list[str]]:
     def note(name: str) -> Any:
         return lambda module, _args: calls.append(name) if module.training else None
 
-    hooks = [
-        module.register_forward_pre_hook(note(name))
-        for name, module in model.named_modules()
-        if isinstance(module, BatchNorm) and module.track_running_stats
-    ]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, BatchNorm) and module.track_running_stats:
+                hooks.enter_context(module.register_forward_pre_hook(note(name)))
         yield calls
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _play(

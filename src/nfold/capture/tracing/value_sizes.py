@@ -6,7 +6,7 @@ says by its tags whether its result's shape depends on values. What leaves for P
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import BuiltinFunctionType
 from typing import Any, Self
@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nfold.capture.batches.tree import tensors_of
+from nfold.capture.computing.replacing import replaced
 from nfold.capture.program.held_statement import Statement
 from nfold.capture.program.program_graph import Scope
 from nfold.capture.tracing.layer_rows import is_watched
@@ -61,7 +62,7 @@ class ValueReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Self:
         for owner, name in (*((torch.Tensor, name) for name in _LEAVING), (torch, "tensor_split")):
-            self._patches.enter_context(_replaced(owner, name, self._noting(name, getattr(owner, name))))
+            self._patches.enter_context(replaced(owner, name, self._noting(name, getattr(owner, name))))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -214,17 +215,3 @@ def _is_number(value: Any) -> bool:
 
 def _name(node: fx.Node) -> str:
     return str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Put another function into a class or module for a while."""
-    own = vars(owner).get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if own is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, own)

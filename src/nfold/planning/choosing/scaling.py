@@ -72,13 +72,6 @@ def predict_scaling(
     return tuple(found)
 
 
-def useful_workers(points: Sequence[ScalingPoint], least_gain: float = 0.05) -> int:
-    """Return the fewest workers from which no larger number gains more than `least_gain` in samples per second."""
-    best = max(point.samples_per_s for point in points)
-    enough = (point.workers for point in points if point.samples_per_s * (1 + least_gain) >= best)
-    return min(enough)
-
-
 def _repeated(facts: Facts, workers: int, servers: int, grow_batch: bool) -> Facts:
     grown = max(workers, round(facts.batch_size * workers / facts.workers))
     batch_size = grown if grow_batch else facts.batch_size

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from nfold.capture.batches.tree import map_tensors
+from nfold.capture.independence.sample_axes import SampleAxis
 from nfold.capture.independence.sample_mean import why_unlike_parts
 from nfold.capture.program.program_graph import Loss
 from nfold.capture.proof.conditions import OUTPUTS, parts_needed
@@ -24,7 +25,6 @@ from nfold.core.graph import ModelGraph
 from nfold.errors import ProgramError
 from nfold.program import Program
 from nfold.runtime.guards.sample_views import (
-    SampleView,
     joined,
     num_samples,
     readings,
@@ -123,7 +123,7 @@ class CheckedLoss:
 
 
 def _take(
-    outputs: Any, targets: Any, meaning: tuple[SampleView, ...], size: int, samples: list[int]
+    outputs: Any, targets: Any, meaning: tuple[SampleAxis, ...], size: int, samples: list[int]
 ) -> tuple[Any, Any]:
     """Copy some samples; the first one's output goes with the target that was added as well."""
     return take_outputs(outputs, meaning, [each % size for each in samples]), take_targets(targets, samples)

@@ -2,12 +2,12 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from nfold.capture.batches.tree import map_tensors, paths_of, tensors_of
+from nfold.capture.independence.sample_axes import SampleAxis
 
 _MOST_PARTS = 8
 _MOST_READINGS = 8
@@ -19,42 +19,24 @@ def num_samples(targets: Any) -> int:
     return lengths.pop() if len(lengths) == 1 else 0
 
 
-@dataclass(frozen=True, slots=True)
-class SampleView:
-    """Where in a tensor the samples may lie."""
-
-    dimension: int | None
-    """That counts them; None for a tensor that concerns all of them."""
-    shape: tuple[int, int] | None = None
-    """To take the first dimension apart into before, where it counts several rows for each sample."""
-
-    def take(self, tensor: torch.Tensor, samples: list[int]) -> torch.Tensor:
-        """Copy some samples."""
-        if self.dimension is None:
-            return tensor.clone()
-        index = torch.tensor(samples, device=tensor.device)
-        if self.shape is None:
-            return tensor.index_select(self.dimension, index)
-        return tensor.reshape(*self.shape, *tensor.shape[1:]).index_select(self.dimension, index).flatten(0, 1)
-
-
-def readings(outputs: Any, size: int) -> Iterator[tuple[SampleView, ...]]:
+def readings(outputs: Any, size: int) -> Iterator[tuple[SampleAxis, ...]]:
     """Yield what the outputs of a model may mean, one reading for each tensor, the likeliest first."""
     found = [_readings(tensor, size) for tensor in tensors_of(outputs)]
     if any(each.dimension is not None for tensor in found for each in tensor):
         yield from itertools.islice(itertools.product(*found), _MOST_READINGS)
 
 
-def _readings(tensor: torch.Tensor, size: int) -> list[SampleView]:
-    exact = [SampleView(dimension) for dimension, length in enumerate(tensor.shape) if length == size]
+def _readings(tensor: torch.Tensor, size: int) -> list[SampleAxis]:
+    exact = [SampleAxis(dimension=dimension) for dimension, length in enumerate(tensor.shape) if length == size]
     if exact:
         return exact
-    several = tensor.ndim and tensor.shape[0] and tensor.shape[0] % size == 0
-    rows = [SampleView(0, (size, -1)), SampleView(1, (-1, size))] if several else []
-    return [*rows, SampleView(None)]
+    count, rest = divmod(tensor.shape[0] if tensor.ndim else 0, size)
+    ways = (True, False) if count and not rest else ()
+    rows = [SampleAxis(dimension=0, count=count, is_outer=is_outer) for is_outer in ways]
+    return [*rows, SampleAxis(dimension=None)]
 
 
-def take_outputs(outputs: Any, meaning: tuple[SampleView, ...], samples: list[int]) -> Any:
+def take_outputs(outputs: Any, meaning: tuple[SampleAxis, ...], samples: list[int]) -> Any:
     """Copy the outputs of some samples."""
     following = iter(meaning)
     return map_tensors(lambda tensor: next(following).take(tensor, samples), outputs)

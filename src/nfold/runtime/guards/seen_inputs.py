@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from nfold.capture.batches.tree import paths_of
+from nfold.capture.independence.batch_cut import counts
 from nfold.runtime.guards.seen_targets import SeenTargets
 
 
@@ -39,16 +40,12 @@ class SeenInputs:
         return list(range(size)) if is_new else sorted(found)
 
     def _note(self, path: tuple[Any, ...], tensor: torch.Tensor, size: int) -> set[int]:
-        count = size if _counts(tensor, size) else 1
+        count = size if counts(tensor, size) else 1
         if tensor.is_floating_point():
             found = self._fractions.setdefault(path, _Extremes(self._margin)).note(tensor.reshape(count, -1))
         else:
             found = set(self._whole.new_samples({path: tensor}, count))
         return found if count == size or not found else set(range(size))
-
-
-def _counts(tensor: torch.Tensor, size: int) -> bool:
-    return tensor.ndim > 0 and tensor.shape[0] == size
 
 
 def _shape_of_one(tensor: torch.Tensor, size: int) -> tuple[float, ...]:

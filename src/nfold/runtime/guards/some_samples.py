@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from nfold.capture.batches.joining import Batch
+from nfold.capture.batches.joining import Batch, moved
 from nfold.capture.batches.tree import map_tensors, tensors_of
-from nfold.capture.independence.batch_cut import PARTS, BatchCut, cut_rows
+from nfold.capture.independence.batch_cut import PARTS, BatchCut, counts, cut_rows
 
 Read = Callable[[Sequence[int], Sequence[int]], tuple[Batch, list[Batch]]]
 """Reads some samples of a chunk, and joins them together and in parts of so many; places behind the chunk are samples
@@ -68,10 +68,10 @@ def cut_batch(batch: Batch, size: int, samples: Samples, read: Read | None, devi
     """
     if read is None:
         index = torch.tensor(samples.places, device=device)
-        taken = map_tensors(lambda each: each.index_select(0, index) if _counts(each, size) else each, batch)
+        taken = map_tensors(lambda each: each.index_select(0, index) if counts(each, size) else each, batch)
         return cut_rows(taken, samples.sizes)
     together, apart = read(samples.places, samples.sizes)
-    whole, *joined = (_moved(each, device) for each in (together, *apart))
+    whole, *joined = (moved(each, device) for each in (together, *apart))
     is_padded = any(_shapes(part) != _shapes(whole) for part in joined)
     return BatchCut(whole=whole, parts=joined, sizes=samples.sizes, is_padded=is_padded)
 
@@ -83,14 +83,5 @@ def is_rows(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _moved(batch: Batch, device: torch.device) -> Batch:
-    inputs, targets = (map_tensors(lambda tensor: tensor.to(device), each) for each in batch)
-    return inputs, targets
-
-
 def _shapes(batch: Batch) -> list[torch.Size]:
     return [tensor.shape[1:] for tensor in tensors_of(batch)]
-
-
-def _counts(tensor: torch.Tensor, size: int) -> bool:
-    return tensor.ndim > 0 and tensor.shape[0] == size

@@ -1,11 +1,12 @@
 """One call of an ATen operator: its arguments by name, what is known of them, and its results."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from nfold.capture.program.weight_writes import written_arguments
 from nfold.capture.proof.rules.counting import SampleCount, symbols_of
 from nfold.capture.proof.rules.kinds import SHARED, TOTAL, Kind, Mixed, SampleRows, Unknown
 
@@ -84,6 +85,11 @@ class Call:
         kind = self.kind(name)
         return kind if isinstance(kind, SampleRows) else None
 
+    @property
+    def values(self) -> Iterator[Any]:
+        """All arguments, lists taken apart."""
+        return flat(self.arguments.values())
+
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield every tensor among the arguments, in order."""
         yield from tensors_in(self.arguments.values())
@@ -122,19 +128,21 @@ def bind(function: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[st
 
 def written(function: torch._ops.OpOverload, arguments: dict[str, Any]) -> list[torch.Tensor]:
     """Return the tensors that a call writes to."""
-    names = [
-        each.name for each in function._schema.arguments if each.alias_info is not None and each.alias_info.is_write
-    ]
-    return list(tensors_in(arguments[name] for name in names))
+    return list(tensors_in(arguments[name] for _, name in written_arguments(function)))
 
 
-def tensors_in(values: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors among values and inside of lists."""
+def flat(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield values, lists taken apart."""
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, (list, tuple)):
+            yield from flat(value)
+        else:
             yield value
-        elif isinstance(value, (list, tuple)):
-            yield from tensors_in(value)
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors among values and inside of lists."""
+    return (each for each in flat(values) if isinstance(each, torch.Tensor))
 
 
 def real_dim(dim: int, ndim: int) -> int:

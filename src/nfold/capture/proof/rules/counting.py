@@ -6,8 +6,6 @@ from typing import Any
 import sympy
 import torch
 
-Number = int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool
-
 
 class SampleCount:
     """The symbol that stands for the number of samples."""

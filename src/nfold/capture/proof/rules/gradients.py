@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from nfold.capture.proof.rules.calls import Call, real_dim
 from nfold.capture.proof.rules.kinds import SHARED, TOTAL, Kind, SampleRows, moved, plain, worst
-from nfold.capture.proof.rules.layers import last
-from nfold.capture.proof.rules.pointwise import combined
+from nfold.capture.proof.rules.layers import all_on_last
 from nfold.capture.proof.rules.rule_table import rule
 
 _LAST_ONE = "reflection_pad1d_backward replication_pad1d_backward"
@@ -19,12 +18,6 @@ _LAST_THREE = (
     "upsample_nearest3d_backward upsample_trilinear3d_backward reflection_pad3d_backward replication_pad3d_backward"
 )
 _BY_PLACE = "a gradient goes to some samples of a batch by their place in it"
-
-
-@rule("softplus_backward", "leaky_relu_backward", "mish_backward", "rrelu_with_noise_backward")
-def pointwise_back(call: Call) -> Kind:
-    """Compute element by element."""
-    return combined(call)
 
 
 @rule("slice_backward")
@@ -65,22 +58,7 @@ def gates_back(call: Call) -> Kind:
     return plain(first) if len(rows) == len(kinds) else call.unknown()
 
 
-@rule(*_LAST_ONE.split())
-def last_one_back(call: Call) -> Kind:
-    """Work on the last dimension."""
-    return last(call, 1)
-
-
-@rule(*_LAST_TWO.split())
-def last_two_back(call: Call) -> Kind:
-    """Work on the last two dimensions."""
-    return last(call, 2)
-
-
-@rule(*_LAST_THREE.split())
-def last_three_back(call: Call) -> Kind:
-    """Work on the last three dimensions."""
-    return last(call, 3)
+all_on_last(_LAST_ONE, _LAST_TWO, _LAST_THREE)
 
 
 @rule("native_layer_norm_backward", "_fused_rms_norm_backward")

@@ -1,5 +1,6 @@
 """Rules for layers: normalisation, pooling, resampling, recurrent ones; and for losses that reduce by themselves."""
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -16,11 +17,10 @@ _MEAN = 1
 STATISTICS = Mixed(how="uses the statistics of a batch norm")
 
 
-def last(call: Call, count: int, name: str = "") -> Kind:
+def last(call: Call, count: int) -> Kind:
     """Return the kind of what is computed within the last dimensions of one tensor, with shared settings."""
-    tensor = call[name] if name else next(call.tensors())
+    tensor, kind = call.source()
     kinds = [call.kind_of(each) for each in call.tensors()]
-    kind = call.kind_of(tensor)
     if bad := worst(kinds):
         return bad
     if any(isinstance(each, Sum) for each in kinds):
@@ -91,22 +91,13 @@ _LAST_ONE = (
 )
 
 
-@rule(*_LAST_ONE.split())
-def last_one(call: Call) -> Kind:
-    """Work on the last dimension."""
-    return last(call, 1)
+def all_on_last(*names: str) -> None:
+    """Let operators work on the last dimension, or on the last two, or three, by the place of their names."""
+    for count, each in enumerate(names, 1):
+        rule(*each.split())(functools.partial(last, count=count))
 
 
-@rule(*_LAST_TWO.split())
-def last_two(call: Call) -> Kind:
-    """Work on the last two dimensions."""
-    return last(call, 2)
-
-
-@rule(*_LAST_THREE.split())
-def last_three(call: Call) -> Kind:
-    """Work on the last three dimensions."""
-    return last(call, 3)
+all_on_last(_LAST_ONE, _LAST_TWO, _LAST_THREE)
 
 
 @rule("grid_sampler_2d", "grid_sampler_3d", "affine_grid_generator", "deform_conv2d")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from nfold.capture.program.users_line import users_line
-from nfold.capture.proof.rules.calls import ONE_OVER, Call
+from nfold.capture.proof.rules.calls import ONE_OVER, Call, flat
 from nfold.capture.proof.rules.kinds import MEAN, SHARED, TOTAL, Kind, SampleRows, Shared, Sum, plain, worst
 from nfold.capture.proof.rules.rule_table import rule
 
@@ -19,7 +19,8 @@ _MORE = (
     "masked_fill dropout gelu softplus hardswish hardtanh log_sigmoid_forward isfinite isinf "
     "nan_to_num fake_quantize_per_tensor_affine_cachemask polar complex copysign view_as_real "
     "view_as_complex real imag _prelu_kernel prelu logaddexp where addcmul addcdiv lerp clamp_min clamp_max "
-    "soft_margin_loss_backward mse_loss_backward smooth_l1_loss_backward huber_loss_backward "
+    "softplus_backward leaky_relu_backward mish_backward rrelu_with_noise_backward soft_margin_loss_backward "
+    "mse_loss_backward smooth_l1_loss_backward huber_loss_backward "
     "binary_cross_entropy_backward hardswish_backward hardsigmoid_backward elu_backward log_sigmoid_backward "
     "hardtanh_backward"
 )
@@ -28,7 +29,7 @@ _MORE = (
 
 def combined(call: Call, values: Iterable[Any] | None = None) -> Kind:
     """Return the kind of what is computed element by element from values that are broadcast together."""
-    given = [each for each in _flat(call.arguments.values() if values is None else values) if _counts(each)]
+    given = [each for each in (call.values if values is None else flat(values)) if _counts(each)]
     kinds = [call.kind_of(each) for each in given]
     kinds = [call.mixed("computes with the number of samples") if each == ONE_OVER else each for each in kinds]
     if bad := worst(kinds):
@@ -38,13 +39,6 @@ def combined(call: Call, values: Iterable[Any] | None = None) -> Kind:
     return _aligned(
         call, [(each, kind) for each, kind in zip(given, kinds, strict=True) if isinstance(kind, SampleRows)]
     )
-
-
-def _flat(values: Iterable[Any]) -> list[Any]:
-    found: list[Any] = []
-    for each in values:
-        found += _flat(each) if isinstance(each, (list, tuple)) else [each]
-    return found
 
 
 def _counts(value: Any) -> bool:
