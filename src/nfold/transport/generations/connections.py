@@ -82,7 +82,7 @@ class Connections(abc.ABC, Generic[AnyWay]):
             lost = {ranks[member]: why for member, why in self._lost.items() if member in ranks}
         if before is not None:
             before.end()
-        for way in self._ways.values():
+        for way in list(self._ways.values()):  # threads of one process join whenever they come
             way.forget_before(number)
         for rank, why in lost.items():
             begun.lose(rank, why)

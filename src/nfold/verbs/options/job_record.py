@@ -48,8 +48,8 @@ def record_of(
     """Return what it takes to start a run again, once it is planned."""
     return JobRecord(
         source=str(source),
-        workers=options.workers,
-        servers=options.servers,
+        workers=max(options.workers, planned.plan.workers),  # members may have joined: the plan is for all of them
+        servers=max(options.servers, planned.plan.servers),
         strategy=options.strategy,
         steps=options.steps,
         seed=options.seed,
