@@ -153,15 +153,7 @@ class Members:
 
     def begin(self, members: Any, plan: Any) -> None:
         """Begin a generation from where the one before has ended."""
-        self.generation += 1
-        meeting = {
-            "do": "connect",
-            "addresses": [[member, *self._addresses[member]] for member in members],
-            "generation": self.generation,
-            "members": list(members),
-            "gone": sorted(self.gone),
-        }
-        self.tell(members, meeting)
+        self.tell(members, self._meeting(members))
         self.hear(members, "connected")
         header = self._state.header if self._state is not None else b""
         order = {
@@ -174,6 +166,25 @@ class Members:
         for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
             self.tell((member,), {**order, "schedule": own.to_document()}, header)
         self.hear(members, "built")
+
+    def wait_in_vain(self, members: Any) -> None:
+        """Let members meet one that has died, and call them back."""
+        dead = max(self._addresses) + 1
+        meeting = self._meeting(members)
+        meeting["addresses"].append([dead, "127.0.0.1", 1])
+        self.tell(members, {**meeting, "members": [*members, dead]})
+        self.tell(members, {"do": "abandon"})
+        self.hear(members, "abandoned")
+
+    def _meeting(self, members: Any) -> dict[str, Any]:
+        self.generation += 1
+        return {
+            "do": "connect",
+            "addresses": [[member, *self._addresses[member]] for member in members],
+            "generation": self.generation,
+            "members": list(members),
+            "gone": sorted(self.gone),
+        }
 
     def train(self, members: Any, steps: int) -> None:
         """Play steps, and keep the state."""

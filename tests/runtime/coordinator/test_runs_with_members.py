@@ -70,10 +70,19 @@ class Elastic:
             self.train(1)
         return next(note for note in self.told.notes if text in note)
 
+    def until_gone(self, *members: int) -> None:
+        """Train until nothing is left of some members."""
+        while set(members) & set(self.pids()):
+            self.train(1)
+
     @property
     def session(self) -> Any:
         assert self.job.session is not None
         return self.job.session
+
+    def pids(self) -> dict[int, int]:
+        """Processes that run, by member."""
+        return {member: process.pid for member, process in self.session._launcher._processes.items()}
 
     def end(self) -> Run:
         """Leave the loop."""
@@ -83,10 +92,6 @@ class Elastic:
 
 def one_device(steps: int) -> Any:
     return plain_loop(program("plain"), steps, CHUNKS).state_dict()
-
-
-def weights(run: Run) -> Any:
-    return run.state_dict()
 
 
 @pytest.fixture(autouse=True)
@@ -108,4 +113,27 @@ def test_a_third_comes_while_two_train_and_one_of_them_leaves(tmp_path, strategy
     run.train(3)
     ended = run.end()
     if strategy != "ssp":
-        assert difference(weights(ended), one_device(run.step)) <= 1e-9
+        assert difference(ended.state_dict(), one_device(run.step)) <= 1e-9
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(240)
+def test_processes_come_and_go_while_the_others_stay(tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(SCRIPT.format(folder=str(Path(__file__).parents[1])))
+    run = Elastic(ProgramSource.parse(f"{script}:program"), tmp_path / "run")
+    run.train(2)
+    pids = run.pids()
+    run.session.request()
+    assert run.until_planned(2).workers == 3
+    assert {member: pid for member, pid in run.pids().items() if member < 2} == pids, "those who stay are the same"
+    script.write_text(script.read_text().replace('"plain"', '"residual"'))
+    assert run.session.request() == (3,)
+    refused = run.until_noted("not let in")
+    assert "rank 0 and member 3 built different programs: only the model of" in refused
+    run.session.release(0)
+    assert run.until_planned(3).workers == 2
+    run.until_gone(0, 3)
+    assert set(run.pids()) == {1, 2}
+    ended = run.end()
+    assert difference(ended.state_dict(), one_device(run.step)) <= 1e-9

@@ -86,7 +86,7 @@ class MemoryConnections(Connections["MemoryWay"]):
 
     def leave(self, peer: int) -> None:
         """Close the way to a member. No generation under way may have a rank there."""
-        way = self._ways.pop(peer)
+        way = self._drop(peer)
         self._jobs.put(way.end)
 
     def close(self) -> None:
