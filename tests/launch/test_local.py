@@ -86,12 +86,13 @@ def test_nothing_is_printed_before_the_start(launch, tmp_path):
     assert launcher.last_lines() == []
 
 
+@pytest.mark.parametrize("letting_go", [lambda launcher: launcher.stop(0.0), lambda launcher: launcher.release(0)])
 @pytest.mark.parametrize("end", ["wait", "exit 0", "kill -KILL $$"])
-def test_what_a_rank_started_ends_with_it(launch, pipe, end):
+def test_what_a_rank_started_ends_with_it(launch, pipe, end, letting_go):
     launcher = launch(f"exec 3> {pipe}; (sleep 1000 & sleep 1000) & echo there >&3; {end}")
     with open(pipe) as file:
         assert file.readline() == "there\n"
-        launcher.stop(0.0)
+        letting_go(launcher)
         assert file.read() == "", "the end of the pipe: no grandchild holds it any more"
 
 
@@ -209,7 +210,7 @@ def test_a_rank_learns_where_to_dial_and_the_token_is_for_no_other_eyes(launch, 
     launcher.ended(0, 10.0)
     launcher.stop(0.0)
     assert (tmp_path / "log.txt").read_text() == (
-        f"--launcher {os.getpid()} --rank 0 --connect 127.0.0.1:4000\nsecret\n"
+        f"--launcher {os.getpid()} --member 0 --connect 127.0.0.1:4000\nsecret\n"
     ), "and there is no input"
 
 

@@ -31,6 +31,15 @@ def test_a_thread_that_runs_has_not_ended(monkeypatch):
     launcher.stop(10.0)
 
 
+def test_members_come_and_go():
+    launcher = ThreadLauncher(lambda member: member)
+    for member in range(3):
+        launcher.start(member, "", 0, "")
+        launcher.release(member)
+        assert launcher.ended(member, 0.0) == "was never started"
+    launcher.stop(0.0)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_raised_ended_badly():
     def body(rank):

@@ -98,7 +98,7 @@ class Job:
 
     def say(self, rank: int, what: str, sent: Arrived | None = None, **message: Any) -> list[ev.Command]:
         """A message as it comes off a wire: through JSON."""
-        return self.handle(ev.Received(rank, json.loads(json.dumps({"is": what, **message})), sent))
+        return self.handle(ev.Said(rank, json.loads(json.dumps({"is": what, **message})), sent))
 
     def all_say(self, what: str, ranks: Any = None, **message: Any) -> list[ev.Command]:
         """Return what only the last one's message brought; nothing may come before."""
@@ -171,8 +171,8 @@ def orders(commands: list[ev.Command]) -> list[str]:
     """`RANKS do [step]` of each order, other commands by their names."""
     texts = []
     for command in commands:
-        if isinstance(command, ev.Order):
-            ranks = "".join(map(str, command.ranks))
+        if isinstance(command, ev.Send):
+            ranks = "".join(map(str, command.members))
             texts.append(" ".join([ranks, command.message["do"], *([str(command.message["step"])]
                 if "step" in command.message else [])]))  # fmt: skip
         else:
@@ -181,7 +181,7 @@ def orders(commands: list[ev.Command]) -> list[str]:
 
 
 def message(commands: list[ev.Command], do: str) -> dict[str, Any]:
-    return next(each.message for each in commands if isinstance(each, ev.Order) and each.message["do"] == do)
+    return next(each.message for each in commands if isinstance(each, ev.Send) and each.message["do"] == do)
 
 
 def failure(commands: list[ev.Command]) -> BaseException:

@@ -53,7 +53,7 @@ def threads(mine: Program, count: int) -> Start:
 
     def start(events: Any, spools: Spools) -> tuple[Any, Any, Lose]:
         launcher = ThreadLauncher(lambda member: run(member, door.far_ends[member]), finish=network.close)
-        door = ThreadControlServer(count, events, lambda member: launcher.ended(member, 0.0), spools)
+        door = expecting(ThreadControlServer(events, lambda member: launcher.ended(member, 0.0), spools), count)
         return launcher, door, lambda member, _: network.connections(member).abort()
 
     return start
@@ -78,15 +78,22 @@ def processes(script: Path, count: int) -> Start:
             "127.0.0.1",
             0,
             TOKEN,
-            count,
             events,
             lambda member: launcher.ended(member, 5.0),
             tell=lambda line: None,
             spools=spools,
         )
+        expecting(door, count)
         return launcher, door, lambda _, pid: os.kill(pid, signal.SIGKILL)
 
     return start
+
+
+def expecting(door: Any, count: int) -> Any:
+    """A door that so many members may come to."""
+    for _ in range(count):
+        door.expect()
+    return door
 
 
 class Members:
@@ -128,10 +135,10 @@ class Members:
         while len(replies) < len(members):
             event = self._events.get(timeout=WAIT_S)
             if isinstance(event, ev.Left):
-                assert event.rank in self.gone, event
+                assert event.member in self.gone, event
                 continue
-            assert isinstance(event, ev.Received)
-            member, message = event.rank, event.message
+            assert isinstance(event, ev.Said)
+            member, message = event.member, event.message
             if event.file is not None:
                 event.file.put(self._kept)
                 self._state = StoredState.open(self._kept)
@@ -146,15 +153,7 @@ class Members:
 
     def begin(self, members: Any, plan: Any) -> None:
         """Begin a generation from where the one before has ended."""
-        self.generation += 1
-        meeting = {
-            "do": "connect",
-            "addresses": [[member, *self._addresses[member]] for member in members],
-            "generation": self.generation,
-            "members": list(members),
-            "gone": sorted(self.gone),
-        }
-        self.tell(members, meeting)
+        self.tell(members, self._meeting(members))
         self.hear(members, "connected")
         header = self._state.header if self._state is not None else b""
         order = {
@@ -167,6 +166,25 @@ class Members:
         for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
             self.tell((member,), {**order, "schedule": own.to_document()}, header)
         self.hear(members, "built")
+
+    def wait_in_vain(self, members: Any) -> None:
+        """Let members meet one that has died, and call them back."""
+        dead = max(self._addresses) + 1
+        meeting = self._meeting(members)
+        meeting["addresses"].append([dead, "127.0.0.1", 1])
+        self.tell(members, {**meeting, "members": [*members, dead]})
+        self.tell(members, {"do": "abandon"})
+        self.hear(members, "abandoned")
+
+    def _meeting(self, members: Any) -> dict[str, Any]:
+        self.generation += 1
+        return {
+            "do": "connect",
+            "addresses": [[member, *self._addresses[member]] for member in members],
+            "generation": self.generation,
+            "members": list(members),
+            "gone": sorted(self.gone),
+        }
 
     def train(self, members: Any, steps: int) -> None:
         """Play steps, and keep the state."""

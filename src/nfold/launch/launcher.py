@@ -1,4 +1,4 @@
-"""The contract of everything that starts ranks."""
+"""The contract of everything that starts members of a job: processes or threads that become its ranks."""
 
 import signal
 from typing import Protocol
@@ -8,23 +8,27 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Launcher(Protocol):
-    """Starts ranks, says how they ended, and ends them."""
+    """Starts members, at any time, says how they ended, and ends them."""
 
-    def start(self, rank: int, host: str, port: int, token: str) -> None:
-        """Start a rank that will dial the coordinator at host:port and show the token."""
+    def start(self, member: int, host: str, port: int, token: str) -> None:
+        """Start a member that will dial the coordinator at host:port and show the token."""
         ...
 
-    def ended(self, rank: int, timeout_s: float) -> str | None:
-        """Return how a rank ended (`was killed by signal 9 (SIGKILL)`), or None while it runs.
+    def ended(self, member: int, timeout_s: float) -> str | None:
+        """Return how a member ended (`was killed by signal 9 (SIGKILL)`), or None while it runs.
 
         Waits up to `timeout_s` for it to end.
         """
         ...
 
+    def release(self, member: int) -> None:
+        """Let go of a member that has left the job; nothing of it is left afterwards."""
+        ...
+
     def last_lines(self) -> list[str]:
-        """Return the last lines that ranks have printed, whichever it was; none after `stop`."""
+        """Return the last lines that members have printed, whichever it was; none after `stop`."""
         ...
 
     def stop(self, grace_s: float) -> None:
-        """End every rank: wait for those that are leaving, then kill. Safe to call again."""
+        """End every member: wait for those that are leaving, then kill. Safe to call again."""
         ...

@@ -1,4 +1,4 @@
-"""Starts ranks as processes of this machine and never leaves one behind."""
+"""Starts members of a job as processes of this machine and never leaves one behind."""
 
 import contextlib
 import os
@@ -15,37 +15,37 @@ TOKEN_VARIABLE = "NFOLD_TOKEN"
 """The token goes through the environment: command lines are for everybody to read."""
 
 Place = Callable[[int, list[str]], list[str]]
-"""Of a rank and its command: the command that runs it where it belongs. It must end as the same process."""
+"""Of a member and its command: the command that runs it where it belongs. It must end as the same process."""
 
 
 class LocalLauncher:
-    """One process per rank, each the leader of its own group, so that what it started ends with it."""
+    """One process per member, each the leader of its own group, so that what it started ends with it."""
 
     def __init__(
         self,
         command: Sequence[str],
         log: Path | None,
         *,
-        place: Place = lambda rank, command: command,
+        place: Place = lambda member, command: command,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
-        command: what starts a rank; `--launcher PID --rank R --connect HOST:PORT` is added.
-        log: where the ranks' own output goes, appended, but for the middle of very much; None: only to `last_lines`.
-        place: turns what starts a rank into what starts it at its place.
+        command: what starts a member; `--launcher PID --member M --connect HOST:PORT` is added.
+        log: where the members' own output goes, appended, but for the middle of very much; None: only to `last_lines`.
+        place: turns what starts a member into what starts it at its place.
         clock: for the grace period.
         """
         self._command, self._log, self._place, self._clock = list(command), log, place, clock
         self._output: Output | None = None
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, rank: int, host: str, port: int, token: str) -> None:
-        """Start a rank."""
-        ours = ["--launcher", str(os.getpid()), "--rank", str(rank), "--connect", f"{host}:{port}"]
+    def start(self, member: int, host: str, port: int, token: str) -> None:
+        """Start a member."""
+        ours = ["--launcher", str(os.getpid()), "--member", str(member), "--connect", f"{host}:{port}"]
         environment = {**os.environ, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
         self._output = self._output or Output(self._log)
-        self._processes[rank] = subprocess.Popen(
-            self._place(rank, [*self._command, *ours]),
+        self._processes[member] = subprocess.Popen(
+            self._place(member, [*self._command, *ours]),
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=self._output.file,
@@ -53,21 +53,28 @@ class LocalLauncher:
             start_new_session=True,
         )
 
-    def ended(self, rank: int, timeout_s: float) -> str | None:
-        """Return how a rank ended, or None while it runs."""
-        process = self._processes[rank]
+    def ended(self, member: int, timeout_s: float) -> str | None:
+        """Return how a member ended, or None while it runs."""
+        process = self._processes[member]
         try:
             code = process.returncode if process.returncode is not None else exit_code(process.pid, timeout_s)
         except (ProcessLookupError, ChildProcessError):
             code = process.wait()  # another thread is in `stop`, which reaps it
         return None if code is None else describe_exit(code)
 
+    def release(self, member: int) -> None:
+        """Let go of a member that has left the job, and kill what is left of its process group."""
+        process = self._processes.pop(member)
+        with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
     def last_lines(self) -> list[str]:
-        """Return the last lines that ranks have printed, whichever it was; none after `stop`."""
+        """Return the last lines that members have printed, whichever it was; none after `stop`."""
         return self._output.last_lines() if self._output is not None else []
 
     def stop(self, grace_s: float) -> None:
-        """Wait for ranks that are leaving, then kill their process groups."""
+        """Wait for members that are leaving, then kill their process groups."""
         deadline_s = self._clock() + grace_s
         left = [process for process in self._processes.values() if process.returncode is None]
         for process in left:

@@ -1,17 +1,17 @@
-"""Starts ranks as threads of this process: for debugging and tests, where one debugger sees all of them."""
+"""Starts members as threads of this process: for debugging and tests, where one debugger sees all of them."""
 
 import threading
 import time
 from collections.abc import Callable
 
 Body = Callable[[int], int]
-"""Runs one rank and returns its exit code."""
+"""Runs one member and returns its exit code."""
 LEAST_GRACE_S = 2.0
 """A thread cannot be killed, so it always has this long to leave."""
 
 
 class ThreadLauncher:
-    """One thread per rank. A thread cannot be killed: ranks end when their channel is closed."""
+    """One thread per member. A thread cannot be killed: members end when their channel is closed."""
 
     def __init__(
         self, body: Body, *, finish: Callable[[], None] = lambda: None, clock: Callable[[], float] = time.monotonic
@@ -25,20 +25,24 @@ class ThreadLauncher:
         self._threads: dict[int, threading.Thread] = {}
         self._codes: dict[int, int] = {}
 
-    def start(self, rank: int, host: str, port: int, token: str) -> None:
-        """Start a rank; where the coordinator listens does not matter to a thread."""
+    def start(self, member: int, host: str, port: int, token: str) -> None:
+        """Start a member; where the coordinator listens does not matter to a thread."""
         del host, port, token
-        thread = threading.Thread(target=self._run, args=(rank,), name=f"nfold-rank-{rank}", daemon=True)
-        self._threads[rank] = thread
+        thread = threading.Thread(target=self._run, args=(member,), name=f"nfold-member-{member}", daemon=True)
+        self._threads[member] = thread
         thread.start()
 
-    def ended(self, rank: int, timeout_s: float) -> str | None:
-        """Return how a rank ended, or None while it runs."""
-        thread = self._threads.get(rank)
+    def ended(self, member: int, timeout_s: float) -> str | None:
+        """Return how a member ended, or None while it runs."""
+        thread = self._threads.get(member)
         if thread is None:
             return "was never started"
         thread.join(timeout_s)
-        return None if thread.is_alive() else f"ended with code {self._codes.get(rank, 1)}"
+        return None if thread.is_alive() else f"ended with code {self._codes.get(member, 1)}"
+
+    def release(self, member: int) -> None:
+        """Let go of a member that has left the job, once its thread has ended."""
+        self._threads.pop(member).join(LEAST_GRACE_S)
 
     def last_lines(self) -> list[str]:
         """Return nothing: threads print to the terminal, for everybody to see."""
@@ -51,5 +55,5 @@ class ThreadLauncher:
             thread.join(max(0.0, deadline_s - self._clock()))
         self._finish()
 
-    def _run(self, rank: int) -> None:
-        self._codes[rank] = self._body(rank)
+    def _run(self, member: int) -> None:
+        self._codes[member] = self._body(member)

@@ -64,7 +64,7 @@ def test_a_rank_that_dies_before_it_can_speak(shell, command):
     (shell.folder / "early").mkdir()
     (shell.folder / "early" / "sitecustomize.py").write_text(
         "import os, sys\n"
-        "if sys.orig_argv[-4:-2] == ['--rank', '1']:\n"
+        "if sys.orig_argv[-4:-2] == ['--member', '1']:\n"
         "    print('bad library', flush=True)\n"
         "    os._exit(4)\n"
     )

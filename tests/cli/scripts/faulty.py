@@ -16,7 +16,7 @@ import nfold
 FAULT = os.environ.get("FAULT", "")
 SAMPLES = 400
 COMMAND = Path("/proc/self/cmdline").read_text().split("\0")
-RANK = int(COMMAND[COMMAND.index("--rank") + 1]) if "--rank" in COMMAND else 0
+RANK = int(COMMAND[COMMAND.index("--member") + 1]) if "--member" in COMMAND else 0
 FAULTY_STEP = 30
 """Of rank 1; rank 0 also takes steps when it measures the program."""
 

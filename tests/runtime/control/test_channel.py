@@ -16,7 +16,7 @@ from nfold.runtime.control import channel as protocol
 from nfold.runtime.control import control_server
 from nfold.runtime.control.channel import ChannelClosed, QueueChannel, SocketChannel, connect, greet
 from nfold.runtime.control.control_server import SocketControlServer, ThreadControlServer
-from nfold.runtime.control.events import Left, Received
+from nfold.runtime.control.events import Left, Said
 from nfold.runtime.rank.heartbeat import Heartbeat
 from nfold.transport.connecting.handshake import (
     CHALLENGE_BYTES,
@@ -323,8 +323,9 @@ def told():
 @pytest.fixture
 def server(events, told):
     server = SocketControlServer(
-        "127.0.0.1", 0, TOKEN, 2, events, lambda rank: f"ended like rank {rank}", tell=told.append
+        "127.0.0.1", 0, TOKEN, events, lambda rank: f"ended like rank {rank}", tell=told.append
     )
+    assert [server.expect(), server.expect()] == [0, 1]
     yield server
     server.close()
 
@@ -350,7 +351,7 @@ def speaks(server, events, rank=0):
     """Whether a rank gets in and is heard."""
     rank_side = connect(server.host, server.port, TOKEN, rank)
     rank_side.send({"is": "hello"})
-    heard = events.get() == Received(rank, {"is": "hello"})
+    heard = events.get() == Said(rank, {"is": "hello"})
     server.channels[rank].send({"do": "load"}, b"x")
     return heard and rank_side.receive() == ({"do": "load"}, b"x"), rank_side
 
@@ -362,8 +363,8 @@ NO_TOKEN = "it did not prove that it knows the job's token"
     ("data", "why"),
     [
         (hello("wrong"), NO_TOKEN),
-        (hello(rank=2), "it says that it is rank 2, whom nobody waits for"),
-        (hello(rank=0xFFFFFFFF), "it says that it is rank 4294967295, whom nobody waits for"),
+        (hello(rank=2), "it says that it is member 2, whom nobody waits for"),
+        (hello(rank=0xFFFFFFFF), "it says that it is member 4294967295, whom nobody waits for"),
         (words(b"\x16\x03\x01" + bytes(200)), NO_TOKEN),
         (words(b"GET / HTTP/1.1\r\nHost: a.example.org.\r\n\r\n" * 100), NO_TOKEN),
     ],
@@ -416,6 +417,26 @@ def test_a_rank_comes_once(server, events):
     rank_side.close()
 
 
+def test_members_may_come_at_any_time_and_no_number_is_given_twice(server, events):
+    heard, first = speaks(server, events)
+    assert heard
+    assert server.expect() == 2
+    heard, late = speaks(server, events, rank=2)
+    assert heard
+    first.close()
+    assert events.get() == Left(0, "ended like rank 0")
+    server.forget(0)
+    assert (sorted(server.channels), sorted(server.heard_s())) == ([2], [2])
+    assert is_sent_away(knock(server, hello(rank=0)))
+    assert server.expect() == 3
+    late.close()
+
+
+def test_who_is_expected_no_more_is_sent_away(server):
+    server.forget(1)
+    assert is_sent_away(knock(server, hello(rank=1)))
+
+
 @pytest.mark.parametrize(
     "last_words",
     [b"", b"garbage that is no header", HEADER.pack(b"nfC1", 0xFFFFFFFF, 0), HEADER.pack(b"nfC1", 2, 0) + b"[]"],
@@ -427,7 +448,8 @@ def test_how_a_rank_ended_is_an_event(server, events, last_words):
 
 
 def test_a_rank_that_still_runs_has_closed_its_connection(events):
-    server = SocketControlServer("127.0.0.1", 0, TOKEN, 1, events, lambda rank: None, tell=print)
+    server = SocketControlServer("127.0.0.1", 0, TOKEN, events, lambda rank: None, tell=print)
+    server.expect()
     knock(server, hello()).close()
     assert events.get() == Left(0, "closed its connection")
     server.close()
@@ -464,25 +486,28 @@ def test_a_port_in_use_is_said_with_what_to_do(server, events):
     with pytest.raises(
         ClusterError, match=rf"cannot listen on 127.0.0.1, port {server.port}: .* Use another --port, or"
     ):
-        SocketControlServer("127.0.0.1", server.port, TOKEN, 1, events, lambda rank: None, tell=print)
+        SocketControlServer("127.0.0.1", server.port, TOKEN, events, lambda rank: None, tell=print)
 
 
 def test_an_address_that_is_not_ours(events):
     with pytest.raises(ClusterError, match=r"cannot listen on 192.0.2.1, port 0: "):
-        SocketControlServer("192.0.2.1", 0, TOKEN, 1, events, lambda rank: None, tell=print)
+        SocketControlServer("192.0.2.1", 0, TOKEN, events, lambda rank: None, tell=print)
 
 
 def test_ranks_that_are_threads_are_heard_and_leave(events):
-    server = ThreadControlServer(2, events, lambda rank: f"ended like rank {rank}")
+    server = ThreadControlServer(events, lambda rank: f"ended like rank {rank}")
+    assert [server.expect(), server.expect()] == [0, 1]
     server.far_ends[1].send({"is": "hello"})
-    assert events.get() == Received(1, {"is": "hello"})
+    assert events.get() == Said(1, {"is": "hello"})
     server.channels[1].send({"do": "load"})
     assert server.far_ends[1].receive() == ({"do": "load"}, b"")
     server.far_ends[1].close()
     assert events.get() == Left(1, "ended like rank 1")
+    server.forget(1)
+    assert (server.expect(), sorted(server.channels)) == (2, [0, 2])
     assert server.heard_s() == {}, "a thread cannot fall silent alone"
     server.close()
-    assert events.get() == Left(0, "ended like rank 0")
+    assert {events.get().member, events.get().member} == {0, 2}
 
 
 class SlowDisk:
@@ -508,12 +533,13 @@ class SlowDisk:
 def test_a_rank_whose_file_is_being_written_counts_as_heard(events):
     disk = SlowDisk()
     server = disk.server = SocketControlServer(
-        "127.0.0.1", 0, TOKEN, 1, events, lambda rank: None, tell=print, spools=disk
+        "127.0.0.1", 0, TOKEN, events, lambda rank: None, tell=print, spools=disk
     )
+    server.expect()
     rank_side = connect(server.host, server.port, TOKEN, 0)
     rank_side.send({"is": "piece", "of": "model"}, b"a piece")
     rank_side.send({"is": "finished", "has_file": True})
-    assert events.get() == Received(0, {"is": "finished", "has_file": True})
+    assert events.get() == Said(0, {"is": "finished", "has_file": True})
     assert disk.was_heard == [True, True]
     server.close()
     rank_side.close()

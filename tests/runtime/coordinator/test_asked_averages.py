@@ -20,7 +20,7 @@ def job_with(averages, **settings):
 
 
 def told(job, what):
-    return [each.message for each in job.told if isinstance(each, ev.Order) and each.message["do"] == what]
+    return [each.message for each in job.told if isinstance(each, ev.Send) and each.message["do"] == what]
 
 
 def evaluate(job, **sums):

@@ -86,12 +86,12 @@ def test_ranks_are_told_what_they_need():
     meeting = message(job.told, "connect")
     assert meeting["addresses"] == [[0, "10.0.0.1", 5000], [1, "10.0.0.1", 5001]]
     assert (meeting["generation"], meeting["members"]) == (0, [0, 1])
-    probes = [each.message for each in job.told if isinstance(each, ev.Order) and each.message["do"] == "probe"]
+    probes = [each.message for each in job.told if isinstance(each, ev.Send) and each.message["do"] == "probe"]
     assert [(probe["peer"], probe["measures"]) for probe in probes] == [(1, True), (0, False)]
     build = message(job.told, "build")
     assert codec.decode(Plan, build["plan"]) == job.planned.plan
     assert codec.decode(ModelGraph, build["graph"]) == GRAPH
-    builds = [each.message for each in job.told if isinstance(each, ev.Order) and each.message["do"] == "build"]
+    builds = [each.message for each in job.told if isinstance(each, ev.Send) and each.message["do"] == "build"]
     parts = [each["schedule"] for each in builds]
     expected = rank_schedules(job.planned.plan, GRAPH, job.planned.known.profiles)
     assert tuple(map(RankSchedule.from_document, json.loads(json.dumps(parts)))) == expected, "each gets its own"
@@ -120,14 +120,14 @@ def test_the_plan_rests_on_what_was_measured():
 def test_all_orders_can_be_written_as_json():
     job = Job()
     job.until_training()
-    assert all(json.dumps(each.message) for each in job.told if isinstance(each, ev.Order))
+    assert all(json.dumps(each.message) for each in job.told if isinstance(each, ev.Send))
 
 
 def test_a_plan_alone_ends_without_training():
     job = Job(JobSettings(workers=2, strategy="ring", plan_only=True))
     assert orders(job.until_planned()) == ["Planned", "01 finish"]
     assert job.say(0, "finished", usage=None) == []
-    assert job.handle(ev.Left(0, "exited with code 0")) == [], "it was done, so it may go before the other"
+    assert job.handle(ev.Left(0, "exited with code 0")) == [ev.LetGo(0)], "it was done, so it may go before the other"
     assert job.say(1, "finished", usage=None) == [ev.Finished()]
 
 
@@ -138,7 +138,7 @@ def slow(times):
 def test_all_compute_at_once_with_as_many_samples_as_a_chunk_has():
     job = Job(settings=JobSettings(workers=4, strategy="auto"), ready={**READY, "batch_size": 4})
     job.until_planned()
-    paced = [each for each in job.told if isinstance(each, ev.Order) and each.message["do"] == "pace"]
+    paced = [each for each in job.told if isinstance(each, ev.Send) and each.message["do"] == "pace"]
     assert [each.message["chunk_size"] for each in paced] == [2, 2, 2, 2]
 
 
@@ -174,9 +174,9 @@ def test_ranks_that_the_plan_does_not_need_leave_before_the_others_build():
     commands = job.until_planned()
     assert orders(commands) == ["12 finish"], "a millisecond of computing is not worth a quarter second of latency"
     assert job.say(2, "finished", usage=None) == []
-    assert job.handle(ev.Left(2, "exited with code 0")) == []
+    assert job.handle(ev.Left(2, "exited with code 0")) == [ev.LetGo(2)]
     assert orders(job.say(1, "finished", usage=None)) == ["Planned", "0 build"]
-    assert job.handle(ev.Left(1, "exited with code 0")) == []
+    assert job.handle(ev.Left(1, "exited with code 0")) == [ev.LetGo(1)]
     job.workers = range(1)
     assert orders(job.say(0, "built", kept={}, notes=[], seconds=1.0)) == ["0 until 4", "0 checkpoint"]
 
@@ -317,7 +317,7 @@ def test_a_step_is_done_when_all_ranks_have_reported_it_and_in_order():
 def test_ranks_run_ahead_for_about_a_third_of_a_second(step_s, window):
     job = Job(JobSettings(workers=2, strategy="ring", steps=10**6), ready=READY | {"num_samples": 25 * 10**6})
     assert orders(job.until_training()) == [f"01 until {FIRST_WINDOW}"]
-    granted = [each for each in job.all_step(0, 1, step_s=step_s) if isinstance(each, ev.Order)]
+    granted = [each for each in job.all_step(0, 1, step_s=step_s) if isinstance(each, ev.Send)]
     assert [order.message["step"] for order in granted] == ([2 + window] if 2 + window > FIRST_WINDOW else [])
 
 
@@ -403,9 +403,9 @@ def test_checkpoints_come_when_they_are_due_and_at_the_end(every, expected):
     while not any("finish" in text for text in orders(commands)):
         stop = 0
         for command in commands:
-            if isinstance(command, ev.Order) and command.message["do"] == "until":
+            if isinstance(command, ev.Send) and command.message["do"] == "until":
                 stop = command.message["step"]
-            if isinstance(command, ev.Order) and command.message["do"] == "checkpoint":
+            if isinstance(command, ev.Send) and command.message["do"] == "checkpoint":
                 found.append(stop)
         commands = job.all_step(step, step_s=0.01)
         step += 1
@@ -459,7 +459,7 @@ def test_slow_reductions_have_the_links_probed_before_any_further_step():
         assert step < NUM_STEPS
         told, step = play(step + 1), step + 1
     assert step == NUM_STEPS - 1
-    granted = max(each.message["step"] for each in job.told if isinstance(each, ev.Order) and "step" in each.message)
+    granted = max(each.message["step"] for each in job.told if isinstance(each, ev.Send) and "step" in each.message)
     for late in range(step + 1, granted):
         assert not any(" until " in text for text in play(late))
     assert job.say(1, "probed", found=None) == []
@@ -500,12 +500,12 @@ def test_of_more_nodes_than_can_all_be_probed_in_time_it_is_told_how_many_are(nu
     job.profiled()
     commands, rounds = job.wire(), 0
     notes = []
-    while orders := [each for each in commands if isinstance(each, ev.Order) and each.message["do"] == "probe"]:
+    while orders := [each for each in commands if isinstance(each, ev.Send) and each.message["do"] == "probe"]:
         notes += [each.text for each in commands if isinstance(each, ev.Noted)]
         rounds += 1
         for order in orders:
             found = codec.encode(replace(FOUND, latency_s=latency_s, **FAST)) if order.message["measures"] else None
-            commands = job.say(order.ranks[0], "probed", found=found)
+            commands = job.say(order.members[0], "probed", found=found)
     assert rounds == (int(told[0]) if told else num_nodes - 1)
     if not told:
         assert notes == []

@@ -193,7 +193,7 @@ def test_a_rank_that_leaves_after_it_has_finished_is_no_loss():
     job.until_training()
     job.all_step(0)
     assert job.finish(1) == []
-    assert job.handle(ev.Left(1, "exited with code 0")) == []
+    assert job.handle(ev.Left(1, "exited with code 0")) == [ev.LetGo(1)]
     assert isinstance(job.finish(0, file("model"))[0], ev.Finished)
 
 

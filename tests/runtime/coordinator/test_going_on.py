@@ -97,7 +97,7 @@ def test_a_job_that_goes_on_wires_its_ranks_and_measures_nothing_again():
     assert orders(job.until_planned()) == ["Prepared", "Planned", "0 build", "1 build"]
     assert orders(job.told[:-4]) == ["01 load", "01 listen", "01 connect"]
     build = job.told[-1]
-    assert isinstance(build, ev.Order)
+    assert isinstance(build, ev.Send)
     assert build.blob == b"state"
     assert codec.decode(Plan, build.message["plan"]) == known().plan
     assert job.planned.first_step == 5

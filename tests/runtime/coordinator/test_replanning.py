@@ -107,7 +107,7 @@ def test_all_stop_at_one_step_and_the_next_generation_begins_there(going_over):
     assert orders(job.say(1, "abandoned")) == ["1 finish"]
     assert orders(job.finish(1)) == ["0 connect"]
     (build,) = job.say(0, "connected")
-    assert (build.ranks, build.message["do"], build.blob) == ((0,), "build", b"header")
+    assert (build.members, build.message["do"], build.blob) == ((0,), "build", b"header")
     assert orders(job.say(0, "built", kept={"lr": [1, 2]}, notes=[], seconds=1.0)) == ["0 until 8", "0 checkpoint"]
     job.workers = range(1)
     assert [command.step for command in job.all_step(4, 5, 6, 7) if isinstance(command, ev.StepDone)] == [4, 5, 6, 7]

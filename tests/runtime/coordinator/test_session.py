@@ -1,5 +1,6 @@
 """The shell of a job: what it started ends with it, whenever somebody wants it to end."""
 
+import itertools
 import queue
 import signal
 from types import SimpleNamespace
@@ -16,6 +17,12 @@ class Server:
 
     host, port, channels = "127.0.0.1", 4000, {}
     closed = False
+
+    def __init__(self):
+        self._numbers = itertools.count()
+
+    def expect(self):
+        return next(self._numbers)
 
     def heard_s(self):
         return {}
@@ -79,7 +86,7 @@ class Scripted:
         part = StepParts.from_row([3, 0, 2.0, *[0.0] * 6, 0, 1])
         self._commands = [
             ev.Planned(None, plan, 99, 99, 0, None),
-            ev.Order((0,), {"do": "until", "step": 16}),
+            ev.Send((0,), {"do": "until", "step": 16}),
             ev.StepDone(2, 0, 0.5, (part,), None),
             ev.StepDone(3, 0, 0.5, (part,), None),
         ]
@@ -96,7 +103,7 @@ class Scripted:
 def test_asynchronous_ranks_are_told_that_the_time_is_over_before_what_they_were_given_to_do(asynchrony, hears):
     """Others end with the step under way."""
     events, coordinator, control_server = queue.SimpleQueue(), Scripted(asynchrony), Server()
-    events.put(ev.Received(0, {"is": "hello", "host": "h", "pid": 1}))
+    events.put(ev.Said(0, {"is": "hello", "host": "h", "pid": 1}))
     control_server.channels = {0: Deaf()}
     now_s = 0.0
     given = {"world_size": 1, "token": "t", "log": lambda text: None, "clock": lambda: now_s}

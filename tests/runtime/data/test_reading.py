@@ -18,7 +18,7 @@ from nfold.capture.example_batches import sample_batches
 from nfold.capture.program.calling import by_keyword, by_position
 from nfold.errors import PlanError, ProgramError
 from nfold.program import Program
-from nfold.runtime.coordinator.same_on_all_ranks import check_alike
+from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
 from nfold.runtime.data.loaded_program import load_dataset
 from nfold.runtime.data.ordering import orders_to_compare, sampler_of
 from nfold.runtime.data.reading import join_seeded
@@ -248,9 +248,9 @@ def test_an_epoch_of_another_length_is_refused_when_it_comes():
 
 def test_ranks_with_other_orders_are_refused():
     told = {"num_samples": 20, "weights": {}, "items": {}, "first_pass": None}
-    check_alike({**told, "orders": {"0": [20, 7]}}, 1, {**told, "orders": {"0": [20, 7]}})
+    check_alike({**told, "orders": {"0": [20, 7]}}, Other(1), {**told, "orders": {"0": [20, 7]}})
     with pytest.raises(ProgramError, match=r"ranks 0 and 1 visit other samples.* 7 and 8 for epoch 0"):
-        check_alike({**told, "orders": {"0": [20, 7]}}, 1, {**told, "orders": {"0": [20, 8]}})
+        check_alike({**told, "orders": {"0": [20, 7]}}, Other(1), {**told, "orders": {"0": [20, 8]}})
 
 
 def test_samplers_of_torch_are_told_what_to_hand_over():

@@ -127,15 +127,18 @@ def test_a_heartbeat_tells_who_is_silent_and_once_that_nobody_is_any_longer(said
     silences = iter([{1: 1.0, 2: QUIET_S}, {1: 2.0, 2: QUIET_S + 2}, {1: 0.0, 2: 0.5}])
 
     class Wiring:
-        def connect(self, addresses):
-            assert addresses == {0: ("here", 1)}
+        def listen(self):
+            return "here", 1
+
+        @property
+        def connections(self):
             return self
 
         def silent_s(self):
             return next(silences, {})
 
     wiring = WatchedWiring(Wiring(), heartbeat)
-    assert wiring.connect({0: ("here", 1)}).silent_s, "what was connected is handed on"
+    assert wiring.listen() == ("here", 1)
     while (first := next_sign()) == ALIVE:
         pass
     signs = [first, *(next_sign() for _ in range(3))]

@@ -17,9 +17,8 @@ def words(text: str = "ValueError: boom", **message: Any) -> dict[str, Any]:
 
 
 def opened(world_size: int = 3) -> Postmortem:
-    postmortem = Postmortem(world_size)
-    for rank in range(world_size):
-        postmortem.place(rank, f"host-{rank}", 100 + rank)
+    postmortem = Postmortem()
+    postmortem.regroup([(f"host-{rank}", 100 + rank) for rank in range(world_size)])
     return postmortem
 
 
@@ -176,12 +175,6 @@ def test_a_death_before_training_is_placed_by_what_was_ordered(order, text):
     postmortem.left(0, "exited with code 1")
     assert text in str(postmortem.error())
     assert "memory" not in str(postmortem.error())
-
-
-def test_an_unknown_rank_has_no_place():
-    postmortem = Postmortem(1)
-    postmortem.left(0, KILLED)
-    assert str(postmortem.error()).startswith("rank 0 (unknown host) was killed")
 
 
 def test_the_log_gets_every_traceback():

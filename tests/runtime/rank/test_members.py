@@ -122,7 +122,10 @@ def test_a_members_own_failure_ends_it(members):
 @pytest.mark.processes
 @pytest.mark.timeout(240)
 def test_processes_go_through_generations_while_others_come_and_die(tmp_path):
-    """Two begin, a third comes while they train, one is killed in the middle of a step, and another one comes."""
+    """Two begin, a third comes while they train, one is killed in the middle of a step, and another one comes.
+
+    One dies while the others meet it: they are called back.
+    """
     script = tmp_path / "mine.py"
     script.write_text(SCRIPT.format(folder=str(Path(__file__).parents[1])))
     these = Members(program("plain"), tmp_path, processes(script, 4))
@@ -140,6 +143,8 @@ def test_processes_go_through_generations_while_others_come_and_die(tmp_path):
                 these.lose(1)
                 these.hear((0, 2), "failed")
                 here.remove(1)
+            if number == 15:
+                these.wait_in_vain(here)
             taking_part = chosen.sample(here, chosen.randint(1, len(here)))
             these.begin(taking_part, a_plan(these, len(taking_part), ("ring", "ps", "scattered")[number % 3], number))
             these.train(taking_part, 1)

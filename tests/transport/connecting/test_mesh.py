@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import Any
 
@@ -76,10 +76,10 @@ def words(data: bytes) -> Answer:
     return lambda nonce: data
 
 
-def check_and_close(*members: TcpConnections) -> None:
+def check_and_close(*members: TcpConnections, number: int = 0) -> None:
     """See that two members can talk."""
     done, into = threading.Event(), bytearray(2)
-    transports = [member.begin(0, (0, 1)) for member in members]
+    transports = [member.begin(number, (0, 1)) for member in members]
     transports[1].receive(0, 1, memoryview(into), done.set)
     transports[0].send(1, 1, memoryview(b"ok"), lambda: None)
     assert done.wait(10)
@@ -207,6 +207,39 @@ def test_who_is_met_already_is_not_met_again(listeners: list[Listener], pool: Th
     assert members[0].peers == {1}
     members[2].close()
     check_and_close(*members[:2])
+
+
+def test_a_meeting_can_be_ended_and_who_was_met_stays_met(listeners: list[Listener], pool: ThreadPoolExecutor) -> None:
+    """Member 2 never comes, and both are called back: they go on without it, over the connection that they have."""
+    members = [TcpConnections(member, TOKEN) for member in (0, 1)]
+    stops = [threading.Event(), threading.Event()]
+    with Listener("127.0.0.1") as third:
+        addresses = {member: listener.address for member, listener in enumerate([*listeners, third])}
+        meetings = [pool.submit(members[i].meet, listeners[i], addresses, 60.0, stops[i]) for i in (0, 1)]
+        while not all(member.peers for member in members):
+            assert not wait(meetings, timeout=0.01).done, "they wait for member 2"
+        for stop, meeting in zip(stops, meetings, strict=True):
+            stop.set()
+            with pytest.raises(TransportError, match="was ended while its members met"):
+                meeting.result(10)
+    del addresses[2]
+    for i in (0, 1):
+        members[i].meet(listeners[i], addresses, 10.0)
+    check_and_close(*members)
+
+
+def test_who_was_lost_is_met_anew(listeners: list[Listener], pool: ThreadPoolExecutor) -> None:
+    members = [each.result(10) for each in (join(pool, 0, listeners), join(pool, 1, listeners))]
+    lost = threading.Event()
+    for member in members:
+        member.begin(0, (0, 1)).on_failure(lambda error: lost.set())
+    members[1].abort()
+    assert lost.wait(10)
+    again = join(pool, 1, listeners)
+    addresses = {member: listener.address for member, listener in enumerate(listeners)}
+    members[0].meet(listeners[0], addresses, 10.0)
+    assert members[0].lost == frozenset()
+    check_and_close(members[0], again.result(10), number=1)
 
 
 def test_a_port_in_use_is_named(listeners: list[Listener]) -> None:

@@ -110,7 +110,7 @@ def test_generations_come_in_order_and_among_the_connected(connect: Connect) -> 
 
 def test_a_thread_may_join_a_network() -> None:
     network = MemoryNetwork(1)
-    joiner = network.join()
+    joiner = network.join(1)
     ends = [network.connections(0).begin(0, (1, 0)), joiner.begin(0, (1, 0))]
     came, into = threading.Event(), bytearray(5)
     ends[1].receive(1, 1, memoryview(into), came.set)

@@ -1,6 +1,7 @@
-"""Lets ranks in: accepts control connections, checks the token, and turns what ranks say into events."""
+"""Lets members in: accepts control connections, checks the token, and turns what members say into events."""
 
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -18,7 +19,7 @@ from nfold.runtime.control.channel import (
     greet,
     is_path,
 )
-from nfold.runtime.control.events import Event, Left, Received
+from nfold.runtime.control.events import Event, Left, Said
 
 if TYPE_CHECKING:
     import queue
@@ -36,14 +37,23 @@ Tell = Callable[[str], None]
 
 
 class ControlServer(Protocol):
-    """How ranks reach the coordinator."""
+    """How members reach the coordinator."""
 
     host: str
     port: int
     channels: dict[int, ControlChannel]
+    """By member."""
+
+    def expect(self) -> int:
+        """Return the number of one more member, which may come from now on. No number is given twice."""
+        ...
+
+    def forget(self, member: int) -> None:
+        """Take no more notice of a member that has left, nor let anybody come with its number."""
+        ...
 
     def heard_s(self) -> dict[int, float]:
-        """Return when each rank was last heard; a rank that is a thread cannot fall silent alone and is left out."""
+        """Return when each member was last heard; one that is a thread cannot fall silent alone and is left out."""
         ...
 
     def close(self) -> None:
@@ -52,14 +62,16 @@ class ControlServer(Protocol):
 
 
 class SocketControlServer:
-    """Ranks come over TCP, or over a Unix socket. A stranger without the token is sent away and the job goes on."""
+    """Members come over TCP, or over a Unix socket, whenever they are expected.
+
+    A stranger without the token is sent away and the job goes on.
+    """
 
     def __init__(
         self,
         host: str,
         port: int,
         token: str,
-        world_size: int,
         events: "queue.SimpleQueue[Event]",
         ended: Ended,
         *,
@@ -71,12 +83,11 @@ class SocketControlServer:
         Args:
             host: of the address to listen on, or a path.
             port: of the address; 0: any free one.
-            token: that ranks know.
-            world_size: ranks that may come.
-            events: what ranks say is put there.
-            ended: says how a rank ended.
+            token: that members know.
+            events: what members say is put there.
+            ended: says how a member ended.
             tell: is given a line for the log about each of the first strangers, from a thread of the server's.
-            spools: take the files that ranks send; None where nothing is kept.
+            spools: take the files that members send; None where nothing is kept.
 
         Raises:
             ClusterError: the port is in use, or the address is not ours.
@@ -92,7 +103,8 @@ class SocketControlServer:
         if not is_path(host):
             self.host, self.port = self._listener.getsockname()[:2]
         self.channels: dict[int, ControlChannel] = {}
-        self._token, self._world_size, self._events, self._ended = token, world_size, events, ended
+        self._token, self._events, self._ended = token, events, ended
+        self._numbers, self._expected = itertools.count(), set[int]()
         self._heard: dict[int, SocketChannel] = {}
         self._lock = threading.Lock()
         self._tell, self._spools = tell, spools
@@ -100,9 +112,26 @@ class SocketControlServer:
         self.refused = 0
         threading.Thread(target=self._accept, name="nfold-control-server", daemon=True).start()
 
+    def expect(self) -> int:
+        """Return the number of one more member, which may come from now on."""
+        with self._lock:
+            number = next(self._numbers)
+            self._expected.add(number)
+        return number
+
+    def forget(self, member: int) -> None:
+        """Take no more notice of a member that has left."""
+        with self._lock:
+            self._expected.discard(member)
+            self._heard.pop(member, None)
+            channel = self.channels.pop(member, None)
+        if channel is not None:
+            channel.close()
+
     def heard_s(self) -> dict[int, float]:
-        """Return when each rank was last heard."""
-        return {rank: channel.heard_s for rank, channel in list(self._heard.items())}
+        """Return when each member was last heard."""
+        with self._lock:
+            return {member: channel.heard_s for member, channel in self._heard.items()}
 
     def close(self) -> None:
         """Let nobody in any more, and end all conversations."""
@@ -126,17 +155,17 @@ class SocketControlServer:
             threading.Thread(target=self._greet, args=(connection, who), name="nfold-greeting", daemon=True).start()
 
     def _greet(self, connection: socket.socket, who: str) -> None:
-        rank = greet(connection, self._token, HELLO_TIMEOUT_S)
+        member = greet(connection, self._token, HELLO_TIMEOUT_S)
         with self._lock:
-            if rank is None:
+            if member is None:
                 self._refuse(connection, who, "it did not prove that it knows the job's token")
                 return
-            if rank >= self._world_size or rank in self.channels:
-                self._refuse(connection, who, f"it says that it is rank {rank}, whom nobody waits for")
+            if member not in self._expected:
+                self._refuse(connection, who, f"it says that it is member {member}, whom nobody waits for")
                 return
-            channel = self.channels[rank] = SocketChannel(connection)
-            self._heard[rank] = channel
-        listen(rank, channel, self._events, self._ended, self._spools)
+            self._expected.remove(member)
+            channel = self.channels[member] = self._heard[member] = SocketChannel(connection)
+        listen(member, channel, self._events, self._ended, self._spools)
 
     def _refuse(self, connection: socket.socket, who: str, why: str) -> None:
         """Send a stranger away; the lock is held, so that lines come in order and none after the end."""
@@ -148,25 +177,32 @@ class SocketControlServer:
 
 
 class ThreadControlServer:
-    """Ranks are threads; their channels are queues."""
+    """Members are threads; their channels are queues."""
 
     host, port = "", 0
 
-    def __init__(
-        self, world_size: int, events: "queue.SimpleQueue[Event]", ended: Ended, spools: "Spools | None" = None
-    ) -> None:
-        self._spools = spools
+    def __init__(self, events: "queue.SimpleQueue[Event]", ended: Ended, spools: "Spools | None" = None) -> None:
+        self._events, self._ended, self._spools = events, ended, spools
         self.channels: dict[int, ControlChannel] = {}
         self.far_ends: dict[int, QueueChannel] = {}
-        self._ears: list[threading.Thread] = []
-        for rank in range(world_size):
-            near, self.far_ends[rank] = QueueChannel.pair()
-            self.channels[rank] = near
-            ear = threading.Thread(
-                target=listen, args=(rank, near, events, ended, spools), name=f"nfold-ear-{rank}", daemon=True
-            )
-            self._ears.append(ear)
-            ear.start()
+        self._numbers = itertools.count()
+        self._ears: dict[int, threading.Thread] = {}
+
+    def expect(self) -> int:
+        """Return the number of one more member, and begin to listen to it."""
+        number = next(self._numbers)
+        near, self.far_ends[number] = QueueChannel.pair()
+        self.channels[number] = near
+        heard = (number, near, self._events, self._ended, self._spools)
+        ear = self._ears[number] = threading.Thread(target=listen, args=heard, name=f"nfold-ear-{number}", daemon=True)
+        ear.start()
+        return number
+
+    def forget(self, member: int) -> None:
+        """Take no more notice of a member that has left."""
+        self.channels.pop(member).close()
+        del self.far_ends[member]
+        self._ears.pop(member).join(EAR_TIMEOUT_S)
 
     def heard_s(self) -> dict[int, float]:
         """Return nothing: threads cannot fall silent alone."""
@@ -176,7 +212,7 @@ class ThreadControlServer:
         """End all conversations."""
         for channel in self.channels.values():
             channel.close()
-        for ear in self._ears:
+        for ear in self._ears.values():
             ear.join(EAR_TIMEOUT_S)
         if self._spools is not None:
             self._spools.close()
@@ -194,26 +230,30 @@ def _listen_on_path(path: str) -> socket.socket:
 
 
 def listen(
-    rank: int, channel: ControlChannel, events: "queue.SimpleQueue[Event]", ended: Ended, spools: "Spools | None" = None
+    member: int,
+    channel: ControlChannel,
+    events: "queue.SimpleQueue[Event]",
+    ended: Ended,
+    spools: "Spools | None" = None,
 ) -> None:
-    """Turn a rank's messages into events until its channel ends.
+    """Turn a member's messages into events until its channel ends.
 
-    Pieces of a file are written down by this thread, so that a rank sends no faster than they can be; while the disk
-    lets us wait, the rank counts as heard. The file goes with the rank's next reply to an order.
+    Pieces of a file are written down by this thread, so that a member sends no faster than they can be; while the disk
+    lets us wait, the member counts as heard. The file goes with the member's next reply to an order.
     """
     while True:
         try:
             message, blob = channel.receive()
         except ChannelClosed:
-            events.put(Left(rank, ended(rank) or HOW_IT_ENDED))
+            events.put(Left(member, ended(member) or HOW_IT_ENDED))
             return
         if message["is"] == PIECE:
             if spools is not None:
                 with channel.busy():
-                    spools.add(rank, message["of"], blob)
+                    spools.add(member, message["of"], blob)
         elif message != ALIVE:
             file = None
             if spools is not None and message.get("has_file"):
                 with channel.busy():
-                    file = spools.end(rank)
-            events.put(Received(rank, message, file))
+                    file = spools.end(member)
+            events.put(Said(member, message, file))

@@ -1,5 +1,6 @@
 """What the coordinator is told, and what it tells its shell to do.
 
+The shell knows members; what the coordinator decides for a generation knows ranks (see `coordinator/coordinator.py`).
 All plain data: a job can be replayed from a list of events.
 """
 
@@ -17,8 +18,18 @@ from nfold.runtime.control.spool import Arrived
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """A message of a member."""
+
+    member: int
+    message: dict[str, Any]
+    file: Arrived | None = None
+    """What came in pieces before it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Received:
-    """A message of a rank."""
+    """A message of a member that has a rank."""
 
     rank: int
     message: dict[str, Any]
@@ -28,11 +39,23 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A rank's connection ended."""
+    """A member's connection ended, or it has ended before it had one."""
 
-    rank: int
+    member: int
     status: str
     """How its process ended: `was killed by signal 9 (SIGKILL)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseWanted:
+    """A member is to leave as soon as the others can go on without it."""
+
+    member: int
+
+
+@dataclass(frozen=True, slots=True)
+class MembersChanged:
+    """Somebody came, is prepared, left, or is to leave; what follows is for `Membership` to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +100,14 @@ class Tick:
 
     now_s: float
     heard_s: dict[int, float]
-    """When each rank that is a process was last heard, by the same clock."""
+    """When each member that is a process was last heard, by the same clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sentenced:
-    """Ranks are about to be killed because the user asked for it; it comes before they are gone."""
+    """Members are about to be killed because the user asked for it; it comes before they are gone."""
 
-    ranks: tuple[int, ...]
+    members: tuple[int, ...]
     fault: str
     """As it was asked for."""
 
@@ -96,14 +119,28 @@ class StateTaken:
     header: bytes
 
 
-Event = Received | Left | Interrupted | TimeUp | Continue | CheckpointWanted | TimedOut | Tick | Sentenced | StateTaken
+Event = (
+    Said
+    | Received
+    | Left
+    | ReleaseWanted
+    | MembersChanged
+    | Interrupted
+    | TimeUp
+    | Continue
+    | CheckpointWanted
+    | TimedOut
+    | Tick
+    | Sentenced
+    | StateTaken
+)
 
 # Commands
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Send a message to ranks."""
+    """Tell ranks what to do."""
 
     ranks: tuple[int, ...]
     message: dict[str, Any]
@@ -111,12 +148,28 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class SendState:
-    """Send a rank the bytes of the checkpoint that it asks for."""
+class Send:
+    """Send a message to members."""
 
-    rank: int
+    members: tuple[int, ...]
+    message: dict[str, Any]
+    blob: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SendState:
+    """Send a member the bytes of the checkpoint that it asks for."""
+
+    member: int
     start: int
     stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Take no more notice of a member that has left."""
+
+    member: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +357,10 @@ class TrialDone:
     usage: tuple[RankUsage, ...]
 
 
-Command = (
-    Order
+ToShell = (
+    Send
     | SendState
+    | LetGo
     | SetTimer
     | Noted
     | Prepared
@@ -329,6 +383,8 @@ Command = (
     | Finished
     | Failed
 )
+Command = Order | ToShell
+"""What a generation's flow wants; its orders are to ranks."""
 
 # What the shell itself has to tell
 

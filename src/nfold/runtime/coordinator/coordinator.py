@@ -6,34 +6,42 @@
 The job is one generator that is sent events and yields commands, so it reads in the order in which things happen. Ranks
 may run a little ahead of what they reported, a window of about a third of a second, so that reports never hold up a
 step and a stop is never far away.
+
+Outside there are members, whose numbers are given once. In the generator there are ranks: what a member says that has
+one is `Received` from it, and an `Order` to ranks leaves as `Send` to members.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nfold.core.averages import averaged
 from nfold.core.best_model import BestSoFar, check_keep
-from nfold.core.job import JobSettings, Known, Recipe
+from nfold.core.job import JobSettings, Known
+from nfold.core.membership import Member
 from nfold.errors import NfoldError
 from nfold.planning.choosing.early_checks import check_last_batch
 from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator import membership as ms
+from nfold.runtime.coordinator.admission import Admission, Standard
 from nfold.runtime.coordinator.generations import Generations
-from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
+from nfold.runtime.coordinator.membership import Decision, Membership
 from nfold.runtime.coordinator.plan_trials import try_all
 from nfold.runtime.coordinator.preparation import Preparation
-from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
-from nfold.runtime.coordinator.replanning import Replanning, plan_of
-from nfold.runtime.coordinator.same_program import averages_of, check_same_program, recipe_of, tell_kept
+from nfold.runtime.coordinator.regrouping import Regrouping
+from nfold.runtime.coordinator.same_program import averages_of, check_same_program, recipe_of
 from nfold.runtime.coordinator.steering import Steering
+from nfold.runtime.coordinator.succession import Succession
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.failure_detector import PATIENCE, FailureDetector, Patience
-from nfold.runtime.failures.network_cuts import QUIET_S, Cuts
+from nfold.runtime.failures.network_cuts import QUIET_S, Cuts, NetworkCut
 from nfold.runtime.failures.postmortem import Postmortem
-from nfold.runtime.measuring.reprobing import Reprobing
 
 POSTMORTEM_S = 0.4
 """How long the other ranks have to say what they saw, after the first bad news."""
+
+NO_CHECKPOINTS = "the run keeps no checkpoints, so nobody can go on from its state with other members"
 
 
 class Coordinator:
@@ -52,10 +60,11 @@ class Coordinator:
     ) -> None:
         self._settings, self._cores = settings, cores
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
-        self._postmortem = Postmortem(settings.world_size)
+        self._postmortem, self._membership = Postmortem(), Membership()
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
-        self._generations = Generations(self._requests)
+        self._admission = Admission(self._membership)
+        self._generations = Generations(self._requests, self._membership, self._postmortem)
         self._planning = JobPlanning(settings, first_step)
         self._preparation = Preparation(self._planning, cores, self._requests, self._generations)
         self._best = BestSoFar(settings.kept, best)
@@ -63,77 +72,113 @@ class Coordinator:
         self._flow = self._run()
         self._over = False
 
-    def start(self, places: Mapping[int, tuple[str, int]]) -> list[ev.Command]:
-        """Return the first commands; call it once, when every rank has said hello.
+    def start(self, places: Mapping[int, tuple[str, int]]) -> list[ev.ToShell]:
+        """Return the first commands; call it once, when every member that the job begins with has said hello.
 
         Args:
-            places: host and process id of each rank.
+            places: host and process id of each, by its number. Ranks are in the order of numbers.
         """
-        for rank, (host, pid) in places.items():
-            self._postmortem.place(rank, host, pid)
+        for number, (host, pid) in sorted(places.items()):
+            self._membership.take(ms.Came(Member(number=number, host=host, pid=pid)))
+        self._generations.enlist(tuple(sorted(places)))
         return self._advance(None)
 
-    def handle(self, event: ev.Event) -> list[ev.Command]:
+    def handle(self, event: ev.Event) -> list[ev.ToShell]:
         """Take in an event and return what to do about it."""
         if self._over:
             return []
         if isinstance(event, ev.Tick):
             return [] if self._postmortem.open else self._watch(event) or self._watch_network(event)
-        if isinstance(event, ev.Received) and event.message["is"] == "alive":
-            self._cuts.hear(event.rank, dict(event.message["silent_s"]))
-            return []
+        if isinstance(event, ev.Said):
+            return self._hear(event)
+        if isinstance(event, ev.Left):
+            return self._see_off(event)
+        if isinstance(event, ev.ReleaseWanted):
+            return self._turn(self._admission.release(event.member))
         if isinstance(event, ev.Continue):
             self._steering.ask()  # here, because it may come while the ranks are still getting ready
         if isinstance(event, ev.Sentenced):
-            self._postmortem.sentenced(event.ranks, event.fault)
+            self._postmortem.sentenced(self._ranks_of(event.members), event.fault)
             return []
-        if isinstance(event, ev.Left):
-            self._postmortem.left(event.rank, event.status)
-        elif isinstance(event, ev.Received) and event.message["is"] == "failed":
-            self._postmortem.failed(event.rank, event.message)
-        elif isinstance(event, ev.Received) and event.message["is"] == "finished":
-            self._postmortem.excuse((event.rank,))  # it may leave before the others have finished
-        if self._postmortem.open:
-            return self._examine(event)
-        if isinstance(event, ev.Received) and event.message["is"] == "wants":
-            return [ev.SendState(event.rank, event.message["start"], event.message["stop"])]
-        return self._advance(event)
+        return self._examine(event) if self._postmortem.open else self._advance(event)
 
-    def _advance(self, event: ev.Event | None) -> list[ev.Command]:
+    def _hear(self, said: ev.Said) -> list[ev.ToShell]:
+        kind, rank = said.message["is"], self._membership.rank_of(said.member)
+        if kind == "alive":
+            self._cuts.hear(said.member, dict(said.message["silent_s"]))
+            return []
+        if rank is None:
+            return self._turn(self._admission.hear(said))
+        if kind == "failed" and self._membership.take(ms.Failed(said.member)) is Decision.FAIL:
+            self._postmortem.failed(rank, said.message)
+        elif kind == "finished":
+            self._membership.take(ms.Finished(said.member))
+            self._postmortem.excuse((rank,))  # it may leave before the others have finished
+        if self._postmortem.open:
+            return self._examine(said)
+        if kind == "wants":
+            return [ev.SendState(said.member, said.message["start"], said.message["stop"])]
+        return self._advance(ev.Received(rank, said.message, said.file))
+
+    def _see_off(self, left: ev.Left) -> list[ev.ToShell]:
+        rank = self._membership.rank_of(left.member)
+        if rank is None:
+            return self._turn(self._admission.see_off(left))
+        if self._membership.take(ms.Left(left.member)) is Decision.FAIL:
+            self._postmortem.left(rank, left.status)
+        return self._examine(left) if self._postmortem.open else [ev.LetGo(left.member)]
+
+    def _turn(self, commands: list[ev.ToShell]) -> list[ev.ToShell]:
+        """Let what is under way notice that members have changed."""
+        return commands if self._postmortem.open else [*commands, *self._advance(ev.MembersChanged())]
+
+    def _advance(self, event: ev.Event | None) -> list[ev.ToShell]:
         try:
-            return self._flow.send(event)  # type: ignore[arg-type]
+            commands: list[ev.Command] = self._flow.send(event)  # type: ignore[arg-type]
         except StopIteration as end:
             self._over = True
-            return list(end.value or [])
+            commands = [*self._admission.close(), *(end.value or [])]
         except (NfoldError, KeyboardInterrupt) as error:
             self._over = True
-            return [ev.Failed(error)]
+            commands = [ev.Failed(error)]
+        return [self._to_members(each) if isinstance(each, ev.Order) else each for each in commands]
 
-    def _watch(self, tick: ev.Tick) -> list[ev.Command]:
+    def _to_members(self, order: ev.Order) -> ev.ToShell:
+        return ev.Send(tuple(self._membership.ranks[rank] for rank in order.ranks), order.message, order.blob)
+
+    def _ranks_of(self, members: Iterable[int]) -> tuple[int, ...]:
+        return tuple(rank for number in members if (rank := self._membership.rank_of(number)) is not None)
+
+    def _watch(self, tick: ev.Tick) -> list[ev.ToShell]:
         """Say which ranks have fallen silent, and give up those that stay so."""
         patience, loading = self._patience, self._postmortem.is_loading
-        news = self._failure_detector.look(tick, self._postmortem.awaited, loading=loading)
+        news = self._failure_detector.look(tick, self._membership.awaited, loading=loading)
         lost_s = patience.loading_s if loading else patience.lost_s
-        notes = [self._postmortem.tell_silence(rank, patience.noticed_s, lost_s) for rank in news.silent]
-        notes += [self._postmortem.tell_return(rank) for rank in news.back]
-        for rank in news.lost:
+        notes = [
+            self._postmortem.tell_silence(rank, patience.noticed_s, lost_s) for rank in self._ranks_of(news.silent)
+        ]
+        notes += [self._postmortem.tell_return(rank) for rank in self._ranks_of(news.back)]
+        for rank in self._ranks_of(news.lost):
             self._postmortem.silent(rank, lost_s)
-        commands: list[ev.Command] = [ev.Noted(note) for note in notes]
+        commands: list[ev.ToShell] = [ev.Noted(note) for note in notes]
         return commands + (self._examine(tick) if news.lost else [])
 
-    def _watch_network(self, tick: ev.Tick) -> list[ev.Command]:
+    def _watch_network(self, tick: ev.Tick) -> list[ev.ToShell]:
         """Say which ranks hear nothing from each other, and give up when that stays so."""
-        awaited = self._postmortem.awaited
-        heard = {rank for rank in awaited if tick.now_s - tick.heard_s.get(rank, tick.now_s) < QUIET_S}
+        awaited = self._membership.awaited
+        heard = {number for number in awaited if tick.now_s - tick.heard_s.get(number, tick.now_s) < QUIET_S}
         news = self._cuts.look(heard, awaited - heard)
-        notes = [self._postmortem.tell_cut(cut, self._patience.lost_s) for cut in news.begun]
-        notes += [self._postmortem.tell_healed(cut) for cut in news.healed]
+        notes = [self._postmortem.tell_cut(self._by_rank(cut), self._patience.lost_s) for cut in news.begun]
+        notes += [self._postmortem.tell_healed(self._by_rank(cut)) for cut in news.healed]
         for cut in news.lost:
-            self._postmortem.cut_off(cut)
-        commands: list[ev.Command] = [ev.Noted(note) for note in notes]
+            self._postmortem.cut_off(self._by_rank(cut))
+        commands: list[ev.ToShell] = [ev.Noted(note) for note in notes]
         return commands + (self._examine(tick) if news.lost else [])
 
-    def _examine(self, event: ev.Event) -> list[ev.Command]:
+    def _by_rank(self, cut: NetworkCut) -> NetworkCut:
+        return replace(cut, rank=self._membership.ranks.index(cut.rank), others=self._ranks_of(cut.others))
+
+    def _examine(self, event: ev.Event) -> list[ev.ToShell]:
         """Collect what every rank has to say, then name the first cause."""
         if not self._postmortem.complete and not isinstance(event, ev.TimedOut):
             return [ev.SetTimer(POSTMORTEM_S)] if self._postmortem.take_first() else []
@@ -174,49 +219,19 @@ class Coordinator:
         idle = everyone[chosen.world_size :]
         if idle:
             yield from self._requests.ask(idle, {"do": "finish", "tag": 0}, "finished")
-        ranks = everyone[: chosen.world_size]
+            self._generations.enlist(self._membership.ranks[: chosen.world_size])
         self._requests.say(planned)
-        return (yield from self._play(ranks, known, facts, recipe))
+        if self._settings.checkpoint_every == 0:
+            self._membership.fix(NO_CHECKPOINTS)
+        self._requests.say(*self._admission.open(Standard(self._preparation.load_order(), facts, recipe)))
+        succession = self._succession(facts)
+        return (yield from succession.play(known, facts, recipe, self._checkpoint, self._first_step))
 
-    def _play(self, ranks: tuple[int, ...], known: Known, facts: Ready, recipe: Recipe) -> Flow:
-        """Train, generation after generation, until the last step."""
-        header, first_step, course = self._checkpoint, self._first_step, self._planning.course(facts)
+    def _succession(self, facts: Ready) -> Succession:
         training = Training(
-            self._settings, course, averages_of(facts), self._best, self._steering, self._requests, self._postmortem,
-            evaluates=bool(facts["has_test"]) and self._settings.evaluate,
+            self._settings, self._planning.course(facts), averages_of(facts), self._best, self._steering,
+            self._requests, self._postmortem, evaluates=bool(facts["has_test"]) and self._settings.evaluate,
         )  # fmt: skip
-        while True:
-            chosen = plan_of(known)
-            orders = build_orders(known, chosen, course.total_steps, header)
-            built = yield from self._requests.collect(ranks, orders, "built")
-            told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
-            notes: list[ev.Command] = [ev.Noted(f"note: {text}") for text in told]
-            if first_step == self._first_step:
-                notes = [*tell_kept(built.values(), recipe), *notes]
-            planning = self._planning.of(chosen)
-            expected_s = planning.expected_s(known, chosen, facts) if self._settings.measure else {}
-            replanning = Replanning(
-                planning,
-                known,
-                facts,
-                price_s=2 * max(reply["seconds"] for reply in built.values()),
-                is_wanted=self._settings.checkpoint_every != 0,
-            )
-            reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-            progress = Progress(ranks, chosen, first_step, course.steps_per_epoch)
-            ended = yield from training.play(ranks, progress, reprobing, replanning, notes)
-            if replanning.next is None:
-                return ended
-            header, known, first_step = ended, replanning.next, progress.done
-            ranks = yield from self._regroup(ranks, known, first_step)
-
-    def _regroup(self, ranks: tuple[int, ...], known: Known, next_step: int) -> Flow:
-        """Let the ranks of another plan begin a generation, and the others go; return those who stay."""
-        chosen = plan_of(known)
-        stay, left = ranks[: chosen.world_size], ranks[chosen.world_size :]
-        self._requests.say(ev.Replanned(known, chosen, next_step))
-        if left:
-            yield from self._requests.ask(left, {"do": "abandon"}, "abandoned")
-            yield from self._requests.ask(left, {"do": "finish", "tag": 0}, "finished")
-        yield from self._generations.begin(stay)
-        return stay
+        regrouping = Regrouping(self._settings, self._cores, self._requests, self._generations, self._membership)
+        given = (self._settings, self._planning, self._requests, self._membership)
+        return Succession(*given, regrouping, training)

@@ -1,34 +1,50 @@
 """Begins generations: members that listen become ranks that are connected to each other."""
 
-from collections.abc import Sequence
-
+from nfold.runtime.coordinator import membership as ms
+from nfold.runtime.coordinator.membership import Membership
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
+from nfold.runtime.failures.postmortem import Postmortem
 
 
 class Generations:
-    """Those who listen, and the generation under way."""
+    """Gives ranks to members, and takes them back."""
 
-    def __init__(self, requests: RankRequests) -> None:
-        self._requests = requests
-        self._addresses: dict[int, tuple[str, int]] = {}
-        self._number = -1
+    def __init__(self, requests: RankRequests, membership: Membership, postmortem: Postmortem) -> None:
+        self._requests, self._membership, self._postmortem = requests, membership, postmortem
 
-    def begin(self, members: Sequence[int]) -> Flow:
-        """Connect members to each other; the one before is over with that, and its messages are thrown away.
+    def enlist(self, members: tuple[int, ...]) -> None:
+        """Give ranks to members, in this order; orders to ranks and what is told of them mean these from now on."""
+        self._membership.enlist(members)
+        places = [self._membership.member(number) for number in members]
+        self._postmortem.regroup([(each.host, each.pid) for each in places])
 
-        Args:
-            members: by rank. Those who were connected before stay so.
+    def begin(self, num_ranks: int) -> Flow:
+        """Connect the first ranks to each other; the generation before is over with that, and its messages are lost.
+
+        Members that were connected before stay so.
         """
-        new = tuple(member for member in members if member not in self._addresses)
+        ranks = tuple(range(num_ranks))
+        members = [self._membership.member(number) for number in self._membership.ranks[:num_ranks]]
+        new = tuple(rank for rank, member in zip(ranks, members, strict=True) if member.address is None)
         if new:
-            listening = yield from self._requests.ask(new, {"do": "listen"}, "listening")
-            self._addresses |= {member: tuple(listening[member]["address"]) for member in new}
-        self._number += 1
+            told = yield from self._requests.ask(new, {"do": "listen"}, "listening")
+            for rank in new:
+                host, port = told[rank]["address"]
+                self._membership.take(ms.Prepared(members[rank].number, (host, port)))
+        generation = self._membership.begin(num_ranks)
+        addressed = [self._membership.member(number) for number in generation.members]
         order = {
             "do": "connect",
-            "generation": self._number,
-            "members": list(members),
-            "addresses": [[member, *self._addresses[member]] for member in members],
-            "gone": [],
+            "generation": generation.number,
+            "members": list(generation.members),
+            "addresses": [[each.number, *(each.address or ())] for each in addressed],
+            "gone": list(self._membership.gone),
         }
-        yield from self._requests.ask(tuple(members), order, "connected")
+        yield from self._requests.ask(ranks, order, "connected")
+
+    def let_go(self, ranks: tuple[int, ...]) -> Flow:
+        """Let ranks leave the job, wherever they are in the generation under way; the others get their numbers."""
+        if ranks:
+            yield from self._requests.ask(ranks, {"do": "abandon"}, "abandoned")
+            yield from self._requests.ask(ranks, {"do": "finish", "tag": 0}, "finished")
+            self.enlist(tuple(each for rank, each in enumerate(self._membership.ranks) if rank not in ranks))

@@ -47,7 +47,7 @@ class JobPlanning:
 
     def of(self, chosen: Plan) -> "JobPlanning":
         """Return the planning of a plan's ranks alone: others were let go."""
-        nodes = self.settings.nodes[: chosen.world_size]
+        nodes = chosen.nodes if self.settings.nodes else ()
         settings = replace(self.settings, workers=chosen.workers, servers=chosen.servers, nodes=nodes)
         return JobPlanning(settings, self._first_step)
 

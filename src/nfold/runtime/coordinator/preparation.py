@@ -26,7 +26,7 @@ from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
-from nfold.runtime.coordinator.same_on_all_ranks import check_alike
+from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
 from nfold.runtime.measuring.probing_rounds import (
     MOST_PACES,
     PROBING_S,
@@ -79,7 +79,7 @@ class Preparation:
             "most_threads": min(each["most_threads"] for each in ready.values()),
         }
         for rank, other in ready.items():
-            check_alike(first, rank, other)
+            check_alike(first, Other(rank), other)
         if first["batch_size"] > first["num_samples"]:
             raise ProgramError(
                 f"batch_size is {first['batch_size']}, but train_data() has only {first['num_samples']} samples. "
@@ -156,7 +156,7 @@ class Preparation:
 
     def wire(self) -> Flow:
         """Let the generation of these workers and servers begin."""
-        yield from self._generations.begin(range(self._settings.world_size))
+        yield from self._generations.begin(self._settings.world_size)
         self._requests.say(ev.Prepared("connecting"))
 
     def _threads_of(self, rank: int) -> int:

@@ -1,5 +1,6 @@
-"""Whether all ranks have loaded the same program: equal data and weights, and what it makes of them. Pure."""
+"""Whether all members have loaded the same program: equal data and weights, and what it makes of them. Pure."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from nfold.core import codec
@@ -7,25 +8,46 @@ from nfold.core.outputs import ModuleOutput, first_difference
 from nfold.errors import ProgramError
 
 
-def check_alike(mine: dict[str, Any], rank: int, theirs: dict[str, Any]) -> None:
-    """Compare what a rank told of the program with what rank 0 did.
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Who is compared with rank 0."""
+
+    number: int
+    has_rank: bool = True
+
+    @property
+    def pair(self) -> str:
+        """Both of them, in words."""
+        return f"ranks 0 and {self.number}" if self.has_rank else f"rank 0 and {self}"
+
+    def __str__(self) -> str:
+        return f"{'rank' if self.has_rank else 'member'} {self.number}"
+
+
+def check_alike(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> None:
+    """Compare what a rank or a newcomer told of the program with what rank 0 did.
+
+    Args:
+        mine: told by rank 0.
+        other: who told the rest.
+        theirs: told by that one.
 
     Raises:
         ProgramError: with what differs first, and what to do.
     """
     if theirs["num_samples"] != mine["num_samples"]:
-        raise _different(rank, f"samples of {_whose(mine)} are {mine['num_samples']} and {theirs['num_samples']}")
-    _compare_orders(mine["orders"], rank, theirs["orders"])
-    _compare_weights(mine["weights"], rank, theirs["weights"])
-    _compare_items(mine["items"], rank, theirs["items"])
-    _compare_first_passes(mine["first_pass"], rank, theirs["first_pass"])
+        raise _different(other, f"samples of {_whose(mine)} are {mine['num_samples']} and {theirs['num_samples']}")
+    _compare_orders(mine["orders"], other, theirs["orders"])
+    _compare_weights(mine["weights"], other, theirs["weights"])
+    _compare_items(mine["items"], other, theirs["items"])
+    _compare_first_passes(mine["first_pass"], other, theirs["first_pass"])
 
 
 def _whose(told: dict[str, Any]) -> str:
     return "train_data()" if told["orders"] is None else "an epoch"
 
 
-def _compare_orders(mine: dict[str, list[int]] | None, rank: int, theirs: dict[str, list[int]] | None) -> None:
+def _compare_orders(mine: dict[str, list[int]] | None, other: Other, theirs: dict[str, list[int]] | None) -> None:
     """Refuse ranks whose samplers visit other samples.
 
     Raises:
@@ -34,13 +56,13 @@ def _compare_orders(mine: dict[str, list[int]] | None, rank: int, theirs: dict[s
     for epoch, found in (mine or {}).items():
         if theirs is not None and theirs[epoch] != found:
             raise ProgramError(
-                f"ranks 0 and {rank} visit other samples: Program(sampler=...) gave them indices of the checksums "
+                f"{other.pair} visit other samples: Program(sampler=...) gave them indices of the checksums "
                 f"{found[1]} and {theirs[epoch][1]} for epoch {epoch}. They must follow from its arguments alone: draw "
                 "from the generator that it is given."
             )
 
 
-def _compare_weights(mine: dict[str, int], rank: int, theirs: dict[str, int]) -> None:
+def _compare_weights(mine: dict[str, int], other: Other, theirs: dict[str, int]) -> None:
     """Refuse ranks whose models begin differently.
 
     Raises:
@@ -48,22 +70,22 @@ def _compare_weights(mine: dict[str, int], rank: int, theirs: dict[str, int]) ->
     """
     for name in dict.fromkeys((*mine, *theirs)):
         if name not in mine or name not in theirs:
-            raise _different(rank, f"only the model of rank {0 if name in mine else rank} has {name}")
+            raise _different(other, f"only the model of {'rank 0' if name in mine else other} has {name}")
         if mine[name] != theirs[name]:
             module = name.rpartition(".")[0] or "the model itself"
             raise _different(
-                rank, f"{name}, of module {module}, has first values of checksums {mine[name]} and {theirs[name]}"
+                other, f"{name}, of module {module}, has first values of checksums {mine[name]} and {theirs[name]}"
             )
 
 
-def _different(rank: int, what: str) -> ProgramError:
+def _different(other: Other, what: str) -> ProgramError:
     return ProgramError(
-        f"ranks 0 and {rank} built different programs: {what}. "
+        f"{other.pair} built different programs: {what}. "
         "Everything random in model() and train_data() must follow from the seed."
     )
 
 
-def _compare_items(mine: dict[str, int | None], rank: int, theirs: dict[str, int | None]) -> None:
+def _compare_items(mine: dict[str, int | None], other: Other, theirs: dict[str, int | None]) -> None:
     """Refuse ranks that read different data; an item that one of them cannot read is told when it is trained with.
 
     Raises:
@@ -71,18 +93,18 @@ def _compare_items(mine: dict[str, int | None], rank: int, theirs: dict[str, int
     """
     for index, checksum in mine.items():
         if checksum is not None and theirs[index] is not None and checksum != theirs[index]:
-            raise _other_data(rank, f"item {index} of train_data()", checksum, theirs[index])
+            raise _other_data(other, f"item {index} of train_data()", checksum, theirs[index])
 
 
-def _other_data(rank: int, what: str, mine: int, theirs: int | None) -> ProgramError:
+def _other_data(other: Other, what: str, mine: int, theirs: int | None) -> ProgramError:
     return ProgramError(
-        f"ranks 0 and {rank} hold different data: {what} has the checksums {mine} and {theirs}. Give all ranks the "
+        f"{other.pair} hold different data: {what} has the checksums {mine} and {theirs}. Give all ranks the "
         "same files; what train_data() and its items draw must come from torch's, numpy's or Python's own generator, "
         "which are seeded, or from one with a fixed seed."
     )
 
 
-def _compare_first_passes(mine: dict[str, Any] | None, rank: int, theirs: dict[str, Any] | None) -> None:
+def _compare_first_passes(mine: dict[str, Any] | None, other: Other, theirs: dict[str, Any] | None) -> None:
     """Refuse ranks whose models compute different things; a pass that raised is told when the program is captured.
 
     Raises:
@@ -90,13 +112,13 @@ def _compare_first_passes(mine: dict[str, Any] | None, rank: int, theirs: dict[s
     """
     if mine is None or theirs is None:
         return
-    one, other = ([codec.decode(ModuleOutput, each) for each in told["outputs"]] for told in (mine, theirs))
-    difference = first_difference(one, other)
+    first, second = ([codec.decode(ModuleOutput, each) for each in told["outputs"]] for told in (mine, theirs))
+    difference = first_difference(first, second)
     if difference and mine["samples"] != theirs["samples"]:
-        raise _other_data(rank, "a batch of two samples of train_data()", mine["samples"], theirs["samples"])
+        raise _other_data(other, "a batch of two samples of train_data()", mine["samples"], theirs["samples"])
     if difference:
         raise ProgramError(
-            f"ranks 0 and {rank} compute different things from equal weights, samples and seeds: {difference}. What "
+            f"{other.pair} compute different things from equal weights, samples and seeds: {difference}. What "
             "the model and the loss draw must come from torch's, numpy's or Python's own generator, which are seeded. "
             "Nothing may depend on the clock, the process or the machine."
         )

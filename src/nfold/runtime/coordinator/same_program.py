@@ -41,11 +41,32 @@ def check_same_program(begun: Begun, batch_size: int, recipe: Recipe) -> None:
     else:
         was.append(f"{begun.steps_per_epoch} steps an epoch")
         now.append(f"{-(-recipe.num_samples // batch_size)} steps an epoch")
-    for before, after in zip(was, now, strict=True):
-        if before != after:
-            raise ProgramError(
-                f"the run was begun with {before}, and the program has {after} now. Put it back, or begin a new run."
-            )
+    if difference := _first_difference(was, now):
+        raise ProgramError(
+            f"the run was begun with {difference[0]}, and the program has {difference[1]} now. Put it back, or begin a "
+            "new run."
+        )
+
+
+def check_same_recipe(batch_size: int, recipe: Recipe, ready: dict[str, Any]) -> None:
+    """Refuse a member whose program trains something else than the others'.
+
+    Args:
+        batch_size: of the others.
+        recipe: of the others.
+        ready: what the member told of its program.
+
+    Raises:
+        ProgramError: with what they have and what it has.
+    """
+    ours = [f"a batch size of {batch_size}", *_words(recipe)]
+    theirs = [f"a batch size of {ready['batch_size']}", *_words(recipe_of(ready))]
+    if difference := _first_difference(ours, theirs):
+        raise ProgramError(f"its program has {difference[1]}, and the job's has {difference[0]}.")
+
+
+def _first_difference(ours: list[str], theirs: list[str]) -> tuple[str, str] | None:
+    return next((pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]), None)
 
 
 def _words(recipe: Recipe) -> list[str]:

@@ -86,15 +86,16 @@ class Session:
         self._stop_after_s = stop_after_s
         self._is_leaving = self._finished = self._cannot_halt = False
         self._tick_s = 0.0
+        self._founders, self._coming = set(range(world_size)), set[int]()
 
     def __enter__(self) -> Self:
         """Take over Ctrl-C and start the ranks."""
         self._hearing.enter_context(hearing(self._interrupt, self._terminate))
         try:
-            for rank in range(self._world_size):
+            for _ in range(self._world_size):
                 if self._interrupts:
                     raise KeyboardInterrupt
-                self._launcher.start(rank, self._control_server.host, self._control_server.port, self._token)
+                self._start_member()
         except BaseException:
             self.__exit__()
             raise
@@ -127,7 +128,7 @@ class Session:
                         self._add_last_lines(command.error)
                     self._log(command.details)
                     raise command.error
-                if isinstance(command, ev.Order):
+                if isinstance(command, ev.Send):
                     if command.message["do"] == "until" and not begun:
                         begun = True
                         yield ev.TrainingBegins()
@@ -136,6 +137,8 @@ class Session:
                     self._send(command)
                 elif isinstance(command, ev.SendState):
                     self._send_state(command)
+                elif isinstance(command, ev.LetGo):
+                    self._let_go(command.member)
                 elif isinstance(command, ev.TakeState):
                     self._take_state()
                 elif isinstance(command, ev.SetTimer):
@@ -146,7 +149,20 @@ class Session:
                     self._note_time(command)
                     if self._finished:
                         return
-            commands = self._coordinator.handle(self._next_event())
+            event = self._next_event()
+            self._note_arrival(event)
+            commands = self._coordinator.handle(event)
+
+    def request(self, count: int = 1) -> tuple[int, ...]:
+        """Start members that take part as soon as they can; return their numbers.
+
+        They load the program and are held against the others while these train; see `Admission`.
+        """
+        return tuple(self._start_member() for _ in range(count))
+
+    def release(self, member: int) -> None:
+        """Let a member leave as soon as the others can go on without it."""
+        self._events.put(ev.ReleaseWanted(member))
 
     def ask_for_step(self) -> None:
         """In lockstep: let the ranks play one more step."""
@@ -159,6 +175,16 @@ class Session:
     def interrupt(self, *, by_manager: bool = False) -> None:
         """Ask for an orderly end after the steps under way."""
         self._events.put(ev.Interrupted(by_manager=by_manager))
+
+    def _start_member(self) -> int:
+        number = self._control_server.expect()
+        self._coming.add(number)
+        self._launcher.start(number, self._control_server.host, self._control_server.port, self._token)
+        return number
+
+    def _let_go(self, member: int) -> None:
+        self._control_server.forget(member)
+        self._launcher.release(member)
 
     def _interrupt(self) -> None:
         self._interrupts += 1
@@ -197,22 +223,38 @@ class Session:
         self._tick_s = now_s + TICK_S
         return ev.Tick(now_s, self._control_server.heard_s())
 
+    def _note_arrival(self, event: ev.Event) -> None:
+        """Take note of who has come, and let it be an event that somebody ended who has not."""
+        if isinstance(event, ev.Said | ev.Left):
+            self._coming.discard(event.member)
+        if isinstance(event, ev.Tick):
+            for member in sorted(self._coming):
+                if (how := self._launcher.ended(member, 0.0)) is not None:
+                    self._events.put(ev.Left(member, how))
+                    self._coming.discard(member)
+
     def _wait_for_hellos(self) -> dict[int, tuple[str, int]]:
-        """Wait until every rank is there, or one has died on the way."""
+        """Wait until every member that the job begins with is there, or one has died on the way."""
         places: dict[int, tuple[str, int]] = {}
         deadline_s = self._clock() + BOOT_TIMEOUT_S
+        others: list[ev.Event] = []
         while len(places) < self._world_size:
             try:
                 event = self._events.get(timeout=POLL_S)
             except queue.Empty:
-                self._check_boot(set(range(self._world_size)) - set(places), deadline_s)
+                self._check_boot(self._founders - set(places), deadline_s)
                 continue
             if isinstance(event, ev.Interrupted):
                 raise event.as_error()
-            if isinstance(event, ev.Left):
-                raise self._died(f"rank {event.rank} {event.status} while it started.")
-            if isinstance(event, ev.Received) and event.message["is"] == "hello":
-                places[event.rank] = (event.message["host"], event.message["pid"])
+            if isinstance(event, ev.Said | ev.Left | ev.ReleaseWanted) and event.member not in self._founders:
+                others.append(event)
+            elif isinstance(event, ev.Left):
+                raise self._died(f"rank {event.member} {event.status} while it started.")
+            elif isinstance(event, ev.Said) and event.message["is"] == "hello":
+                places[event.member] = (event.message["host"], event.message["pid"])
+        self._coming -= self._founders
+        for event in others:
+            self._events.put(event)
         return places
 
     def _check_boot(self, missing: set[int], deadline_s: float) -> None:
@@ -234,18 +276,18 @@ class Session:
         if lines:
             error.add_note("\n  ".join(("The last lines that ranks printed:", *lines)))
 
-    def _send(self, order: ev.Order) -> None:
-        for rank in order.ranks:
+    def _send(self, message: ev.Send) -> None:
+        for member in message.members:
             try:
-                self._control_server.channels[rank].send(order.message, order.blob)
+                self._control_server.channels[member].send(message.message, message.blob)
             except ChannelClosed:
-                continue  # its reader reports the loss, with how the rank ended
+                continue  # its reader reports the loss, with how the member ended
 
     def _send_state(self, wanted: ev.SendState) -> None:
-        """Send a rank a part of the checkpoint."""
+        """Send a member a part of the checkpoint."""
         assert self._checkpoint is not None, "a rank asks for what it has been told of"
         data = self._checkpoint.read(wanted.start, wanted.stop)
-        self._send(ev.Order((wanted.rank,), {"do": "take"}, data))
+        self._send(ev.Send((wanted.member,), {"do": "take"}, data))
 
     def _take_state(self) -> None:
         self._checkpoint = self._kept_last()

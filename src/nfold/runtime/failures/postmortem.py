@@ -1,5 +1,6 @@
 """Finds the first cause when ranks fail: one of them did something, the others only noticed."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from nfold.errors import ClusterError, NfoldError, NonFiniteLoss, ProgramError, WorkerLost
@@ -34,8 +35,8 @@ _KINDS: dict[str, type[NfoldError]] = {kind.__name__: kind for kind in (ProgramE
 class Postmortem:
     """Collects how each rank ended. Open from the first bad news on."""
 
-    def __init__(self, world_size: int) -> None:
-        self._world_size = world_size
+    def __init__(self) -> None:
+        self._world_size = 0
         self._places: dict[int, str] = {}
         self._failed: dict[int, dict[str, Any]] = {}
         self._left: dict[int, str] = {}
@@ -46,9 +47,11 @@ class Postmortem:
         self._steps_done = 0
         self.open = False
 
-    def place(self, rank: int, host: str, pid: int) -> None:
-        """Note where a rank runs."""
-        self._places[rank] = f"on {host}, pid {pid}"
+    def regroup(self, places: Sequence[tuple[str, int]]) -> None:
+        """Note where each rank runs from now on, by host and process. Nobody has failed so far, and nobody is done."""
+        self._world_size = len(places)
+        self._places = {rank: f"on {host}, pid {pid}" for rank, (host, pid) in enumerate(places)}
+        self._excused, self._sentenced = set(), {}
 
     def ordered(self, order: str) -> None:
         """Note what all ranks were told last."""
@@ -81,11 +84,6 @@ class Postmortem:
     def sentenced(self, ranks: tuple[int, ...], fault: str) -> None:
         """Note that ranks are killed on purpose, by a fault that the user asked for."""
         self._sentenced.update(dict.fromkeys(ranks, fault))
-
-    @property
-    def awaited(self) -> set[int]:
-        """Ranks that should be there."""
-        return set(range(self._world_size)) - self._excused
 
     @property
     def is_loading(self) -> bool:
@@ -197,7 +195,7 @@ class Postmortem:
         return self._others() + (memory if status.startswith(_OUT_OF_MEMORY) else "")
 
     def _place(self, rank: int) -> str:
-        return self._places.get(rank, "unknown host")
+        return self._places[rank]
 
     def _others(self) -> str:
         count = self._world_size - len(self._excused) - 1

@@ -58,10 +58,15 @@ class WatchedWiring:
 
     def listen(self) -> Address:
         """Return the address at which other members reach this one."""
-        return self._wiring.listen()
+        address = self._wiring.listen()
+        self._heartbeat.watch(self._wiring.connections.silent_s)
+        return address
 
-    def connect(self, addresses: Mapping[int, Address]) -> Connections[Any]:
-        """Connect to those members that no way leads to yet, and return the ways to all."""
-        connections = self._wiring.connect(addresses)
-        self._heartbeat.watch(connections.silent_s)
-        return connections
+    @property
+    def connections(self) -> Connections[Any]:
+        """The ways to other members, once this one listens."""
+        return self._wiring.connections
+
+    def connect(self, addresses: Mapping[int, Address], stop: threading.Event) -> None:
+        """Connect to those members that no way leads to yet."""
+        self._wiring.connect(addresses, stop)

@@ -1,5 +1,6 @@
 """What a rank needs from layers that the runtime does not know; `verbs` joins them."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,8 +24,17 @@ class Wiring(Protocol):
         """Return the address at which other members reach this one, as long as it lives."""
         ...
 
-    def connect(self, addresses: Mapping[int, Address]) -> Connections[Any]:
-        """Connect to those members that no way leads to yet, and return the ways to all."""
+    @property
+    def connections(self) -> Connections[Any]:
+        """The ways to other members, once this one listens."""
+        ...
+
+    def connect(self, addresses: Mapping[int, Address], stop: threading.Event) -> None:
+        """Connect to those members that no way leads to yet, until another thread sets `stop`.
+
+        Raises:
+            TransportError: not all could be met.
+        """
         ...
 
 

@@ -22,6 +22,7 @@ another member is lost, the generation is over: that is told, and what was order
 import contextlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -85,7 +86,7 @@ class Worker:
         self._wiring, self._tools, self._most_threads = wiring, tools, most_threads
         self._connections: Connections[Any] | None = None
         self._rank: Rank | None = None
-        self._is_abandoned = False
+        self._abandoned = threading.Event()
         self._doing = "starting"
         orders.on_abandon(self._hear_abandon)
 
@@ -117,7 +118,7 @@ class Worker:
             elif self._rank is not None:
                 self._obey_as_rank(self._rank, order, blob)
         except TransportError as error:
-            if not self._is_abandoned:
+            if not self._abandoned.is_set():
                 self._report_failure(error)
             self._end_generation()
             return False
@@ -130,7 +131,7 @@ class Worker:
             case "profile":
                 self._do_profile(order)
             case "listen":
-                self._channel.send({"is": "listening", "address": self._wiring.listen()})
+                self._do_listen()
             case "connect":
                 self._do_connect(order)
             case "pace":
@@ -139,7 +140,7 @@ class Worker:
                 self._do_finish(order)
             case "abandon":
                 self._end_generation()
-                self._is_abandoned = False
+                self._abandoned.clear()
                 self._channel.send({"is": "abandoned"})
 
     def _obey_as_rank(self, rank: Rank, order: Message, blob: bytes) -> None:
@@ -187,11 +188,17 @@ class Worker:
             torch.set_num_threads(order["own_threads"])
         self._channel.send({"is": "profiled", "measured": codec.encode(found), "note": told})
 
+    def _do_listen(self) -> None:
+        address = self._wiring.listen()
+        self._connections = self._wiring.connections
+        self._channel.send({"is": "listening", "address": address})
+
     def _do_connect(self, order: Message) -> None:
         """Take part in a generation: make the connections to its members that are missing, end those to who is gone."""
         self._end_generation()
         addresses = {member: (str(host), int(port)) for member, host, port in order["addresses"]}
-        self._connections = self._wiring.connect(addresses)
+        assert self._connections is not None, "listen comes first"
+        self._wiring.connect(addresses, self._abandoned)
         for member in self._connections.peers.intersection(order["gone"]):
             self._connections.leave(member)
         transport = self._connections.begin(order["generation"], order["members"])
@@ -224,7 +231,7 @@ class Worker:
 
     def _hear_abandon(self) -> None:
         """End what waits for other members, from the thread that hears orders."""
-        self._is_abandoned = True
+        self._abandoned.set()
         if self._connections is not None:
             self._connections.abandon()
 

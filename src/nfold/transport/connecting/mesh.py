@@ -9,11 +9,11 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nfold.errors import TransportError
-from nfold.transport.connecting.acceptor import HELLO_S, Acceptor
+from nfold.transport.connecting.acceptor import HELLO_S, LOOK_UP_S, Acceptor
 from nfold.transport.connecting.handshake import (
     CHALLENGE_BYTES,
     HELLO_BYTES,
@@ -43,66 +43,75 @@ class MeshOrder:
     timeout_s: float
 
 
+Met = Callable[[int, socket.socket], None]
+"""Is given the proven connection to a peer."""
+
+
 @dataclass(slots=True)
 class _Meeting:
     """What the threads of one mesh share."""
 
     order: MeshOrder
     deadline_s: float
-    met: "queue.Queue[tuple[int, socket.socket | TransportError]]" = field(default_factory=queue.Queue)
+    found: "queue.Queue[tuple[int, socket.socket | TransportError]]" = field(default_factory=queue.Queue)
     stop: threading.Event = field(default_factory=threading.Event)
 
     def left_s(self) -> float:
         """Return the seconds until the deadline, at least a little."""
         return max(1e-3, self.deadline_s - time.monotonic())
 
-    def end(self) -> None:
-        """Close the connections that came too late."""
+    def take_rest(self, met: Met) -> None:
+        """Hand over the connections that nobody has taken yet."""
         with contextlib.suppress(queue.Empty):
             while True:
-                _, result = self.met.get_nowait()
+                peer, result = self.found.get_nowait()
                 if isinstance(result, socket.socket):
-                    result.close()
+                    met(peer, result)
 
 
-def form_mesh(listener: Listener, order: MeshOrder) -> dict[int, socket.socket]:
+def form_mesh(listener: Listener, order: MeshOrder, met: Met, stop: threading.Event) -> None:
     """Connect to every peer.
 
+    Args:
+        listener: where higher members reach us.
+        order: whom to meet.
+        met: takes each connection as it is proven, from this thread. What was met stays so if others are not.
+        stop: ends the meeting when another thread sets it: somebody who is missing will not come.
+
     Raises:
-        TransportError: some peer refused us or did not come in time.
+        TransportError: some peer refused us or did not come in time, or the meeting was ended.
     """
     meeting = _Meeting(order, time.monotonic() + order.timeout_s)
     expected = {peer for peer in order.addresses if peer > order.member}
-    acceptor = Acceptor(order.member, expected, order.token, lambda *guest: meeting.met.put(guest))
+    acceptor = Acceptor(order.member, expected, order.token, lambda *guest: meeting.found.put(guest))
     threads = [threading.Thread(target=acceptor.run, args=(listener, meeting.stop), daemon=True)]
     dialled = [peer for peer in order.addresses if peer < order.member]
     threads += [threading.Thread(target=_dial, args=(meeting, peer), daemon=True) for peer in dialled]
     for thread in threads:
         thread.start()
-    peers: dict[int, socket.socket] = {}
     try:
-        _gather(meeting, peers)
-    except TransportError:
-        _hang_up(peers.values())
-        raise
+        _gather(meeting, met, stop)
     finally:
         meeting.stop.set()
         for thread in threads:
             thread.join(HELLO_S)
-        meeting.end()
-    return peers
+        meeting.take_rest(met)
 
 
-def _gather(meeting: _Meeting, peers: dict[int, socket.socket]) -> None:
+def _gather(meeting: _Meeting, met: Met, stop: threading.Event) -> None:
     missing = set(meeting.order.addresses)
     while missing:
+        if stop.is_set():
+            raise TransportError("the generation was ended while its members met")
         try:
-            peer, result = meeting.met.get(timeout=meeting.left_s())
+            peer, result = meeting.found.get(timeout=min(LOOK_UP_S, meeting.left_s()))
         except queue.Empty:
+            if time.monotonic() < meeting.deadline_s:
+                continue
             raise _too_late(meeting.order, missing) from None
         if isinstance(result, TransportError):
             raise result
-        peers[peer] = result
+        met(peer, result)
         missing.discard(peer)
 
 
@@ -114,29 +123,24 @@ def _too_late(order: MeshOrder, missing: set[int]) -> TransportError:
     )
 
 
-def _hang_up(connections: Iterable[socket.socket]) -> None:
-    for connection in connections:
-        connection.close()
-
-
 def _dial(meeting: _Meeting, peer: int) -> None:
     """Dial until the peer answers; it may not have started to listen yet."""
     refusals = 0
     while not meeting.stop.is_set() and time.monotonic() < meeting.deadline_s:
         try:
-            meeting.met.put((peer, _call(meeting, peer)))
-            if meeting.stop.is_set():
-                meeting.end()  # nobody waits for us any more
+            meeting.found.put((peer, _call(meeting, peer)))
             return
         except (EOFError, ConnectionResetError, BrokenPipeError):
             refusals += 1
         except TransportError as error:
-            meeting.met.put((peer, error))
+            meeting.found.put((peer, error))
             return
         except OSError:
             pass  # nobody listens there yet: the deadline tells
         if refusals == MAX_REFUSALS:
-            meeting.met.put((peer, _refused(meeting.order, peer, "it hung up, probably because it has another token")))
+            meeting.found.put(
+                (peer, _refused(meeting.order, peer, "it hung up, probably because it has another token"))
+            )
             return
         meeting.stop.wait(RETRY_S)
 

@@ -39,6 +39,12 @@ class Connections(abc.ABC, Generic[AnyWay]):
         """Return the members that a way leads to, lost ones too."""
         return frozenset(self._ways)
 
+    @property
+    def lost(self) -> frozenset[int]:
+        """Return the members whose way carries nothing any more."""
+        with self._lock:
+            return frozenset(self._lost)
+
     def silent_s(self) -> dict[int, float]:
         """Return for how long each member's machine has given no sign of life."""
         return {peer: way.silent_s() for peer, way in list(self._ways.items())}
@@ -82,7 +88,7 @@ class Connections(abc.ABC, Generic[AnyWay]):
             lost = {ranks[member]: why for member, why in self._lost.items() if member in ranks}
         if before is not None:
             before.end()
-        for way in self._ways.values():
+        for way in list(self._ways.values()):  # threads of one process join whenever they come
             way.forget_before(number)
         for rank, why in lost.items():
             begun.lose(rank, why)
@@ -101,6 +107,12 @@ class Connections(abc.ABC, Generic[AnyWay]):
         self._ways[peer] = way
         if self._current is not None:
             way.forget_before(self._current.number)
+
+    def _drop(self, peer: int) -> AnyWay:
+        """Forget a member, lost or not; return the way that leads to it, which is to be closed."""
+        with self._lock:
+            self._lost.pop(peer, None)
+        return self._ways.pop(peer)
 
     def _lose(self, peer: int, why: str) -> None:
         """Take note that a member is lost, and tell the generation under way if it has a rank there."""

@@ -24,13 +24,11 @@ class MemoryNetwork:
     """Connects members of one process, all with all."""
 
     def __init__(self, num_members: int) -> None:
-        self._members = [MemoryConnections(member) for member in range(num_members)]
+        self._members: dict[int, MemoryConnections] = {}
         self._first: list[GenerationTransport] = []
         self._lock = threading.Lock()
-        for one in self._members:
-            for other in self._members:
-                if one is not other:
-                    one.add(other)
+        for member in range(num_members):
+            self.join(member)
 
     @property
     def num_members(self) -> int:
@@ -41,33 +39,34 @@ class MemoryNetwork:
         """Return the connections of one member."""
         return self._members[member]
 
-    def join(self) -> "MemoryConnections":
+    def join(self, member: int) -> "MemoryConnections":
         """Return the connections of one more member, to all and from all."""
-        joiner = MemoryConnections(len(self._members))
-        for other in self._members:
-            other.add(joiner)
-            joiner.add(other)
-        self._members.append(joiner)
+        joiner = MemoryConnections(member)
+        with self._lock:
+            for other in self._members.values():
+                other.add(joiner)
+                joiner.add(other)
+            self._members[member] = joiner
         return joiner
 
     def transport(self, member: int) -> GenerationTransport:
         """Return a member's transport of the first generation, in which all have the rank of their number."""
         with self._lock:
             if not self._first:
-                self._first = [each.begin(0, range(len(self._members))) for each in self._members]
+                self._first = [each.begin(0, range(len(self._members))) for each in self._members.values()]
         return self._first[member]
 
     def fail(self, member: int) -> None:
         """Cut a member off: it and all others see each other as lost."""
         cut_off = self._members[member]
-        for other in self._members:
+        for other in list(self._members.values()):
             if other is not cut_off:
                 other.hear_loss(member, "it was cut off")
                 cut_off.hear_loss(other.member, "it was cut off")
 
     def close(self) -> None:
         """Close all members."""
-        for each in self._members:
+        for each in self._members.values():
             each.close()
 
 
@@ -87,7 +86,7 @@ class MemoryConnections(Connections["MemoryWay"]):
 
     def leave(self, peer: int) -> None:
         """Close the way to a member. No generation under way may have a rank there."""
-        way = self._ways.pop(peer)
+        way = self._drop(peer)
         self._jobs.put(way.end)
 
     def close(self) -> None:
@@ -130,7 +129,7 @@ class MemoryConnections(Connections["MemoryWay"]):
                 return
             self._is_closed = True
         self._silence()
-        for way in self._ways.values():
+        for way in list(self._ways.values()):
             self._jobs.put(lambda way=way: say(way.there))  # type: ignore[misc]  # each its own
         self._jobs.put(None)
         if self._thread is not threading.current_thread():

@@ -1,6 +1,7 @@
 """Moves bytes between members over plain TCP: a full mesh of proven connections, no pickle."""
 
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -45,21 +46,29 @@ class TcpConnections(Connections[Link]):
         self._token, self._delays_s, self._max_early_bytes = token, delays_s or {}, max_early_bytes
         self._loop = Loop("nfold-io")
 
-    def meet(self, listener: Listener, addresses: Mapping[int, Address], timeout_s: float) -> None:
-        """Connect to those members that no way leads to yet. They do the same at that time.
+    def meet(
+        self,
+        listener: Listener,
+        addresses: Mapping[int, Address],
+        timeout_s: float,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Connect to those members that no way leads to, or none that carries. They do the same at that time.
 
         Args:
             listener: where higher members reach us. It stays open; its owner closes it.
             addresses: of members; this process may be among them.
             timeout_s: how long to wait for all together.
+            stop: ends the meeting when another thread sets it; None: nobody does. Who was met so far stays connected.
 
         Raises:
-            TransportError: some member refused us or did not come in time; the message says which.
+            TransportError: some member refused us or did not come in time; the message says which. Or it was ended.
         """
+        for peer in self.lost.intersection(addresses):
+            self.leave(peer)
         missing = {peer: at for peer, at in addresses.items() if peer != self.member and peer not in self.peers}
         order = MeshOrder(member=self.member, addresses=missing, token=self._token, timeout_s=timeout_s)
-        for peer, connection in form_mesh(listener, order).items():
-            self.add(peer, connection)
+        form_mesh(listener, order, self.add, stop or threading.Event())
 
     def add(self, peer: int, connection: socket.socket) -> None:
         """Let a proven connection lead to a member."""
@@ -68,7 +77,7 @@ class TcpConnections(Connections[Link]):
 
     def leave(self, peer: int) -> None:
         """Say goodbye to a member and close the way to it. No generation under way may have a rank there."""
-        link = self._ways.pop(peer)
+        link = self._drop(peer)
         link.begin_close(Kind.GOODBYE)
         link.finish_close(time.monotonic() + LINGER_S)
 

@@ -36,8 +36,13 @@ def record_of(
     source: ProgramSource, options: Options, planned: Planned, *, has_checkpoint: bool, unkept: str
 ) -> JobRecord:
     """Return what it takes to start a run again, once it is planned."""
+    # Members may have joined: the plan is for all of them.
+    ranks = {
+        "workers": max(options.workers, planned.plan.workers),
+        "servers": max(options.servers, planned.plan.servers),
+    }
     return JobRecord(
-        **shared(LastingOptions, options),
+        **shared(LastingOptions, options) | ranks,
         source=str(source),
         total_steps=planned.total_steps,
         steps_per_epoch=planned.steps_per_epoch,

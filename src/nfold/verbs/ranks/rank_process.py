@@ -28,7 +28,7 @@ def main() -> int:
     token = os.environ.pop(TOKEN_VARIABLE)
     host, _, port = arguments.connect.rpartition(":")
     try:
-        channel = connect(host, int(port), token, arguments.rank)
+        channel = connect(host, int(port), token, arguments.member)
     except ChannelClosed as error:
         print(error, file=sys.stderr)
         return 1
@@ -50,9 +50,9 @@ def main() -> int:
     staff = Staff(ForkServer("nfold-loader", partial(read_for_rank, source)))
     keep_freed()
     address = arguments.host or channel.local_host
-    ways = TcpWiring(arguments.rank, address, token, _delays_s(arguments))
+    ways = TcpWiring(arguments.member, address, token, _delays_s(arguments))
     worker = Worker(
-        arguments.rank,
+        arguments.member,
         channel,
         orders,
         lambda: _load(source),
@@ -97,7 +97,7 @@ def _end_at_once() -> None:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="nfold-rank")
-    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--member", type=int, required=True)
     parser.add_argument("--connect", required=True)
     parser.add_argument("--launcher", type=int, required=True, help="process that started this one")
     parser.add_argument("--script", required=True)

@@ -85,7 +85,6 @@ def find_ways(
         host,
         options.port,
         token,
-        world_size,
         events,
         lambda rank: launcher.ended(rank, EXIT_WAIT_S),
         tell=tell,
@@ -103,7 +102,7 @@ def _threads(source: Source, world_size: int, events: Events, spools: Spools | N
 
     ranks = ThreadRanks(source, world_size)
     launcher = ThreadLauncher(lambda rank: ranks.run(rank, control_server.far_ends[rank]), finish=ranks.close)
-    control_server = ThreadControlServer(world_size, events, lambda rank: launcher.ended(rank, EXIT_WAIT_S), spools)
+    control_server = ThreadControlServer(events, lambda rank: launcher.ended(rank, EXIT_WAIT_S), spools)
     return launcher, control_server
 
 

@@ -19,7 +19,7 @@ class ThreadRanks:
     """What the threads of a job run and share."""
 
     def __init__(self, source: ProgramSource | Program, world_size: int) -> None:
-        """Load the program once for all ranks, then leave each its share of the cores: torch's threads would fight.
+        """Load the program once for all, then leave each of the first ranks its share of the cores.
 
         Raises:
             ProgramError: it cannot be loaded; no thread was started.
@@ -28,16 +28,17 @@ class ThreadRanks:
         self._program = source.load() if isinstance(source, ProgramSource) else source
         self._most_threads = torch.get_num_threads()
         torch.set_num_threads(min(self._most_threads, max(1, len(os.sched_getaffinity(0)) // world_size)))
-        self._network = MemoryNetwork(world_size)
+        self._network = MemoryNetwork(0)
 
-    def run(self, rank: int, channel: QueueChannel) -> int:
-        """Run one rank and return its exit code."""
+    def run(self, member: int, channel: QueueChannel) -> int:
+        """Run one member, which may come at any time, and return its exit code."""
+        self._network.join(member)
         worker = Worker(
-            rank,
+            member,
             channel,
-            Orders(channel, abandon=lambda: self._network.fail(rank)),
+            Orders(channel, abandon=lambda: self._network.fail(member)),
             lambda: self._program,
-            MemoryWiring(rank, self._network),
+            MemoryWiring(member, self._network),
             Toolbox(pace_s=PACE_IN_TURN_S),
             script=self._script,
             staff=Staff(None),

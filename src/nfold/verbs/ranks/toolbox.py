@@ -1,5 +1,6 @@
 """Joins the layers that do not know each other, on the side of a rank: profiling and transports for the runtime."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -103,15 +104,19 @@ class TcpWiring:
     def listen(self) -> Address:
         """Open a port for the other members."""
         self._listener = Listener(self._host)
+        self._connections = TcpConnections(self._member, self._token, delays_s=self._delays_s)
         return self._listener.address
 
-    def connect(self, addresses: Mapping[int, Address]) -> TcpConnections:
-        """Connect to those members that no way leads to yet, and return the ways to all."""
-        assert self._listener is not None, "listen comes first"
-        if self._connections is None:
-            self._connections = TcpConnections(self._member, self._token, delays_s=self._delays_s)
-        self._connections.meet(self._listener, addresses, CONNECT_TIMEOUT_S)
+    @property
+    def connections(self) -> TcpConnections:
+        """The ways to other members, once this one listens."""
+        assert self._connections is not None, "listen comes first"
         return self._connections
+
+    def connect(self, addresses: Mapping[int, Address], stop: threading.Event) -> None:
+        """Connect to those members that no way leads to yet, until another thread sets `stop`."""
+        assert self._listener is not None, "listen comes first"
+        self.connections.meet(self._listener, addresses, CONNECT_TIMEOUT_S, stop)
 
 
 class MemoryWiring:
@@ -124,7 +129,10 @@ class MemoryWiring:
         """Nothing to open."""
         return "", 0
 
-    def connect(self, addresses: Mapping[int, Address]) -> MemoryConnections:
-        """Return this member's ways to all others, which are there already."""
-        del addresses
+    @property
+    def connections(self) -> MemoryConnections:
+        """The ways to all others, which are there already."""
         return self._network.connections(self._member)
+
+    def connect(self, addresses: Mapping[int, Address], stop: threading.Event) -> None:
+        """Nothing to wait for."""

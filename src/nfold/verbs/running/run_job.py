@@ -84,6 +84,8 @@ class Job:
         self.unkept = ""
         """Why the run cannot be resumed, where that showed while it trained."""
         self._emulated: EmulatedRanks | None = None
+        self.session: Session | None = None
+        """While it plays: takes in members, and lets them go."""
         self._telling = threading.RLock()
         """The observer is told things by the thread of the faults too."""
         self._kept_step = resumed.checkpoint.step if resumed and resumed.checkpoint else 0
@@ -127,7 +129,7 @@ class Job:
                 ending.enter_context(hearing(lambda: stops.put(None)))
             ending.enter_context(own_threads(self._source, self._options))
             self._emulated = ending.enter_context(emulated_ranks(self._options, self._note, events))
-            session = ending.enter_context(self._session(events))
+            session = self.session = ending.enter_context(self._session(events))
             if not stops.empty() or self._terminations:
                 session.interrupt(by_manager=bool(self._terminations))
             ending.callback(self._chronicle.write)

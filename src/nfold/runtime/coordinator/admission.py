@@ -1,0 +1,119 @@
+"""Leads members that have no rank from their hello to where a generation may begin with them. Pure.
+
+    hello ──> load ──> ready ──> is it the same program? ──> listen ──> listening: prepared
+                                  └─ no: why, and finish
+
+The others train meanwhile: nothing here waits. Before they train nobody loads beside them, since they are measured.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from nfold.core.job import Recipe
+from nfold.core.membership import Member
+from nfold.errors import ProgramError
+from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator import membership as ms
+from nfold.runtime.coordinator.membership import Membership
+from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
+from nfold.runtime.coordinator.same_program import check_same_recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """What a newcomer is held against."""
+
+    load_order: dict[str, Any]
+    """As the others were given it."""
+    ready: dict[str, Any]
+    """What the others told of the program."""
+    recipe: Recipe
+
+
+class Admission:
+    """The way into a job, and out of it for who has no rank."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._standard: Standard | None = None
+
+    def open(self, standard: Standard) -> list[ev.ToShell]:
+        """Let newcomers load from now on; return the orders for those that wait for it."""
+        self._standard = standard
+        return [command for number in self._membership.coming for command in self._welcome(number, standard)]
+
+    def hear(self, said: ev.Said) -> list[ev.ToShell]:
+        """Take in what a member without a rank says, and return what to do about it."""
+        number, message = said.member, said.message
+        match message["is"]:
+            case "hello":
+                return self._greet(Member(number=number, host=message["host"], pid=message["pid"]))
+            case "ready" if self._standard is not None:
+                return self._examine(number, message, self._standard)
+            case "listening":
+                host, port = message["address"]
+                self._membership.take(ms.Prepared(number, (host, port)))
+                return [ev.Noted(f"{self._name(number)} is prepared: the next generation begins with it")]
+            case "failed":
+                self._membership.take(ms.Failed(number))
+                text = message["text"].rstrip(".")
+                return [ev.Noted(f"note: {self._name(number)} is not let in: {text}. The others go on.")]
+            case "finished":
+                self._membership.take(ms.Finished(number))
+        return []
+
+    def release(self, number: int) -> list[ev.ToShell]:
+        """Let a member leave: at once where it has no rank, and else where a generation ends."""
+        if not self._membership.knows(number):
+            return [ev.Noted(f"note: member {number} cannot be let go: nobody has come with that number")]
+        if self._membership.rank_of(number) is not None and self._membership.fixed:
+            return [ev.Noted(f"note: {self._name(number)} stays until the end: {self._membership.fixed}")]
+        self._membership.take(ms.Announced(number))
+        if number in self._membership.coming:
+            return self._dismiss(number)
+        return []
+
+    def see_off(self, left: ev.Left) -> list[ev.ToShell]:
+        """Take in that a member without a rank has left."""
+        if not self._membership.knows(left.member):
+            told = f"note: member {left.member} {left.status} before it reached the coordinator. The others go on."
+            return [ev.Noted(told), ev.LetGo(left.member)]
+        is_missed = left.member in self._membership.coming
+        self._membership.take(ms.Left(left.member))
+        told = f"note: {self._name(left.member)} {left.status} before it was let in. The others go on."
+        return [*([ev.Noted(told)] if is_missed else []), ev.LetGo(left.member)]
+
+    def close(self) -> list[ev.ToShell]:
+        """Return what lets all go that have no rank: the job is over."""
+        return [command for number in self._membership.coming for command in self._dismiss(number)]
+
+    def _greet(self, member: Member) -> list[ev.ToShell]:
+        self._membership.take(ms.Came(member))
+        return [] if self._standard is None else self._welcome(member.number, self._standard)
+
+    def _welcome(self, number: int, standard: Standard) -> list[ev.ToShell]:
+        if self._membership.fixed:
+            return self._refuse(number, self._membership.fixed)
+        return [ev.Send((number,), standard.load_order)]
+
+    def _examine(self, number: int, ready: dict[str, Any], standard: Standard) -> list[ev.ToShell]:
+        try:
+            check_alike(standard.ready, Other(number, has_rank=False), ready)
+            check_same_recipe(standard.ready["batch_size"], standard.recipe, ready)
+        except ProgramError as error:
+            return self._refuse(number, str(error))
+        return [ev.Send((number,), {"do": "listen"})]
+
+    def _refuse(self, number: int, why: str) -> list[ev.ToShell]:
+        return [
+            ev.Noted(f"note: {self._name(number)} is not let in: {why} The others go on."),
+            *self._dismiss(number),
+        ]
+
+    def _dismiss(self, number: int) -> list[ev.ToShell]:
+        self._membership.take(ms.Finished(number))
+        return [ev.Send((number,), {"do": "finish", "tag": 0})]
+
+    def _name(self, number: int) -> str:
+        member = self._membership.member(number)
+        return f"member {number} (on {member.host}, pid {member.pid})"

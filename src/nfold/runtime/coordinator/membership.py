@@ -1,0 +1,239 @@
+"""Who takes part in a job, and what follows when somebody comes or goes. Pure: events in, a decision out.
+
+    came ──> prepared ──> a rank, from the next generation on ──> finished ──> left
+      └─ refused or failed ──> left                 └─ left before it has finished: the job fails
+
+A member is prepared when it has loaded the same program as the others and listens. Who has announced that it wants to
+leave, or has only just prepared, waits for the end of the generation under way.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from nfold.core.membership import Address, Generation, Member
+from nfold.errors import InternalError
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """A member has said hello."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A member listens, and is all that a rank needs."""
+
+    number: int
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A member is to leave as soon as the others can go on without it."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A member has nothing more to do, or was refused: that it leaves is no failure."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A member has said that it cannot go on."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A member's connection has ended."""
+
+    number: int
+
+
+Event = Came | Prepared | Announced | Finished | Failed | Left
+
+
+class Decision(Enum):
+    """What follows from who is there."""
+
+    GO_ON = auto()
+    GROW = auto()
+    """The next generation begins with newcomers."""
+    SHRINK = auto()
+    """The next generation begins without some, and perhaps with newcomers."""
+    STOP = auto()
+    """All ranks want to leave, and nobody comes: the run is kept and ends."""
+    FAIL = auto()
+    """A rank is lost."""
+
+
+class Membership:
+    """The members of one job.
+
+    Attributes:
+        ranks: numbers of members, by rank. The first ones make the generation under way; the others rest.
+        generation: under way; None: there was none yet.
+        fixed: why nobody gets a rank any more, nor can leave before the end; empty: members come and go.
+    """
+
+    def __init__(self) -> None:
+        self.ranks: tuple[int, ...] = ()
+        self.generation: Generation | None = None
+        self._members: dict[int, Member] = {}
+        self._announced: set[int] = set()
+        self._finished: set[int] = set()
+        self._left: set[int] = set()
+        self._failed: set[int] = set()
+        self.fixed = ""
+
+    def take(self, event: Event) -> Decision:
+        """Take in what a member did.
+
+        Raises:
+            InternalError: a number came twice, or never came.
+        """
+        if isinstance(event, Came):
+            self._admit(event.member)
+            return self.decision
+        member = self.member(event.number)
+        match event:
+            case Prepared():
+                self._members[event.number] = replace(member, address=event.address)
+            case Announced():
+                self._announced.add(event.number)
+            case Finished():
+                self._finished.add(event.number)
+            case Failed():
+                self._failed.add(event.number)
+            case Left():
+                self._left.add(event.number)
+        return self.decision
+
+    @property
+    def decision(self) -> Decision:
+        """What follows from all events so far."""
+        if any(number in self._failed or number in self._left - self._finished for number in self.ranks):
+            return Decision.FAIL
+        if self.generation is None or self.fixed or not self.awaited:
+            return Decision.GO_ON
+        if not self.next_ranks:
+            return Decision.STOP
+        if self.leavers:
+            return Decision.SHRINK
+        return Decision.GROW if self.newcomers else Decision.GO_ON
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Members with a rank that have not finished."""
+        return frozenset(self.ranks) - self._finished
+
+    @property
+    def leavers(self) -> tuple[int, ...]:
+        """Members with a rank that want to leave."""
+        return tuple(number for number in self.ranks if number in self.awaited & self._announced)
+
+    @property
+    def newcomers(self) -> tuple[int, ...]:
+        """Members that are prepared and have no rank yet."""
+        return tuple(
+            number
+            for number, member in self._members.items()
+            if member.address is not None and self._is_here(number) and number not in self.ranks
+        )
+
+    @property
+    def coming(self) -> tuple[int, ...]:
+        """Members without a rank that are still there, prepared or not."""
+        here = self._members.keys() - self.ranks - self._left - self._finished - self._failed
+        return tuple(number for number in self._members if number in here)
+
+    @property
+    def next_ranks(self) -> tuple[int, ...]:
+        """Members that the next generation may have: who stays, in the order of now, then newcomers."""
+        return (*(number for number in self.ranks if self._is_here(number)), *self.newcomers)
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Members that have left, or are about to, and will never be a rank again."""
+        return tuple(sorted(self._left | self._finished))
+
+    def member(self, number: int) -> Member:
+        """Return a member.
+
+        Raises:
+            InternalError: nobody came with that number.
+        """
+        if number not in self._members:
+            raise InternalError(f"member {number} is not known: it has never said hello")
+        return self._members[number]
+
+    def rank_of(self, number: int) -> int | None:
+        """Return a member's rank; None: it has none."""
+        return self.ranks.index(number) if number in self.ranks else None
+
+    def knows(self, number: int) -> bool:
+        """Return whether a member has ever said hello with this number."""
+        return number in self._members
+
+    def fix(self, why: str) -> None:
+        """From now on nobody gets a rank, and nobody with a rank can leave before the end."""
+        self.fixed = why
+
+    def enlist(self, numbers: tuple[int, ...]) -> None:
+        """Give ranks to members, in this order; who had one and is not among them has none any more.
+
+        Raises:
+            InternalError: one of them is not there, or who loses its rank has not finished.
+        """
+        for number in numbers:
+            self.member(number)
+            if number in self._left | self._finished | self._failed:
+                raise InternalError(f"member {number} has left, and cannot be a rank")
+        if lost := self.awaited - set(numbers):
+            raise InternalError(f"member {min(lost)} has a rank and has not finished: it cannot lose it")
+        self.ranks = numbers
+
+    def begin(self, num_ranks: int) -> Generation:
+        """Begin a generation of the first ranks.
+
+        Raises:
+            InternalError: one of them does not listen.
+        """
+        members = self.ranks[:num_ranks]
+        for number in members:
+            if self.member(number).address is None or number in self._left | self._finished:
+                raise InternalError(f"member {number} is not prepared, and cannot be in a generation")
+        self.generation = Generation(number=self._next_number, members=members)
+        return self.generation
+
+    def validate(self) -> None:
+        """Check what must hold after each event.
+
+        Raises:
+            InternalError: it does not.
+        """
+        if len(set(self.ranks)) < len(self.ranks):
+            raise InternalError(f"a member has two ranks: {self.ranks}")
+        if not {*self.ranks, *self._announced, *self.gone, *self._failed} <= self._members.keys():
+            raise InternalError("somebody is known that never came")
+        if set(self.newcomers) & {*self.ranks, *self.gone}:
+            raise InternalError(f"newcomers {self.newcomers} have ranks already, or have left")
+
+    @property
+    def _next_number(self) -> int:
+        return 0 if self.generation is None else self.generation.number + 1
+
+    def _is_here(self, number: int) -> bool:
+        return number not in self._left | self._finished | self._failed | self._announced
+
+    def _admit(self, member: Member) -> None:
+        if member.number in self._members:
+            raise InternalError(f"member {member.number} came twice: a number is given once")
+        self._members[member.number] = member

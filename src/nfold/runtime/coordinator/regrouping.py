@@ -1,0 +1,114 @@
+"""From one generation to the next: who leaves is let go, newcomers are measured, and all begin under a plan for them.
+
+Newcomers are counted on once they have been measured beside the others: links are probed and all compute at once, as at
+the start, and nobody trains meanwhile. Where a plan for all gives some nothing to do, those are let go.
+"""
+
+from dataclasses import replace
+
+from nfold.core.job import JobSettings, Known
+from nfold.core.plan import Plan
+from nfold.errors import PlanError
+from nfold.planning.choosing.strategies import AUTO
+from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.generations import Generations
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
+from nfold.runtime.coordinator.membership import Membership
+from nfold.runtime.coordinator.preparation import Preparation
+from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
+from nfold.runtime.coordinator.replanning import plan_of
+from nfold.runtime.coordinator.turnover import Turnover
+
+
+class Regrouping:
+    """Lets the generations of one job follow each other."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        cores: int,
+        requests: RankRequests,
+        generations: Generations,
+        membership: Membership,
+    ) -> None:
+        self._settings, self._cores, self._requests = settings, cores, requests
+        self._generations, self._membership = generations, membership
+
+    def follow(self, turnover: Turnover, ready: Ready, next_step: int) -> Flow:
+        """Connect the ranks of the next generation; return what it rests on, with its plan.
+
+        Args:
+            turnover: why the one before has ended.
+            ready: what ranks told of the program.
+            next_step: counts from 0.
+
+        Raises:
+            PlanError: those who stay cannot go on.
+        """
+        known = turnover.planned
+        if turnover.members_change or known is None:
+            ready = {**ready, "chunks": plan_of(turnover.known).chunks}  # the result depends on them
+            known = yield from self._for_members(turnover.known, ready)
+        chosen = plan_of(known)
+        self._requests.say(ev.Replanned(known, chosen, next_step))
+        yield from self._generations.let_go(self._behind(chosen.world_size))
+        yield from self._generations.begin(chosen.world_size)
+        return known
+
+    def _for_members(self, known: Known, ready: Ready) -> Flow:
+        """Let leavers go and newcomers in, as far as a plan can be made for them."""
+        membership, before = self._membership, plan_of(known)
+        leavers, newcomers = membership.leavers, membership.newcomers
+        yield from self._generations.let_go(tuple(map(membership.ranks.index, leavers)))
+        stayers = len(membership.ranks)
+        if newcomers:
+            self._generations.enlist(membership.next_ranks)
+            try:
+                return (yield from self._measured(known, ready))
+            except PlanError as error:
+                self._requests.say(ev.Noted(f"note: {_named(newcomers)} cannot be used, and is let go: {error}"))
+                yield from self._generations.let_go(self._behind(stayers))
+        return replace(known, plan=self._plan(known, ready) if leavers else before)
+
+    def _measured(self, known: Known, ready: Ready) -> Flow:
+        """Let all ranks be measured together, and plan for them."""
+        count = len(self._membership.ranks)
+        planning = self._planning(count)
+        yield from self._generations.begin(count)
+        preparation = Preparation(planning, self._cores, self._requests, self._generations)
+        cluster = yield from preparation.meet(known.graph, known.profiles, known.cluster, ready)
+        known = replace(known, cluster=cluster, plan=None)
+        return replace(known, plan=planning.plan(known, ready))
+
+    def _plan(self, known: Known, ready: Ready) -> Plan:
+        """Return the plan for all ranks by the strategy that was asked for, or by any that can be had with so many."""
+        count, strategy = len(self._membership.ranks), self._settings.strategy
+        now = replace(known, plan=None)
+        try:
+            return self._planning(count).plan(now, ready)
+        except PlanError as error:
+            if strategy == AUTO or plan_of(known).asynchrony is not None:
+                raise
+            self._requests.say(
+                ev.Noted(f"note: {strategy} cannot be had with the {count} that stay, so any other may follow: {error}")
+            )
+            return self._planning(count, AUTO).plan(now, ready)
+
+    def _planning(self, count: int, strategy: str | None = None) -> JobPlanning:
+        """Return the planning of the first ranks, with as many servers among them as the job has, if that is half."""
+        servers, nodes = min(self._settings.servers, count // 2), self._settings.nodes
+        settings = replace(
+            self._settings,
+            strategy=strategy or self._settings.strategy,
+            workers=count - servers,
+            servers=servers,
+            nodes=tuple(nodes[number] for number in self._membership.ranks[:count]) if nodes else (),
+        )
+        return JobPlanning(settings)
+
+    def _behind(self, num_ranks: int) -> tuple[int, ...]:
+        return tuple(range(num_ranks, len(self._membership.ranks)))
+
+
+def _named(newcomers: tuple[int, ...]) -> str:
+    return f"member{'s' if len(newcomers) > 1 else ''} {', '.join(map(str, newcomers))}"

@@ -1,0 +1,96 @@
+"""Trains, generation after generation, from the first plan to the last step. Pure.
+
+build ──> until .. ──> the last step
+  ^          └── another plan pays, or members come and go ──> checkpoint ──> regroup ──┐
+  └─────────────────────────────────────────────────────────────────────────────────────┘
+"""
+
+from dataclasses import dataclass
+
+from nfold.core.job import JobSettings, Known, Recipe
+from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
+from nfold.runtime.coordinator.membership import Membership
+from nfold.runtime.coordinator.progress import Progress
+from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
+from nfold.runtime.coordinator.regrouping import Regrouping
+from nfold.runtime.coordinator.replanning import Replanning, plan_of
+from nfold.runtime.coordinator.same_program import tell_kept
+from nfold.runtime.coordinator.training import Training
+from nfold.runtime.coordinator.turnover import Turnover
+from nfold.runtime.measuring.reprobing import Reprobing
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a generation begins with."""
+
+    known: Known
+    """With its plan; the plan's ranks are connected."""
+    header: bytes
+    """Of the state that it goes on from; empty: the run begins."""
+    next_step: int
+    """Counts from 0."""
+
+
+class Succession:
+    """The generations of one job."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        planning: JobPlanning,
+        requests: RankRequests,
+        membership: Membership,
+        regrouping: Regrouping,
+        training: Training,
+    ) -> None:
+        self._settings, self._planning, self._requests = settings, planning, requests
+        self._membership, self._regrouping, self._training = membership, regrouping, training
+
+    def play(self, known: Known, ready: Ready, recipe: Recipe, checkpoint: bytes, first_step: int) -> Flow:
+        """Train until the last step; return the last commands.
+
+        Args:
+            known: with the plan of the first generation, whose ranks are connected.
+            ready: what ranks told of the program.
+            recipe: the same, as it is kept.
+            checkpoint: header of the state that the run goes on from; empty: it begins.
+            first_step: counts from 0.
+        """
+        begun, is_first = Begun(known, checkpoint, first_step), True
+        while True:
+            turnover, done, ended = yield from self._generation(begun, ready, recipe if is_first else None)
+            if not isinstance(ended, bytes):
+                return ended
+            known = yield from self._regrouping.follow(turnover, ready, done)
+            begun, is_first = Begun(known, ended, done), False
+
+    def _generation(self, begun: Begun, ready: Ready, recipe: Recipe | None) -> Flow:
+        """Build and train; return why it ended, the steps that are done, and what `Training.play` does.
+
+        Args:
+            begun: what it begins with.
+            ready: what ranks told of the program.
+            recipe: to say what a checkpoint has changed of it, in the first generation of a run that goes on.
+        """
+        known, chosen, course = begun.known, plan_of(begun.known), self._planning.course(ready)
+        ranks = tuple(range(chosen.world_size))
+        orders = build_orders(known, chosen, course.total_steps, begun.header)
+        built = yield from self._requests.collect(ranks, orders, "built")
+        told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
+        notes = [*(tell_kept(built.values(), recipe) if recipe else ()), *(ev.Noted(f"note: {text}") for text in told)]
+        planning = self._planning.of(chosen)
+        replanning = Replanning(
+            planning,
+            known,
+            ready,
+            price_s=2 * max(reply["seconds"] for reply in built.values()),
+            is_wanted=self._settings.checkpoint_every != 0,
+        )
+        expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
+        turnover = Turnover(known, replanning, self._membership)
+        reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
+        progress = Progress(ranks, chosen, begun.next_step, course.steps_per_epoch)
+        ended = yield from self._training.play(ranks, progress, reprobing, turnover, notes)
+        return turnover, progress.done, ended

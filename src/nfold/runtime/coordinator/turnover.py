@@ -1,0 +1,63 @@
+"""Why a generation ends before the run does: another plan pays, or members come and go. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from nfold.core.job import Known
+from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.membership import Decision, Membership
+from nfold.runtime.coordinator.replanning import Replanning
+
+NOT_KEPT = "nobody could go on from a checkpoint of this program"
+
+
+class Turnover:
+    """Watches for the end of one generation."""
+
+    def __init__(self, known: Known, replanning: Replanning, membership: Membership) -> None:
+        """Args:
+        known: what the generation rests on.
+        replanning: of the same.
+        membership: of the job.
+        """
+        self._known, self._replanning, self._membership = known, replanning, membership
+
+    @property
+    def is_due(self) -> bool:
+        """Whether all are to stop after the same step, for a generation that follows."""
+        return self._replanning.next is not None or self.members_change
+
+    @property
+    def members_change(self) -> bool:
+        """Whether the next generation has other members."""
+        return self._membership.decision in (Decision.GROW, Decision.SHRINK)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether all members want to leave, so that the run is kept and ends."""
+        return self._membership.decision is Decision.STOP
+
+    @property
+    def planned(self) -> Known | None:
+        """What the same members go on with, where links have changed and another plan pays."""
+        return self._replanning.next
+
+    @property
+    def known(self) -> Known:
+        """What the generation rests on, with the links as they were found last."""
+        return self._known
+
+    def take(self, news: Iterable[ev.Command], num_left: int) -> list[ev.Command]:
+        """Take in what was found of links; see `Replanning.take`."""
+        news = list(news)
+        for found in news:
+            if isinstance(found, ev.LinksChanged):
+                self._known = replace(self._known, cluster=found.cluster)
+        return self._replanning.take(news, num_left)
+
+    def give_up(self) -> list[ev.Command]:
+        """Keep plan and members for good: nobody can go on from a checkpoint."""
+        waiting = [*self._membership.newcomers, *self._membership.leavers]
+        self._replanning.give_up()
+        self._membership.fix(NOT_KEPT)
+        return [ev.Noted(f"note: member {number} waits until the end: {NOT_KEPT}") for number in waiting]

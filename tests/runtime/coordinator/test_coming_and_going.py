@@ -1,0 +1,226 @@
+"""Members that come and go while others train: who is let in, and how a run goes on with other ranks."""
+
+from typing import Any
+
+import pytest
+from coordinated import FOUND, PACE, READY, Job, file, message, orders
+
+from nfold.core import codec
+from nfold.core.job import JobSettings
+from nfold.errors import WorkerLost
+from nfold.runtime.control import events as ev
+
+HELLO = {"host": "there", "pid": 77}
+CHUNKED = READY | {"chunks": 4}
+
+
+def training(workers: int = 2, **settings: Any) -> Job:
+    """A job of a ring that trains."""
+    job = Job(JobSettings(workers=workers, strategy="ring", **settings), ready=CHUNKED)
+    job.until_training()
+    return job
+
+
+def prepared(job: Job, number: int) -> list[ev.Command]:
+    """Let a member come and get ready; return what follows."""
+    assert orders(job.say(number, "hello", **HELLO)) == [f"{number} load"]
+    assert orders(job.say(number, "ready", **CHUNKED)) == [f"{number} listen"]
+    return job.say(number, "listening", address=["10.0.0.9", 5000 + number])
+
+
+def told(commands: list[ev.Command]) -> list[str]:
+    return [command.text for command in commands if isinstance(command, ev.Noted)]
+
+
+def test_a_member_that_comes_while_others_train_gets_ready_beside_them():
+    job = training(checkpoint_every=100)
+    assert message(job.say(2, "hello", **HELLO), "load") == message(job.told, "load")
+    assert orders(job.say(2, "ready", **CHUNKED)) == ["2 listen"]
+    assert orders(job.all_step(0)) == ["StepDone"], "the others train on"
+    (noted, hold) = job.say(2, "listening", address=["10.0.0.9", 5002])
+    assert told([noted]) == ["member 2 (on there, pid 77) is prepared: the next generation begins with it"]
+    assert orders([hold]) == ["01 hold"]
+
+
+def until_regrouped(job: Job, *members: int) -> list[ev.Command]:
+    """Let a generation of some members end after its fourth step, with a checkpoint."""
+    for step in (0, 1, 2, 3):
+        for member in members:
+            job.steps(member, step)
+    *others, last = members
+    for member in others:
+        job.say(member, "checkpoint", file("epoch") if member == members[0] else None, has_file=True)
+    kept = job.say(last, "checkpoint", file("epoch") if not others else None, has_file=True)
+    assert orders(kept)[-1] == "TakeState"
+    return job.handle(ev.StateTaken(b"header"))
+
+
+def test_the_next_generation_is_measured_and_planned_with_those_who_came():
+    job = training()
+    prepared(job, 2)
+    (connect,) = until_regrouped(job, 0, 1)
+    assert (connect.members, connect.message["members"], connect.message["generation"]) == ((0, 1, 2), [0, 1, 2], 1)
+    assert connect.message["addresses"][2] == [2, "10.0.0.9", 5002]
+    assert orders(job.all_say("connected", (0, 1, 2))) == ["0 probe", "1 probe"]
+    job.say(1, "probed", found=None)
+    paces = job.say(0, "probed", found=codec.encode(FOUND))
+    assert orders(paces) == ["Prepared", "0 pace", "1 pace", "2 pace"]
+    again, reconnect = job.all_say("paced", (0, 1, 2), pace=PACE)
+    assert isinstance(again, ev.Replanned)
+    assert (again.plan.workers, again.plan.chunks, again.next_step) == (3, 4, 4)
+    assert (reconnect.members, reconnect.message["generation"]) == ((0, 1, 2), 2)
+    builds = job.all_say("connected", (0, 1, 2))
+    assert [(each.members, each.blob) for each in builds] == [((rank,), b"header") for rank in range(3)]
+    assert orders(job.all_say("built", (0, 1, 2), kept={}, notes=[], seconds=1.0)) == ["012 until 8", "012 checkpoint"]
+
+
+def test_who_announces_that_it_leaves_is_let_go_and_the_others_change_their_ranks():
+    job = training()
+    assert orders(job.handle(ev.ReleaseWanted(0))) == []
+    assert orders(until_regrouped(job, 0, 1)) == ["0 abandon"]
+    assert orders(job.say(0, "abandoned")) == ["0 finish"]
+    *notes, replanned, connect = job.say(0, "finished", usage=None)
+    assert "ring cannot be had with the 1 that stay" in "".join(told(notes)) or not notes
+    assert replanned.plan.world_size == 1
+    assert (connect.members, connect.message["members"], connect.message["gone"]) == ((1,), [1], [0])
+    assert job.handle(ev.Left(0, "exited with code 0"))[0] == ev.LetGo(0)
+    assert orders(job.say(1, "connected")) == ["1 build"]
+    assert orders(job.say(1, "built", kept={}, notes=[], seconds=1.0)) == ["1 until 8", "1 checkpoint"]
+    assert [each.step for each in job.steps(1, 4) if isinstance(each, ev.StepDone)] == [4]
+    (failed,) = job.handle(ev.Left(1, "was killed by signal 9 (SIGKILL)"))
+    assert "rank 0 (on host-1, pid 101) was killed by signal 9" in str(failed.error), "its rank of now"
+
+
+def test_all_may_be_replaced_by_one_who_came():
+    job = training()
+    prepared(job, 2)
+    job.handle(ev.ReleaseWanted(0))
+    job.handle(ev.ReleaseWanted(1))
+    assert orders(until_regrouped(job, 0, 1)) == ["01 abandon"]
+    assert orders(job.all_say("abandoned", (0, 1))) == ["01 finish"]
+    (connect,) = job.all_say("finished", (0, 1), usage=None)
+    assert connect.message["members"] == [2]
+
+
+def test_when_all_want_to_leave_the_run_is_kept_and_ends():
+    job = training(checkpoint_every=100)
+    assert orders(job.handle(ev.ReleaseWanted(0))) == ["01 hold"]
+    assert orders(job.handle(ev.ReleaseWanted(1))) == []
+    job.say(0, "holding", step=1)
+    assert orders(job.say(1, "holding", step=1)) == ["01 until 1"]
+    assert orders(job.all_step(0))[-2:] == ["01 checkpoint", "01 finish"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"batch_size": 20}, "its program has a batch size of 20, and the job's has a batch size of 25."),
+        ({"clip_norm": 1.0}, "its program has clip_norm=1.0, and the job's has no clip_norm."),
+        ({"num_samples": 99}, "rank 0 and member 2 built different programs: samples of train_data() are 100 and 99."),
+        ({"items": {"0": 4, "50": 5, "99": None}}, "rank 0 and member 2 hold different data: item 0 of train_data()"),
+        ({"weights": {"b": 1}}, "rank 0 and member 2 built different programs: only the model of rank 0 has a.bias."),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+def test_who_brings_another_program_is_not_let_in_and_the_others_go_on(changes, why):
+    job = training()
+    job.say(2, "hello", **HELLO)
+    refused = job.say(2, "ready", **(CHUNKED | changes))
+    assert orders(refused) == ["Noted", "2 finish"]
+    assert told(refused)[0].startswith(f"note: member 2 (on there, pid 77) is not let in: {why}")
+    assert job.say(2, "finished", usage=None) == []
+    assert job.handle(ev.Left(2, "exited with code 0")) == [ev.LetGo(2)]
+    assert orders(job.all_step(0)) == ["StepDone"]
+
+
+def test_who_fails_or_dies_before_it_is_let_in_is_told_and_the_others_go_on():
+    job = training(checkpoint_every=100)
+    job.say(2, "hello", **HELLO)
+    assert "member 2 (on there, pid 77) is not let in: ValueError: boom" in told(job.fail(2))[0]
+    assert job.handle(ev.Left(2, "exited with code 1")) == [ev.LetGo(2)]
+    job.say(3, "hello", **HELLO)
+    noted, gone = job.handle(ev.Left(3, "was killed by signal 9 (SIGKILL)"))
+    assert "member 3 (on there, pid 77) was killed by signal 9 (SIGKILL) before it was let in" in noted.text
+    assert gone == ev.LetGo(3)
+    noted, gone = job.handle(ev.Left(4, "exited with code 1"))
+    assert "member 4 exited with code 1 before it reached the coordinator" in noted.text
+    assert gone == ev.LetGo(4)
+    prepared(job, 5)
+    assert job.handle(ev.Left(5, "was killed by signal 9 (SIGKILL)"))[-1] == ev.LetGo(5)
+    job.say(0, "holding", step=1)
+    held = job.say(1, "holding", step=1)
+    assert orders(held) == ["01 until 1", "01 until 4"], "nobody is left to stop for: the generation of now goes on"
+
+
+def test_nobody_loads_while_ranks_are_measured():
+    job = Job(JobSettings(workers=2, strategy="ring"), ready=CHUNKED)
+    job.start()
+    job.all_say("ready", **CHUNKED)
+    assert job.say(2, "hello", **HELLO) == []
+    job.profiled()
+    job.wire()
+    job.say(1, "probed", found=None)
+    job.say(0, "probed", found=codec.encode(FOUND))
+    assert orders(job.all_say("paced", (0, 1), pace=PACE)) == ["Planned", "2 load", "0 build", "1 build"]
+
+
+def test_where_no_checkpoint_is_kept_members_stay_and_nobody_comes():
+    job = training(checkpoint_every=0)
+    refused = job.say(2, "hello", **HELLO)
+    assert orders(refused) == ["Noted", "2 finish"]
+    assert "is not let in: the run keeps no checkpoints" in told(refused)[0]
+    assert (
+        "member 1 (on host-1, pid 101) stays until the end: the run keeps no ch"
+        in told(job.handle(ev.ReleaseWanted(1)))[0]
+    )
+    assert "member 9 cannot be let go: nobody has come with that" in told(job.handle(ev.ReleaseWanted(9)))[0]
+
+
+def test_members_wait_where_it_turns_out_that_nobody_can_go_on_from_a_checkpoint():
+    job = training()
+    prepared(job, 2)
+    job.all_step(0, 1, 2, 3)
+    job.say(1, "checkpoint", has_file=False, unkept="")
+    given_up = job.say(0, "checkpoint", file("epoch"), has_file=True, unkept="it has a secret")
+    assert orders(given_up) == ["Unkept", "Noted", "01 until 6"]
+    assert told(given_up) == [
+        "note: member 2 waits until the end: nobody could go on from a checkpoint of this program"
+    ]
+
+
+def test_who_waits_for_a_rank_can_leave_at_once_and_all_do_at_the_end():
+    job = training()
+    prepared(job, 2)
+    assert orders(job.handle(ev.ReleaseWanted(2))) == ["2 finish"]
+    job.say(3, "hello", **HELLO)
+    for steps, kept in (((0, 1, 2, 3), "epoch"), ((4, 5, 6, 7), "end")):
+        job.all_step(*steps)
+        job.say(1, "checkpoint", has_file=False)
+        job.say(0, "checkpoint", file(kept), has_file=True)
+    job.finish(0, file("model"))
+    assert orders(job.finish(1)) == ["3 finish", "Finished"]
+
+
+def test_a_newcomer_that_cannot_be_used_is_let_go():
+    """Four ranks and as many chunks: a fifth has nothing to compute."""
+    job = training(4)
+    prepared(job, 4)
+    until_regrouped(job, 0, 1, 2, 3)
+    job.all_say("connected", range(5))
+    job.say(1, "probed", found=None)
+    job.say(0, "probed", found=codec.encode(FOUND))
+    noted, abandon = job.all_say("paced", range(5), pace=PACE)
+    assert told([noted])[0].startswith("note: member 4 cannot be used, and is let go: ")
+    assert orders([abandon]) == ["4 abandon"]
+    assert orders(job.say(4, "abandoned")) == ["4 finish"]
+    assert orders(job.say(4, "finished", usage=None)) == ["Replanned", "0123 connect"]
+    assert job.handle(ev.Left(4, "exited with code 0"))[0] == ev.LetGo(4)
+
+
+def test_a_rank_that_is_lost_ends_the_run_whoever_waits():
+    job = training()
+    prepared(job, 2)
+    assert job.handle(ev.Left(1, "was killed by signal 9 (SIGKILL)"))
+    (failed,) = job.handle(ev.TimedOut())
+    assert isinstance(failed.error, WorkerLost)
+    assert "1 other rank stopped because of it" in str(failed.error)

@@ -1,0 +1,139 @@
+"""Whole runs whose members come and go while they train, with the real coordinator: threads, then processes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from harness import difference, plain_loop
+from nets import program
+
+from nfold.program import Program, ProgramSource
+from nfold.verbs.options.run_options import Options
+from nfold.verbs.ranks.thread_ranks import threads_put_back
+from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.running.observer import Silent
+from nfold.verbs.running.run import Run, run_of
+from nfold.verbs.running.run_job import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHUNKS = 4
+SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+import nets
+def program():
+    return nets.program("plain")
+"""
+
+
+class Told(Silent):
+    """Keeps what a user is told."""
+
+    def __init__(self) -> None:
+        self.plans: list[Any] = []
+        self.notes: list[str] = []
+
+    def planned(self, planned: Any, folder: Any) -> None:
+        self.plans.append(planned.plan)
+
+    def noted(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class Elastic:
+    """A run of many steps, which its test leaves when it has seen enough."""
+
+    def __init__(self, source: Program | ProgramSource, folder: Path, **wishes: Any) -> None:
+        given = {"workers": 2, "strategy": "ring", "chunks": CHUNKS, "steps": 5000, "checkpoint_every": 4000} | wishes
+        self.told = Told()
+        options = Options(evaluate=False, **given)
+        self.job = Job(source, options, self.told, folder=RunFolder.create(folder, ""), lockstep=True)
+        self._steps: Iterator[Any] = self.job.play()
+        self.step = 0
+
+    def train(self, steps: int) -> None:
+        """Play steps."""
+        for _ in range(steps):
+            self.step = next(self._steps).step
+
+    def until_planned(self, count: int) -> Any:
+        """Train until so many plans were made; return the last one."""
+        while len(self.told.plans) < count:
+            self.train(1)
+        return self.told.plans[-1]
+
+    def until_noted(self, text: str) -> str:
+        """Train until the user is told something."""
+        while not any(text in note for note in self.told.notes):
+            self.train(1)
+        return next(note for note in self.told.notes if text in note)
+
+    def until_gone(self, *members: int) -> None:
+        """Train until nothing is left of some members."""
+        while set(members) & set(self.pids()):
+            self.train(1)
+
+    @property
+    def session(self) -> Any:
+        assert self.job.session is not None
+        return self.job.session
+
+    def pids(self) -> dict[int, int]:
+        """Processes that run, by member."""
+        return {member: process.pid for member, process in self.session._launcher._processes.items()}
+
+    def end(self) -> Run:
+        """Leave the loop."""
+        self._steps.close()  # type: ignore[attr-defined]
+        return run_of(self.job)
+
+
+def one_device(steps: int) -> Any:
+    return plain_loop(program("plain"), steps, CHUNKS).state_dict()
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    with threads_put_back():
+        yield
+
+
+@pytest.mark.parametrize("strategy", ["ring", "ssp"])
+def test_a_third_comes_while_two_train_and_one_of_them_leaves(tmp_path, strategy):
+    run = Elastic(program("plain"), tmp_path / "run", strategy=strategy)
+    run.train(3)
+    assert run.session.request() == (2,)
+    grown = run.until_planned(2)
+    assert (grown.workers, grown.chunks) == (3, CHUNKS)
+    run.train(3)
+    run.session.release(0)
+    assert run.until_planned(3).workers == 2
+    run.train(3)
+    ended = run.end()
+    if strategy != "ssp":
+        assert difference(ended.state_dict(), one_device(run.step)) <= 1e-9
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(240)
+def test_processes_come_and_go_while_the_others_stay(tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(SCRIPT.format(folder=str(Path(__file__).parents[1])))
+    run = Elastic(ProgramSource.parse(f"{script}:program"), tmp_path / "run")
+    run.train(2)
+    pids = run.pids()
+    run.session.request()
+    assert run.until_planned(2).workers == 3
+    assert {member: pid for member, pid in run.pids().items() if member < 2} == pids, "those who stay are the same"
+    script.write_text(script.read_text().replace('"plain"', '"residual"'))
+    assert run.session.request() == (3,)
+    refused = run.until_noted("not let in")
+    assert "rank 0 and member 3 built different programs: only the model of" in refused
+    run.session.release(0)
+    assert run.until_planned(3).workers == 2
+    run.until_gone(0, 3)
+    assert set(run.pids()) == {1, 2}
+    ended = run.end()
+    assert difference(ended.state_dict(), one_device(run.step)) <= 1e-9
