@@ -227,9 +227,9 @@ class AsynchronousReplica:
         parts = slices(self.plan.reductions, self.rank)
         flat = self._buffers.flat
         return Local(
-            [flat(f"value/{part.name}", part.start, part.stop) for part in parts],
-            [flat(f"gradient/{part.name}", part.start, part.stop) for part in parts],
-            lambda ticket: [flat(row.name, row.start, row.stop) for row in self._rows(self.rank, ticket)],
+            [flat(part.of("value")) for part in parts],
+            [flat(part.of("gradient")) for part in parts],
+            lambda ticket: [flat(row.of("statistics")) for row in self._rows(self.rank, ticket)],
             self.rank,
             self._ticket_spans,
         )
@@ -328,9 +328,9 @@ class AsynchronousReplica:
             server,
             self._transport,
             self._tags(),
-            Slots(self._buffers, "value/", parts),
-            Slots(self._buffers, "gradient/", parts),
-            lambda ticket: Slots(self._buffers, "", self._rows(server, ticket)),
+            Slots(self._buffers, "value", parts),
+            Slots(self._buffers, "gradient", parts),
+            lambda ticket: Slots(self._buffers, "statistics", self._rows(server, ticket)),
             self._ticket_spans,
         )
 

@@ -26,8 +26,8 @@ class Store:
         updaters: Mapping[UpdateKey, Updater],
         norms: "Norms | None" = None,
     ) -> None:
-        self._values = [buffers.flat(f"value/{part.name}", part.start, part.stop) for part in parts]
-        self._gradients = [buffers.flat(f"gradient/{part.name}", part.start, part.stop) for part in parts]
+        self._values = [buffers.flat(part.of("value")) for part in parts]
+        self._gradients = [buffers.flat(part.of("gradient")) for part in parts]
         self.updaters, self.norms = updaters, norms
 
     def apply(self, command: Apply, gradients: Mapping[int, Sequence[torch.Tensor]]) -> None:

@@ -26,7 +26,19 @@ from nfold.capture.program.calling import call
 from nfold.capture.proof.conditions import OUTPUTS, parts_needed
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
-from nfold.core.schedule import RankSchedule, Segment, StatisticsGroup, Task
+from nfold.core.schedule import RankSchedule, Segment, StatisticsGroup
+from nfold.core.tasks import (
+    Backward,
+    ChunkTensor,
+    ComputeTask,
+    FindClipFactor,
+    FoldStatistics,
+    Forward,
+    Load,
+    Receive,
+    Send,
+    SumSquares,
+)
 from nfold.errors import NfoldError, NonFiniteLoss
 from nfold.planning.reductions.acknowledgements import TAKEN
 from nfold.planning.scheduling.segments import INPUTS
@@ -63,16 +75,16 @@ class _Step:
     index: int = 0
     sizes: tuple[int, ...] = ()
     batches: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    values: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
-    """Detached tensors by name and chunk."""
+    activations: dict[ChunkTensor, torch.Tensor] = field(default_factory=dict)
+    """Detached."""
     live: dict[tuple[int, int], _Live] = field(default_factory=dict)
-    gradients: dict[tuple[str, int], dict[int, torch.Tensor]] = field(default_factory=lambda: defaultdict(dict))
-    """By tensor and chunk: contributions by where they came from; local segments first, then ranks."""
+    activation_gradients: dict[ChunkTensor, dict[int, torch.Tensor]] = field(default_factory=lambda: defaultdict(dict))
+    """Contributions by where they came from; local segments first, then ranks."""
     losses: dict[int, float] = field(default_factory=dict)
     arrived: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Host memory of RECV tasks by id."""
-    uses: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Uses of tensors and chunks that are still to come; after the last one they are let go."""
+    """Host memory of Receives by id."""
+    uses: Counter[ChunkTensor] = field(default_factory=Counter)
+    """Uses that are still to come; after the last one a tensor is freed."""
 
 
 class Cells:
@@ -102,7 +114,7 @@ class Cells:
     ) -> None:
         self._program, self._model, self._captured, self._graph = program, model, captured, graph
         self._schedule, self._buffers, self._updaters, self._clipping = schedule, buffers, updaters, clipping
-        buffers.allocate(TAKEN, 0)
+        buffers.allocate(TAKEN)
         self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
         self._shapes, self._trials, self._stage_trials = shapes, trials, stage_trials
@@ -137,31 +149,37 @@ class Cells:
         """Weighted loss of each chunk whose loss this rank computed in the step."""
         return self._step.losses
 
-    def perform(self, task: Task, emit: Emit) -> None:
-        """Do a compute task."""
-        if task.kind == "LOAD":
-            batch = self._loader.get(self._step.index, task.chunk)
-            if len(self._step.sizes) > 1:
-                refuse_uneven(self._conditions, batch, self._step.sizes[task.chunk])
-            if self._shapes is not None:
-                self._shapes.check(batch, self._step.sizes[task.chunk], task.chunk)
-            self._step.batches[task.chunk] = map_tensors(lambda tensor: tensor.to(self._device), batch)
-        elif task.kind == "F":
+    def perform(self, task: ComputeTask, emit: Emit) -> None:
+        """Do a compute task; call `emit` with the events that it signals on the way."""
+        if isinstance(task, Load):
+            self._load(task.chunk)
+        elif isinstance(task, Forward):
             self._forward(task)
-        elif task.kind == "B":
+        elif isinstance(task, Backward):
             self._backward(task, emit)
-        elif task.purpose == "norm":
-            assert self._clipping is not None
-            self._clipping.perform(task)
-        elif task.reduction in self._groups:
+        elif isinstance(task, FoldStatistics):
             assert self._statistics is not None
-            self._statistics.fold(self._groups[task.reduction], self._step.sizes)
-        elif updater := self._updaters.get((task.reduction, task.start)):
+            self._statistics.fold(self._groups[task.group], self._step.sizes)
+        elif isinstance(task, (SumSquares, FindClipFactor)):
+            assert self._clipping is not None
+            if isinstance(task, SumSquares):
+                self._clipping.count(task.gradients)
+            else:
+                self._clipping.find_factor()
+        elif updater := self._updaters.get(task.gradients):
             self._update(updater)
+
+    def _load(self, chunk: int) -> None:
+        batch, size = self._loader.get(self._step.index, chunk), self._step.sizes[chunk]
+        if len(self._step.sizes) > 1:
+            refuse_uneven(self._conditions, batch, size)
+        if self._shapes is not None:
+            self._shapes.check(batch, size, chunk)
+        self._step.batches[chunk] = map_tensors(lambda tensor: tensor.to(self._device), batch)
 
     # Forward
 
-    def _forward(self, task: Task) -> None:
+    def _forward(self, task: Forward) -> None:
         segment = self._schedule.segments[task.segment]
         if self._trials is not None and self._is_whole(segment) and not self._step.live:
             self._try_again(self._trials, task.chunk)
@@ -180,8 +198,9 @@ class Cells:
         else:
             self._try_stage_again(task, live, {})
         for name, value in live.outputs.items():
-            if self._step.uses[name, task.chunk]:
-                self._step.values[name, task.chunk] = value.detach()
+            made = ChunkTensor(name, task.chunk)
+            if self._step.uses[made]:
+                self._step.activations[made] = value.detach()
         loss = live.outputs.get(self._graph.loss)
         if loss is not None:
             self._note_loss(task.chunk, loss)
@@ -194,7 +213,7 @@ class Cells:
         elsewhere = self._loader.num_elsewhere
         trials.look(self._model, self._step.batches[chunk], step, size, read, num_elsewhere=elsewhere)
 
-    def _try_stage_again(self, task: Task, live: _Live, gradients: dict[str, Any]) -> None:
+    def _try_stage_again(self, task: Forward | Backward, live: _Live, gradients: dict[str, Any]) -> None:
         """Try a run of operators on what it was given and what came back to its outputs, the loss apart."""
         if self._stage_trials is None:
             return
@@ -215,7 +234,7 @@ class Cells:
         """Whether the segment is the whole model and needs no seeds between its operators."""
         return self._is_whole(segment) and (not self._is_random or self._graph.capture == "opaque")
 
-    def _forward_whole(self, task: Task) -> _Live:
+    def _forward_whole(self, task: Forward) -> _Live:
         inputs, targets = self._step.batches.pop(task.chunk)
         with self._drawing():
             if self._is_random:
@@ -223,11 +242,11 @@ class Cells:
             loss = self._program.loss(call(self._model, inputs), targets)
         return _Live({}, {self._graph.loss: loss})
 
-    def _forward_segment(self, task: Task, segment: Segment) -> _Live:
+    def _forward_segment(self, task: Forward, segment: Segment) -> _Live:
         module = self._segment_module(task.segment, segment)
         inputs = {name: self._input(name, task.chunk) for name in segment.inputs}
         for name in segment.inputs:
-            self._note_use(name, task.chunk)
+            self._note_use(ChunkTensor(name, task.chunk))
         outputs = module(*inputs.values())
         return _Live(inputs, dict(zip(segment.outputs, outputs, strict=True)))
 
@@ -242,18 +261,18 @@ class Cells:
     def _input(self, name: str, chunk: int) -> Any:
         if name in INPUTS:
             return self._step.batches[chunk][INPUTS.index(name)]
-        value = self._step.values[name, chunk].detach()
+        value = self._step.activations[ChunkTensor(name, chunk)].detach()
         return value.requires_grad_() if self._tensors[name].requires_grad else value
 
-    def _note_use(self, name: str, chunk: int) -> None:
-        """Let go of a tensor after its last use; messages are sent by other threads."""
+    def _note_use(self, used: ChunkTensor) -> None:
+        """Free a tensor after its last use; messages are sent by other threads."""
         with self._lock:
-            self._step.uses[name, chunk] -= 1
-            if self._step.uses[name, chunk]:
+            self._step.uses[used] -= 1
+            if self._step.uses[used]:
                 return
-        self._step.values.pop((name, chunk), None)
-        if name in INPUTS and not any(self._step.uses[each, chunk] for each in INPUTS):
-            self._step.batches.pop(chunk, None)
+        self._step.activations.pop(used, None)
+        if used.name in INPUTS and not any(self._step.uses[ChunkTensor(each, used.chunk)] for each in INPUTS):
+            self._step.batches.pop(used.chunk, None)
 
     def _note_loss(self, chunk: int, loss: torch.Tensor) -> None:
         value = float(loss.detach())
@@ -266,7 +285,7 @@ class Cells:
 
     # Backward
 
-    def _backward(self, task: Task, emit: Emit) -> None:
+    def _backward(self, task: Backward, emit: Emit) -> None:
         live = self._step.live.pop((task.segment, task.chunk))
         gradients = {
             name: self._output_gradient(name, task.chunk, output)
@@ -282,17 +301,17 @@ class Cells:
         for name, value in live.inputs.items():
             if name not in INPUTS and self._tensors[name].requires_grad:
                 gradient = value.grad if value.grad is not None else torch.zeros_like(value)
-                self._step.gradients[name, task.chunk][-1 - task.segment] = gradient
+                self._step.activation_gradients[ChunkTensor(name, task.chunk)][-1 - task.segment] = gradient
 
     def _output_gradient(self, name: str, chunk: int, output: torch.Tensor) -> torch.Tensor | None:
         if name == self._graph.loss:
             weight = self._weight(chunk)
             return None if weight == 1.0 else torch.full_like(output, weight)
-        return self._summed_gradient(name, chunk)
+        return self._summed_gradient(ChunkTensor(name, chunk))
 
-    def _summed_gradient(self, name: str, chunk: int) -> torch.Tensor:
+    def _summed_gradient(self, activation: ChunkTensor) -> torch.Tensor:
         """Add the contributions in one order, whatever order they came in: own segments, last first, then ranks."""
-        contributions = self._step.gradients.pop((name, chunk))
+        contributions = self._step.activation_gradients.pop(activation)
         keys = sorted(contributions)
         total = contributions[keys[0]]
         for key in keys[1:]:
@@ -321,26 +340,27 @@ class Cells:
 
     # Messages
 
-    def outgoing(self, task: Task) -> memoryview:
-        """Return the bytes of a SEND."""
-        if task.purpose not in ("activation", "gradient"):
-            return self._buffers.outgoing(task)
-        name = task.buffer.partition("/")[2]
+    def outgoing(self, task: Send) -> memoryview:
+        """Return the bytes to send."""
+        data = task.data
+        if not isinstance(data, ChunkTensor):
+            return self._buffers.outgoing(task, data)
         if task.purpose == "activation":
-            value = self._step.values[name, task.chunk]
-            self._note_use(name, task.chunk)
+            value = self._step.activations[data]
+            self._note_use(data)
         else:
-            value = self._summed_gradient(name, task.chunk)
-        spec = self._spec(name)
-        spec.check(value, self._step.sizes[task.chunk])
+            value = self._summed_gradient(data)
+        spec = self._spec(data.name)
+        spec.check(value, self._step.sizes[data.chunk])
         host = spec.pack(value.detach()).cpu()
         return as_bytes(host)
 
-    def incoming(self, task: Task) -> memoryview:
-        """Return where the bytes of a RECV may be written."""
-        if task.purpose not in ("activation", "gradient"):
-            return self._buffers.incoming(task)
-        host = self._spec(task.buffer.partition("/")[2]).room(self._step.sizes[task.chunk])
+    def incoming(self, task: Receive) -> memoryview:
+        """Return where received bytes may be written at any time in the step."""
+        data = task.data
+        if not isinstance(data, ChunkTensor):
+            return self._buffers.incoming(task, data)
+        host = self._spec(data.name).room(self._step.sizes[data.chunk])
         self._step.arrived[task.id] = host
         return as_bytes(host)
 
@@ -348,25 +368,25 @@ class Cells:
         assert self._captured is not None, "a cut model needs its capture"
         return self._captured.spec(name)
 
-    def combine(self, task: Task) -> None:
-        """Take in what a RECV brought."""
-        if task.purpose not in ("activation", "gradient"):
-            self._buffers.combine(task)
+    def combine(self, task: Receive) -> None:
+        """Take in what was received."""
+        data = task.data
+        if not isinstance(data, ChunkTensor):
+            self._buffers.combine(task, data)
             return
-        name = task.buffer.partition("/")[2]
-        value = self._spec(name).unpack(self._step.arrived.pop(task.id).to(self._device))
+        value = self._spec(data.name).unpack(self._step.arrived.pop(task.id).to(self._device))
         if task.purpose == "activation":
-            self._step.values[name, task.chunk] = value
+            self._step.activations[data] = value
         else:
-            self._step.gradients[name, task.chunk][task.peer] = value
+            self._step.activation_gradients[data][task.peer] = value
 
 
-def _uses(schedule: RankSchedule) -> Counter[tuple[str, int]]:
+def _uses(schedule: RankSchedule) -> Counter[ChunkTensor]:
     """How often a step uses each tensor of a chunk on this rank: as an input, or to send it."""
-    uses: Counter[tuple[str, int]] = Counter()
+    uses: Counter[ChunkTensor] = Counter()
     for task in schedule.tasks:
-        if task.kind == "F":
-            uses.update((name, task.chunk) for name in schedule.segments[task.segment].inputs)
-        elif task.kind == "SEND" and task.purpose == "activation":
-            uses[task.buffer.partition("/")[2], task.chunk] += 1
+        if isinstance(task, Forward):
+            uses.update(ChunkTensor(name, task.chunk) for name in schedule.segments[task.segment].inputs)
+        elif isinstance(task, Send) and isinstance(task.data, ChunkTensor) and task.purpose == "activation":
+            uses[task.data] += 1
     return uses
