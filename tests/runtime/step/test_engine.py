@@ -63,23 +63,24 @@ class Recorder:
         if task.kind in self.extra:
             self.extra[task.kind](emit)
 
-    def outgoing(self, task):
-        self.done.append(f"read {task.data.name}")
+    def outgoing(self, task, data):
+        self.done.append(f"read {data.name}")
         return memoryview(b"data")
 
-    def incoming(self, task):
+    def incoming(self, task, data):
         return memoryview(bytearray(4))
 
-    def combine(self, task):
-        self.done.append(f"take {task.data.name}")
-        if task.data.name in self.extra:
-            self.extra[task.data.name](None)
+    def combine(self, task, data):
+        self.done.append(f"take {data.name}")
+        if data.name in self.extra:
+            self.extra[data.name](None)
 
 
 def engine(tasks, performer, transport=None, clock=None, num_events=20, num_tags=10) -> Engine:
     schedule = RankSchedule(rank=0, segments=(), tasks=tuple(tasks), num_events=num_events, num_tags=num_tags)
     ticks = itertools.count(1)
-    return Engine(schedule, transport or ScriptedTransport(), performer, clock or (lambda: float(next(ticks))))
+    clock = clock or (lambda: float(next(ticks)))
+    return Engine(schedule, transport or ScriptedTransport(), performer, {Elements: performer}, clock)
 
 
 def load(event, *after):
@@ -315,21 +316,21 @@ class Adder:
             for index in range(SIZE):
                 self.value[index] = self.gradient[index]
 
-    def outgoing(self, task):
+    def outgoing(self, task, data):
         own = self.value if task.purpose == "pull" else self.gradient
-        return memoryview(own)[task.data.start : task.data.stop].cast("B")
+        return memoryview(own)[data.start : data.stop].cast("B")
 
-    def incoming(self, task):
+    def incoming(self, task, data):
         if task.combine == "copy":
             own = self.value if task.purpose == "pull" else self.gradient
-            return memoryview(own)[task.data.start : task.data.stop].cast("B")
-        self.staging[task.id] = array("i", [0] * (task.data.stop - task.data.start))
+            return memoryview(own)[data.start : data.stop].cast("B")
+        self.staging[task.id] = array("i", [0] * (data.stop - data.start))
         return memoryview(self.staging[task.id]).cast("B")
 
-    def combine(self, task):
+    def combine(self, task, data):
         if task.combine == "add":
             for index, number in enumerate(self.staging[task.id]):
-                self.gradient[task.data.start + index] += number
+                self.gradient[data.start + index] += number
 
 
 def tensor(name, producer, *consumers):
@@ -356,7 +357,9 @@ def test_a_ring_of_engines_gives_every_rank_the_exact_sum(world, piece):
     results: list[list[list[int]]] = [[] for _ in range(world)]
 
     def run(rank):
-        player = Engine(schedule.ranks[rank], network.transport(rank), adders[rank], lambda: 0.0)
+        player = Engine(
+            schedule.ranks[rank], network.transport(rank), adders[rank], {Elements: adders[rank]}, lambda: 0.0
+        )
         for step in range(3):
             adders[rank].step = step
             player.play(step, (4,) * (world + 1), keep_spans=True)

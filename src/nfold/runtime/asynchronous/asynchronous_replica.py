@@ -302,7 +302,7 @@ class AsynchronousReplica:
             trials=self._trials,
         )
         network = MemoryNetwork(1)
-        engine = Engine(own, network.transport(0), cells, self._clock)
+        engine = Engine(own, network.transport(0), cells, cells.stores, self._clock)
         return Slices(cells, engine, loader, network, self._tickets, self._account, self._ticket_spans)
 
     def _build_client(self, local: Local, computing: Slices) -> Client:

@@ -46,7 +46,6 @@ class Store:
                 into.add_(gradients[part.worker][index].to(into.device), alpha=part.weight)
         for updater in self.updaters.values():
             updater.step(command.rate)
-            updater.keep_values()
 
     def advance(self, steps: int) -> None:
         """Bring the schedule of the learning rate to where it is after so many whole steps."""

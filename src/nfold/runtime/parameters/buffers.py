@@ -12,6 +12,7 @@ from nfold.core.placement import Reduction
 from nfold.core.schedule import StatisticsGroup
 from nfold.core.tasks import Elements, Message, Receive, Send
 from nfold.errors import ProgramError
+from nfold.planning.reductions.acknowledgements import TAKEN
 
 DTYPES = {
     "float64": torch.float64,
@@ -101,6 +102,7 @@ class Buffers:
         for reduction in reductions:
             if reduction.route != "local":
                 self._allocate(rank, reduction, parameters)
+        self.allocate(TAKEN)
         for group in groups:
             flat = torch.zeros(num_chunks * group.num_elements, dtype=DTYPES[group.dtype], device=device)
             self._regions["statistics", group.name] = [_Region(flat, 0)]

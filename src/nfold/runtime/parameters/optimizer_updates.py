@@ -112,7 +112,11 @@ class Updater:
         self._order_gradients()
         if rate == 1.0:
             self._optimizer.step()
-            return
+        else:
+            self._step_at(rate)
+        self._keep_values()
+
+    def _step_at(self, rate: float) -> None:
         kept = [_learning_rate(self._optimizer, group) for group in self._optimizer.param_groups]
         for group, own in zip(self._optimizer.param_groups, kept, strict=True):
             group["lr"] = own * rate
@@ -136,7 +140,7 @@ class Updater:
                 if tensor.grad.stride() != tensor.stride():
                     tensor.grad = torch.empty_like(tensor).copy_(tensor.grad)
 
-    def keep_values(self) -> None:
+    def _keep_values(self) -> None:
         """Bring back what the optimizer put elsewhere: it may replace the data and gradients of its parameters."""
         for each in self._held:
             if each.home is not None and each.tensor.data_ptr() != each.home.data_ptr():

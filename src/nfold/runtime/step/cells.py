@@ -6,8 +6,6 @@ chunk's loss is weighted by its share of the batch, so that gradients add up to 
 
 import contextlib
 import math
-import threading
-from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +15,6 @@ import torch
 from torch import nn
 
 from nfold.capture.batches.shapes import Shapes
-from nfold.capture.batches.sizes import Spec
 from nfold.capture.batches.tree import map_tensors
 from nfold.capture.computing.batch_norm import StatisticsRecorder
 from nfold.capture.computing.random import LOCK, CellRandom
@@ -31,16 +28,14 @@ from nfold.core.tasks import (
     Backward,
     ChunkTensor,
     ComputeTask,
+    Elements,
     FindClipFactor,
     FoldStatistics,
     Forward,
     Load,
-    Receive,
-    Send,
     SumSquares,
 )
 from nfold.errors import NfoldError, NonFiniteLoss
-from nfold.planning.reductions.acknowledgements import TAKEN
 from nfold.planning.scheduling.segments import INPUTS
 from nfold.program import Program
 from nfold.runtime.data.chunk_loader import ChunkLoader, ChunkSamples
@@ -49,11 +44,12 @@ from nfold.runtime.guards.checked_loss import CheckedLoss
 from nfold.runtime.guards.later_trials import LaterTrials
 from nfold.runtime.guards.stage_trials import StageFlow, StageTrials
 from nfold.runtime.guards.uneven_samples import refuse_uneven
-from nfold.runtime.parameters.buffers import Buffers, as_bytes
+from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.parameters.optimizer_updates import UpdateKey, Updater
+from nfold.runtime.step.activations import Activations
 from nfold.runtime.step.chunk_statistics import ChunkStatistics
 from nfold.runtime.step.clipping import Clipping
-from nfold.runtime.step.engine import Emit
+from nfold.runtime.step.engine import DataStore, Emit
 from nfold.runtime.step.gradient_signals import GradientSignals
 
 _NO_CHUNK = -1
@@ -75,16 +71,8 @@ class _Step:
     index: int = 0
     sizes: tuple[int, ...] = ()
     batches: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    activations: dict[ChunkTensor, torch.Tensor] = field(default_factory=dict)
-    """Detached."""
     live: dict[tuple[int, int], _Live] = field(default_factory=dict)
-    activation_gradients: dict[ChunkTensor, dict[int, torch.Tensor]] = field(default_factory=lambda: defaultdict(dict))
-    """Contributions by where they came from; local segments first, then ranks."""
     losses: dict[int, float] = field(default_factory=dict)
-    arrived: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Host memory of Receives by id."""
-    uses: Counter[ChunkTensor] = field(default_factory=Counter)
-    """Uses that are still to come; after the last one a tensor is freed."""
 
 
 class Cells:
@@ -114,7 +102,6 @@ class Cells:
     ) -> None:
         self._program, self._model, self._captured, self._graph = program, model, captured, graph
         self._schedule, self._buffers, self._updaters, self._clipping = schedule, buffers, updaters, clipping
-        buffers.allocate(TAKEN)
         self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
         self._shapes, self._trials, self._stage_trials = shapes, trials, stage_trials
@@ -129,20 +116,26 @@ class Cells:
         self._unheld = [parameter for name, parameter in parameters.items() if name not in held]
         self._statistics = ChunkStatistics(graph, groups, buffers, recorder) if recorder else None
         self._signals = GradientSignals(graph, schedule, reductions, parameters)
-        self._uses, self._lock = _uses(schedule), threading.Lock()
+        self._activations = Activations(schedule, captured, device)
         self._step = _Step()
 
     # Steps
 
     def begin(self, step: int, sizes: tuple[int, ...]) -> None:
         """Get ready for a step."""
-        self._step = _Step(index=step, sizes=sizes, uses=Counter(self._uses))
+        self._step = _Step(index=step, sizes=sizes)
+        self._activations.begin(sizes)
         self._loader.begin(step)
         self._buffers.zero_gradients()
         if self._clipping is not None:
             self._clipping.begin()
         for parameter in self._unheld:
             parameter.grad = None
+
+    @property
+    def stores(self) -> dict[type, DataStore]:
+        """Where the data of messages lie, by what names them."""
+        return {Elements: self._buffers, ChunkTensor: self._activations}
 
     @property
     def losses(self) -> dict[int, float]:
@@ -175,7 +168,7 @@ class Cells:
             refuse_uneven(self._conditions, batch, size)
         if self._shapes is not None:
             self._shapes.check(batch, size, chunk)
-        self._step.batches[chunk] = map_tensors(lambda tensor: tensor.to(self._device), batch)
+        self._step.batches[chunk] = map_tensors(partial(torch.Tensor.to, device=self._device), batch)
 
     # Forward
 
@@ -198,9 +191,8 @@ class Cells:
         else:
             self._try_stage_again(task, live, {})
         for name, value in live.outputs.items():
-            made = ChunkTensor(name, task.chunk)
-            if self._step.uses[made]:
-                self._step.activations[made] = value.detach()
+            if name != self._graph.loss:
+                self._activations.keep(ChunkTensor(name, task.chunk), value)
         loss = live.outputs.get(self._graph.loss)
         if loss is not None:
             self._note_loss(task.chunk, loss)
@@ -244,9 +236,7 @@ class Cells:
 
     def _forward_segment(self, task: Forward, segment: Segment) -> _Live:
         module = self._segment_module(task.segment, segment)
-        inputs = {name: self._input(name, task.chunk) for name in segment.inputs}
-        for name in segment.inputs:
-            self._note_use(ChunkTensor(name, task.chunk))
+        inputs = {name: self._input(ChunkTensor(name, task.chunk)) for name in segment.inputs}
         outputs = module(*inputs.values())
         return _Live(inputs, dict(zip(segment.outputs, outputs, strict=True)))
 
@@ -258,21 +248,15 @@ class Cells:
             )
         return self._segments[index]
 
-    def _input(self, name: str, chunk: int) -> Any:
-        if name in INPUTS:
-            return self._step.batches[chunk][INPUTS.index(name)]
-        value = self._step.activations[ChunkTensor(name, chunk)].detach()
-        return value.requires_grad_() if self._tensors[name].requires_grad else value
-
-    def _note_use(self, used: ChunkTensor) -> None:
-        """Free a tensor after its last use; messages are sent by other threads."""
-        with self._lock:
-            self._step.uses[used] -= 1
-            if self._step.uses[used]:
-                return
-        self._step.activations.pop(used, None)
-        if used.name in INPUTS and not any(self._step.uses[ChunkTensor(each, used.chunk)] for each in INPUTS):
-            self._step.batches.pop(used.chunk, None)
+    def _input(self, tensor: ChunkTensor) -> Any:
+        """Return what a segment computes with; a batch is freed after the last use of both halves."""
+        if tensor.name not in INPUTS:
+            value = self._activations.use(tensor)
+            return value.requires_grad_() if self._tensors[tensor.name].requires_grad else value
+        batch = self._step.batches[tensor.chunk]
+        if self._activations.is_last_use(tensor, [ChunkTensor(each, tensor.chunk) for each in INPUTS]):
+            del self._step.batches[tensor.chunk]
+        return batch[INPUTS.index(tensor.name)]
 
     def _note_loss(self, chunk: int, loss: torch.Tensor) -> None:
         value = float(loss.detach())
@@ -301,22 +285,13 @@ class Cells:
         for name, value in live.inputs.items():
             if name not in INPUTS and self._tensors[name].requires_grad:
                 gradient = value.grad if value.grad is not None else torch.zeros_like(value)
-                self._step.activation_gradients[ChunkTensor(name, task.chunk)][-1 - task.segment] = gradient
+                self._activations.add_gradient(ChunkTensor(name, task.chunk), task.segment, gradient)
 
     def _output_gradient(self, name: str, chunk: int, output: torch.Tensor) -> torch.Tensor | None:
         if name == self._graph.loss:
             weight = self._weight(chunk)
             return None if weight == 1.0 else torch.full_like(output, weight)
-        return self._summed_gradient(ChunkTensor(name, chunk))
-
-    def _summed_gradient(self, activation: ChunkTensor) -> torch.Tensor:
-        """Add the contributions in one order, whatever order they came in: own segments, last first, then ranks."""
-        contributions = self._step.activation_gradients.pop(activation)
-        keys = sorted(contributions)
-        total = contributions[keys[0]]
-        for key in keys[1:]:
-            total = total + contributions[key]
-        return total
+        return self._activations.summed_gradient(ChunkTensor(name, chunk))
 
     def _drawing(self) -> contextlib.AbstractContextManager[Any]:
         """Keep other threads (ranks, and what loads data) from the generators while this rank uses them."""
@@ -336,57 +311,3 @@ class Cells:
         else:
             updater.step()
         updater.advance(self._step.index + 1)
-        updater.keep_values()
-
-    # Messages
-
-    def outgoing(self, task: Send) -> memoryview:
-        """Return the bytes to send."""
-        data = task.data
-        if not isinstance(data, ChunkTensor):
-            return self._buffers.outgoing(task, data)
-        if task.purpose == "activation":
-            value = self._step.activations[data]
-            self._note_use(data)
-        else:
-            value = self._summed_gradient(data)
-        spec = self._spec(data.name)
-        spec.check(value, self._step.sizes[data.chunk])
-        host = spec.pack(value.detach()).cpu()
-        return as_bytes(host)
-
-    def incoming(self, task: Receive) -> memoryview:
-        """Return where received bytes may be written at any time in the step."""
-        data = task.data
-        if not isinstance(data, ChunkTensor):
-            return self._buffers.incoming(task, data)
-        host = self._spec(data.name).room(self._step.sizes[data.chunk])
-        self._step.arrived[task.id] = host
-        return as_bytes(host)
-
-    def _spec(self, name: str) -> Spec:
-        assert self._captured is not None, "a cut model needs its capture"
-        return self._captured.spec(name)
-
-    def combine(self, task: Receive) -> None:
-        """Take in what was received."""
-        data = task.data
-        if not isinstance(data, ChunkTensor):
-            self._buffers.combine(task, data)
-            return
-        value = self._spec(data.name).unpack(self._step.arrived.pop(task.id).to(self._device))
-        if task.purpose == "activation":
-            self._step.activations[data] = value
-        else:
-            self._step.activation_gradients[data][task.peer] = value
-
-
-def _uses(schedule: RankSchedule) -> Counter[ChunkTensor]:
-    """How often a step uses each tensor of a chunk on this rank: as an input, or to send it."""
-    uses: Counter[ChunkTensor] = Counter()
-    for task in schedule.tasks:
-        if isinstance(task, Forward):
-            uses.update(ChunkTensor(name, task.chunk) for name in schedule.segments[task.segment].inputs)
-        elif isinstance(task, Send) and isinstance(task.data, ChunkTensor) and task.purpose == "activation":
-            uses[task.data] += 1
-    return uses

@@ -1,8 +1,8 @@
 """Plays one rank's tasks in wall time: compute in the listed order, messages as soon as they may go.
 
 The engine knows tasks, not strategies. What a compute task does is the performer's business, where bytes lie is the
-buffers'. Messages complete on the transport's threads; whichever thread completes the last thing that a message waited
-for starts it, so no message waits for a thread to wake up.
+store's of their kind. Messages complete on the transport's threads; whichever thread completes the last thing that a
+message waited for starts it, so no message waits for a thread to wake up.
 
     play(step) --> post every Receive
                --> for each compute task in order: wait for its events, perform, complete
@@ -12,9 +12,9 @@ for starts it, so no message waits for a thread to wake up.
 import functools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from nfold.core.schedule import RankSchedule
 from nfold.core.tasks import Backward, ComputeTask, Message, Receive, Send, Task, chunk_of
@@ -32,21 +32,25 @@ their chunks may take them one further."""
 
 
 class Performer(Protocol):
-    """Does what tasks say."""
+    """Computes."""
 
     def perform(self, task: ComputeTask, emit: Emit) -> None:
         """Compute; call `emit` with the events that it signals on the way."""
         ...
 
-    def outgoing(self, task: Send) -> memoryview:
+
+class DataStore(Protocol):
+    """Holds what messages carry: flat buffers, or activations."""
+
+    def outgoing(self, task: Send, data: Any, /) -> memoryview:
         """Return the bytes to send."""
         ...
 
-    def incoming(self, task: Receive) -> memoryview:
+    def incoming(self, task: Receive, data: Any, /) -> memoryview:
         """Return where received bytes may be written at any time in the step."""
         ...
 
-    def combine(self, task: Receive) -> None:
+    def combine(self, task: Receive, data: Any, /) -> None:
         """Take in what was received, after all that it waits for."""
         ...
 
@@ -72,6 +76,7 @@ class Engine:
         schedule: RankSchedule,
         transport: Transport,
         performer: Performer,
+        stores: Mapping[type, DataStore],
         clock: Callable[[], float],
         *,
         times_reductions: bool = True,
@@ -87,7 +92,7 @@ class Engine:
             self._counts[task.id] = len(task.after) + isinstance(task, Receive)
             for event in task.after:
                 self._dependents[event].append(task.id)
-        self._transport, self._performer, self._clock = transport, performer, clock
+        self._transport, self._performer, self._stores, self._clock = transport, performer, stores, clock
         self._times = ReductionTimes(schedule.tasks if times_reductions else (), clock)
         self._changed = threading.Condition()
         self._awaited: Callable[[], bool] | None = None
@@ -134,7 +139,7 @@ class Engine:
             if self._skipped(task):
                 self._happened(task.id, is_arrival=True)
             else:
-                into = self._performer.incoming(task)
+                into = self._stores[type(task.data)].incoming(task, task.data)
                 arrived = functools.partial(self._happened, task.id, is_arrival=True)
                 self._transport.receive(task.peer, self._base_tag + task.tag, into, arrived)
         first = [task for task in self._messages.values() if isinstance(task, Send) and not task.after]
@@ -215,13 +220,13 @@ class Engine:
         """Begin a message that waits for nothing any more; return whether it is over at once."""
         if isinstance(task, Receive):
             if not self._skipped(task):
-                self._performer.combine(task)
+                self._stores[type(task.data)].combine(task, task.data)
                 self._note(task)
             return True
         if self._skipped(task):
             return True
         self._started[task.id] = self._clock()
-        data = self._performer.outgoing(task)
+        data = self._stores[type(task.data)].outgoing(task, task.data)
         self._transport.send(task.peer, self._base_tag + task.tag, data, lambda: self._sent(task))
         return False
 

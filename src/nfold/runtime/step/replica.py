@@ -161,7 +161,7 @@ class Replica:
         self._loader = ChunkLoader(reads, self.sampler, chunks, last_step)
         self.averages = self._build_averages(checkpoint)
         self._cells = self._build_cells(own, captured, dataset)
-        self._engine = Engine(own, transport, self._cells, clock, times_reductions=measures)
+        self._engine = Engine(own, transport, self._cells, self._cells.stores, clock, times_reductions=measures)
         norms = {statistic.module for statistic in graph.statistics}
         self._changed_buffers = ChangedBuffers(self.model, but=norms)
         self._extra_states = ExtraStates(self.model)
