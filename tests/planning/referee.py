@@ -9,9 +9,23 @@ from collections import defaultdict
 
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction
-from nfold.core.schedule import RankSchedule, Schedule, Task
+from nfold.core.schedule import RankSchedule, Schedule
+from nfold.core.tasks import (
+    Backward,
+    ChunkTensor,
+    Elements,
+    FindClipFactor,
+    FoldStatistics,
+    Forward,
+    Load,
+    Message,
+    OptimizerStep,
+    Receive,
+    Send,
+    SumSquares,
+    Task,
+)
 
-LANE = ("LOAD", "F", "B", "UPDATE")
 Numbers = list[int]
 
 
@@ -33,9 +47,9 @@ class Referee:
         self._groups = {group.name: group for group in schedule.statistics}
         self._random = random.Random(seed)
         self._happened: list[set[int]] = [set() for _ in schedule.ranks]
-        self._lane = [[task for task in rank.tasks if task.kind in LANE] for rank in schedule.ranks]
-        self._left = [{task.id: task for task in rank.tasks if task.kind not in LANE} for rank in schedule.ranks]
-        self._wire: dict[tuple[int, int, int], tuple[Task, object]] = {}
+        self._lane = [[task for task in rank.tasks if not isinstance(task, Message)] for rank in schedule.ranks]
+        self._left = [{task.id: task for task in rank.tasks if isinstance(task, Message)} for rank in schedule.ranks]
+        self._wire: dict[tuple[int, int, int], tuple[Send, object]] = {}
         self._has: list[set[object]] = [set() for _ in schedule.ranks]
         self._held: dict[tuple[int, int], Numbers] = {}
         self._rows: list[set[tuple[str, int]]] = [set() for _ in schedule.ranks]
@@ -72,7 +86,7 @@ class Referee:
             if not moves:
                 break
             rank, task = self._random.choice(moves)
-            getattr(self, f"_play_{task.kind}")(rank, task)
+            getattr(self, f"_play_{type(task).__name__}")(rank, task)
             self._happened[rank].add(task.id)
         stuck = [task.name for tasks in (*self._lane, *(left.values() for left in self._left)) for task in tasks]
         assert not stuck, f"deadlock: {stuck}"
@@ -90,11 +104,11 @@ class Referee:
 
     # Computing
 
-    def _play_LOAD(self, rank: int, task: Task) -> None:
+    def _play_Load(self, rank: int, task: Load) -> None:
         self._lane[rank].pop(0)
         self._has[rank].add(("batch", task.chunk))
 
-    def _play_F(self, rank: int, task: Task) -> None:
+    def _play_Forward(self, rank: int, task: Forward) -> None:
         self._lane[rank].pop(0)
         segment = self._schedule.ranks[rank].segments[task.segment]
         for name in segment.inputs:
@@ -108,7 +122,7 @@ class Referee:
             if all(("F", operator, task.chunk) in self._has[rank] for operator in group.operators)
         }
 
-    def _play_B(self, rank: int, task: Task) -> None:
+    def _play_Backward(self, rank: int, task: Backward) -> None:
         self._lane[rank].pop(0)
         segment = self._schedule.ranks[rank].segments[task.segment]
         assert {("F", name, task.chunk) for name in segment.operators} <= self._has[rank]
@@ -116,7 +130,7 @@ class Referee:
             tensor = self._tensors[name]
             for user in tensor.consumers if tensor.requires_grad else ():
                 owner = self._placement.owners[user][task.chunk]
-                wanted = ("B", user, task.chunk) if owner == rank else ("gradient", name, task.chunk, owner)
+                wanted = ("B", user, task.chunk) if owner == rank else ("activation gradient", name, task.chunk, owner)
                 assert user in segment.operators or wanted in self._has[rank], f"{task.name} on {rank} lacks {wanted}"
         signalled = {signal.reduction for signal in task.signals}
         for signal in task.signals:
@@ -127,7 +141,7 @@ class Referee:
                 self._accumulate(rank, task, reduction, segment.operators)
         self._has[rank] |= {("B", name, task.chunk) for name in segment.operators}
 
-    def _accumulate(self, rank: int, task: Task, reduction: Reduction, operators: tuple[str, ...]) -> None:
+    def _accumulate(self, rank: int, task: Backward, reduction: Reduction, operators: tuple[str, ...]) -> None:
         parameters = {parameter.name: parameter for parameter in self._graph.parameters}
         gradient, offset = self.gradients[rank][reduction.name], 0
         for name in reduction.parameters:
@@ -137,37 +151,38 @@ class Referee:
                     gradient[offset + index] += number
             offset += each.num_elements
 
-    def _play_UPDATE(self, rank: int, task: Task) -> None:
+    def _play_FoldStatistics(self, rank: int, task: FoldStatistics) -> None:
         self._lane[rank].pop(0)
-        if task.purpose == "norm":
-            self._play_norm(rank, task)
-            return
-        if task.reduction in self._groups:
-            rows = {(task.reduction, chunk) for chunk in range(self._schedule.num_chunks)}
-            assert rows <= self._rows[rank], f"{task.name} on {rank} lacks rows"
-            return
+        rows = {(task.group, chunk) for chunk in range(self._schedule.num_chunks)}
+        assert rows <= self._rows[rank], f"{task.name} on {rank} lacks rows"
+
+    def _play_OptimizerStep(self, rank: int, task: OptimizerStep) -> None:
+        self._lane[rank].pop(0)
         assert rank in self.knows_factor or not self._graph.clips_gradients
+        part = task.gradients
         for name, reduction in self._reductions.items():
-            if task.reduction not in (name, "*"):
-                continue
             updates = self._updates(rank, reduction)
-            if task.reduction == name:
-                assert (task.start, task.stop) in updates
-                updates = [(task.start, task.stop)]
+            if part is not None:
+                assert part.name != name or (part.start, part.stop) in updates
+                updates = [(part.start, part.stop)] if part.name == name else []
             for start, stop in updates:
                 self.values[rank][name][start:stop] = self.gradients[rank][name][start:stop]
 
-    def _play_norm(self, rank: int, task: Task) -> None:
-        """Every element is counted once, when it is summed; the factor follows from all of them."""
-        if task.buffer == "squares":
-            total = self.exact_sum(self._reductions[task.reduction])
-            assert self.gradients[rank][task.reduction][task.start : task.stop] == total[task.start : task.stop]
-            self.counted[rank] += [(task.reduction, index) for index in range(task.start, task.stop)]
-            return
+    def _play_SumSquares(self, rank: int, task: SumSquares) -> None:
+        """Every element is counted once, when it is summed."""
+        self._lane[rank].pop(0)
+        part = task.gradients
+        total = self.exact_sum(self._reductions[part.name])
+        assert self.gradients[rank][part.name][part.start : part.stop] == total[part.start : part.stop]
+        self.counted[rank] += [(part.name, index) for index in range(part.start, part.stop)]
+
+    def _play_FindClipFactor(self, rank: int, _task: FindClipFactor) -> None:
+        """The factor follows from all elements."""
+        self._lane[rank].pop(0)
         every = [(name, index) for name, each in self._reductions.items() for index in range(each.num_elements)]
         assert sorted(self.counted[rank]) == sorted(every)
-        on_the_wire = [send.buffer for send, _ in self._wire.values()]
-        assert not any(buffer.startswith("gradient/") for buffer in on_the_wire), "no gradient travels any more"
+        on_the_wire = [send.data for send, _ in self._wire.values()]
+        assert not any(isinstance(data, Elements) and data.kind == "gradient" for data in on_the_wire)
         self.knows_factor.add(rank)
 
     def _updates(self, rank: int, reduction: Reduction) -> list[tuple[int, int]]:
@@ -177,68 +192,69 @@ class Referee:
 
     # Messages
 
-    def _play_SEND(self, rank: int, task: Task) -> None:
+    def _play_Send(self, rank: int, task: Send) -> None:
         del self._left[rank][task.id]
         self._wire[rank, task.peer, task.tag] = (task, self._read(rank, task))
-        self.sent_elements[rank, task.reduction] += task.stop - task.start
+        if task.bucket is not None:
+            assert isinstance(task.data, Elements)
+            self.sent_elements[rank, task.bucket] += task.data.stop - task.data.start
 
-    def _read(self, rank: int, task: Task) -> object:
-        kind, _, name = task.buffer.partition("/")
-        if kind == "activation":
-            assert (name, task.chunk) in self._has[rank]
-            return None
-        if kind == "activation-gradient":
-            users = [user for user in self._tensors[name].consumers if self._placement.owners[user][task.chunk] == rank]
-            assert {("B", user, task.chunk) for user in users} <= self._has[rank]
-            return None
-        if kind == "statistics":
-            assert (task.buffer, task.chunk) in self._rows[rank]
-            return None
-        if kind == "squares":
+    def _read(self, rank: int, task: Send) -> object:
+        data = task.data
+        if isinstance(data, ChunkTensor) and task.purpose == "activation":
+            assert (data.name, data.chunk) in self._has[rank]
+        elif isinstance(data, ChunkTensor):
+            consumers = self._tensors[data.name].consumers
+            users = [user for user in consumers if self._placement.owners[user][data.chunk] == rank]
+            assert {("B", user, data.chunk) for user in users} <= self._has[rank]
+        elif data.kind == "statistics":
+            assert (data.name, data.chunk) in self._rows[rank]
+        elif data.name == "squares":
             return list(self.counted[rank])
-        if kind == "factor":
+        elif data.name == "factor":
             assert rank in self.knows_factor
-            return None
-        if kind == "taken":
+        elif data.kind == "acknowledgement":
             self._check_taken(rank, task.peer)
-            return None
-        return list((self.values if kind == "value" else self.gradients)[rank][name][task.start : task.stop])
+        else:
+            values = (self.values if data.kind == "value" else self.gradients)[rank][data.name]
+            return list(values[data.start : data.stop])
+        return None
 
     def _check_taken(self, rank: int, peer: int) -> None:
         """All that a peer sends has come and been used when it is told so."""
-        own = [task for task in self._schedule.ranks[rank].tasks if task.kind in ("RECV", "F", "B")]
-        came = {task.id for task in own if (task.kind, task.peer) == ("RECV", peer)}
+        own = [task for task in self._schedule.ranks[rank].tasks if isinstance(task, (Receive, Forward, Backward))]
+        came = {task.id for task in own if isinstance(task, Receive) and task.peer == peer}
         assert came <= self._happened[rank]
         assert all(task.id in self._happened[rank] for task in own if came & set(task.after))
 
-    def _play_RECV(self, rank: int, task: Task) -> None:
+    def _play_Receive(self, rank: int, task: Receive) -> None:
         del self._left[rank][task.id]
         _, data = self._wire.pop((task.peer, rank, task.tag))
-        kind, _, name = task.buffer.partition("/")
-        if kind == "activation":
-            self._has[rank].add((name, task.chunk))
-        elif kind == "activation-gradient":
-            self._has[rank].add(("gradient", name, task.chunk, task.peer))
-        elif kind == "statistics":
-            self._rows[rank].add((task.buffer, task.chunk))
-        elif kind == "squares":
+        place = task.data
+        if isinstance(place, ChunkTensor) and task.purpose == "activation":
+            self._has[rank].add((place.name, place.chunk))
+        elif isinstance(place, ChunkTensor):
+            self._has[rank].add(("activation gradient", place.name, place.chunk, task.peer))
+        elif place.kind == "statistics":
+            self._rows[rank].add((place.name, place.chunk))
+        elif place.name == "squares":
             assert isinstance(data, list)
             self.counted[rank] += data
-        elif kind == "factor":
+        elif place.name == "factor":
             self.knows_factor.add(rank)
-        elif kind != "taken":
+        elif place.kind != "acknowledgement":
             assert isinstance(data, list)
-            if task.onto >= 0:
+            if task.onto is not None:
                 data = [old + new for old, new in zip(self._held.pop((rank, task.onto)), data, strict=True)]
             if task.combine == "hold":
                 self._held[rank, task.id] = data
                 return
-            buffer = (self.values if kind == "value" else self.gradients)[rank][name]
-            before = buffer[task.start : task.stop]
+            buffer = (self.values if place.kind == "value" else self.gradients)[rank][place.name]
+            before = buffer[place.start : place.stop]
             added = [(old or 0) + new for old, new in zip(before, data, strict=True)]
-            buffer[task.start : task.stop] = data if task.combine == "copy" else added
+            buffer[place.start : place.stop] = data if task.combine == "copy" else added
 
 
 def lane_of(rank: RankSchedule) -> list[str]:
     """Names of a rank's compute tasks, in their order."""
-    return [task.name for task in rank.tasks if task.kind in LANE]
+    return [task.name for task in rank.tasks if not isinstance(task, Message)]

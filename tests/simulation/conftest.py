@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.core.schedule import RankSchedule, Schedule, Task
+from nfold.core.schedule import RankSchedule, Schedule
+from nfold.core.tasks import Backward, Elements, Forward, Load, Receive, Send, Signal, Task
 from nfold.core.trace import StepTrace
 from nfold.simulation import simulate
 
@@ -45,20 +46,32 @@ def play(
     )
 
 
-def a_compute(task: int, seconds: float, after: tuple[int, ...] = (), **fields: Any) -> tuple[Task, float]:
-    return Task(id=task, name=f"F0.{task}", after=after, **{"kind": "F", **fields}), seconds
+def a_compute(
+    task: int, seconds: float, after: tuple[int, ...] = (), *, signals: tuple[Signal, ...] = (), chunk: int = 0
+) -> tuple[Task, float]:
+    """A forward of segment `task`, or a backward if it has signals."""
+    if signals:
+        return Backward(id=task, after=after, chunk=chunk, segment=task, signals=signals), seconds
+    return Forward(id=task, after=after, chunk=chunk, segment=task), seconds
+
+
+def a_load(task: int, seconds: float) -> tuple[Task, float]:
+    return Load(id=task, chunk=0), seconds
+
+
+def a_message(tag: int, peer: int, payload_bytes: int) -> dict[str, Any]:
+    data = Elements("gradient", f"b{tag}", 0, 1)
+    return {"tag": tag, "peer": peer, "purpose": "reduce", "data": data, "payload_bytes": payload_bytes}
 
 
 def a_send(task: int, peer: int, payload_bytes: int, after: tuple[int, ...] = (), tag: int = 0) -> tuple[Task, float]:
-    name = f"SEND {tag} to {peer}"
-    return Task(id=task, kind="SEND", name=name, peer=peer, tag=tag, after=after, payload_bytes=payload_bytes), 0.0
+    return Send(id=task, after=after, **a_message(tag, peer, payload_bytes)), 0.0
 
 
 def a_receive(
     task: int, peer: int, payload_bytes: int, after: tuple[int, ...] = (), tag: int = 0
 ) -> tuple[Task, float]:
-    name = f"RECV {tag} from {peer}"
-    return Task(id=task, kind="RECV", name=name, peer=peer, tag=tag, after=after, payload_bytes=payload_bytes), 0.0
+    return Receive(id=task, after=after, **a_message(tag, peer, payload_bytes)), 0.0
 
 
 @pytest.fixture
@@ -74,6 +87,11 @@ def simulated() -> Callable[..., StepTrace]:
 @pytest.fixture
 def compute() -> Callable[..., tuple[Task, float]]:
     return a_compute
+
+
+@pytest.fixture
+def load() -> Callable[..., tuple[Task, float]]:
+    return a_load
 
 
 @pytest.fixture

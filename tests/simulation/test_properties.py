@@ -1,5 +1,6 @@
 """What holds for every schedule."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -7,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.core.schedule import RankSchedule, Schedule, Task
+from nfold.core.schedule import RankSchedule, Schedule
+from nfold.core.tasks import Elements, Forward, Message, Receive, Send
 from nfold.simulation import simulate
 
 LOCAL = Channel(latency_s=0.01, bandwidth_bytes_per_s=1e3, origin="declared")
@@ -23,14 +25,15 @@ def cases(draw):
         rank, task_id = draw(st.integers(0, num_ranks - 1)), 10 * index
         after = draw(st.lists(st.sampled_from([task.id for task in tasks[rank]] or [-1]), max_size=2))
         after = tuple(event for event in after if event >= 0)
-        tasks[rank].append(Task(id=task_id, kind="F", name=f"F{index}", after=after))
+        tasks[rank].append(Forward(id=task_id, chunk=0, segment=index, after=after))
         seconds[rank, task_id] = draw(st.integers(0, 64)) / 64
         peer = draw(st.integers(0, num_ranks - 1))
         if peer != rank:
             size = draw(st.integers(0, 1000))
-            pair = {"tag": index, "payload_bytes": size}
-            tasks[rank].append(Task(id=task_id + 1, kind="SEND", name="s", peer=peer, after=(task_id,), **pair))
-            tasks[peer].append(Task(id=task_id + 2, kind="RECV", name="r", peer=rank, **pair))
+            what = {"purpose": "reduce", "data": Elements("gradient", "b0", 0, size)}
+            pair = {"tag": index, "payload_bytes": size, **what}
+            tasks[rank].append(Send(id=task_id + 1, peer=peer, after=(task_id,), **pair))
+            tasks[peer].append(Receive(id=task_id + 2, peer=rank, **pair))
     nodes = tuple(draw(st.sampled_from(("a", "b"))) for _ in range(num_ranks))
     return tasks, seconds, nodes, draw(st.sampled_from((1.0, 2.0)))
 
@@ -60,10 +63,7 @@ def run(tasks, seconds, nodes, cores, order=None):
 
 
 def _renamed(task, order):
-    if task.peer < 0:
-        return task
-    fields = {name: getattr(task, name) for name in ("id", "kind", "name", "after", "tag", "payload_bytes")}
-    return Task(peer=order[task.peer], **fields)
+    return replace(task, peer=order[task.peer]) if isinstance(task, Message) else task
 
 
 @settings(max_examples=30)

@@ -3,7 +3,7 @@
 import pytest
 
 from nfold.core.cluster import Channel
-from nfold.core.schedule import Signal
+from nfold.core.tasks import Signal
 from nfold.errors import ClusterError, InternalError
 
 LATENCY, BANDWIDTH = 0.001, 1e6
@@ -105,7 +105,7 @@ def test_compute_tasks_keep_their_listed_order(node, simulated, compute, send, r
     trace = simulated(
         ranks, [node("a", local=Channel(latency_s=0, bandwidth_bytes_per_s=1, origin="declared"))] * 1, where=["a", "a"]
     )
-    assert [span.name for span in trace.spans if span.kind == "F" and span.rank == 0] == ["F0.1", "F0.2"]
+    assert [span.name for span in trace.spans if span.kind == "F" and span.rank == 0] == ["F1.0", "F2.0"]
     assert trace.step_s[0] == pytest.approx(7.0)
 
 
@@ -159,8 +159,8 @@ def test_a_deadlock_names_its_tasks(node, simulated, compute, receive):
     message = str(caught.value)
     assert "3 tasks left" in message
     assert "rank 0: F0.0 waits for event 9" in message
-    assert "rank 0: F0.1 waits for the compute lane" in message
-    assert "rank 1: RECV 5 from 0 waits for tag 5 of rank 0" in message
+    assert "rank 0: F1.0 waits for the compute lane" in message
+    assert "rank 1: reduce b5 from 0 waits for tag 5 of rank 0" in message
 
 
 def test_missing_seconds_are_said(node, compute):
@@ -221,9 +221,9 @@ def test_a_short_step_lasts_what_its_share_of_the_processor_says(node, simulated
     assert [span.end_s - span.start_s for span in trace.spans] == [trace.step_s[0]]
 
 
-def test_who_waits_for_a_disk_spends_no_quota(node, simulated, compute):
+def test_who_waits_for_a_disk_spends_no_quota(node, simulated, load):
     """Of 100 ms of reading no core has to do with 80: a tenth of a core is not the cause of those."""
-    ranks = {0: [compute(0, 0.1, kind="LOAD")]}
+    ranks = {0: [load(0, 0.1)]}
     twice = [node("a", cores=0.2, quota_period_s=0.01, speed=2.0)]
     assert simulated(ranks, twice, load_waits=(0.8,)).step_s[0] == pytest.approx(0.09, rel=0.1)
 

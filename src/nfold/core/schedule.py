@@ -2,87 +2,13 @@
 
 Two interpreters play it, one in virtual time and one on real ranks. There is no task for "an all-reduce": a reduction
 is the messages that make it up, so bytes are predicted by adding payloads, and the interpreters know no strategy.
-
-    lane      tasks                      played
-    compute   LOAD, F, B, UPDATE         one after another, in the order in which they are listed
-    network   SEND, RECV                 as soon as what they wait for has happened
-
-A RECV pairs with the SEND of the same tag on the peer. `F2.0` is the forward of segment 2 for chunk 0.
 """
 
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from nfold.core import codec
-
-TaskKind = Literal["LOAD", "F", "B", "SEND", "RECV", "UPDATE"]
-Purpose = Literal[
-    "", "activation", "gradient", "reduce", "gather", "push", "pull", "statistics", "norm", "acknowledgement"
-]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Signal:
-    """Something that happens while a task runs: a bucket's gradients are complete before the whole backward is."""
-
-    event: int
-    reduction: str
-    fraction: float
-    """Share of the task's duration after which it is expected."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
-    """One thing that a rank does. Its `id` is also the event of its end."""
-
-    id: int
-    kind: TaskKind
-    name: str
-    after: tuple[int, ...] = ()
-    """Events of the same rank."""
-    chunk: int = -1
-    segment: int = -1
-    """Index into `RankSchedule.segments`."""
-    reduction: str = ""
-    """The bucket (or `statistics/k`) that it belongs to."""
-    signals: tuple[Signal, ...] = ()
-    peer: int = -1
-    tag: int = -1
-    purpose: Purpose = ""
-    buffer: str = ""
-    """Where the bytes lie: `gradient/BUCKET`, `value/BUCKET`, `statistics/K`, `activation/TENSOR`,
-    `activation-gradient/TENSOR`; of a norm `squares`, one for each rank, and `factor`; of an acknowledgement `taken`,
-    which has no elements."""
-    start: int = 0
-    stop: int = 0
-    """Elements of the buffer, of an UPDATE those of its bucket; both 0 for an activation, whose size follows from its
-    chunk."""
-    combine: Literal["copy", "add", "hold"] = "copy"
-    """What a RECV does with its bytes: over the buffer, added to it, or kept aside for the RECV that names it."""
-    onto: int = -1
-    """The RECV whose bytes were kept aside and are added to this one's first."""
-    payload_bytes: int = 0
-    """For a full batch."""
-
-    def to_row(self) -> list[Any]:
-        """Return the values alone: a rank has thousands of tasks, and names would be most of what it is sent."""
-        row = [getattr(self, name) for name in _TASK_NAMES]
-        row[_SIGNALS] = [[each.event, each.reduction, each.fraction] for each in self.signals]
-        return row
-
-    @classmethod
-    def from_row(cls, row: list[Any]) -> "Task":
-        """Return the task that `to_row` gave."""
-        values = dict(zip(_TASK_NAMES, row, strict=True))
-        values["after"] = tuple(values["after"])
-        values["signals"] = tuple(
-            Signal(event=event, reduction=name, fraction=part) for event, name, part in values["signals"]
-        )
-        return cls(**values)
-
-
-_TASK_NAMES = tuple(each.name for each in fields(Task))
-_SIGNALS = _TASK_NAMES.index("signals")
+from nfold.core.tasks import Elements, Send, Task, from_row, to_row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +36,10 @@ class StatisticsGroup:
     dtype: str
     item_bytes: int
 
+    def row(self, chunk: int) -> Elements:
+        """Return where the row of a chunk lies."""
+        return Elements("statistics", self.name, chunk * self.num_elements, (chunk + 1) * self.num_elements, chunk)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSchedule:
@@ -129,7 +59,7 @@ class RankSchedule:
         return {
             "rank": self.rank,
             "segments": [codec.encode(each) for each in self.segments],
-            "tasks": [task.to_row() for task in self.tasks],
+            "tasks": [to_row(task) for task in self.tasks],
             "num_events": self.num_events,
             "num_tags": self.num_tags,
             "statistics": [codec.encode(each) for each in self.statistics],
@@ -141,7 +71,7 @@ class RankSchedule:
         return cls(
             rank=document["rank"],
             segments=tuple(codec.decode(Segment, each) for each in document["segments"]),
-            tasks=tuple(map(Task.from_row, document["tasks"])),
+            tasks=tuple(map(from_row, document["tasks"])),
             num_events=document["num_events"],
             num_tags=document["num_tags"],
             statistics=tuple(codec.decode(StatisticsGroup, each) for each in document["statistics"]),
@@ -163,4 +93,4 @@ class Schedule:
     @property
     def sent_bytes(self) -> int:
         """Payload that a full step sends, all ranks together."""
-        return sum(task.payload_bytes for rank in self.ranks for task in rank.tasks if task.kind == "SEND")
+        return sum(task.payload_bytes for rank in self.ranks for task in rank.tasks if isinstance(task, Send))

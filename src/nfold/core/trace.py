@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from nfold.core.schedule import Purpose, TaskKind
+from nfold.core.tasks import Message, Purpose, SpanKind, Task, chunk_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -12,15 +12,41 @@ class Span:
     """One task on one rank. For a message: from when it could start until its bytes had gone or come."""
 
     rank: int
-    kind: TaskKind
+    kind: SpanKind
     name: str
     start_s: float
     end_s: float
     chunk: int = -1
     reduction: str = ""
-    purpose: Purpose = ""
+    purpose: Purpose | Literal["", "gradient"] = ""
+    """`gradient` stands in older files for `activation gradient`."""
     peer: int = -1
     payload_bytes: int = 0
+
+
+def span_of(rank: int, task: Task, start_s: float, end_s: float, payload_bytes: int = 0) -> Span:
+    """Return the span of a task that a rank has played.
+
+    Args:
+        rank: who played it.
+        task: what it did.
+        start_s: since the step began.
+        end_s: since the step began.
+        payload_bytes: that count here; 0 for a task that is no message.
+    """
+    chunk = chunk_of(task)
+    return Span(
+        rank=rank,
+        kind=task.kind,
+        name=task.name,
+        start_s=start_s,
+        end_s=end_s,
+        chunk=-1 if chunk is None else chunk,
+        reduction=(task.bucket or "") if isinstance(task, Message) else "",
+        purpose=task.purpose if isinstance(task, Message) else "",
+        peer=task.peer if isinstance(task, Message) else -1,
+        payload_bytes=payload_bytes,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,8 @@ from functools import partial
 from typing import NamedTuple
 
 from nfold.core.cluster import Cluster
-from nfold.core.schedule import Schedule, Task
+from nfold.core.schedule import Schedule
+from nfold.core.tasks import Backward, ComputeTask, Forward, Load, Receive, Send, Task
 from nfold.core.trace import StepTrace
 from nfold.errors import InternalError
 from nfold.simulation.cores import Cores
@@ -47,7 +48,7 @@ def simulate(
 
     Args:
         schedule: what each rank plays.
-        task_seconds: by (rank, task id) of each LOAD, F, B and UPDATE: seconds on an otherwise idle node of speed 1,
+        task_seconds: by (rank, task id) of each compute task: seconds on an otherwise idle node of speed 1,
             with the rank's number of threads.
         cluster: cores, speeds and channels.
         nodes: node of each rank.
@@ -106,7 +107,7 @@ class _World:
         self._most_steps = min(MOST_STEPS, MOST_TASKS // max(1, sum(len(rank.tasks) for rank in schedule.ranks)))
         self._arrived: set[_Key] = set()
         """Messages whose receive could not start yet."""
-        self._posted: dict[_Key, Task] = {}
+        self._posted: dict[_Key, Receive] = {}
         """Receives whose message is not there yet."""
 
     def play(self) -> StepTrace:
@@ -118,7 +119,7 @@ class _World:
             more = f"; and {len(stuck) - _SHOWN} more" if len(stuck) > _SHOWN else ""
             raise InternalError(
                 f"the schedule is stuck after {self._timeline.now:.6f} s with {len(stuck)} tasks left: "
-                f"{'; '.join(stuck[:_SHOWN])}{more}. Please report it with schedule.json"
+                f"{'; '.join(stuck[:_SHOWN])}{more}. Please report it with plan.json and graph.json"
             )
         return self._typical()
 
@@ -166,25 +167,25 @@ class _World:
         return _stretched(typical, mean_s / max(typical.step_s)) if mean_s else typical
 
     def _begin(self, rank: int, task: Task) -> None:
-        if task.kind == "SEND":
+        if isinstance(task, Send):
             self._send(rank, task)
-        elif task.kind == "RECV":
+        elif isinstance(task, Receive):
             self._post(rank, task)
         else:
             self._compute(rank, task)
 
-    def _compute(self, rank: int, task: Task) -> None:
+    def _compute(self, rank: int, task: ComputeTask) -> None:
         player, node = self._players[rank], self._nodes[rank]
         milestones = tuple(
             (min(1.0, max(0.0, signal.fraction)), lambda event=signal.event: player.happen(event, self._timeline.now))
-            for signal in task.signals
+            for signal in (task.signals if isinstance(task, Backward) else ())
         )
         cores, done, seconds = self._cores[node.name], partial(self._finish, rank, task), self._seconds(rank, task)
-        if task.kind == "LOAD":
+        if isinstance(task, Load):
             wait_s = seconds * self._load_waits[rank]
             cores.read((seconds - wait_s) / node.speed, wait_s, done, milestones)
             return
-        slower = self._slower.get(rank, 1.0) if task.kind in ("F", "B") else 1.0
+        slower = self._slower.get(rank, 1.0) if isinstance(task, (Forward, Backward)) else 1.0
         cores.start(seconds / node.speed * slower, max(1, self._threads[rank]), done, milestones)
 
     def _seconds(self, rank: int, task: Task) -> float:
@@ -193,7 +194,7 @@ class _World:
         except KeyError:
             raise InternalError(f"no seconds were given for {task.name} (task {task.id}) of rank {rank}") from None
 
-    def _send(self, rank: int, task: Task) -> None:
+    def _send(self, rank: int, task: Send) -> None:
         self._courier.send(
             Message(
                 sender=rank,
@@ -212,7 +213,7 @@ class _World:
         else:
             self._received(key.receiver, receive)
 
-    def _post(self, rank: int, task: Task) -> None:
+    def _post(self, rank: int, task: Receive) -> None:
         """A RECV can start: it completes, if its bytes are there."""
         key = _Key(self._players[rank].step, task.peer, rank, task.tag)
         if key in self._arrived:
@@ -221,7 +222,7 @@ class _World:
         else:
             self._posted[key] = task
 
-    def _received(self, rank: int, task: Task) -> None:
+    def _received(self, rank: int, task: Receive) -> None:
         # Through the heap: a long chain of receives whose bytes are all there would recurse as deep.
         self._timeline.at(self._timeline.now, partial(self._finish, rank, task))
 

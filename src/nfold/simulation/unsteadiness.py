@@ -12,6 +12,7 @@ from statistics import NormalDist
 
 from nfold.core.cluster import Node
 from nfold.core.schedule import Schedule
+from nfold.core.tasks import Forward
 
 _BLOM = 0.375
 _FASTEST = 0.2
@@ -27,7 +28,9 @@ def slowness(schedule: Schedule, nodes: Sequence[Node]) -> dict[int, float]:
         schedule: of a step.
         nodes: node of each rank.
     """
-    passes = {rank.rank: len({task.chunk for task in rank.tasks if task.kind == "F"}) for rank in schedule.ranks}
+    passes = {
+        rank.rank: len({task.chunk for task in rank.tasks if isinstance(task, Forward)}) for rank in schedule.ranks
+    }
     computing = sorted(rank for rank, count in passes.items() if count)
     normal, count = NormalDist(), len(computing)
     return {

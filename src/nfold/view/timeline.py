@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from nfold.core.schedule import TaskKind
+from nfold.core.tasks import SpanKind
 from nfold.core.trace import Span, StepTrace
 
 Lane = Literal["compute", "send", "receive"]
 Activity = Literal["input", "forward", "backward", "update", "wait", "send", "receive"]
 
-_ACTIVITIES: dict[TaskKind, Activity] = {
+_ACTIVITIES: dict[SpanKind, Activity] = {
     "LOAD": "input",
     "F": "forward",
     "B": "backward",

@@ -7,7 +7,8 @@ from injected import Injected
 
 from nfold.analysis.resimulating.what_if import EVEN_LOAD, Scenario, what_if
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.core.schedule import RankSchedule, Schedule, Task
+from nfold.core.schedule import RankSchedule, Schedule
+from nfold.core.tasks import Elements, Forward, Receive, Send
 
 FREE = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e12, origin="declared")
 NEARLY_EMPTY = {"strategy": "pipeline", "mbit": 50_000.0, "chunks": 8, "seconds_per_sample": 1e-2, "update_s": 1e-5}
@@ -37,12 +38,11 @@ def scenario(work_s, speeds, *, in_turn):
     """Each rank computes by itself; in turn: each after it has heard from the one before."""
     ranks = []
     for rank in range(len(work_s)):
-        before = (
-            (Task(id=1, kind="RECV", name="R", peer=rank - 1, tag=rank, payload_bytes=1),) if in_turn and rank else ()
-        )
-        compute = Task(id=0, kind="F", name="F", after=tuple(task.id for task in before))
+        what = {"purpose": "reduce", "data": Elements("gradient", "b0", 0, 1), "payload_bytes": 1}
+        before = (Receive(id=1, peer=rank - 1, tag=rank, **what),) if in_turn and rank else ()
+        compute = Forward(id=0, chunk=0, segment=0, after=tuple(task.id for task in before))
         sends = in_turn and rank + 1 < len(work_s)
-        after = (Task(id=2, kind="SEND", name="S", peer=rank + 1, tag=rank + 1, after=(0,), payload_bytes=1),)
+        after = (Send(id=2, peer=rank + 1, tag=rank + 1, after=(0,), **what),)
         tasks = (*before, compute, *(after if sends else ()))
         ranks.append(RankSchedule(rank=rank, segments=(), tasks=tasks, num_events=3))
     links = {"local": FREE, "uplink": FREE, "downlink": FREE}

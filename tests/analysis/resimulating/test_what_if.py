@@ -4,7 +4,8 @@ import pytest
 
 from nfold.analysis.resimulating.what_if import Scenario, what_if
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.core.schedule import RankSchedule, Schedule, Task
+from nfold.core.schedule import RankSchedule, Schedule
+from nfold.core.tasks import Elements, Forward, Load, OptimizerStep, Receive, Send
 
 CAUSES = ("network", "latency", "peer wait", "shared cores", "compute", "input", "update", "own input", "bubble")
 LOCAL = Channel(latency_s=0.5, bandwidth_bytes_per_s=100.0, origin="declared")
@@ -18,12 +19,13 @@ def found():
     """
     ranks, seconds = [], {}
     for rank, compute_s in ((0, 2.0), (1, 4.0)):
+        what = {"purpose": "reduce", "data": Elements("gradient", "b0", 0, 1), "payload_bytes": 150}
         tasks = (
-            Task(id=0, kind="LOAD", name="L"),
-            Task(id=1, kind="F", name="F"),
-            Task(id=2, kind="SEND", name="S", peer=1 - rank, tag=0, after=(1,), payload_bytes=150),
-            Task(id=3, kind="RECV", name="R", peer=1 - rank, tag=0, after=(1,), combine="add", payload_bytes=150),
-            Task(id=4, kind="UPDATE", name="U", after=(3,)),
+            Load(id=0, chunk=0),
+            Forward(id=1, chunk=0, segment=0),
+            Send(id=2, peer=1 - rank, tag=0, after=(1,), **what),
+            Receive(id=3, peer=1 - rank, tag=0, after=(1,), combine="add", **what),
+            OptimizerStep(id=4, after=(3,), gradients=None),
         )
         ranks.append(RankSchedule(rank=rank, segments=(), tasks=tasks, num_events=5))
         seconds |= {(rank, 0): 1.0, (rank, 1): compute_s, (rank, 4): 0.25}
@@ -61,10 +63,7 @@ def test_each_cause_taken_away(found, variant, step_s):
 
 
 def test_input_of_one_rank_is_told_from_that_of_all():
-    ranks = tuple(
-        RankSchedule(rank=rank, segments=(), tasks=(Task(id=0, kind="LOAD", name="L"),), num_events=1)
-        for rank in range(3)
-    )
+    ranks = tuple(RankSchedule(rank=rank, segments=(), tasks=(Load(id=0, chunk=0),), num_events=1) for rank in range(3))
     scenario = Scenario(
         schedule=Schedule(num_chunks=1, ranks=ranks),
         task_seconds={(0, 0): 1.0, (1, 0): 5.0, (2, 0): 2.0},
@@ -80,7 +79,7 @@ def test_own_cores_under_a_quota_are_the_same_quota_for_each_rank():
     """Seconds were measured under the quota, so a rank alone on its node wins nothing, and one of two wins its wait."""
 
     def shared(where):
-        task = Task(id=0, kind="F", name="F")
+        task = Forward(id=0, chunk=0, segment=0)
         ranks = tuple(RankSchedule(rank=rank, segments=(), tasks=(task,), num_events=1) for rank in range(2))
         names = sorted(set(where))
         scenario = Scenario(

@@ -7,7 +7,8 @@ from grids import chain, grids, model, parameter, place
 from hypothesis import given, settings
 
 from nfold.core.graph import Statistic
-from nfold.core.schedule import Schedule, Task
+from nfold.core.schedule import Schedule
+from nfold.core.tasks import Backward, Message, Task
 from nfold.planning.reductions.buckets import buckets_of, cut_shares
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
 
@@ -32,15 +33,20 @@ def acknowledged(schedule) -> list[tuple[int, int]]:
 
 def without_acknowledgements(schedule) -> Schedule:
     def kept(tasks: tuple[Task, ...]) -> tuple[Task, ...]:
-        return tuple(task for task in tasks if task.purpose != "acknowledgement")
+        return tuple(task for task in tasks if not (isinstance(task, Message) and task.purpose == "acknowledgement"))
 
     return replace(schedule, ranks=tuple(replace(rank, tasks=kept(rank.tasks)) for rank in schedule.ranks))
 
 
+def is_in(message: Message, num_chunks: int) -> bool:
+    """Whether it goes in a batch of so many chunks."""
+    return message.data.chunk is None or message.data.chunk < num_chunks
+
+
 def ended_without(schedule, held: int, num_chunks: int) -> set[int]:
     """Play a batch of so many chunks with a rank that never begins; return who ends the step all the same."""
-    lanes = {rank.rank: [task for task in rank.tasks if task.kind not in ("SEND", "RECV")] for rank in schedule.ranks}
-    others = {rank.rank: [task for task in rank.tasks if task.kind in ("SEND", "RECV")] for rank in schedule.ranks}
+    lanes = {rank.rank: [task for task in rank.tasks if not isinstance(task, Message)] for rank in schedule.ranks}
+    others = {rank.rank: [task for task in rank.tasks if isinstance(task, Message)] for rank in schedule.ranks}
     happened: dict[int, set[int]] = {rank.rank: set() for rank in schedule.ranks}
     wire: set[int] = set()
     moved = True
@@ -48,18 +54,19 @@ def ended_without(schedule, held: int, num_chunks: int) -> set[int]:
         moved = False
         for rank in happened.keys() - {held}:
             for task in [*lanes[rank][:1], *others[rank]]:
-                is_there = task.kind != "RECV" or task.chunk >= num_chunks or task.tag in wire
+                is_there = task.kind != "RECV" or not is_in(task, num_chunks) or task.tag in wire
                 if is_there and happened[rank].issuperset(task.after):
                     (others if task in others[rank] else lanes)[rank].remove(task)
-                    happened[rank] |= {task.id, *(signal.event for signal in task.signals)}
-                    wire |= {task.tag} if task.kind == "SEND" and task.chunk < num_chunks else set()
+                    signals = task.signals if isinstance(task, Backward) else ()
+                    happened[rank] |= {task.id, *(signal.event for signal in signals)}
+                    wire |= {task.tag} if task.kind == "SEND" and is_in(task, num_chunks) else set()
                     moved = True
     return {rank for rank in happened if not lanes[rank] and not others[rank]}
 
 
 def runs_ahead(schedule, sender: int, receiver: int, num_chunks: int) -> bool:
-    sends = (task for task in schedule.ranks[sender].tasks if (task.kind, task.peer) == ("SEND", receiver))
-    is_neighbour = any(task.chunk < num_chunks for task in sends)
+    sends = (task for task in schedule.ranks[sender].tasks if task.kind == "SEND" and task.peer == receiver)
+    is_neighbour = any(is_in(task, num_chunks) for task in sends)
     return is_neighbour and sender in ended_without(schedule, receiver, num_chunks)
 
 
@@ -100,7 +107,7 @@ def test_each_rank_of_a_frozen_front_hears_when_the_next_has_used_its_tensors():
     schedule = frozen_front()
     assert acknowledged(schedule) == [(1, 0), (2, 1)], "from the head gradients come back"
     for rank in schedule.ranks[1:3]:
-        (told,) = (task for task in rank.tasks if (task.kind, task.purpose) == ("SEND", "acknowledgement"))
+        (told,) = (task for task in rank.tasks if task.kind == "SEND" and task.purpose == "acknowledgement")
         used = {task.id for task in rank.tasks if task.kind == "F"}
         came = {task.id for task in rank.tasks if task.kind == "RECV" and task.peer == rank.rank - 1}
         assert set(told.after) == used | came

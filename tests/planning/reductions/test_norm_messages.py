@@ -4,6 +4,7 @@ import pytest
 from grids import chain, facts, place
 from referee import lane_of
 
+from nfold.core.tasks import Send, SumSquares
 from nfold.errors import PlanError
 from nfold.planning.choosing.candidates import simulate_proposal
 from nfold.planning.choosing.search import plan
@@ -20,12 +21,12 @@ def compiled(owners, world, bucket_bytes=1 << 20):
     return compile_schedule(GRAPH, placement, reductions, batch_size=16)
 
 
-def norms(schedule, kind):
+def norms(schedule):
     return [
-        (rank.rank, task.peer, task.buffer, task.start, task.stop)
+        (rank.rank, task.peer, task.data.name, task.data.start, task.data.stop)
         for rank in schedule.ranks
         for task in rank.tasks
-        if task.purpose == "norm" and task.kind == kind
+        if isinstance(task, Send) and task.purpose == "norm"
     ]
 
 
@@ -37,9 +38,14 @@ def test_one_rank_counts_and_finds_the_factor_between_backward_and_update():
 
 def test_members_of_a_ring_count_their_shares_and_all_get_one_factor():
     schedule = compiled({"A": (0, 1, 2), "B": (0, 1, 2), "Loss": (0, 1, 2)}, 3)
-    counted = [(rank, start, stop) for rank, _, buffer, start, stop in norms(schedule, "UPDATE") if buffer == "squares"]
+    counted = [
+        (rank.rank, task.gradients.start, task.gradients.stop)
+        for rank in schedule.ranks
+        for task in rank.tasks
+        if isinstance(task, SumSquares)
+    ]
     assert counted == [(0, 0, 3), (1, 3, 6), (2, 6, 8)]
-    assert norms(schedule, "SEND") == [
+    assert norms(schedule) == [
         (0, 1, "factor", 0, 1),
         (0, 2, "factor", 0, 1),
         (1, 0, "squares", 1, 2),
@@ -53,7 +59,7 @@ def test_members_of_a_ring_count_their_shares_and_all_get_one_factor():
 
 def test_a_pipelines_ranks_count_what_only_they_own():
     schedule = compiled({"A": (1, 1), "B": (2, 2), "Loss": (2, 2)}, 3)
-    assert norms(schedule, "SEND") == [(1, 2, "factor", 0, 1), (2, 1, "squares", 2, 3)], "rank 0 updates nothing"
+    assert norms(schedule) == [(1, 2, "factor", 0, 1), (2, 1, "squares", 2, 3)], "rank 0 updates nothing"
     update = next(task for task in schedule.ranks[2].tasks if task.name.startswith("UPDATE"))
     received = next(task for task in schedule.ranks[2].tasks if task.kind == "RECV" and task.purpose == "norm")
     assert received.id in update.after

@@ -11,7 +11,8 @@ import pytest
 
 from nfold.core.graph import ModelGraph, Operator, Parameter, Tensor
 from nfold.core.placement import Placement
-from nfold.core.schedule import RankSchedule, Signal, Task
+from nfold.core.schedule import RankSchedule
+from nfold.core.tasks import Backward, Elements, Forward, Load, OptimizerStep, Receive, Send, Signal
 from nfold.errors import PeerLost
 from nfold.planning.reductions.buckets import buckets_of
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
@@ -58,39 +59,57 @@ class Recorder:
         self.extra = extra
 
     def perform(self, task, emit):
-        self.done.append(task.name)
-        if task.name in self.extra:
-            self.extra[task.name](emit)
+        self.done.append(task.kind)
+        if task.kind in self.extra:
+            self.extra[task.kind](emit)
 
-    def outgoing(self, task):
-        self.done.append(f"read {task.name}")
+    def outgoing(self, task, data):
+        self.done.append(f"read {data.name}")
         return memoryview(b"data")
 
-    def incoming(self, task):
+    def incoming(self, task, data):
         return memoryview(bytearray(4))
 
-    def combine(self, task):
-        self.done.append(f"take {task.name}")
-        if task.name in self.extra:
-            self.extra[task.name](None)
+    def combine(self, task, data):
+        self.done.append(f"take {data.name}")
+        if data.name in self.extra:
+            self.extra[data.name](None)
 
 
 def engine(tasks, performer, transport=None, clock=None, num_events=20, num_tags=10) -> Engine:
     schedule = RankSchedule(rank=0, segments=(), tasks=tuple(tasks), num_events=num_events, num_tags=num_tags)
     ticks = itertools.count(1)
-    return Engine(schedule, transport or ScriptedTransport(), performer, clock or (lambda: float(next(ticks))))
+    clock = clock or (lambda: float(next(ticks)))
+    return Engine(schedule, transport or ScriptedTransport(), performer, {Elements: performer}, clock)
 
 
-def compute(event, name, *after, kind="F", **fields):
-    return Task(id=event, kind=kind, name=name, after=after, **fields)
+def load(event, *after):
+    return Load(id=event, after=after, chunk=0)
 
 
-def send(event, name, *after, tag=0, **fields):
-    return Task(id=event, kind="SEND", name=name, after=after, peer=1, tag=tag, **fields)
+def forward(event, *after, chunk=0):
+    return Forward(id=event, after=after, chunk=chunk, segment=0)
 
 
-def receive(event, name, *after, tag=0, **fields):
-    return Task(id=event, kind="RECV", name=name, after=after, peer=1, tag=tag, **fields)
+def backward(event, *after, chunk=0, signals=()):
+    return Backward(id=event, after=after, chunk=chunk, segment=0, signals=signals)
+
+
+def update(event, *after):
+    return OptimizerStep(id=event, after=after, gradients=None)
+
+
+def message(name, after, chunk=None, tag=0, payload_bytes=4, peer=1):
+    data = Elements("gradient", name, 0, 1, chunk)
+    return {"after": after, "peer": peer, "tag": tag, "purpose": "reduce", "data": data, "payload_bytes": payload_bytes}
+
+
+def send(event, name, *after, **fields):
+    return Send(id=event, **message(name, after, **fields))
+
+
+def receive(event, name, *after, **fields):
+    return Receive(id=event, **message(name, after, **fields))
 
 
 class Playing:
@@ -118,11 +137,11 @@ class Playing:
 
 def test_compute_tasks_are_played_in_the_order_in_which_they_are_listed():
     performer = Recorder()
-    tasks = [compute(3, "one", kind="LOAD"), compute(2, "two", 3), compute(1, "three", kind="B"), compute(0, "four", 1)]
+    tasks = [load(3), forward(2, 3), backward(1), update(0, 1)]
     player = engine(tasks, performer)
     for step in range(2):
         player.play(step, (1,), keep_spans=False)
-    assert performer.done == ["one", "two", "three", "four"] * 2
+    assert performer.done == ["LOAD", "F", "B", "UPDATE"] * 2
 
 
 def test_a_message_goes_as_soon_as_its_signal_comes_and_not_when_its_task_ends():
@@ -130,14 +149,14 @@ def test_a_message_goes_as_soon_as_its_signal_comes_and_not_when_its_task_ends()
     performer = Recorder(
         B=lambda emit: (emit(5), performer.done.append("rest of B"), transport.sent[1, 0]()),
     )
-    backward = compute(0, "B", kind="B", signals=(Signal(event=5, reduction="b0", fraction=0.5),))
-    engine([backward, send(1, "b0", 5)], performer, transport).play(0, (1,), keep_spans=False)
+    signals = (Signal(event=5, reduction="b0", fraction=0.5),)
+    engine([backward(0, signals=signals), send(1, "b0", 5)], performer, transport).play(0, (1,), keep_spans=False)
     assert performer.done == ["B", "read b0", "rest of B"]
 
 
 def test_a_computation_waits_for_its_message():
     transport, performer = ScriptedTransport(), Recorder()
-    playing = Playing(engine([compute(0, "F", 1), receive(1, "x")], performer, transport))
+    playing = Playing(engine([forward(0, 1), receive(1, "x")], performer, transport))
     transport.wait_for(lambda: (1, 0) in transport.posted)
     assert performer.done == []
     transport.posted[1, 0]()
@@ -149,9 +168,7 @@ def test_a_computation_waits_for_its_message():
 def test_a_message_that_is_early_is_taken_in_after_all_that_it_waits_for():
     transport = ScriptedTransport()
     performer = Recorder(F=lambda emit: transport.posted[1, 0]())
-    engine([compute(0, "F"), compute(1, "B", kind="B"), receive(2, "x", 1)], performer, transport).play(
-        0, (1,), keep_spans=False
-    )
+    engine([forward(0), backward(1), receive(2, "x", 1)], performer, transport).play(0, (1,), keep_spans=False)
     assert performer.done == ["F", "B", "take x"]
 
 
@@ -159,7 +176,7 @@ def test_a_message_that_passes_on_another_goes_without_the_compute_thread():
     transport = ScriptedTransport()
     free = threading.Event()
     performer = Recorder(F=lambda emit: free.wait(10.0))
-    playing = Playing(engine([compute(0, "F"), receive(1, "x"), send(2, "y", 1)], performer, transport))
+    playing = Playing(engine([forward(0), receive(1, "x"), send(2, "y", 1)], performer, transport))
     transport.wait_for(lambda: (1, 0) in transport.posted)
     transport.posted[1, 0]()
     assert (1, 0) in transport.sent, "sent by the thread that brought x, while F still runs"
@@ -170,7 +187,7 @@ def test_a_message_that_passes_on_another_goes_without_the_compute_thread():
 
 def test_a_step_ends_when_its_last_message_has_gone():
     transport = ScriptedTransport()
-    playing = Playing(engine([compute(0, "F"), send(1, "x", 0)], Recorder(), transport))
+    playing = Playing(engine([forward(0), send(1, "x", 0)], Recorder(), transport))
     transport.wait_for(lambda: (1, 0) in transport.sent)
     assert playing.result is None
     transport.sent[1, 0]()
@@ -179,7 +196,7 @@ def test_a_step_ends_when_its_last_message_has_gone():
 
 def test_a_lost_peer_wakes_a_step_that_waits():
     transport = ScriptedTransport()
-    playing = Playing(engine([compute(0, "F", 1), receive(1, "x")], Recorder(), transport))
+    playing = Playing(engine([forward(0, 1), receive(1, "x")], Recorder(), transport))
     transport.wait_for(lambda: (1, 0) in transport.posted)
     transport.fail(PeerLost("rank 1 is lost", peer=1))
     transport.fail(PeerLost("rank 2 is lost", peer=2))
@@ -189,7 +206,7 @@ def test_a_lost_peer_wakes_a_step_that_waits():
 
 def test_after_a_failure_no_step_is_played_any_more():
     performer = Recorder()
-    player = engine([compute(0, "F")], performer)
+    player = engine([forward(0)], performer)
     player.fail(PeerLost("rank 1 is lost", peer=1))
     with pytest.raises(PeerLost):
         player.play(0, (1,), keep_spans=False)
@@ -201,7 +218,7 @@ def test_what_a_computation_raises_ends_the_step():
         raise KeyError("user")
 
     with pytest.raises(KeyError, match="user"):
-        engine([compute(0, "F")], Recorder(F=boom)).play(0, (1,), keep_spans=False)
+        engine([forward(0)], Recorder(F=boom)).play(0, (1,), keep_spans=False)
 
 
 def test_what_taking_in_a_message_raises_ends_the_step_and_not_the_transports_thread():
@@ -209,7 +226,7 @@ def test_what_taking_in_a_message_raises_ends_the_step_and_not_the_transports_th
         raise RuntimeError("cannot add")
 
     transport = ScriptedTransport()
-    playing = Playing(engine([compute(0, "F", 1), receive(1, "x")], Recorder(x=boom), transport))
+    playing = Playing(engine([forward(0, 1), receive(1, "x")], Recorder(x=boom), transport))
     transport.wait_for(lambda: (1, 0) in transport.posted)
     transport.posted[1, 0]()
     with pytest.raises(RuntimeError, match="cannot add"):
@@ -219,18 +236,18 @@ def test_what_taking_in_a_message_raises_ends_the_step_and_not_the_transports_th
 def test_the_tasks_of_an_empty_chunk_are_skipped():
     transport, performer = ScriptedTransport(), Recorder()
     tasks = [
-        compute(0, "F0", chunk=0),
-        compute(1, "F1", 2, chunk=1),
-        receive(2, "activation", chunk=1, tag=1),
-        compute(3, "B1", 1, kind="B", chunk=1, signals=(Signal(event=9, reduction="b0", fraction=1.0),)),
-        send(4, "gradient", 3, chunk=1, tag=2),
+        forward(0),
+        forward(1, 2, chunk=1),
+        receive(2, "a", chunk=1, tag=1),
+        backward(3, 1, chunk=1, signals=(Signal(event=9, reduction="b0", fraction=1.0),)),
+        send(4, "b", 3, chunk=1, tag=2),
         send(5, "b0", 9, 0, tag=3),
     ]
     playing = Playing(engine(tasks, performer, transport), sizes=(4, 0))
     transport.wait_for(lambda: (1, 3) in transport.sent)
     transport.sent[1, 3]()
     playing.end()
-    assert performer.done == ["F0", "read b0"]
+    assert performer.done == ["F", "read b0"]
     assert list(transport.sent) == [(1, 3)]
     assert transport.posted == {}
 
@@ -249,25 +266,24 @@ def test_spans_are_noted_where_that_is_asked_for():
     transport = ScriptedTransport()
     performer = Recorder(F=lambda emit: transport.posted[1, 1](), B=lambda emit: transport.sent[1, 0]())
     tasks = [
-        compute(0, "F", chunk=0),
-        send(1, "x", 0, chunk=0, tag=0, payload_bytes=12, purpose="activation"),
-        receive(2, "y", tag=1, payload_bytes=34, purpose="reduce", reduction="b0"),
-        compute(3, "B", 0, 2, kind="B", chunk=0),
+        forward(0),
+        send(1, "b0", 0, chunk=0, tag=0, payload_bytes=12),
+        receive(2, "b1", tag=1, payload_bytes=34),
+        backward(3, 0, 2),
     ]
     played = engine(tasks, performer, transport).play(0, (1,), keep_spans=True)
     spans = {span.name: span for span in played.spans}
-    assert sorted(spans) == ["B", "F", "x", "y"]
-    assert (spans["x"].peer, spans["x"].payload_bytes, spans["x"].purpose) == (1, 12, "activation")
-    assert (spans["y"].payload_bytes, spans["y"].reduction) == (0, "b0"), "bytes count where they are sent"
+    assert sorted(spans) == ["B0.0", "F0.0", "reduce b0 to 1", "reduce b1 from 1"]
+    sent, came = spans["reduce b0 to 1"], spans["reduce b1 from 1"]
+    assert (sent.peer, sent.payload_bytes, sent.purpose, sent.chunk) == (1, 12, "reduce", 0)
+    assert (came.payload_bytes, came.reduction, came.chunk) == (0, "b1", -1), "bytes count where they are sent"
     assert all(0 <= span.start_s <= span.end_s <= played.end_s - played.begin_s for span in played.spans)
-    assert spans["F"].end_s <= spans["B"].start_s
-    assert played.seconds["F"] == spans["F"].end_s - spans["F"].start_s
+    assert spans["F0.0"].end_s <= spans["B0.0"].start_s
+    assert played.seconds["F"] == spans["F0.0"].end_s - spans["F0.0"].start_s
 
 
 def test_no_spans_are_kept_otherwise():
-    played = engine([compute(0, "F"), compute(1, "UPDATE", 0, kind="UPDATE")], Recorder()).play(
-        0, (1,), keep_spans=False
-    )
+    played = engine([forward(0), update(1, 0)], Recorder()).play(0, (1,), keep_spans=False)
     assert played.spans == []
     assert played.seconds == {"LOAD": 0.0, "F": 1.0, "B": 0.0, "UPDATE": 1.0}
 
@@ -300,21 +316,21 @@ class Adder:
             for index in range(SIZE):
                 self.value[index] = self.gradient[index]
 
-    def outgoing(self, task):
+    def outgoing(self, task, data):
         own = self.value if task.purpose == "pull" else self.gradient
-        return memoryview(own)[task.start : task.stop].cast("B")
+        return memoryview(own)[data.start : data.stop].cast("B")
 
-    def incoming(self, task):
+    def incoming(self, task, data):
         if task.combine == "copy":
             own = self.value if task.purpose == "pull" else self.gradient
-            return memoryview(own)[task.start : task.stop].cast("B")
-        self.staging[task.id] = array("i", [0] * (task.stop - task.start))
+            return memoryview(own)[data.start : data.stop].cast("B")
+        self.staging[task.id] = array("i", [0] * (data.stop - data.start))
         return memoryview(self.staging[task.id]).cast("B")
 
-    def combine(self, task):
+    def combine(self, task, data):
         if task.combine == "add":
             for index, number in enumerate(self.staging[task.id]):
-                self.gradient[task.start + index] += number
+                self.gradient[data.start + index] += number
 
 
 def tensor(name, producer, *consumers):
@@ -341,7 +357,9 @@ def test_a_ring_of_engines_gives_every_rank_the_exact_sum(world, piece):
     results: list[list[list[int]]] = [[] for _ in range(world)]
 
     def run(rank):
-        player = Engine(schedule.ranks[rank], network.transport(rank), adders[rank], lambda: 0.0)
+        player = Engine(
+            schedule.ranks[rank], network.transport(rank), adders[rank], {Elements: adders[rank]}, lambda: 0.0
+        )
         for step in range(3):
             adders[rank].step = step
             player.play(step, (4,) * (world + 1), keep_spans=True)
@@ -374,7 +392,7 @@ def test_rounds_that_go_at_once_go_in_order_however_many_they_are():
         after = () if number < 2 else (2 * number - 4, 2 * number - 3)
         for peer in (1, 2):
             event = 2 * number + peer - 1
-            tasks.append(Task(id=event, kind="SEND", name=f"{number}", peer=peer, tag=event, after=after))
+            tasks.append(send(event, f"{number}", *after, peer=peer, tag=event))
     transport = EagerTransport()
     engine(tasks, Recorder(), transport, num_events=2 * count, num_tags=2 * count).play(0, (), keep_spans=False)
     sent = [number for number, _ in itertools.groupby(tag // 2 for _, tag in transport.sent)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nfold.core.schedule import Signal, Task
+from nfold.core.tasks import Backward, ChunkTensor, Elements, OptimizerStep, Receive, Send, Signal, Task
 from nfold.core.trace import ReductionParts
 from nfold.runtime.step.reduction_times import ReductionTimes
 
@@ -25,24 +25,29 @@ class Hand:
         return {part.reduction: part for part in self.times.parts(7, 0)}
 
 
-def message(event: int, kind: Any, bucket: str, purpose: Any, peer: int = 1, **fields: Any) -> Task:
-    return Task(id=event, kind=kind, name="", reduction=bucket, purpose=purpose, peer=peer, **fields)
+def message(event: int, end: Any, bucket: str, purpose: Any, peer: int = 1, **fields: Any) -> Task:
+    data = Elements("statistics" if purpose == "statistics" else "gradient", bucket, 0, 2)
+    return end(id=event, purpose=purpose, peer=peer, tag=event, data=data, **{"payload_bytes": 0, **fields})
 
 
-BACKWARD = Task(
+def update(event: int, *after: int) -> Task:
+    return OptimizerStep(id=event, after=after, gradients=Elements("gradient", "b0", 0, 2))
+
+
+BACKWARD = Backward(
     id=0,
-    kind="B",
-    name="B0.0",
+    chunk=0,
+    segment=0,
     signals=(Signal(event=1, reduction="b0", fraction=0.5), Signal(event=2, reduction="b1", fraction=1.0)),
 )
 RING = (
     BACKWARD,
-    message(10, "SEND", "b0", "reduce", after=(1,), payload_bytes=8),
-    message(11, "RECV", "b0", "reduce", after=(1,), payload_bytes=8),
-    message(12, "SEND", "b0", "gather", after=(11,), payload_bytes=8),
-    message(13, "RECV", "b0", "gather", payload_bytes=8),
-    message(20, "SEND", "b1", "reduce", after=(2,), payload_bytes=4),
-    message(21, "RECV", "b1", "gather", payload_bytes=4),
+    message(10, Send, "b0", "reduce", after=(1,), payload_bytes=8),
+    message(11, Receive, "b0", "reduce", after=(1,), payload_bytes=8),
+    message(12, Send, "b0", "gather", after=(11,), payload_bytes=8),
+    message(13, Receive, "b0", "gather", payload_bytes=8),
+    message(20, Send, "b1", "reduce", after=(2,), payload_bytes=4),
+    message(21, Receive, "b1", "gather", payload_bytes=4),
 )
 
 
@@ -72,9 +77,9 @@ def test_a_bucket_waits_until_the_message_before_it_to_the_same_peer_has_gone() 
 
 
 def test_any_message_to_a_peer_fills_its_queue_and_no_other() -> None:
-    activation = Task(id=5, kind="SEND", name="", purpose="activation", peer=1)
-    to_other = message(30, "SEND", "b0", "push", peer=2, after=(1,))
-    hand = Hand(BACKWARD, activation, message(10, "SEND", "b0", "push", after=(1,)), to_other)
+    activation = Send(id=5, purpose="activation", peer=1, tag=5, data=ChunkTensor("a", 0), payload_bytes=0)
+    to_other = message(30, Send, "b0", "push", peer=2, after=(1,))
+    hand = Hand(BACKWARD, activation, message(10, Send, "b0", "push", after=(1,)), to_other)
     hand.at(1.0, 1)
     hand.at(2.0, 5, started_s=0.5)
     hand.at(2.5, 10, started_s=1.0)
@@ -87,10 +92,10 @@ def test_any_message_to_a_peer_fills_its_queue_and_no_other() -> None:
 
 def test_gradients_are_complete_with_the_last_backward_that_feeds_them() -> None:
     tasks = (
-        Task(id=0, kind="B", name="B0.0"),
-        Task(id=1, kind="B", name="B0.1"),
-        message(10, "SEND", "b0", "push", after=(0, 1)),
-        message(11, "RECV", "b0", "pull"),
+        Backward(id=0, chunk=0, segment=0),
+        Backward(id=1, chunk=1, segment=0),
+        message(10, Send, "b0", "push", after=(0, 1)),
+        message(11, Receive, "b0", "pull"),
     )
     hand = Hand(*tasks)
     hand.at(1.0, 0)
@@ -103,9 +108,9 @@ def test_gradients_are_complete_with_the_last_backward_that_feeds_them() -> None
 def test_a_rank_that_sums_for_others_begins_when_it_is_ready() -> None:
     hand = Hand(
         BACKWARD,
-        message(10, "RECV", "b0", "push", after=(1,)),
-        Task(id=11, kind="UPDATE", name="", after=(10,), reduction="b0"),
-        message(12, "SEND", "b0", "pull", after=(11,), payload_bytes=8),
+        message(10, Receive, "b0", "push", after=(1,)),
+        update(11, 10),
+        message(12, Send, "b0", "pull", after=(11,), payload_bytes=8),
     )
     hand.at(1.0, 1)
     hand.at(3.0, 10)
@@ -117,16 +122,16 @@ def test_a_rank_that_sums_for_others_begins_when_it_is_ready() -> None:
 
 def test_a_dedicated_server_and_a_lonely_bucket_have_no_times() -> None:
     server = (
-        message(10, "RECV", "b0", "push"),
-        Task(id=11, kind="UPDATE", name="", after=(10,), reduction="b0"),
-        message(12, "SEND", "b0", "pull", after=(11,)),
+        message(10, Receive, "b0", "push"),
+        update(11, 10),
+        message(12, Send, "b0", "pull", after=(11,)),
     )
-    alone = (BACKWARD, Task(id=11, kind="UPDATE", name="", after=(1,), reduction="b0"))
+    alone = (BACKWARD, update(11, 1))
     assert Hand(*server).parts() == Hand(*alone).parts() == {}
 
 
 def test_statistics_are_no_bucket() -> None:
-    hand = Hand(BACKWARD, message(10, "SEND", "statistics/0", "statistics", after=(0,)))
+    hand = Hand(BACKWARD, message(10, Send, "statistics/0", "statistics", after=(0,)))
     hand.at(1.0, 10)
     assert hand.parts() == {}
 
@@ -145,11 +150,11 @@ def test_every_step_is_timed_afresh() -> None:
 def test_waiting_for_a_turn_among_messages_to_others_is_queueing() -> None:
     hand = Hand(
         BACKWARD,
-        message(10, "SEND", "b0", "push", peer=1, after=(1,)),
-        message(11, "SEND", "b0", "push", peer=2, after=(1,)),
-        message(12, "RECV", "b0", "pull"),
-        message(20, "SEND", "b1", "push", peer=1, after=(2, 10, 11)),
-        message(21, "RECV", "b1", "pull"),
+        message(10, Send, "b0", "push", peer=1, after=(1,)),
+        message(11, Send, "b0", "push", peer=2, after=(1,)),
+        message(12, Receive, "b0", "pull"),
+        message(20, Send, "b1", "push", peer=1, after=(2, 10, 11)),
+        message(21, Receive, "b1", "pull"),
     )
     hand.at(1.0, 1)
     hand.at(1.5, 2)

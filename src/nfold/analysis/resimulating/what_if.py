@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from nfold.analysis.resimulating.even_work import evened, of_typical_s
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.core.schedule import Schedule, TaskKind
+from nfold.core.schedule import Schedule
+from nfold.core.tasks import Message, Send, SpanKind, chunk_of
 from nfold.core.trace import StepTrace
 from nfold.simulation import simulate
 
@@ -128,7 +129,7 @@ def _even_load_s(scenario: Scenario) -> float:
 
 def _is_cut(schedule: Schedule) -> bool:
     """Whether chunks travel between ranks."""
-    return any(task.kind == "SEND" and task.chunk >= 0 for rank in schedule.ranks for task in rank.tasks)
+    return any(isinstance(task, Send) and chunk_of(task) is not None for rank in schedule.ranks for task in rank.tasks)
 
 
 def _without_input(scenario: Scenario) -> Scenario:
@@ -170,7 +171,7 @@ def _without_bubble(scenario: Scenario) -> Scenario:
     """Let nobody wait for what another rank computes: each plays its own tasks one after another."""
     ranks = []
     for rank in scenario.schedule.ranks:
-        computing = {task.id for task in rank.tasks if task.kind not in ("SEND", "RECV")}
+        computing = {task.id for task in rank.tasks if not isinstance(task, Message)}
         tasks = (replace(task, after=tuple(each for each in task.after if each in computing)) for task in rank.tasks)
         ranks.append(replace(rank, tasks=tuple(task for task in tasks if task.id in computing)))
     return replace(scenario, schedule=replace(scenario.schedule, ranks=tuple(ranks)))
@@ -186,7 +187,7 @@ def _with_own_cores(scenario: Scenario) -> Scenario:
     return _with_nodes(scenario, change)
 
 
-def _without(*without: TaskKind) -> Callable[[Scenario], Scenario]:
+def _without(*without: SpanKind) -> Callable[[Scenario], Scenario]:
     def change(scenario: Scenario) -> Scenario:
         kinds = _kinds(scenario.schedule)
         free = {key: 0.0 if kinds.get(key) in without else value for key, value in scenario.task_seconds.items()}
@@ -208,7 +209,7 @@ def _with_nodes(scenario: Scenario, change: Callable[[Node], Node]) -> Scenario:
     return replace(scenario, cluster=Cluster(nodes=tuple(change(node) for node in scenario.cluster.nodes)))
 
 
-def _kinds(schedule: Schedule) -> dict[tuple[int, int], TaskKind]:
+def _kinds(schedule: Schedule) -> dict[tuple[int, int], SpanKind]:
     return {(rank.rank, task.id): task.kind for rank in schedule.ranks for task in rank.tasks}
 
 

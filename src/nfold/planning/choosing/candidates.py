@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Prediction
 from nfold.core.profile import Profile
-from nfold.core.schedule import Schedule, TaskKind
+from nfold.core.schedule import Schedule
+from nfold.core.tasks import SpanKind
 from nfold.core.trace import StepTrace
 from nfold.planning.asynchronous.asynchronous_strategies import loads_s, play, predict
 from nfold.planning.costs.estimate import estimate
@@ -181,5 +182,5 @@ def _prediction(facts: Facts, proposal: Proposal, schedule: Schedule, trace: Ste
     )
 
 
-def _spent_s(trace: StepTrace, ranks: Sequence[int], *kinds: TaskKind) -> float:
+def _spent_s(trace: StepTrace, ranks: Sequence[int], *kinds: SpanKind) -> float:
     return sum(span.end_s - span.start_s for span in trace.spans if span.rank in ranks and span.kind in kinds)

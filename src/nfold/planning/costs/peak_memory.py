@@ -21,12 +21,11 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction, chunk_sizes
 from nfold.core.profile import Profile
 from nfold.core.schedule import RankSchedule, Schedule, Segment
+from nfold.core.tasks import Backward, ChunkTensor, Forward, Receive
 from nfold.planning.costs.read_ahead import chunks_read, steps_ahead
 from nfold.planning.inputs.facts import Facts, Proposal
 from nfold.planning.reductions.statistics_groups import statistics_groups
 from nfold.planning.scheduling.segments import INPUTS
-
-_MESSAGES = ("activation", "gradient")
 
 
 def peak_memory_bytes(
@@ -96,7 +95,11 @@ def foreign_parameters(graph: ModelGraph, placement: Placement) -> tuple[frozens
 
 def kept_bytes(rank: RankSchedule, saved: Mapping[str, float], sizes: Sequence[int]) -> float:
     """Return the most that a rank keeps at once from forward to backward, in the order in which it computes."""
-    passes = ((task.kind == "B", task.segment, task.chunk) for task in rank.tasks if task.kind in ("F", "B"))
+    passes = (
+        (isinstance(task, Backward), task.segment, task.chunk)
+        for task in rank.tasks
+        if isinstance(task, (Forward, Backward))
+    )
     return most_kept(passes, rank.segments, saved, sizes)
 
 
@@ -127,7 +130,8 @@ def working_bytes(schedule: Schedule, profile: Profile, sizes: Sequence[int]) ->
 
 
 def _received_bytes(rank: RankSchedule) -> int:
-    return sum(task.payload_bytes for task in rank.tasks if task.kind == "RECV" and task.purpose in _MESSAGES)
+    received = (task for task in rank.tasks if isinstance(task, Receive))
+    return sum(task.payload_bytes for task in received if isinstance(task.data, ChunkTensor))
 
 
 def _whole_chunk_bytes(proposal: Proposal, profile: Profile, sizes: tuple[int, ...], rank: int) -> int:

@@ -3,10 +3,10 @@
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import chunk_sizes
 from nfold.core.profile import Profile
-from nfold.core.schedule import RankSchedule, Schedule, Task
+from nfold.core.schedule import RankSchedule, Schedule
+from nfold.core.tasks import Backward, Forward, Load, Message, OptimizerStep
 from nfold.planning.costs.read_ahead import Crowd, crowds_of, read_ahead
 from nfold.planning.inputs.facts import Facts
-from nfold.planning.scheduling.schedule_compiler import ALL_REDUCTIONS
 
 
 def task_seconds(
@@ -21,8 +21,8 @@ def task_seconds(
         threads: of each rank.
 
     Returns:
-        (rank, task id) -> seconds, for LOAD, F, B and UPDATE tasks; of LOAD only what is waited for, since samples are
-        read a step ahead. O(tasks + segments x operators).
+        (rank, task id) -> seconds; of Load only what is waited for, since samples are read a step ahead.
+        O(tasks + segments x operators).
     """
     sizes = chunk_sizes(facts.batch_size, schedule.num_chunks, facts.graph.least_chunk)
     known = {id(profile): _Segments(facts.graph, profile) for profile in profiles}
@@ -56,23 +56,22 @@ def _rank_seconds(
     trained = sum(parameter.num_elements for parameter in graph.trained) or 1
     seconds: dict[tuple[int, int], float] = {}
     for task in rank.tasks:
-        if task.kind == "LOAD":
+        if isinstance(task, Load):
             seconds[rank.rank, task.id] = profile.read_s_per_sample * sizes[task.chunk]
-        elif task.kind in ("F", "B"):
+        elif isinstance(task, (Forward, Backward)):
             operators = rank.segments[task.segment].operators
-            seconds[rank.rank, task.id] = segments.seconds(operators, sizes[task.chunk])[task.kind == "B"]
-        elif task.kind == "UPDATE":
+            seconds[rank.rank, task.id] = segments.seconds(operators, sizes[task.chunk])[isinstance(task, Backward)]
+        elif isinstance(task, OptimizerStep):
             seconds[rank.rank, task.id] = _update_s(task, trained, profile)
+        elif not isinstance(task, Message):
+            seconds[rank.rank, task.id] = 0.0  # the profile counts clipping and statistics as parts of the update
     return seconds
 
 
-def _update_s(task: Task, trained: int, profile: Profile) -> float:
-    """Seconds of one UPDATE: its share of the elements, and what calling an optimizer costs at least."""
-    if task.reduction.startswith("statistics") or task.purpose == "norm":
-        return 0.0  # the profile counts clipping as a part of the update
-    if task.reduction == ALL_REDUCTIONS:
-        return profile.update.median_s
-    return profile.update_s((task.stop - task.start) / trained)
+def _update_s(task: OptimizerStep, trained: int, profile: Profile) -> float:
+    """Its share of the elements, and what calling an optimizer costs at least."""
+    part = task.gradients
+    return profile.update.median_s if part is None else profile.update_s((part.stop - part.start) / trained)
 
 
 class _Segments:

@@ -10,15 +10,17 @@ empty message goes back when the receiver's forwards have taken all of it, and i
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from nfold.core.schedule import Task
+from nfold.core.tasks import Backward, Elements, Message, Receive, Send, Task
 from nfold.planning.reductions.reduction_messages import MessageWriter
 
-TAKEN = "taken"
-"""Buffer of the messages that say so: there is nothing in it."""
+TAKEN = Elements("acknowledgement", "taken", 0, 0)
+"""What such a message carries: nothing."""
 _ADDS = frozenset({"reduce", "push"})
-_COMPUTE = frozenset({"LOAD", "F", "B", "UPDATE"})
+_WHOLE_STEP = -1
+"""Before all chunks: what belongs to none is sent in a short batch, too."""
 
 Pair = tuple[int, int]
 """A rank, and one that it sends to."""
@@ -32,11 +34,11 @@ def acknowledge(tasks: Sequence[Sequence[Task]], network: MessageWriter) -> None
         network: takes the messages.
     """
     for (sender, receiver), chunk in unanswered(tasks).items():
-        came = {task.id for task in tasks[receiver] if task.kind == "RECV" and task.peer == sender}
+        came = {task.id for task in tasks[receiver] if isinstance(task, Receive) and task.peer == sender}
         used = [task.id for task in tasks[receiver] if not came.isdisjoint(task.after)]
         # Of a chunk, since nothing may go back in a batch too short for what it answers.
-        fields = {"purpose": "acknowledgement", "reduction": "", "buffer": TAKEN, "chunk": chunk}
-        network.pair(receiver, sender, fields, tuple(sorted({*came, *used})))
+        told = replace(TAKEN, chunk=None if chunk == _WHOLE_STEP else chunk)
+        network.pair(receiver, sender, "acknowledgement", told, 0, tuple(sorted({*came, *used})))
 
 
 def unanswered(tasks: Sequence[Sequence[Task]]) -> dict[Pair, int]:
@@ -56,40 +58,48 @@ def unanswered(tasks: Sequence[Sequence[Task]]) -> dict[Pair, int]:
 
 
 def _first_chunks(tasks: Sequence[Sequence[Task]]) -> dict[Pair, int]:
-    """The least chunk that each pair has messages of; below all of them if it has some of the whole step."""
+    """The least chunk that each pair has messages of."""
     first: dict[Pair, int] = {}
     for rank, own in enumerate(tasks):
         for task in own:
-            if task.kind == "SEND":
-                pair = rank, task.peer
-                first[pair] = min(task.chunk, first.get(pair, task.chunk))
+            if isinstance(task, Send):
+                pair, chunk = (rank, task.peer), _chunk(task)
+                first[pair] = min(chunk, first.get(pair, chunk))
     return first
+
+
+def _chunk(task: Message) -> int:
+    return _WHOLE_STEP if task.data.chunk is None else task.data.chunk
 
 
 def _shared_sums(tasks: Sequence[Sequence[Task]]) -> list[set[str]]:
     """The buckets that each rank adds something to: all who do wait for each other. What is left to find is little."""
-    return [{task.reduction for task in own if task.kind == "SEND" and task.purpose in _ADDS} for own in tasks]
+    sends = [[task for task in own if isinstance(task, Send)] for own in tasks]
+    return [{task.data.name for task in own if task.purpose in _ADDS} for own in sends]
 
 
 class _Step:
     """All tasks of a step, by what sets them free."""
 
     def __init__(self, tasks: Sequence[Sequence[Task]]) -> None:
-        self._receives = [[task for task in own if task.kind == "RECV"] for own in tasks]
-        self._sends = {(rank, task.tag): task for rank, own in enumerate(tasks) for task in own if task.kind == "SEND"}
+        self._receives = [[task for task in own if isinstance(task, Receive)] for own in tasks]
+        self._sends = {
+            (rank, task.tag): task for rank, own in enumerate(tasks) for task in own if isinstance(task, Send)
+        }
         self._tasks: list[dict[int, Task]] = []
         """By rank and event."""
         self._before: list[dict[int, Task]] = []
         """By rank and task: the one before it on the compute lane."""
         for own in tasks:
-            lane = [task for task in own if task.kind in _COMPUTE]
-            signalled = {signal.event: task for task in lane for signal in task.signals}
+            lane = [task for task in own if not isinstance(task, Message)]
+            backward = [task for task in lane if isinstance(task, Backward)]
+            signalled = {signal.event: task for task in backward for signal in task.signals}
             self._tasks.append({task.id: task for task in own} | signalled)
             self._before.append({task.id: before for before, task in pairwise(lane)})
 
     def hears_of(self, rank: int, peer: int, chunk: int) -> bool:
         """Whether anything that ends a rank's step waits for a task of a peer, in a batch that has this chunk."""
-        left = [(rank, task) for task in self._receives[rank]]
+        left: list[tuple[int, Task]] = [(rank, task) for task in self._receives[rank]]
         seen = {(rank, task.id) for _, task in left}
         while left:
             for where, task in self._waits_for(*left.pop(), chunk):
@@ -104,6 +114,6 @@ class _Step:
         found = [(rank, self._tasks[rank][event]) for event in task.after]
         if task.id in self._before[rank]:
             found.append((rank, self._before[rank][task.id]))
-        if task.kind == "RECV" and task.chunk <= chunk:
+        if isinstance(task, Receive) and _chunk(task) <= chunk:
             found.append((task.peer, self._sends[task.peer, task.tag]))
         return found

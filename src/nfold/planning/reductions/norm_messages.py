@@ -11,27 +11,38 @@ when the factor is known no gradient is still being sent, and gradients may be s
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from nfold.core.placement import Reduction, Share
-from nfold.core.schedule import Task
+from nfold.core.tasks import Elements, FindClipFactor, SumSquares
 from nfold.planning.reductions.reduction_messages import Events, MessageWriter, equal_shares
 
-SQUARES, FACTOR = "squares", "factor"
-"""Buffers: a sum of squares for each rank, and what gradients are multiplied by."""
+FACTOR = Elements("norm", "factor", 0, 1)
+"""What gradients are multiplied by."""
 ITEM_BYTES = 8
 
 
+def squares(first: int, last: int) -> Elements:
+    """Return where the sums of squares of ranks [first, last) lie."""
+    return Elements("norm", "squares", first, last)
+
+
 @dataclass(frozen=True, slots=True)
-class SumOfSquares:
+class SummedPart:
     """Elements of a bucket that a rank updates, and the events after which their gradients are summed there."""
 
     reduction: Reduction
     share: Share
     after: Events
 
+    @property
+    def gradients(self) -> Elements:
+        """Where the sums lie."""
+        return Elements("gradient", self.reduction.name, self.share.start, self.share.stop)
 
-def agree_on_norm(sums: Sequence[SumOfSquares], network: MessageWriter, add: Callable[..., Task]) -> dict[int, Events]:
+
+def agree_on_norm(sums: Sequence[SummedPart], network: MessageWriter, add: Callable[..., Any]) -> dict[int, Events]:
     """Add what it takes that every rank that updates anything knows the factor.
 
     Args:
@@ -50,40 +61,20 @@ def agree_on_norm(sums: Sequence[SumOfSquares], network: MessageWriter, add: Cal
     first, *others = sorted(counted)
     arrived = list(counted[first])
     for rank in others:
-        _, receive = network.pair(rank, first, _fields(SQUARES, rank), tuple(counted[rank]))
+        _, receive = network.pair(rank, first, "norm", squares(rank, rank + 1), ITEM_BYTES, tuple(counted[rank]))
         arrived.append(receive.id)
-    agreed = add(first, "UPDATE", name="NORM", purpose="norm", buffer=FACTOR, after=tuple(arrived))
+    agreed = add(first, FindClipFactor, after=tuple(arrived))
     known: dict[int, Events] = {first: (agreed.id,)}
     for rank in others:
-        _, receive = network.pair(first, rank, _fields(FACTOR, 0), (agreed.id,))
+        _, receive = network.pair(first, rank, "norm", FACTOR, ITEM_BYTES, (agreed.id,))
         known[rank] = (receive.id,)
     return known
 
 
-def _count(each: SumOfSquares, add: Callable[..., Task]) -> Task:
-    reduction, share = each.reduction, each.share
+def _count(each: SummedPart, add: Callable[..., Any]) -> SumSquares:
+    reduction, rank = each.reduction, each.share.rank
     if reduction.route == "ring":
         shares = equal_shares(reduction.num_elements, reduction.members)
-        share = shares[reduction.members.index(share.rank)]
-    return add(
-        share.rank,
-        "UPDATE",
-        name=f"NORM {reduction.name}",
-        purpose="norm",
-        buffer=SQUARES,
-        reduction=reduction.name,
-        start=share.start,
-        stop=share.stop,
-        after=each.after,
-    )
-
-
-def _fields(buffer: str, index: int) -> dict[str, object]:
-    return {
-        "purpose": "norm",
-        "reduction": "",
-        "buffer": buffer,
-        "start": index,
-        "stop": index + 1,
-        "payload_bytes": ITEM_BYTES,
-    }
+        each = replace(each, share=shares[reduction.members.index(rank)])
+    counted: SumSquares = add(rank, SumSquares, gradients=each.gradients, after=each.after)
+    return counted

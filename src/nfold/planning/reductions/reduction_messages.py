@@ -24,10 +24,10 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from nfold.core.placement import Reduction, Share
-from nfold.core.schedule import Purpose, Task
+from nfold.core.tasks import BufferKind, ChunkTensor, Elements, Purpose, Receive, Send
 
 Events = tuple[int, ...]
 Combine = Literal["copy", "add", "hold"]
@@ -47,9 +47,10 @@ class PlannedMessage:
     stop: int
 
     @property
-    def buffer(self) -> str:
-        """Where the elements lie on both ends."""
-        return f"{'value' if self.purpose == 'pull' else 'gradient'}/{self.reduction.name}"
+    def elements(self) -> Elements:
+        """Where they lie on both ends."""
+        kind: BufferKind = "value" if self.purpose == "pull" else "gradient"
+        return Elements(kind, self.reduction.name, self.start, self.stop)
 
     @property
     def payload_bytes(self) -> int:
@@ -60,9 +61,9 @@ class PlannedMessage:
 class MessageWriter:
     """Adds the two ends of messages to the ranks' task lists and hands out their tags."""
 
-    def __init__(self, add: Callable[..., Task]) -> None:
+    def __init__(self, add: Callable[..., Any]) -> None:
         self._add = add
-        self._next_tag = 0
+        self.num_tags = 0
         self._turns: defaultdict[tuple[int, Purpose], Turns] = defaultdict(Turns)
 
     def send_in_turn(
@@ -73,8 +74,8 @@ class MessageWriter:
         after: Events,
         receive_after: Events = (),
         combine: Combine = "copy",
-        onto: int = -1,
-    ) -> tuple[Task, Task]:
+        onto: int | None = None,
+    ) -> tuple[Send, Receive]:
         """Do as `send`, in the round of a place, which is one for all peers."""
         turns = self._turns[message.source, message.purpose]
         after = (*after, *turns.before(place))
@@ -89,44 +90,51 @@ class MessageWriter:
         after: Events,
         receive_after: Events = (),
         combine: Combine = "copy",
-        onto: int = -1,
-    ) -> tuple[Task, Task]:
-        """Return the SEND and the RECV of one message."""
-        fields = {
-            "reduction": message.reduction.name,
-            "purpose": message.purpose,
-            "buffer": message.buffer,
-            "start": message.start,
-            "stop": message.stop,
-            "payload_bytes": message.payload_bytes,
-        }
-        return self.pair(message.source, message.target, fields, after, receive_after, combine, onto)
+        onto: int | None = None,
+    ) -> tuple[Send, Receive]:
+        """Return the two ends of a message of a bucket."""
+        return self.pair(
+            message.source,
+            message.target,
+            message.purpose,
+            message.elements,
+            message.payload_bytes,
+            after,
+            receive_after,
+            combine,
+            onto,
+        )
 
     def pair(
         self,
         source: int,
         target: int,
-        fields: Mapping[str, object],
+        purpose: Purpose,
+        data: Elements | ChunkTensor,
+        payload_bytes: int,
         after: Events,
         receive_after: Events = (),
         combine: Combine = "copy",
-        onto: int = -1,
-    ) -> tuple[Task, Task]:
-        """Return the SEND and the RECV of any two ranks; both carry `fields`."""
-        tag, self._next_tag = self._next_tag, self._next_tag + 1
-        name = f"{fields['purpose']} {fields['reduction'] or fields['buffer']}"
-        send = self._add(source, "SEND", name=f"{name} to {target}", peer=target, tag=tag, after=after, **fields)
-        receive = self._add(
-            target,
-            "RECV",
-            name=f"{name} from {source}",
-            peer=source,
-            tag=tag,
-            after=receive_after,
-            combine=combine,
-            onto=onto,
-            **fields,
-        )
+        onto: int | None = None,
+    ) -> tuple[Send, Receive]:
+        """Return the two ends of a message.
+
+        Args:
+            source: the rank that sends.
+            target: the rank that receives.
+            purpose: what it is for.
+            data: what travels.
+            payload_bytes: of a full batch.
+            after: what the sender waits for.
+            receive_after: what the receiver waits for before it combines.
+            combine: how the receiver does that.
+            onto: see `Receive.onto`.
+        """
+        tag, self.num_tags = self.num_tags, self.num_tags + 1
+        both = {"tag": tag, "purpose": purpose, "data": data, "payload_bytes": payload_bytes}
+        send: Send = self._add(source, Send, peer=target, after=after, **both)
+        taking = {"after": receive_after, "combine": combine, "onto": onto}
+        receive: Receive = self._add(target, Receive, peer=source, **taking, **both)
         return send, receive
 
 
@@ -228,20 +236,20 @@ class _Chain:
         self.summed: Events = ready.get(server, ())
         self._own = server in members
         self._last_before = max((rank for rank in members if rank < server), default=-1)
-        self._held = -1
+        self._held: int | None = None
         self._started = self._own
 
     def add(self, rank: int, message: PlannedMessage, place: Hashable, after: Events, network: MessageWriter) -> None:
         """Add one rank's push; ranks come in ascending order."""
         if self._own and rank < self._last_before:
-            earlier: Events = () if self._held < 0 else (self._held,)
+            earlier: Events = () if self._held is None else (self._held,)
             _, held = network.send_in_turn(
                 message, place, after=after, receive_after=earlier, combine="hold", onto=self._held
             )
             self._held = held.id
             return
-        onto, self._held = self._held, -1
-        before = self.summed if onto < 0 else (*self.summed, onto)
+        onto, self._held = self._held, None
+        before = self.summed if onto is None else (*self.summed, onto)
         how: Combine = "add" if self._started else "copy"
         _, receive = network.send_in_turn(message, place, after=after, receive_after=before, combine=how, onto=onto)
         self._started, self.summed = True, (receive.id,)

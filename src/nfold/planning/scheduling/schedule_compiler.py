@@ -2,7 +2,7 @@
 
     LOAD c ──> F s.c ──SEND/RECV activation──> F s'.c ──> loss
                                                  │
-    UPDATE <── reduction <── B s.c <──SEND/RECV gradient── B s'.c
+    UPDATE <── reduction <── B s.c <──SEND/RECV activation gradient── B s'.c
 
 The expansion is pure and deterministic. The coordinator compiles it from the plan and sends each rank its own part.
 """
@@ -10,21 +10,25 @@ The expansion is pure and deterministic. The coordinator compiles it from the pl
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from nfold.core.graph import ModelGraph, Tensor
 from nfold.core.placement import Placement, Reduction, Share, chunk_sizes
-from nfold.core.schedule import (
-    RankSchedule,
-    Schedule,
+from nfold.core.schedule import RankSchedule, Schedule, StatisticsGroup
+from nfold.core.tasks import (
+    Backward,
+    ChunkTensor,
+    FoldStatistics,
+    Forward,
+    Load,
+    OptimizerStep,
     Signal,
-    StatisticsGroup,
     Task,
 )
 from nfold.planning.reductions import reduction_messages as messages
 from nfold.planning.reductions.acknowledgements import acknowledge
 from nfold.planning.reductions.buckets import completion, users_of
-from nfold.planning.reductions.norm_messages import SumOfSquares, agree_on_norm
+from nfold.planning.reductions.norm_messages import SummedPart, agree_on_norm
 from nfold.planning.reductions.statistics_groups import statistics_groups
 from nfold.planning.scheduling.garbage_collection import without_collecting
 from nfold.planning.scheduling.order import Cell, order_cells
@@ -32,8 +36,7 @@ from nfold.planning.scheduling.segments import INPUTS, RankSegments, cut
 from nfold.planning.scheduling.waiting import Waiting
 from nfold.planning.scheduling.windows import busy_windows
 
-ALL_REDUCTIONS = "*"
-"""Reduction name of an UPDATE that takes all buckets of its rank at once."""
+T = TypeVar("T", bound=Task)
 
 
 @without_collecting()
@@ -102,14 +105,13 @@ class _Compiler:
         self._add_updates()
         groups = self._add_statistics()
         acknowledge(self._tasks, self._network)
-        num_tags = 1 + max((task.tag for own in self._tasks for task in own), default=-1)
         ranks = tuple(
             RankSchedule(
                 rank=rank,
                 segments=self._cells[rank].segments,
                 tasks=tuple(self._tasks[rank]),
                 num_events=self._events[rank],
-                num_tags=num_tags,
+                num_tags=self._network.num_tags,
                 statistics=groups,
             )
             for rank in range(self._placement.world_size)
@@ -135,19 +137,14 @@ class _Compiler:
             after = [self._done[before] for before in self._local_before(cell)] + received.get(cell, [])
             if not cell.backward and set(segment.inputs) & set(INPUTS):
                 if cell.chunk not in loads:
-                    loads[cell.chunk] = self._add(rank, "LOAD", name=f"LOAD {cell.chunk}", chunk=cell.chunk).id
+                    loads[cell.chunk] = self._add(rank, Load, chunk=cell.chunk).id
                 after.append(loads[cell.chunk])
-            kind = "B" if cell.backward else "F"
-            self._add(
-                rank,
-                kind,
-                name=f"{kind}{cell.segment}.{cell.chunk}",
-                event=self._done[cell],
-                after=tuple(sorted(after)),
-                chunk=cell.chunk,
-                segment=cell.segment,
-                signals=tuple(self._signals.get(cell, ())),
-            )
+            fields: dict[str, Any] = {"chunk": cell.chunk, "segment": cell.segment, "after": tuple(sorted(after))}
+            if cell.backward:
+                signals = tuple(self._signals.get(cell, ()))
+                self._add(rank, Backward, event=self._done[cell], signals=signals, **fields)
+            else:
+                self._add(rank, Forward, event=self._done[cell], **fields)
 
     def _local_before(self, cell: Cell) -> set[Cell]:
         if cell.backward:
@@ -159,21 +156,18 @@ class _Compiler:
     # Activations and their gradients
 
     def _add_messages(self) -> dict[Cell, list[int]]:
-        """Send every tensor once to each rank that uses it, and one gradient back from each of those."""
+        """Send every tensor once to each rank that uses it, and one activation gradient back from each of those."""
         received: dict[Cell, list[int]] = defaultdict(list)
         for (name, chunk), producer in self._waiting.made.items():
             for rank, users in self._waiting.remote_takers(name, chunk).items():
-                payload = self._payload(self._waiting.tensors[name], chunk)
-                fields = {"chunk": chunk, "reduction": "", "payload_bytes": payload}
-                forward = {**fields, "purpose": "activation", "buffer": f"activation/{name}"}
-                _, receive = self._network.pair(producer.rank, rank, forward, (self._done[producer],))
+                what = ChunkTensor(name, chunk), self._payload(self._waiting.tensors[name], chunk)
+                _, receive = self._network.pair(producer.rank, rank, "activation", *what, (self._done[producer],))
                 for user in users:
                     received[user].append(receive.id)
                 if not self._waiting.flows_back(name):
                     continue
-                back = {**fields, "purpose": "gradient", "buffer": f"activation-gradient/{name}"}
                 after = tuple(self._done[Cell(rank, True, chunk, user.segment)] for user in users)
-                _, receive = self._network.pair(rank, producer.rank, back, after)
+                _, receive = self._network.pair(rank, producer.rank, "activation gradient", *what, after)
                 received[Cell(producer.rank, True, chunk, producer.segment)].append(receive.id)
         return received
 
@@ -225,28 +219,20 @@ class _Compiler:
             if reduction.route == "server":
                 messages.pull(reduction, values[reduction.name], self._network)
 
-    def _add_update(self, summed: SumOfSquares) -> Task:
-        return self._add(
-            summed.share.rank,
-            "UPDATE",
-            name=f"UPDATE {summed.reduction.name}",
-            after=summed.after,
-            reduction=summed.reduction.name,
-            start=summed.share.start,
-            stop=summed.share.stop,
-        )
+    def _add_update(self, summed: SummedPart) -> OptimizerStep:
+        return self._add(summed.share.rank, OptimizerStep, gradients=summed.gradients, after=summed.after)
 
-    def _sums(self, reduction: Reduction) -> list[SumOfSquares]:
+    def _sums(self, reduction: Reduction) -> list[SummedPart]:
         """Return what each rank updates, and the events after which it is summed there."""
         ready = self._ready[reduction.name]
         if reduction.route == "server":
-            return [SumOfSquares(reduction, *each) for each in messages.push(reduction, ready, self._network).items()]
+            return [SummedPart(reduction, *each) for each in messages.push(reduction, ready, self._network).items()]
         sums = messages.ring(reduction, ready, self._network) if reduction.route == "ring" else ready
         return [
-            SumOfSquares(reduction, Share(rank=rank, start=0, stop=reduction.num_elements), sums[rank]) for rank in sums
+            SummedPart(reduction, Share(rank=rank, start=0, stop=reduction.num_elements), sums[rank]) for rank in sums
         ]
 
-    def _add_joint_updates(self, sums: Sequence[SumOfSquares]) -> list[Task]:
+    def _add_joint_updates(self, sums: Sequence[SummedPart]) -> list[OptimizerStep]:
         """Update each rank's buckets in one task, for an optimizer that must see all parameters at once.
 
         Returns:
@@ -256,7 +242,7 @@ class _Compiler:
         for each in sums:
             events[each.share.rank].extend(each.after)
         updated = {
-            rank: self._add(rank, "UPDATE", name="UPDATE", after=tuple(dict.fromkeys(after)), reduction=ALL_REDUCTIONS)
+            rank: self._add(rank, OptimizerStep, gradients=None, after=tuple(dict.fromkeys(after)))
             for rank, after in sorted(events.items())
         }
         return [updated[each.share.rank] for each in sums]
@@ -278,7 +264,7 @@ class _Compiler:
                         arrived[rank].extend(made)
             for rank in group.members:
                 rows = tuple(dict.fromkeys(arrived[rank]))
-                self._add(rank, "UPDATE", name=f"UPDATE {group.name}", after=rows, reduction=group.name)
+                self._add(rank, FoldStatistics, group=group.name, after=rows)
         return groups
 
     def _statistics_made(self, group: StatisticsGroup, rank: int, chunk: int) -> tuple[int, ...]:
@@ -293,17 +279,8 @@ class _Compiler:
     def _send_statistics(
         self, group: StatisticsGroup, chunk: int, source: int, target: int, after: tuple[int, ...]
     ) -> int:
-        fields = {
-            "chunk": chunk,
-            "reduction": group.name,
-            "purpose": "statistics",
-            "buffer": group.name,
-            "start": chunk * group.num_elements,
-            "stop": (chunk + 1) * group.num_elements,
-            "payload_bytes": group.num_elements * group.item_bytes if self._sizes[chunk] else 0,
-        }
-        _, receive = self._network.pair(source, target, fields, after)
-        return receive.id
+        payload_bytes = group.num_elements * group.item_bytes if self._sizes[chunk] else 0
+        return self._network.pair(source, target, "statistics", group.row(chunk), payload_bytes, after)[1].id
 
     # Tasks
 
@@ -311,7 +288,7 @@ class _Compiler:
         self._events[rank] += 1
         return self._events[rank] - 1
 
-    def _add(self, rank: int, kind: Any, *, event: int | None = None, **fields: Any) -> Task:
-        task = Task(id=self._event(rank) if event is None else event, kind=kind, **fields)
+    def _add(self, rank: int, kind: type[T], *, event: int | None = None, **fields: Any) -> T:
+        task = kind(id=self._event(rank) if event is None else event, **fields)
         self._tasks[rank].append(task)
         return task

@@ -227,9 +227,9 @@ class AsynchronousReplica:
         parts = slices(self.plan.reductions, self.rank)
         flat = self._buffers.flat
         return Local(
-            [flat(f"value/{part.name}", part.start, part.stop) for part in parts],
-            [flat(f"gradient/{part.name}", part.start, part.stop) for part in parts],
-            lambda ticket: [flat(row.name, row.start, row.stop) for row in self._rows(self.rank, ticket)],
+            [flat(part.of("value")) for part in parts],
+            [flat(part.of("gradient")) for part in parts],
+            lambda ticket: [flat(row.of("statistics")) for row in self._rows(self.rank, ticket)],
             self.rank,
             self._ticket_spans,
         )
@@ -302,7 +302,7 @@ class AsynchronousReplica:
             trials=self._trials,
         )
         network = MemoryNetwork(1)
-        engine = Engine(own, network.transport(0), cells, self._clock)
+        engine = Engine(own, network.transport(0), cells, cells.stores, self._clock)
         return Slices(cells, engine, loader, network, self._tickets, self._account, self._ticket_spans)
 
     def _build_client(self, local: Local, computing: Slices) -> Client:
@@ -328,9 +328,9 @@ class AsynchronousReplica:
             server,
             self._transport,
             self._tags(),
-            Slots(self._buffers, "value/", parts),
-            Slots(self._buffers, "gradient/", parts),
-            lambda ticket: Slots(self._buffers, "", self._rows(server, ticket)),
+            Slots(self._buffers, "value", parts),
+            Slots(self._buffers, "gradient", parts),
+            lambda ticket: Slots(self._buffers, "statistics", self._rows(server, ticket)),
             self._ticket_spans,
         )
 

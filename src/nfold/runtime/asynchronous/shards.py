@@ -6,6 +6,7 @@ import torch
 
 from nfold.core.placement import Reduction
 from nfold.core.schedule import StatisticsGroup
+from nfold.core.tasks import BufferKind, Elements
 from nfold.runtime.parameters.buffers import DTYPES, Buffers, as_bytes
 
 
@@ -17,6 +18,10 @@ class Slice:
     start: int
     stop: int
     dtype: str
+
+    def of(self, kind: BufferKind) -> Elements:
+        """Return the same of one kind of buffer."""
+        return Elements(kind, self.name, self.start, self.stop)
 
     def empty(self) -> torch.Tensor:
         """Return host memory for it."""
@@ -46,8 +51,8 @@ def rows(groups: tuple[StatisticsGroup, ...], chunks: tuple[int, ...]) -> tuple[
 class Slots:
     """A rank's side of slices: elements of its buffers, and the host memory that the wire sees."""
 
-    def __init__(self, buffers: Buffers, kind: str, parts: tuple[Slice, ...]) -> None:
-        self._data = [buffers.flat(f"{kind}{part.name}", part.start, part.stop) for part in parts]
+    def __init__(self, buffers: Buffers, kind: BufferKind, parts: tuple[Slice, ...]) -> None:
+        self._data = [buffers.flat(part.of(kind)) for part in parts]
         self._host = [data if data.is_cpu else torch.empty_like(data, device="cpu") for data in self._data]
 
     @property

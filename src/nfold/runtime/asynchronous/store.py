@@ -26,8 +26,8 @@ class Store:
         updaters: Mapping[UpdateKey, Updater],
         norms: "Norms | None" = None,
     ) -> None:
-        self._values = [buffers.flat(f"value/{part.name}", part.start, part.stop) for part in parts]
-        self._gradients = [buffers.flat(f"gradient/{part.name}", part.start, part.stop) for part in parts]
+        self._values = [buffers.flat(part.of("value")) for part in parts]
+        self._gradients = [buffers.flat(part.of("gradient")) for part in parts]
         self.updaters, self.norms = updaters, norms
 
     def apply(self, command: Apply, gradients: Mapping[int, Sequence[torch.Tensor]]) -> None:
@@ -46,7 +46,6 @@ class Store:
                 into.add_(gradients[part.worker][index].to(into.device), alpha=part.weight)
         for updater in self.updaters.values():
             updater.step(command.rate)
-            updater.keep_values()
 
     def advance(self, steps: int) -> None:
         """Bring the schedule of the learning rate to where it is after so many whole steps."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal
 
-from nfold.core.schedule import Purpose
+from nfold.core.tasks import Purpose
 from nfold.core.trace import Span
 from nfold.runtime.asynchronous.tickets import Tickets
 

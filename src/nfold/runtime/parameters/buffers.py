@@ -9,8 +9,10 @@ from torch import nn
 
 from nfold.capture.optimizers.touched_rows import at_own_begin, untouched, without_minus_zero
 from nfold.core.placement import Reduction
-from nfold.core.schedule import StatisticsGroup, Task
+from nfold.core.schedule import StatisticsGroup
+from nfold.core.tasks import Elements, Message, Receive, Send
 from nfold.errors import ProgramError
+from nfold.planning.reductions.acknowledgements import TAKEN
 
 DTYPES = {
     "float64": torch.float64,
@@ -89,7 +91,8 @@ class Buffers:
         """
         self._device, self._sparse = device, sparse
         self._marked = {each.name for each in reductions if any(name in sparse for name in each.parameters)}
-        self._regions: dict[str, list[_Region]] = {}
+        self._regions: dict[tuple[str, str], list[_Region]] = {}
+        """By kind and name."""
         self._scratch: dict[int, torch.Tensor] = {}
         self._wires: dict[int, memoryview] = {}
         self._targets: dict[int, torch.Tensor] = {}
@@ -99,20 +102,21 @@ class Buffers:
         for reduction in reductions:
             if reduction.route != "local":
                 self._allocate(rank, reduction, parameters)
+        self.allocate(TAKEN)
         for group in groups:
             flat = torch.zeros(num_chunks * group.num_elements, dtype=DTYPES[group.dtype], device=device)
-            self._regions[group.name] = [_Region(flat, 0)]
+            self._regions["statistics", group.name] = [_Region(flat, 0)]
 
-    def allocate(self, buffer: str, num_elements: int) -> torch.Tensor:
+    def allocate(self, whole: Elements) -> torch.Tensor:
         """Add a buffer of numbers in host memory, all zero, that messages can name."""
-        flat = torch.zeros(num_elements, dtype=torch.float64)
-        self._regions[buffer] = [_Region(flat, 0)]
+        flat = torch.zeros(whole.stop, dtype=torch.float64)
+        self._regions[whole.kind, whole.name] = [_Region(flat, 0)]
         return flat
 
-    def flat(self, buffer: str, start: int, stop: int) -> torch.Tensor:
-        """Return elements of a buffer."""
-        regions = self._regions[buffer]
-        return regions[bisect_right(regions, start, key=_base) - 1].cut(start, stop)
+    def flat(self, elements: Elements) -> torch.Tensor:
+        """Return elements of a buffer, a view of shape [stop - start]."""
+        regions = self._regions[elements.kind, elements.name]
+        return regions[bisect_right(regions, elements.start, key=_base) - 1].cut(elements.start, elements.stop)
 
     def zero_gradients(self) -> None:
         """Empty every bucket before the first backward of a step, and put back views that were replaced.
@@ -128,50 +132,49 @@ class Buffers:
                     f"something replaced the data of {name}; with a parameter server its values lie where the server's "
                     "messages arrive. Change them in place (copy_), or use --strategy ring --servers 0."
                 )
-        for name, regions in self._regions.items():
-            if name.startswith("gradient/"):
-                is_marked = name.removeprefix("gradient/") in self._marked
+        for (kind, name), regions in self._regions.items():
+            if kind == "gradient":
                 for region in regions:
-                    if is_marked:
+                    if name in self._marked:
                         untouched(region.flat)
                     else:
                         region.flat.zero_()
 
-    def outgoing(self, task: Task) -> memoryview:
-        """Return the bytes that a SEND takes."""
+    def outgoing(self, task: Send, elements: Elements) -> memoryview:
+        """Return the bytes of elements that are sent."""
         if task.id in self._wires:
             return self._wires[task.id]
-        data = self.flat(task.buffer, task.start, task.stop)
+        data = self.flat(elements)
         if data.is_cpu:
             return self._wire(task, data)
         return as_bytes(data.cpu())
 
-    def incoming(self, task: Task) -> memoryview:
-        """Return where a RECV may write before its own turn has come: in place only where nothing is added."""
+    def incoming(self, task: Receive, elements: Elements) -> memoryview:
+        """Return where bytes may be written before their turn has come: in place only where nothing is added."""
         if task.id in self._wires:
             return self._wires[task.id]
-        data = self.flat(task.buffer, task.start, task.stop)
+        data = self.flat(elements)
         if task.combine == "copy" and data.is_cpu:
             return self._wire(task, data)
         if task.id not in self._scratch:
             self._scratch[task.id] = torch.empty_like(data, device="cpu")
         return self._wire(task, self._scratch[task.id])
 
-    def combine(self, task: Task) -> None:
-        """Take in what a RECV brought."""
-        if task.onto >= 0:
+    def combine(self, task: Receive, elements: Elements) -> None:
+        """Take in what was received."""
+        if task.onto is not None:
             self._scratch[task.id].add_(self._scratch[task.onto])
         if task.combine == "hold" or task.id not in self._scratch:  # kept for later, or written in place
             return
         data = self._targets.get(task.id)
         if data is None:
-            data = self._targets[task.id] = self.flat(task.buffer, task.start, task.stop)
+            data = self._targets[task.id] = self.flat(elements)
         if task.combine == "add":
             data.add_(self._scratch[task.id].to(data.device))
         else:
             data.copy_(self._scratch[task.id])
 
-    def _wire(self, task: Task, data: torch.Tensor) -> memoryview:
+    def _wire(self, task: Message, data: torch.Tensor) -> memoryview:
         """Views are made once: they stay valid for the life of the buffers."""
         wire = self._wires[task.id] = as_bytes(data)
         return wire
@@ -182,10 +185,10 @@ class Buffers:
         ranges = [(0, reduction.num_elements)] if member else _joined(served)
         if not ranges:
             return
-        self._regions[f"gradient/{reduction.name}"] = self._regions_of(reduction, ranges)
+        self._regions["gradient", reduction.name] = self._regions_of(reduction, ranges)
         if reduction.route == "server":
             values = self._regions_of(reduction, ranges)
-            self._regions[f"value/{reduction.name}"] = values
+            self._regions["value", reduction.name] = values
             for value in values:
                 self._fill(value, reduction, parameters)
         if member:
@@ -204,14 +207,14 @@ class Buffers:
         """Make parameters and their gradients views of the bucket, so that no copy is needed to send or receive."""
         for piece in pieces(reduction, self._sizes):
             parameter = parameters[piece.name]
-            where = (piece.offset, piece.offset + parameter.numel())
-            gradient = self.flat(f"gradient/{reduction.name}", *where).view(parameter.shape)
+            where = (reduction.name, piece.offset, piece.offset + parameter.numel())
+            gradient = self.flat(Elements("gradient", *where)).view(parameter.shape)
             if piece.name in self._sparse:
                 gradient = at_own_begin(gradient)
                 parameter.register_hook(without_minus_zero)  # type: ignore[no-untyped-call]
             parameter.grad = gradient
             if reduction.route == "server":
-                parameter.data = self.flat(f"value/{reduction.name}", *where).view(parameter.shape)
+                parameter.data = self.flat(Elements("value", *where)).view(parameter.shape)
             pointer = parameter.data_ptr() if reduction.route == "server" and parameter.numel() else None
             self._views.append((parameter, gradient, pointer, piece.name))
 

@@ -1,6 +1,6 @@
 """Optimizer steps over what a rank updates: whole parameters, or its share of a bucket.
 
-The user's optimizer is built once per UPDATE task, over exactly the pieces that the task changes: a bucket, or one of
+The user's optimizer is built once per OptimizerStep, over exactly the pieces that the task changes: a bucket, or one of
 the shares that this rank serves. Planning has checked that this gives the same result as one optimizer over everything
 (`ModelGraph.update_scope`).
 """
@@ -22,8 +22,8 @@ from nfold.capture.side_effects.module_states import is_freed
 from nfold.capture.side_effects.shared_state import Watch, places_of_optimizer
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
+from nfold.core.tasks import Elements
 from nfold.errors import ProgramError
-from nfold.planning.scheduling.schedule_compiler import ALL_REDUCTIONS
 from nfold.program import Program, describe
 from nfold.runtime.parameters.buffers import Buffers, Piece, pieces
 from nfold.runtime.parameters.forgotten_state import forgotten
@@ -31,8 +31,8 @@ from nfold.runtime.parameters.optimizer_state import OptimizerState, Plain
 
 Kept = dict[str, tuple[Plain, Plain]]
 """By hyper-parameter: the checkpoint's, which is used, and that of the program, where they differ."""
-UpdateKey = tuple[str, int]
-"""Reduction and first element of an UPDATE task."""
+UpdateKey = Elements | None
+"""`OptimizerStep.gradients`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class PieceState(NamedTuple):
 
 
 class Updater:
-    """One optimizer over the pieces that one UPDATE task changes."""
+    """One optimizer over the pieces that one OptimizerStep changes."""
 
     def __init__(
         self,
@@ -112,7 +112,11 @@ class Updater:
         self._order_gradients()
         if rate == 1.0:
             self._optimizer.step()
-            return
+        else:
+            self._step_at(rate)
+        self._keep_values()
+
+    def _step_at(self, rate: float) -> None:
         kept = [_learning_rate(self._optimizer, group) for group in self._optimizer.param_groups]
         for group, own in zip(self._optimizer.param_groups, kept, strict=True):
             group["lr"] = own * rate
@@ -136,7 +140,7 @@ class Updater:
                 if tensor.grad.stride() != tensor.stride():
                     tensor.grad = torch.empty_like(tensor).copy_(tensor.grad)
 
-    def keep_values(self) -> None:
+    def _keep_values(self) -> None:
         """Bring back what the optimizer put elsewhere: it may replace the data and gradients of its parameters."""
         for each in self._held:
             if each.home is not None and each.tensor.data_ptr() != each.home.data_ptr():
@@ -297,11 +301,13 @@ def build_updaters(
     buffers: Buffers,
     parameters: Mapping[str, nn.Parameter],
 ) -> dict[UpdateKey, Updater]:
-    """Return this rank's updaters by what their UPDATE task names."""
+    """Return this rank's updaters by the gradients that their OptimizerStep applies."""
     sizes = {name: parameter.numel() for name, parameter in parameters.items()}
     stepping = Stepping.of(program)
     held = {
-        (reduction.name, start): _held(reduction, start, stop, graph, buffers, parameters, sizes)
+        Elements("gradient", reduction.name, start, stop): _held(
+            reduction, start, stop, graph, buffers, parameters, sizes
+        )
         for reduction in reductions
         for start, stop in _updated_by(rank, reduction)
     }
@@ -312,8 +318,8 @@ def build_updaters(
         ordered = _ordered(everything, parameters, elsewhere)
         whole = graph.keeps_optimizer == "whole"
         kept: dict[str, Any] = {"is_kept_whole": whole, "forgets": graph.forgets}
-        return {(ALL_REDUCTIONS, 0): Updater(stepping, *ordered, **kept)} if everything else {}
-    whole = len(held) == 1 and next(iter(held))[0] in {r.name for r in reductions if r.route == "local"}
+        return {None: Updater(stepping, *ordered, **kept)} if everything else {}
+    whole = len(held) == 1 and next(iter(held)).name in {r.name for r in reductions if r.route == "local"}
     return {
         key: Updater(stepping, *(_ordered(each, parameters, elsewhere) if whole else (each, [])), forgets=graph.forgets)
         for key, each in held.items()
@@ -372,9 +378,9 @@ def _served(
     reduction: Reduction, piece: Piece, name: str, buffers: Buffers, shape: torch.Size, sparse_dims: int
 ) -> _Held:
     """A parameter over the bucket's own memory: updating it changes what is sent back."""
-    where = (piece.offset, piece.offset + piece.stop - piece.start)
-    home = buffers.flat(f"value/{reduction.name}", *where).view(shape)
-    gradient = buffers.flat(f"gradient/{reduction.name}", *where).view(shape)
+    where = (reduction.name, piece.offset, piece.offset + piece.stop - piece.start)
+    home = buffers.flat(Elements("value", *where)).view(shape)
+    gradient = buffers.flat(Elements("gradient", *where)).view(shape)
     if sparse_dims:
         home = at_own_begin(home)
     tensor = nn.Parameter(home)

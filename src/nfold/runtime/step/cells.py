@@ -6,8 +6,6 @@ chunk's loss is weighted by its share of the batch, so that gradients add up to 
 
 import contextlib
 import math
-import threading
-from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +15,6 @@ import torch
 from torch import nn
 
 from nfold.capture.batches.shapes import Shapes
-from nfold.capture.batches.sizes import Spec
 from nfold.capture.batches.tree import map_tensors
 from nfold.capture.computing.batch_norm import StatisticsRecorder
 from nfold.capture.computing.random import LOCK, CellRandom
@@ -26,9 +23,19 @@ from nfold.capture.program.calling import call
 from nfold.capture.proof.conditions import OUTPUTS, parts_needed
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
-from nfold.core.schedule import RankSchedule, Segment, StatisticsGroup, Task
+from nfold.core.schedule import RankSchedule, Segment, StatisticsGroup
+from nfold.core.tasks import (
+    Backward,
+    ChunkTensor,
+    ComputeTask,
+    Elements,
+    FindClipFactor,
+    FoldStatistics,
+    Forward,
+    Load,
+    SumSquares,
+)
 from nfold.errors import NfoldError, NonFiniteLoss
-from nfold.planning.reductions.acknowledgements import TAKEN
 from nfold.planning.scheduling.segments import INPUTS
 from nfold.program import Program
 from nfold.runtime.data.chunk_loader import ChunkLoader, ChunkSamples
@@ -37,11 +44,12 @@ from nfold.runtime.guards.checked_loss import CheckedLoss
 from nfold.runtime.guards.later_trials import LaterTrials
 from nfold.runtime.guards.stage_trials import StageFlow, StageTrials
 from nfold.runtime.guards.uneven_samples import refuse_uneven
-from nfold.runtime.parameters.buffers import Buffers, as_bytes
+from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.parameters.optimizer_updates import UpdateKey, Updater
+from nfold.runtime.step.activations import Activations
 from nfold.runtime.step.chunk_statistics import ChunkStatistics
 from nfold.runtime.step.clipping import Clipping
-from nfold.runtime.step.engine import Emit
+from nfold.runtime.step.engine import DataStore, Emit
 from nfold.runtime.step.gradient_signals import GradientSignals
 
 _NO_CHUNK = -1
@@ -63,16 +71,8 @@ class _Step:
     index: int = 0
     sizes: tuple[int, ...] = ()
     batches: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    values: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
-    """Detached tensors by name and chunk."""
     live: dict[tuple[int, int], _Live] = field(default_factory=dict)
-    gradients: dict[tuple[str, int], dict[int, torch.Tensor]] = field(default_factory=lambda: defaultdict(dict))
-    """By tensor and chunk: contributions by where they came from; local segments first, then ranks."""
     losses: dict[int, float] = field(default_factory=dict)
-    arrived: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Host memory of RECV tasks by id."""
-    uses: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Uses of tensors and chunks that are still to come; after the last one they are let go."""
 
 
 class Cells:
@@ -102,7 +102,6 @@ class Cells:
     ) -> None:
         self._program, self._model, self._captured, self._graph = program, model, captured, graph
         self._schedule, self._buffers, self._updaters, self._clipping = schedule, buffers, updaters, clipping
-        buffers.allocate(TAKEN, 0)
         self._sampler, self._loader, self._device = sampler, loader, device
         self._groups = {group.name: group for group in groups}
         self._shapes, self._trials, self._stage_trials = shapes, trials, stage_trials
@@ -117,14 +116,15 @@ class Cells:
         self._unheld = [parameter for name, parameter in parameters.items() if name not in held]
         self._statistics = ChunkStatistics(graph, groups, buffers, recorder) if recorder else None
         self._signals = GradientSignals(graph, schedule, reductions, parameters)
-        self._uses, self._lock = _uses(schedule), threading.Lock()
+        self._activations = Activations(schedule, captured, device)
         self._step = _Step()
 
     # Steps
 
     def begin(self, step: int, sizes: tuple[int, ...]) -> None:
         """Get ready for a step."""
-        self._step = _Step(index=step, sizes=sizes, uses=Counter(self._uses))
+        self._step = _Step(index=step, sizes=sizes)
+        self._activations.begin(sizes)
         self._loader.begin(step)
         self._buffers.zero_gradients()
         if self._clipping is not None:
@@ -133,35 +133,46 @@ class Cells:
             parameter.grad = None
 
     @property
+    def stores(self) -> dict[type, DataStore]:
+        """Where the data of messages lie, by what names them."""
+        return {Elements: self._buffers, ChunkTensor: self._activations}
+
+    @property
     def losses(self) -> dict[int, float]:
         """Weighted loss of each chunk whose loss this rank computed in the step."""
         return self._step.losses
 
-    def perform(self, task: Task, emit: Emit) -> None:
-        """Do a compute task."""
-        if task.kind == "LOAD":
-            batch = self._loader.get(self._step.index, task.chunk)
-            if len(self._step.sizes) > 1:
-                refuse_uneven(self._conditions, batch, self._step.sizes[task.chunk])
-            if self._shapes is not None:
-                self._shapes.check(batch, self._step.sizes[task.chunk], task.chunk)
-            self._step.batches[task.chunk] = map_tensors(lambda tensor: tensor.to(self._device), batch)
-        elif task.kind == "F":
+    def perform(self, task: ComputeTask, emit: Emit) -> None:
+        """Do a compute task; call `emit` with the events that it signals on the way."""
+        if isinstance(task, Load):
+            self._load(task.chunk)
+        elif isinstance(task, Forward):
             self._forward(task)
-        elif task.kind == "B":
+        elif isinstance(task, Backward):
             self._backward(task, emit)
-        elif task.purpose == "norm":
-            assert self._clipping is not None
-            self._clipping.perform(task)
-        elif task.reduction in self._groups:
+        elif isinstance(task, FoldStatistics):
             assert self._statistics is not None
-            self._statistics.fold(self._groups[task.reduction], self._step.sizes)
-        elif updater := self._updaters.get((task.reduction, task.start)):
+            self._statistics.fold(self._groups[task.group], self._step.sizes)
+        elif isinstance(task, (SumSquares, FindClipFactor)):
+            assert self._clipping is not None
+            if isinstance(task, SumSquares):
+                self._clipping.count(task.gradients)
+            else:
+                self._clipping.find_factor()
+        elif updater := self._updaters.get(task.gradients):
             self._update(updater)
+
+    def _load(self, chunk: int) -> None:
+        batch, size = self._loader.get(self._step.index, chunk), self._step.sizes[chunk]
+        if len(self._step.sizes) > 1:
+            refuse_uneven(self._conditions, batch, size)
+        if self._shapes is not None:
+            self._shapes.check(batch, size, chunk)
+        self._step.batches[chunk] = map_tensors(partial(torch.Tensor.to, device=self._device), batch)
 
     # Forward
 
-    def _forward(self, task: Task) -> None:
+    def _forward(self, task: Forward) -> None:
         segment = self._schedule.segments[task.segment]
         if self._trials is not None and self._is_whole(segment) and not self._step.live:
             self._try_again(self._trials, task.chunk)
@@ -180,8 +191,8 @@ class Cells:
         else:
             self._try_stage_again(task, live, {})
         for name, value in live.outputs.items():
-            if self._step.uses[name, task.chunk]:
-                self._step.values[name, task.chunk] = value.detach()
+            if name != self._graph.loss:
+                self._activations.keep(ChunkTensor(name, task.chunk), value)
         loss = live.outputs.get(self._graph.loss)
         if loss is not None:
             self._note_loss(task.chunk, loss)
@@ -194,7 +205,7 @@ class Cells:
         elsewhere = self._loader.num_elsewhere
         trials.look(self._model, self._step.batches[chunk], step, size, read, num_elsewhere=elsewhere)
 
-    def _try_stage_again(self, task: Task, live: _Live, gradients: dict[str, Any]) -> None:
+    def _try_stage_again(self, task: Forward | Backward, live: _Live, gradients: dict[str, Any]) -> None:
         """Try a run of operators on what it was given and what came back to its outputs, the loss apart."""
         if self._stage_trials is None:
             return
@@ -215,7 +226,7 @@ class Cells:
         """Whether the segment is the whole model and needs no seeds between its operators."""
         return self._is_whole(segment) and (not self._is_random or self._graph.capture == "opaque")
 
-    def _forward_whole(self, task: Task) -> _Live:
+    def _forward_whole(self, task: Forward) -> _Live:
         inputs, targets = self._step.batches.pop(task.chunk)
         with self._drawing():
             if self._is_random:
@@ -223,11 +234,9 @@ class Cells:
             loss = self._program.loss(call(self._model, inputs), targets)
         return _Live({}, {self._graph.loss: loss})
 
-    def _forward_segment(self, task: Task, segment: Segment) -> _Live:
+    def _forward_segment(self, task: Forward, segment: Segment) -> _Live:
         module = self._segment_module(task.segment, segment)
-        inputs = {name: self._input(name, task.chunk) for name in segment.inputs}
-        for name in segment.inputs:
-            self._note_use(name, task.chunk)
+        inputs = {name: self._input(ChunkTensor(name, task.chunk)) for name in segment.inputs}
         outputs = module(*inputs.values())
         return _Live(inputs, dict(zip(segment.outputs, outputs, strict=True)))
 
@@ -239,21 +248,15 @@ class Cells:
             )
         return self._segments[index]
 
-    def _input(self, name: str, chunk: int) -> Any:
-        if name in INPUTS:
-            return self._step.batches[chunk][INPUTS.index(name)]
-        value = self._step.values[name, chunk].detach()
-        return value.requires_grad_() if self._tensors[name].requires_grad else value
-
-    def _note_use(self, name: str, chunk: int) -> None:
-        """Let go of a tensor after its last use; messages are sent by other threads."""
-        with self._lock:
-            self._step.uses[name, chunk] -= 1
-            if self._step.uses[name, chunk]:
-                return
-        self._step.values.pop((name, chunk), None)
-        if name in INPUTS and not any(self._step.uses[each, chunk] for each in INPUTS):
-            self._step.batches.pop(chunk, None)
+    def _input(self, tensor: ChunkTensor) -> Any:
+        """Return what a segment computes with; a batch is freed after the last use of both halves."""
+        if tensor.name not in INPUTS:
+            value = self._activations.use(tensor)
+            return value.requires_grad_() if self._tensors[tensor.name].requires_grad else value
+        batch = self._step.batches[tensor.chunk]
+        if self._activations.is_last_use(tensor, [ChunkTensor(each, tensor.chunk) for each in INPUTS]):
+            del self._step.batches[tensor.chunk]
+        return batch[INPUTS.index(tensor.name)]
 
     def _note_loss(self, chunk: int, loss: torch.Tensor) -> None:
         value = float(loss.detach())
@@ -266,7 +269,7 @@ class Cells:
 
     # Backward
 
-    def _backward(self, task: Task, emit: Emit) -> None:
+    def _backward(self, task: Backward, emit: Emit) -> None:
         live = self._step.live.pop((task.segment, task.chunk))
         gradients = {
             name: self._output_gradient(name, task.chunk, output)
@@ -282,22 +285,13 @@ class Cells:
         for name, value in live.inputs.items():
             if name not in INPUTS and self._tensors[name].requires_grad:
                 gradient = value.grad if value.grad is not None else torch.zeros_like(value)
-                self._step.gradients[name, task.chunk][-1 - task.segment] = gradient
+                self._activations.add_gradient(ChunkTensor(name, task.chunk), task.segment, gradient)
 
     def _output_gradient(self, name: str, chunk: int, output: torch.Tensor) -> torch.Tensor | None:
         if name == self._graph.loss:
             weight = self._weight(chunk)
             return None if weight == 1.0 else torch.full_like(output, weight)
-        return self._summed_gradient(name, chunk)
-
-    def _summed_gradient(self, name: str, chunk: int) -> torch.Tensor:
-        """Add the contributions in one order, whatever order they came in: own segments, last first, then ranks."""
-        contributions = self._step.gradients.pop((name, chunk))
-        keys = sorted(contributions)
-        total = contributions[keys[0]]
-        for key in keys[1:]:
-            total = total + contributions[key]
-        return total
+        return self._activations.summed_gradient(ChunkTensor(name, chunk))
 
     def _drawing(self) -> contextlib.AbstractContextManager[Any]:
         """Keep other threads (ranks, and what loads data) from the generators while this rank uses them."""
@@ -317,56 +311,3 @@ class Cells:
         else:
             updater.step()
         updater.advance(self._step.index + 1)
-        updater.keep_values()
-
-    # Messages
-
-    def outgoing(self, task: Task) -> memoryview:
-        """Return the bytes of a SEND."""
-        if task.purpose not in ("activation", "gradient"):
-            return self._buffers.outgoing(task)
-        name = task.buffer.partition("/")[2]
-        if task.purpose == "activation":
-            value = self._step.values[name, task.chunk]
-            self._note_use(name, task.chunk)
-        else:
-            value = self._summed_gradient(name, task.chunk)
-        spec = self._spec(name)
-        spec.check(value, self._step.sizes[task.chunk])
-        host = spec.pack(value.detach()).cpu()
-        return as_bytes(host)
-
-    def incoming(self, task: Task) -> memoryview:
-        """Return where the bytes of a RECV may be written."""
-        if task.purpose not in ("activation", "gradient"):
-            return self._buffers.incoming(task)
-        host = self._spec(task.buffer.partition("/")[2]).room(self._step.sizes[task.chunk])
-        self._step.arrived[task.id] = host
-        return as_bytes(host)
-
-    def _spec(self, name: str) -> Spec:
-        assert self._captured is not None, "a cut model needs its capture"
-        return self._captured.spec(name)
-
-    def combine(self, task: Task) -> None:
-        """Take in what a RECV brought."""
-        if task.purpose not in ("activation", "gradient"):
-            self._buffers.combine(task)
-            return
-        name = task.buffer.partition("/")[2]
-        value = self._spec(name).unpack(self._step.arrived.pop(task.id).to(self._device))
-        if task.purpose == "activation":
-            self._step.values[name, task.chunk] = value
-        else:
-            self._step.gradients[name, task.chunk][task.peer] = value
-
-
-def _uses(schedule: RankSchedule) -> Counter[tuple[str, int]]:
-    """How often a step uses each tensor of a chunk on this rank: as an input, or to send it."""
-    uses: Counter[tuple[str, int]] = Counter()
-    for task in schedule.tasks:
-        if task.kind == "F":
-            uses.update((name, task.chunk) for name in schedule.segments[task.segment].inputs)
-        elif task.kind == "SEND" and task.purpose == "activation":
-            uses[task.buffer.partition("/")[2], task.chunk] += 1
-    return uses

@@ -47,7 +47,7 @@ class ChunkStatistics:
 
     def _write_row(self, chunk: int, group: StatisticsGroup, inside: set[str], calls: dict[str, list[Call]]) -> None:
         """Lay the means and variances of this segment's calls where the group's row keeps them."""
-        offset = chunk * group.num_elements
+        row, offset = self._buffers.flat(group.row(chunk)), 0
         taken: dict[str, int] = defaultdict(int)
         for operator in group.operators:
             for module in self._graph.operator(operator).statistics:
@@ -55,14 +55,13 @@ class ChunkStatistics:
                 if operator in inside:
                     mean, variance = calls[module][taken[module]]
                     taken[module] += 1
-                    self._buffers.flat(group.name, offset, offset + width).copy_(torch.cat([mean, variance]))
+                    row[offset : offset + width].copy_(torch.cat([mean, variance]))
                 offset += width
 
     def fold(self, group: StatisticsGroup, sizes: tuple[int, ...]) -> None:
         """Update the running statistics chunk after chunk, as one device would."""
-        width = group.num_elements
-        starts = [chunk * width for chunk, size in enumerate(sizes) if size]
-        self._folders[group.name].fold([self._buffers.flat(group.name, start, start + width) for start in starts])
+        rows = [self._buffers.flat(group.row(chunk)) for chunk, size in enumerate(sizes) if size]
+        self._folders[group.name].fold(rows)
 
 
 def calls_of(graph: ModelGraph, group: StatisticsGroup) -> list[str]:

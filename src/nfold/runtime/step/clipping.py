@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from nfold.core.placement import Reduction
-from nfold.core.schedule import Task
-from nfold.planning.reductions.norm_messages import FACTOR, SQUARES
+from nfold.core.tasks import Elements
+from nfold.planning.reductions.norm_messages import FACTOR, squares
 from nfold.runtime.parameters.buffers import Buffers
 
 _EPSILON = 1e-6
@@ -31,8 +31,8 @@ class Clipping:
         parameters: Mapping[str, nn.Parameter],
     ) -> None:
         self._limit, self._rank, self._buffers = limit, rank, buffers
-        self._squares = buffers.allocate(SQUARES, world_size)
-        self._factor = buffers.allocate(FACTOR, 1)
+        self._squares = buffers.allocate(squares(0, world_size))
+        self._factor = buffers.allocate(FACTOR)
         self._local = {
             reduction.name: [parameters[name] for name in reduction.parameters]
             for reduction in reductions
@@ -46,27 +46,25 @@ class Clipping:
         """Begin a step."""
         self._squares.zero_()
 
-    def perform(self, task: Task) -> None:
-        """Do a NORM task."""
-        if task.buffer == FACTOR:
-            self._agree()
-        else:
-            self._squares[self._rank] += _squares(self._gradients(task))
+    def count(self, gradients: Elements) -> None:
+        """Add the squares of summed gradients to this rank's."""
+        self._squares[self._rank] += _squares(self._tensors(gradients))
+
+    def find_factor(self) -> None:
+        """Find the factor from the squares of all ranks."""
+        others = _squares([each.grad for each in self._others if each.grad is not None])
+        norm = (float(self._squares.sum()) + others) ** 0.5
+        self._factor.fill_(clip_factor(norm, self._limit))
 
     @property
     def factor(self) -> float:
         """What gradients are multiplied by in this step."""
         return float(self._factor)
 
-    def _gradients(self, task: Task) -> Iterable[torch.Tensor]:
-        if task.reduction in self._local:
-            return [each.grad for each in self._local[task.reduction] if each.grad is not None]
-        return [self._buffers.flat(f"gradient/{task.reduction}", task.start, task.stop)]
-
-    def _agree(self) -> None:
-        others = _squares([each.grad for each in self._others if each.grad is not None])
-        norm = (float(self._squares.sum()) + others) ** 0.5
-        self._factor.fill_(clip_factor(norm, self._limit))
+    def _tensors(self, gradients: Elements) -> Iterable[torch.Tensor]:
+        if gradients.name in self._local:
+            return [each.grad for each in self._local[gradients.name] if each.grad is not None]
+        return [self._buffers.flat(gradients)]
 
 
 def clip_factor(norm: float, limit: float) -> float:

@@ -1,23 +1,24 @@
 """Plays one rank's tasks in wall time: compute in the listed order, messages as soon as they may go.
 
 The engine knows tasks, not strategies. What a compute task does is the performer's business, where bytes lie is the
-buffers'. Messages complete on the transport's threads; whichever thread completes the last thing that a message waited
-for starts it, so no message waits for a thread to wake up.
+store's of their kind. Messages complete on the transport's threads; whichever thread completes the last thing that a
+message waited for starts it, so no message waits for a thread to wake up.
 
-    play(step) --> post every RECV
-               --> for each LOAD, F, B, UPDATE in order: wait for its events, perform, complete
+    play(step) --> post every Receive
+               --> for each compute task in order: wait for its events, perform, complete
                --> wait for the messages that are left
 """
 
 import functools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from nfold.core.schedule import RankSchedule, Task
-from nfold.core.trace import ReductionParts, Span
+from nfold.core.schedule import RankSchedule
+from nfold.core.tasks import Backward, ComputeTask, Message, Receive, Send, Task, chunk_of
+from nfold.core.trace import ReductionParts, Span, span_of
 from nfold.runtime.step.reduction_times import ReductionTimes
 from nfold.transport.protocol import Transport
 from nfold.transport.tags import Use, tag_of
@@ -31,22 +32,26 @@ their chunks may take them one further."""
 
 
 class Performer(Protocol):
-    """Does what tasks say."""
+    """Computes."""
 
-    def perform(self, task: Task, emit: Emit) -> None:
-        """Do a LOAD, F, B or UPDATE; call `emit` with the events that it signals on the way."""
+    def perform(self, task: ComputeTask, emit: Emit) -> None:
+        """Compute; call `emit` with the events that it signals on the way."""
         ...
 
-    def outgoing(self, task: Task) -> memoryview:
-        """Return the bytes of a SEND."""
+
+class DataStore(Protocol):
+    """Holds what messages carry: flat buffers, or activations."""
+
+    def outgoing(self, task: Send, data: Any, /) -> memoryview:
+        """Return the bytes to send."""
         ...
 
-    def incoming(self, task: Task) -> memoryview:
-        """Return where the bytes of a RECV may be written at any time in the step."""
+    def incoming(self, task: Receive, data: Any, /) -> memoryview:
+        """Return where received bytes may be written at any time in the step."""
         ...
 
-    def combine(self, task: Task) -> None:
-        """Take in what a RECV brought, after all that it waits for."""
+    def combine(self, task: Receive, data: Any, /) -> None:
+        """Take in what was received, after all that it waits for."""
         ...
 
 
@@ -63,9 +68,6 @@ class Played:
     reductions: tuple[ReductionParts, ...] = ()
 
 
-COMPUTE = frozenset({"LOAD", "F", "B", "UPDATE"})
-
-
 class Engine:
     """Plays a RankSchedule over a transport, step after step."""
 
@@ -74,22 +76,23 @@ class Engine:
         schedule: RankSchedule,
         transport: Transport,
         performer: Performer,
+        stores: Mapping[type, DataStore],
         clock: Callable[[], float],
         *,
         times_reductions: bool = True,
     ) -> None:
         self._rank, self._num_tags = schedule.rank, max(1, schedule.num_tags)
-        self._tasks = schedule.tasks
-        self._compute = tuple(task for task in schedule.tasks if task.kind in COMPUTE)
-        self._receives = tuple(task for task in schedule.tasks if task.kind == "RECV")
-        self._messages = {task.id: task for task in schedule.tasks if task.kind not in COMPUTE}
+        self._compute = tuple(task for task in schedule.tasks if not isinstance(task, Message))
+        self._receives = tuple(task for task in schedule.tasks if isinstance(task, Receive))
+        self._messages = {task.id: task for task in schedule.tasks if isinstance(task, Message)}
+        self._chunks = {task.id: chunk for task in schedule.tasks if (chunk := chunk_of(task)) is not None}
         self._dependents: list[list[int]] = [[] for _ in range(schedule.num_events)]
         self._counts = [0] * schedule.num_events
         for task in schedule.tasks:
-            self._counts[task.id] = len(task.after) + (task.kind == "RECV")
+            self._counts[task.id] = len(task.after) + isinstance(task, Receive)
             for event in task.after:
                 self._dependents[event].append(task.id)
-        self._transport, self._performer, self._clock = transport, performer, clock
+        self._transport, self._performer, self._stores, self._clock = transport, performer, stores, clock
         self._times = ReductionTimes(schedule.tasks if times_reductions else (), clock)
         self._changed = threading.Condition()
         self._awaited: Callable[[], bool] | None = None
@@ -136,17 +139,18 @@ class Engine:
             if self._skipped(task):
                 self._happened(task.id, is_arrival=True)
             else:
-                into = self._performer.incoming(task)
+                into = self._stores[type(task.data)].incoming(task, task.data)
                 arrived = functools.partial(self._happened, task.id, is_arrival=True)
                 self._transport.receive(task.peer, self._base_tag + task.tag, into, arrived)
-        first = [task for task in self._messages.values() if task.kind == "SEND" and not task.after]
+        first = [task for task in self._messages.values() if isinstance(task, Send) and not task.after]
         self._in_order(first, deque())
 
     def _is_ready(self, event: int) -> bool:
         return self._waiting[event] == 0
 
     def _skipped(self, task: Task) -> bool:
-        return task.chunk >= 0 and self._sizes[task.chunk] == 0
+        chunk = self._chunks.get(task.id)
+        return chunk is not None and self._sizes[chunk] == 0
 
     def _wait(self, is_ready: Callable[[], bool], played: Played) -> None:
         with self._changed:
@@ -159,9 +163,9 @@ class Engine:
             if self._failure is not None:
                 raise self._failure
 
-    def _perform(self, task: Task, played: Played) -> None:
+    def _perform(self, task: ComputeTask, played: Played) -> None:
         if self._skipped(task):
-            for signal in task.signals:
+            for signal in task.signals if isinstance(task, Backward) else ():
                 self._happened(signal.event)
             self._happened(task.id)
             return
@@ -174,7 +178,7 @@ class Engine:
         self._happened(task.id)
 
     def _happened(self, event: int, *, is_arrival: bool = False) -> None:
-        """Note an event (or that a RECV's bytes are there) and start whatever waited for nothing else."""
+        """Note an event (or that the bytes of a Receive are there) and start whatever waited for nothing else."""
         pending: deque[tuple[int, bool]] | None = getattr(self._thread, "pending", None)
         if pending is not None:  # a message has gone while this thread starts others: those are first
             pending.append((event, is_arrival))
@@ -184,7 +188,7 @@ class Engine:
         except Exception as error:  # of a transport's thread: the step must end with it
             self.fail(error)
 
-    def _in_order(self, messages: Iterable[Task], pending: deque[tuple[int, bool]]) -> None:
+    def _in_order(self, messages: Iterable[Send | Receive], pending: deque[tuple[int, bool]]) -> None:
         """Start messages, and then what waits for events, without a message of a later turn in between."""
         self._thread.pending = pending
         try:
@@ -212,21 +216,21 @@ class Engine:
             messages = (self._messages[waiter] for waiter in ready if waiter in self._messages)
             pending.extend((message.id, False) for message in messages if self._start(message))
 
-    def _start(self, task: Task) -> bool:
+    def _start(self, task: Send | Receive) -> bool:
         """Begin a message that waits for nothing any more; return whether it is over at once."""
-        if task.kind == "RECV":
+        if isinstance(task, Receive):
             if not self._skipped(task):
-                self._performer.combine(task)
+                self._stores[type(task.data)].combine(task, task.data)
                 self._note(task)
             return True
         if self._skipped(task):
             return True
         self._started[task.id] = self._clock()
-        data = self._performer.outgoing(task)
+        data = self._stores[type(task.data)].outgoing(task, task.data)
         self._transport.send(task.peer, self._base_tag + task.tag, data, lambda: self._sent(task))
         return False
 
-    def _sent(self, task: Task) -> None:
+    def _sent(self, task: Send) -> None:
         self._note(task)
         self._happened(task.id)
 
@@ -238,15 +242,5 @@ class Engine:
 
     def _span(self, task: Task, begin_s: float, end_s: float) -> Span:
         zero_s = self._played.begin_s if self._played else 0.0
-        return Span(
-            rank=self._rank,
-            kind=task.kind,
-            name=task.name,
-            start_s=begin_s - zero_s,
-            end_s=end_s - zero_s,
-            chunk=task.chunk,
-            reduction=task.reduction,
-            purpose=task.purpose,
-            peer=task.peer,
-            payload_bytes=task.payload_bytes if task.kind == "SEND" else 0,
-        )
+        num_bytes = task.payload_bytes if isinstance(task, Send) else 0
+        return span_of(self._rank, task, begin_s - zero_s, end_s - zero_s, num_bytes)

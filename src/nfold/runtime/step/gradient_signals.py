@@ -10,7 +10,8 @@ from torch import nn
 
 from nfold.core.graph import ModelGraph, Parameter
 from nfold.core.placement import Reduction
-from nfold.core.schedule import RankSchedule, Task
+from nfold.core.schedule import RankSchedule
+from nfold.core.tasks import Backward
 from nfold.errors import ProgramError
 from nfold.runtime.step.engine import Emit
 
@@ -52,7 +53,7 @@ class GradientSignals:
                 watch: Any = parameters[name].register_post_accumulate_grad_hook
                 watch(functools.partial(self._count, bucket, name))
 
-    def during(self, task: Task, emit: Emit) -> "GradientSignals":
+    def during(self, task: Backward, emit: Emit) -> "GradientSignals":
         """Watch one backward."""
         self._events = {signal.reduction: signal.event for signal in task.signals}
         self._left = dict(self._expected[task.segment]) if self._events else {}

@@ -11,11 +11,8 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from nfold.core.schedule import Purpose, Task
+from nfold.core.tasks import Backward, Message, Send, Task
 from nfold.core.trace import ReductionParts
-
-SUMMED: frozenset[Purpose] = frozenset({"reduce", "gather", "push", "pull"})
-"""Messages of gradients and of what becomes of them."""
 
 
 @dataclass(slots=True)
@@ -57,8 +54,9 @@ class ReductionTimes:
             for event in bucket.ready_events:
                 self._ready.setdefault(event, []).append(bucket)
         by_name = {bucket.name: bucket for bucket in self._buckets}
-        self._messages = {task.id: by_name.get(task.reduction) for task in tasks if task.kind in ("SEND", "RECV")}
-        self._peers = {task.id: task.peer for task in tasks if task.kind == "SEND"}
+        messages = [task for task in tasks if isinstance(task, Message)]
+        self._messages = {task.id: by_name.get(task.bucket or "") for task in messages}
+        self._peers = {task.id: task.peer for task in messages if isinstance(task, Send)}
         self._gone_s = dict.fromkeys(self._peers.values(), -math.inf)
         """When the last message to each peer had gone."""
 
@@ -68,11 +66,11 @@ class ReductionTimes:
             bucket.begin()
 
     def happened(self, event: int, started_s: float) -> None:
-        """Take note of an event; of a SEND it is the moment when the transport let go of it.
+        """Take note of an event; of a Send it is the moment when the transport let go of it.
 
         Args:
             event: of the rank's schedule.
-            started_s: when a SEND was handed to the transport.
+            started_s: when a Send was handed to the transport.
         """
         if event in self._messages:
             self._ended(event, started_s)
@@ -109,16 +107,16 @@ class ReductionTimes:
 
 
 def _buckets(tasks: tuple[Task, ...]) -> Iterable[_Bucket]:
-    computed = {task.id for task in tasks if task.kind == "B"}
-    computed |= {signal.event for task in tasks for signal in task.signals}
-    sent = {task.id for task in tasks if task.kind == "SEND"}
-    messages: dict[str, list[Task]] = {}
+    backward = [task for task in tasks if isinstance(task, Backward)]
+    computed = {task.id for task in backward} | {signal.event for task in backward for signal in task.signals}
+    sent = {task.id for task in tasks if isinstance(task, Send)}
+    messages: dict[str, list[Message]] = {}
     for task in tasks:
-        if task.purpose in SUMMED:
-            messages.setdefault(task.reduction, []).append(task)
+        if isinstance(task, Message) and task.bucket is not None:
+            messages.setdefault(task.bucket, []).append(task)
     for name, own in messages.items():
         ready = frozenset(event for task in own for event in task.after if event in computed)
-        sends = [task for task in own if task.kind == "SEND"]
+        sends = [task for task in own if isinstance(task, Send)]
         if ready:
             yield _Bucket(
                 name=name,

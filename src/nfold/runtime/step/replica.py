@@ -20,6 +20,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
 from nfold.core.schedule import RankSchedule, StatisticsGroup
+from nfold.core.tasks import Load
 from nfold.core.trace import ReductionParts, Span, StepParts
 from nfold.errors import ProgramError, one_line
 from nfold.planning.costs.peak_memory import foreign_parameters
@@ -155,12 +156,12 @@ class Replica:
         self._updaters = self._build_updaters(parameters, checkpoint)
         self._clipping = self._build_clipping(parameters)
         self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks, graph.least_chunk)
-        chunks = tuple(sorted({task.chunk for task in own.tasks if task.kind == "LOAD"}))
+        chunks = tuple(sorted({task.chunk for task in own.tasks if isinstance(task, Load)}))
         reads = reader or SampleReader(dataset, program.seed, program.collate)
         self._loader = ChunkLoader(reads, self.sampler, chunks, last_step)
         self.averages = self._build_averages(checkpoint)
         self._cells = self._build_cells(own, captured, dataset)
-        self._engine = Engine(own, transport, self._cells, clock, times_reductions=measures)
+        self._engine = Engine(own, transport, self._cells, self._cells.stores, clock, times_reductions=measures)
         norms = {statistic.module for statistic in graph.statistics}
         self._changed_buffers = ChangedBuffers(self.model, but=norms)
         self._extra_states = ExtraStates(self.model)
