@@ -54,6 +54,17 @@ def test_batches_of_one_sample_are_refused_where_a_module_needs_two() -> None:
         profile_program(mine, chunk_sizes=(1,), thread_counts=(1,))
 
 
+class FixedBatch(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.view(8, 64))
+
+
+def test_a_program_of_one_size_of_batch_is_measured_at_that() -> None:
+    _, profile = profiled(model=lambda: FixedBatch(64, 5))
+    assert [timing.chunk_size for timing in profile.whole] == [8]
+    assert profile.activation_bytes_per_sample > 0
+
+
 def test_a_profile_is_complete_and_round_trips() -> None:
     graph, profile = profiled()
     assert codec.loads(ModelGraph, codec.dumps(graph)) == graph

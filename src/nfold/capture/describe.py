@@ -43,6 +43,7 @@ def describe(traced: Traced, cut: Cut, plays: list[Play], facts: ProgramFacts, m
         least_samples=facts.least.samples,
         least_samples_module=facts.least.module,
         least_samples_error=facts.least.error,
+        only_samples=facts.only_samples,
         why_pairs=facts.why_pairs,
         whole=traced.opaque,
         notes=(*facts.notes, *traced.notes),

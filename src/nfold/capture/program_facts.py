@@ -54,6 +54,7 @@ class ProgramFacts:
     """Modules with hooks of the user's."""
     least: Least
     """See `least_samples`."""
+    only_samples: int
     why_pairs: str
     unkept: str
     notes: tuple[str, ...]
@@ -97,7 +98,7 @@ def find_facts(
     if divisible is None:
         _refuse_shared(around.moved)
         _refuse_changes([*changes(loss_state, loss_snapshot(bare)), *(("", name) for name in around_loss.moved)])
-        if not reason:
+        if not (reason or example.only):
             reason, conditions, unproved = _of_samples(fresh, loss, example)
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
@@ -110,9 +111,10 @@ def find_facts(
     if whole := [path for path in hooked if not is_leaf(model.get_submodule(path))]:
         names = ", ".join(path or "the model itself" for path in whole)
         notes.append(f"kept whole, since no tracer runs their hooks as a call does: {names}")
-    least = find_least(fresh(), loss, example) if divisible is None else Least()
+    seeks_least = divisible is None and not example.only
+    least = find_least(fresh(), loss, example) if seeks_least else Least()
     why_pairs = "the batch cannot be cut"
-    if divisible is None and not reason:
+    if seeks_least and not reason:
         why_pairs = _why_untried(least, unproved, calls) or why_unlike_alone(fresh, loss, example)
     stateful = tuple(dict.fromkeys(path for path, _ in calls.changed))
     by_several = held_by_several(model, calls.changed)
@@ -130,6 +132,7 @@ def find_facts(
         & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,
         least=least,
+        only_samples=example.only,
         why_pairs=why_pairs,
         unkept=_told_unkept(moved, forgotten if shows else []),
         notes=tuple(notes),

@@ -34,6 +34,12 @@ def order_of(program: Program, dataset: Any) -> Order | None:
     return order
 
 
+def visited_count(program: Program, dataset: Any) -> int:
+    """Return how many samples the first epoch visits."""
+    order = order_of(program, dataset)
+    return len(dataset) if order is None else len(order(0))
+
+
 def batches_of(program: Program, dataset: Any) -> Batches | None:
     """Return what tells which samples the first epoch's batches hold; None: the program has no sampler.
 

@@ -167,6 +167,9 @@ class ModelGraph:
     """The module that raised on fewer, by its path; empty if it was the model itself or the loss, or there is none."""
     least_samples_error: str = ""
     """What it raised."""
+    only_samples: int = 0
+    """Samples of the only batches on which the program computes, all of a step's; 0: it computes on any from
+    `least_samples` up."""
     why_pairs: str = "it was not tried on one alone"
     """Why a chunk has two samples where its batch has, in a few words; empty if one alone gives the same."""
     whole: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from nfold.capture.batches.example import SIZES, Example
 from nfold.capture.computing.random import RandomState
 from nfold.capture.program.program_graph import Loss
 from nfold.capture.program.trial import try_step
+from nfold.errors import ProgramError
 from nfold.profiling.measure import Clock, Meter
 
 _QUICK_S = 0.15
@@ -35,24 +36,30 @@ def few_threads(
         example: where batches come from.
         meter: of seconds by the clock.
         processor: counts this process's processor seconds, which other processes do not change.
-
-    Raises:
-        ProgramError: the program fails by itself.
     """
     threads, before = torch.get_num_threads(), RandomState()
     try:
         if threads > 1:
-            step = _Step(fresh(), loss, example, meter, processor)
             torch.set_num_threads(1)
-            alone_s, worked_s = step.second_s()
-            if worked_s > _QUICK_S:
-                torch.set_num_threads(threads)
-                torch.set_num_threads(threads if step.second_s()[0] < alone_s else 1)
-            del step
+            with contextlib.suppress(ProgramError):  # the capture tells of it, or tries more samples
+                if _gains(_Step(fresh(), loss, example, meter, processor), threads):
+                    torch.set_num_threads(threads)
             before.restore()
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _gains(step: "_Step", threads: int) -> bool:
+    """Tell whether threads are quicker than one, which computes now."""
+    alone_s, worked_s = step.second_s()
+    if worked_s <= _QUICK_S:
+        return False
+    torch.set_num_threads(threads)
+    try:
+        return step.second_s()[0] < alone_s
+    finally:
+        torch.set_num_threads(1)
 
 
 class _Step:

@@ -1,6 +1,7 @@
 """What a program keeps from forward to backward, per sample: as a whole, and operator by operator.
 
-Both are slopes between two small batches, so that what does not grow with the batch is left out.
+Both are slopes between two small batches, so that what does not grow with the batch is left out; where the program
+computes on one size alone, all that it keeps of such a batch is shared out among its samples.
 """
 
 from nfold.capture import CellRandom
@@ -19,6 +20,8 @@ def whole_kept(bench: Bench) -> float:
         inputs, target = bench.example.batch(size, LONGEST)
         return Keeper(bench.model).count(lambda: bench.program.loss(call(bench.model, inputs), target))[1]
 
+    if only := bench.example.only:
+        return kept(only) / only
     return _per_sample(kept(_SMALL), kept(_LARGE))
 
 

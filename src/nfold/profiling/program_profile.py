@@ -67,7 +67,8 @@ def profile_program(
         meter = Meter(clock=clock, device=device)
         captured = _captured(program, dataset, meter)
         check_samples(captured.graph, sizes[-1])
-        sizes = tuple(sorted({max(size, min(sizes[-1], captured.graph.least_chunk)) for size in sizes}))
+        least = captured.graph.only_samples or captured.graph.least_chunk
+        sizes = tuple(sorted({max(size, min(sizes[-1], least)) for size in sizes}))
         profiles: dict[int, Profile] = {}
         for count in thread_counts:
             torch.set_num_threads(count)
@@ -134,7 +135,7 @@ def _measure(
     bench = Bench(
         program=program,
         captured=captured,
-        example=program_batches(program, dataset, meter.device),
+        example=replace(program_batches(program, dataset, meter.device), only=captured.graph.only_samples),
         meter=computing,
         after_forward=lambda: peaks.append(resident_bytes()),
     )

@@ -83,6 +83,13 @@ def test_a_last_batch_of_one_under_batch_norm_is_refused_and_what_is_advised_is_
     check_last_batch(chain(2), course())
 
 
+def test_no_other_batch_size_is_advised_where_the_program_computes_on_one_alone():
+    only = replace(TWO, least_samples=4, only_samples=4)
+    with pytest.raises(ProgramError, match=r"Use --steps 8, or another number of items") as caught:
+        check_last_batch(only, course())
+    assert "batch size of" not in str(caught.value)
+
+
 def test_what_is_advised_of_any_last_batch_is_not_refused():
     for num_samples in range(3, 60):
         for batch_size in range(2, num_samples + 1):

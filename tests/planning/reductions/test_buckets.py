@@ -128,3 +128,14 @@ def test_sparse_gradients_that_travel_as_dense_are_told_with_their_size():
     (told,) = sparse_notes(both, sent)
     assert told.startswith(f"the gradients of {tables[0].name} and 1 more are sparse")
     assert sparse_notes(both, kept) == sparse_notes(graph, sent) == ()
+
+
+@given(st.lists(st.integers(1, 70), min_size=1, max_size=9))
+def test_each_parameter_begins_where_its_numbers_can_be_read_in_pairs_or_fours(sizes):
+    weights = tuple(parameter(f"w{index}", size, "A") for index, size in enumerate(sizes))
+    graph = model({"A": ("input",), "Loss": ("a", "target")}, weights)
+    (bucket,) = fill_buckets(graph, (0, 1), "server", 1 << 20)
+    begins = dict(zip(bucket.parameters, bounds(bucket, graph), strict=False))
+    elements = {each.name: each.num_elements for each in weights}
+    assert all(begins[name] % width == 0 for name in begins for width in (2, 4) if elements[name] % width == 0)
+    assert bucket.num_elements == sum(sizes)

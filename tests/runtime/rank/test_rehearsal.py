@@ -1,5 +1,7 @@
 """What is tried before training: schedules to their end, and the last batch of the test data."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -83,3 +85,15 @@ def test_a_metric_that_wants_more_than_the_last_test_batch_has_is_told_before_tr
     with pytest.raises(ProgramError, match="'spread' raised ValueError: a deviation needs two"):
         rehearse(asked, data(), data(17), CPU)
     rehearse(asked, data(), data(18), CPU)
+
+
+class Fixed(nn.Linear):
+    def forward(self, rows):
+        return super().forward(rows.view(8, 4))
+
+
+def test_a_model_that_wants_all_of_a_batch_is_told_of_a_last_test_batch_with_fewer():
+    asked = replace(program(test_data=data), model=lambda: Fixed(4, 2))
+    rehearse(asked, data(24), data(16), CPU)
+    with pytest.raises(ProgramError, match=r"shape '\[8, 4\]' is invalid .* items of test_data\(\), .*float32\[1, 4\]"):
+        rehearse(asked, data(24), data(17), CPU)

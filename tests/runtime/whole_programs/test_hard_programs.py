@@ -9,7 +9,7 @@ from nets import CLASSES, images, program
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from nfold.capture.program.building import build_model
 from nfold.errors import PlanError, ProgramError
@@ -304,3 +304,32 @@ def test_sparse_gradients_are_summed_and_their_state_is_kept():
         assert difference(play(mine, graph, chosen, 5).state, expected) <= 1e-9
         half = play(mine, graph, chosen, 3)
         assert difference(play(mine, graph, chosen, 5, checkpoint=half.checkpoint).state, expected) <= 1e-9
+
+
+class Remembering(nn.Module):
+    """Compares with what it has computed of the last three batches, which lies in a ring that whole batches fill."""
+
+    def __init__(self, batch_size=16):
+        super().__init__()
+        self.linear = nn.Linear(128, CLASSES)
+        self.register_buffer("queue", torch.zeros(3 * batch_size, CLASSES))
+        self.register_buffer("place", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, x):
+        found, place = self.linear(x.flatten(1)), int(self.place)
+        near = found - 0.1 * self.queue.mean(0)
+        assert len(self.queue) % len(x) == 0
+        self.queue[place : place + len(x)] = found.detach()
+        self.place[0] = (place + len(x)) % len(self.queue)
+        return near
+
+
+def test_one_worker_trains_what_computes_on_batches_of_one_size_alone():
+    mine = replace(
+        program("plain"), model=lambda: Remembering().double(), train_data=lambda: Subset(images(), range(32))
+    )
+    graph = graph_of(mine)
+    played = play(mine, graph, make_plan(mine, graph, "single", 1, 0, chunks=1), 5)
+    assert difference(played.state, plain_loop(mine, 5, 1).state_dict()) == 0
+    with pytest.raises(PlanError, match="cut into 2 chunks: forward changes queue, place"):
+        make_plan(mine, graph, "ring", 2, 0, chunks=2)

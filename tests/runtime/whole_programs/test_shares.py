@@ -6,6 +6,8 @@ import pytest
 import torch
 from harness import difference, graph_of, make_plan, placed_plan, plain_loop, play
 from nets import adamw, program
+from torch import nn
+from torch.utils.data import TensorDataset
 
 from nfold.planning.reductions.buckets import bounds, cut_shares, fill_buckets
 
@@ -65,3 +67,28 @@ def test_optimizer_state_of_many_shares_is_saved_whole_and_restored_under_anothe
         checkpoint = play(mine, graph, plan, number + 1, checkpoint=checkpoint).checkpoint
     resumed = play(mine, graph, make_plan(mine, graph, "single", 1, 0, CHUNKS), len(plans), checkpoint=checkpoint)
     assert all(torch.equal(resumed.state[name], tensor) for name, tensor in through.items())
+
+
+class Rotating(nn.Module):
+    """Reads a weight as complex numbers, which torch does at even places of a buffer alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.pairs = nn.Parameter(torch.randn(8, 2, dtype=torch.float64))
+        self.linear = nn.Linear(8, 3, dtype=torch.float64)
+
+    def forward(self, inputs):
+        turned = torch.fft.fft(inputs) * torch.view_as_complex(self.pairs)
+        return self.linear(turned.real)
+
+
+def vectors():
+    rows = torch.randn(48, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return TensorDataset(rows, torch.arange(48) % 3)
+
+
+def test_a_weight_that_is_read_as_complex_numbers_is_served():
+    mine = replace(program("residual", adamw), model=Rotating, train_data=vectors)
+    graph = graph_of(mine)
+    played = play(mine, graph, make_plan(mine, graph, "ps", 2, 0, 2), STEPS)
+    assert difference(played.state, plain_loop(mine, STEPS, 2).state_dict()) <= 1e-9

@@ -37,11 +37,19 @@ class Example:
 
     largest: int = 0
     """Samples of a batch that is trained on; 0: not known."""
+    last: Callable[[], int] = lambda: 0
+    """Returns the samples of the shorter batch that ends an epoch; 0: there is none, or it is not known."""
+    only: int = 0
+    """Samples of the only batches on which the program computes, whatever size is asked for; 0: it computes on any."""
 
     def batch(self, size: int, which: int = 0) -> tuple[Any, Any]:
         """Return a fresh batch: a program that changes its input in place spoils only its own copy."""
-        inputs, target = self.make(size, which)
+        inputs, target = self.make(self.size_of(size), which)
         return map_tensors(_copy, inputs), map_tensors(_copy, target)
+
+    def size_of(self, size: int) -> int:
+        """Return how many samples a batch has that is asked for so many."""
+        return self.only or size
 
     def parts(self, sizes: tuple[int, ...], which: int) -> tuple[Any, list[Any]] | None:
         """Return a batch, and the same samples joined part by part as chunks are; None: rows of the batch are those."""

@@ -122,7 +122,7 @@ def _play(
     watches: _Watches | None = None,
 ) -> tuple[Play, bool]:
     """Play a batch; say whether Python's or numpy's generator was drawn from."""
-    play = Play(size=key[0])
+    play = Play(size=example.size_of(key[0]))
     values = dict(zip(("input", "target"), example.batch(*key), strict=True))
     seed_all(key[1])
     seeded, random = RandomState(), state()

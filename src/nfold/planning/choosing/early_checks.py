@@ -92,7 +92,7 @@ def check_last_batch(graph: ModelGraph, course: Course) -> None:
         return
     who = f"module {graph.least_samples_module}" if graph.least_samples_module else "the program"
     step = (course.first_step // course.steps_per_epoch + 1) * course.steps_per_epoch
-    better = _better_batch_size(course, graph.least_samples)
+    better = None if graph.only_samples else _better_batch_size(course, graph.least_samples)
     advice = [f"a batch size of {better}"] if better else []
     if step - 1 > course.first_step:
         advice.append(f"--steps {step - 1}")

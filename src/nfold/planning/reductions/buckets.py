@@ -11,6 +11,8 @@ UNLIMITED_BYTES = 1 << 62
 PIECE_BYTES = 1 << 20
 """Largest message: long enough to hide its fixed cost, short enough to overlap with the next."""
 
+_ALIGNED = 16
+
 
 def fill_buckets(graph: ModelGraph, members: tuple[int, ...], route: Route, bucket_bytes: int) -> tuple[Reduction, ...]:
     """Return one reduction per bucket, without shares, for a model that every member computes whole."""
@@ -66,7 +68,17 @@ def _fill(
         else:
             buckets.append([parameter])
             sizes.append(parameter.num_bytes)
-    return tuple(_reduction(first + index, bucket, members, route) for index, bucket in enumerate(buckets))
+    aligned = [sorted(bucket, key=lambda parameter: -_alignment(parameter)) for bucket in buckets]
+    return tuple(_reduction(first + index, bucket, members, route) for index, bucket in enumerate(aligned))
+
+
+def _alignment(parameter: Parameter) -> int:
+    """Return the largest power of two, up to 16, that divides the elements of a parameter.
+
+    Sorted by it, each parameter begins at a multiple of its own, and no byte is lost. torch reads pairs of numbers as
+    complex ones (`view_as_complex`), or as wider types, only there.
+    """
+    return math.gcd(parameter.num_elements, _ALIGNED)
 
 
 def bounds(reduction: Reduction, graph: ModelGraph) -> tuple[int, ...]:

@@ -151,7 +151,7 @@ class Preparation:
         if probed:
             self._requests.say(ev.Prepared("probing links"))
         if self._settings.workers > 1 or self._settings.cluster:
-            cluster = yield from self._pace(cluster, profiles, ready, len(graph.trained))
+            cluster = yield from self._pace(cluster, profiles, ready, graph)
         return cluster
 
     def wire(self) -> Flow:
@@ -223,7 +223,7 @@ class Preparation:
         return found
 
     def _pace(
-        self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready, num_tensors: int
+        self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready, graph: ModelGraph
     ) -> Generator[list[ev.Command], ev.Event, Cluster]:
         """Let all workers compute at once: what they slow each other down, and how unlike the nodes are.
 
@@ -231,7 +231,7 @@ class Preparation:
         """
         workers = tuple(range(self._settings.workers))
         threads = self._planned_threads(cluster, profiles, ready)
-        chunk_size = self._paced_size(cluster, profiles[threads[0]], ready)
+        chunk_size = graph.only_samples or self._paced_size(cluster, profiles[threads[0]], ready)
         nodes = self._planning.nodes(cluster)
         passes_s = expected_passes_s(cluster, nodes, threads, profiles, chunk_size)
         longest_s = longest_pass_s(cluster, nodes, passes_s, profiler=self._profiler)
@@ -249,7 +249,7 @@ class Preparation:
             paces, was_held_up = best_of(paces, (yield from self._paced(orders)))
             if not was_held_up:
                 break
-        return with_paces(cluster, nodes, passes_s, paces, num_tensors=num_tensors)
+        return with_paces(cluster, nodes, passes_s, paces, num_tensors=len(graph.trained))
 
     def _paced(self, orders: list[ev.Order]) -> Generator[list[ev.Command], ev.Event, dict[int, Pace]]:
         replies = yield from self._requests.collect(tuple(range(self._settings.workers)), orders, "paced")

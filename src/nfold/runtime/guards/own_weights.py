@@ -18,6 +18,7 @@ class OwnWeights:
     def __init__(self, program: Program, model: nn.Module, dataset: Any, graph: ModelGraph) -> None:
         """Look for them in the model that was just built; only in one that is a single operator are there any."""
         self._program, self._model, self._dataset = program, model, dataset
+        self._size = graph.only_samples or GATE_SIZE
         self._expected = self._found() if graph.capture == "opaque" else []
 
     def check(self) -> None:
@@ -36,4 +37,4 @@ class OwnWeights:
     def _found(self) -> list[str]:
         device = next(self._model.parameters()).device
         example = program_batches(self._program, self._dataset, device)
-        return weights_beside(self._model, self._program.loss, example.batch(GATE_SIZE))
+        return weights_beside(self._model, self._program.loss, example.batch(self._size))

@@ -76,12 +76,13 @@ def rehearse(program: Program, train: Any, test: Any, device: torch.device) -> N
 def _rehearse(program: Program, model: nn.Module, train: Any, test: Any, device: torch.device) -> None:
     whole = min(program.batch_size, len(test))
     few = min(_FEW, whole)
-    found = _objection(program, model, test, few, device) or _last_objection(program, model, test, few, device)
-    if found is not None and few < whole:
-        found = _objection(program, model, test, whole, device)  # a metric may want more samples than a few
+    found = _objection(program, model, test, few, device)
+    if found is not None and few < whole:  # a metric may want more samples than a few, or a model all of a batch
+        found = _objection(program, model, test, whole, device)
+    found = found or _last_objection(program, model, test, device)
     if found is None:
         _refuse_sums(program, model, test, device)
-    elif _objection(replace(program, metrics={}), model, train, few, device) is None:
+    elif _objection(replace(program, metrics={}), model, train, program.batch_size, device) is None:
         raise found
 
 
@@ -103,10 +104,8 @@ def _refuse_sums(program: Program, model: nn.Module, test: Any, device: torch.de
             )
 
 
-def _last_objection(
-    program: Program, model: nn.Module, dataset: Any, few: int, device: torch.device
-) -> ProgramError | None:
-    """Evaluate the last batch where it is of fewer items than a few: a metric may want more."""
+def _last_objection(program: Program, model: nn.Module, dataset: Any, device: torch.device) -> ProgramError | None:
+    """Evaluate the last batch where it is of fewer items than others: a metric may want more, or a model."""
     left = len(dataset) % program.batch_size
     return _tried(program, model, Subset(dataset, range(len(dataset) - left, len(dataset))), device) if left else None
 
