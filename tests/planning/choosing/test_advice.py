@@ -71,7 +71,7 @@ def obey(asked, strategy: str, change: Change) -> None:
     plan(other, name, among=[each for each in STRATEGIES if each.name in names])
 
 
-def refusals(graph, strategy: str, every: int = 17):
+def refusals(graph, strategy: str, every: int = 7):
     for wishes in WISHES[::every]:
         asked = question(graph, **wishes)
         for ask in (check_possible, plan):
