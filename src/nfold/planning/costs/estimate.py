@@ -18,14 +18,14 @@ from nfold.core.profile import Profile
 from nfold.errors import ClusterError
 from nfold.planning.costs.machines import slowness_of
 from nfold.planning.costs.peak_memory import most_kept
-from nfold.planning.costs.read_ahead import ReadingCosts, crowds_of, read_ahead
+from nfold.planning.costs.read_ahead import ReadingCosts, contentions_of, read_ahead
 from nfold.planning.inputs.facts import Facts, Proposal
 from nfold.planning.reductions import norm_messages
 from nfold.planning.reductions.buckets import completion, users_of
 from nfold.planning.reductions.statistics_groups import statistics_groups
+from nfold.planning.scheduling.cell_dependencies import CellDependencies
 from nfold.planning.scheduling.order import Cell, play_cells
 from nfold.planning.scheduling.segments import INPUTS, cut
-from nfold.planning.scheduling.waiting import Waiting
 from nfold.planning.scheduling.windows import busy_windows
 from nfold.simulation.coarse import CoarseBucket, CoarseRank, coarse_step_s
 
@@ -66,7 +66,7 @@ def estimate(facts: Facts, proposal: Proposal) -> Estimate:
 
 
 @dataclass(slots=True)
-class _Port:
+class _RankChannel:
     """One rank's way to the others."""
 
     up: Channel
@@ -100,7 +100,7 @@ class _Estimating:
         self._windows = dict(enumerate(proposal.windows)) or busy_windows(facts.graph, proposal.placement)
         self._ports = _ports(self._nodes)
         self._cells = cut(facts.graph, proposal.placement)
-        self._waiting = Waiting(facts.graph, self._cells)
+        self._waiting = CellDependencies(facts.graph, self._cells)
         self._after = self._waiting.after()
         self._seconds = {
             (count, size): _operator_seconds(facts.graph, facts.profiles[count], size)
@@ -206,8 +206,8 @@ class _Estimating:
                 )
         threads = [count if own else 0 for count, own in zip(self._threads, bare_s, strict=True)]
         reads = [self._profile(rank).reading_cores if own else 0.0 for rank, own in enumerate(load_s)]
-        crowds = crowds_of(self._facts, self._nodes, threads, reads)
-        return [read_ahead(*each) for each in zip(load_s, bare_s, crowds, strict=True)]
+        contentions = contentions_of(self._facts, self._nodes, threads, reads)
+        return [read_ahead(*each) for each in zip(load_s, bare_s, contentions, strict=True)]
 
     def _messages(self) -> Counter[tuple[Cell, int]]:
         """Bytes that a rank gets from a cell that has ended; a gradient goes back from the first taker's cell."""
@@ -347,13 +347,14 @@ def _operator_seconds(graph: ModelGraph, profile: Profile, chunk_size: int) -> d
     return {operator.name: (forward_s / count, backward_s / count) for operator in graph.operators}
 
 
-def _ports(nodes: Sequence[Node]) -> list[_Port]:
+def _ports(nodes: Sequence[Node]) -> list[_RankChannel]:
     """Ranks of one node share its links to others; on a single node they talk over its own channel."""
     count = Counter(node.name for node in nodes)
     if len(count) == 1:
-        return [_Port(node.local, node.local) for node in nodes]
+        return [_RankChannel(node.local, node.local) for node in nodes]
     return [
-        _Port(_shared(node, "uplink", count[node.name]), _shared(node, "downlink", count[node.name])) for node in nodes
+        _RankChannel(_shared(node, "uplink", count[node.name]), _shared(node, "downlink", count[node.name]))
+        for node in nodes
     ]
 
 

@@ -66,7 +66,7 @@ def play_cells(
     deliver: Delivery,
 ) -> PlayedOrder:
     """Play a step in virtual time, with messages that take as long as `deliver` says. See `order_cells`."""
-    game = _Game(after, seconds, windows, deliver)
+    game = _VirtualStep(after, seconds, windows, deliver)
     game.play()
     if any(game.waiting.values()):
         raise InternalError(f"{sum(map(bool, game.waiting.values()))} cells wait for each other in a circle")
@@ -130,7 +130,7 @@ class _Rank:
             self.begun.discard(cell.chunk)
 
 
-class _Game:
+class _VirtualStep:
     """One step in virtual time."""
 
     def __init__(

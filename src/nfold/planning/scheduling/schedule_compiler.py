@@ -30,10 +30,10 @@ from nfold.planning.reductions.acknowledgements import acknowledge
 from nfold.planning.reductions.buckets import completion, users_of
 from nfold.planning.reductions.norm_messages import SummedPart, agree_on_norm
 from nfold.planning.reductions.statistics_groups import statistics_groups
+from nfold.planning.scheduling.cell_dependencies import CellDependencies
 from nfold.planning.scheduling.garbage_collection import without_collecting
 from nfold.planning.scheduling.order import Cell, order_cells
 from nfold.planning.scheduling.segments import INPUTS, RankSegments, cut
-from nfold.planning.scheduling.waiting import Waiting
 from nfold.planning.scheduling.windows import busy_windows
 
 T = TypeVar("T", bound=Task)
@@ -85,7 +85,7 @@ class _Compiler:
         self._sizes = chunk_sizes(batch_size, placement.num_chunks, graph.least_chunk)
         self._seconds, self._windows, self._paces = seconds, windows, paces
         self._cells = cut(graph, placement)
-        self._waiting = Waiting(graph, self._cells)
+        self._waiting = CellDependencies(graph, self._cells)
         self._events = [0] * placement.world_size
         self._tasks: list[list[Task]] = [[] for _ in range(placement.world_size)]
         self._network = messages.MessageWriter(self._add)

@@ -39,7 +39,7 @@ def cut(graph: ModelGraph, placement: Placement) -> tuple[RankSegments, ...]:
             columns[column] = _runs(names, column, before)
         for rank, runs in columns[column].items():
             by_chunk[rank][chunk] = tuple(index[rank].setdefault(run, len(index[rank])) for run in runs)
-    book = _Book(graph)
+    book = _SegmentTable(graph)
     return tuple(
         RankSegments(tuple(book.segment(run) for run in runs), chunks)
         for runs, chunks in zip(index, by_chunk, strict=True)
@@ -86,7 +86,7 @@ def _with_equal_waits(places: list[int], before: _Before) -> Iterator[list[int]]
     yield run
 
 
-class _Book:
+class _SegmentTable:
     """Looks up what makes a run of operators a segment; ranks share segments."""
 
     def __init__(self, graph: ModelGraph) -> None:

@@ -8,7 +8,7 @@ from nfold.planning.scheduling.order import Cell
 from nfold.planning.scheduling.segments import RankSegments
 
 
-class Waiting:
+class CellDependencies:
     """All cells of a step with the tensors between them.
 
     Attributes:
