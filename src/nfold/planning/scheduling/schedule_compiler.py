@@ -50,17 +50,20 @@ def compile_schedule(
     windows: Sequence[int] = (),
     paces: Sequence[float] = (),
 ) -> Schedule:
-    """Return the schedule of one step.
+    """Return the tasks of one training step, for every rank.
 
     Args:
         graph: the model.
-        placement: cell -> rank.
+        placement: which rank computes each operator for each chunk (micro-batch).
         reductions: how the gradients of each bucket are summed; together they hold every trained parameter once.
-        batch_size: of a full step, for the predicted payloads.
-        operator_seconds: forward and backward seconds of each operator for a chunk, to order the cells and to say
-            when a bucket's gradients are complete. None: all alike.
-        windows: how many unfinished chunks each rank may have begun; empty: enough to be busy.
-        paces: of each rank, by how much it is slower than those seconds say; empty: none is.
+        batch_size: samples of a full step, for the payloads.
+        operator_seconds: forward and backward seconds of each operator for one chunk. They order the cells and say when
+            a bucket's gradients are complete. None: forward takes 1, backward 2.
+        windows: of each rank, how many chunks it may have begun and not finished; empty: enough to be busy.
+        paces: of each rank, its seconds over those; empty: 1.
+
+    Raises:
+        InternalError: cells wait for each other in a circle.
     """
     seconds = operator_seconds or {operator.name: (1.0, 2.0) for operator in graph.operators}
     limits = dict(enumerate(windows)) or busy_windows(graph, placement)

@@ -57,7 +57,7 @@ class DataStore(Protocol):
 
 @dataclass(slots=True)
 class Played:
-    """What one step took on this rank."""
+    """Seconds of one step on this rank."""
 
     begin_s: float
     end_s: float = 0.0
@@ -69,7 +69,7 @@ class Played:
 
 
 class Engine:
-    """Plays a RankSchedule over a transport, step after step."""
+    """Plays one rank's schedule, step after step. Threads: `play` computes; the transport's threads call back."""
 
     def __init__(
         self,

@@ -66,11 +66,11 @@ class ReductionTimes:
             bucket.begin()
 
     def happened(self, event: int, started_s: float) -> None:
-        """Take note of an event; of a Send it is the moment when the transport let go of it.
+        """Note that an event happened now; that of a Send happens when the transport is done with its bytes.
 
         Args:
-            event: of the rank's schedule.
-            started_s: when a Send was handed to the transport.
+            event: id in the rank's schedule.
+            started_s: when a Send was handed to the transport, on the same clock.
         """
         if event in self._messages:
             self._ended(event, started_s)
@@ -80,7 +80,7 @@ class ReductionTimes:
                 bucket.ready_s = self._clock()
 
     def parts(self, step: int, rank: int) -> tuple[ReductionParts, ...]:
-        """Return the times of the step that has ended."""
+        """Return the seconds of each bucket in the step that has ended."""
         return tuple(self._parts_of(bucket, step, rank) for bucket in self._buckets)
 
     def _ended(self, event: int, started_s: float) -> None:
