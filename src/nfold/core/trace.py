@@ -25,15 +25,7 @@ class Span:
 
 
 def span_of(rank: int, task: Task, start_s: float, end_s: float, payload_bytes: int = 0) -> Span:
-    """Return the span of a task that a rank has played.
-
-    Args:
-        rank: who played it.
-        task: what it did.
-        start_s: since the step began.
-        end_s: since the step began.
-        payload_bytes: that count here; 0 for a task that is no message.
-    """
+    """Return the span of a task that a rank has played, in seconds since the step began."""
     chunk = chunk_of(task)
     return Span(
         rank=rank,

@@ -100,8 +100,8 @@ class _Estimating:
         self._windows = dict(enumerate(proposal.windows)) or busy_windows(facts.graph, proposal.placement)
         self._ports = _ports(self._nodes)
         self._cells = cut(facts.graph, proposal.placement)
-        self._waiting = CellDependencies(facts.graph, self._cells)
-        self._after = self._waiting.after()
+        self._dependencies = CellDependencies(facts.graph, self._cells)
+        self._after = self._dependencies.after()
         self._seconds = {
             (count, size): _operator_seconds(facts.graph, facts.profiles[count], size)
             for count in set(self._threads)
@@ -181,7 +181,7 @@ class _Estimating:
         return self._compute_s(cell) + read_s * self._reading[cell.rank].waited
 
     def _reads(self, cell: Cell) -> bool:
-        return not cell.backward and not set(INPUTS).isdisjoint(self._waiting.segment(cell).inputs)
+        return not cell.backward and not set(INPUTS).isdisjoint(self._dependencies.segment(cell).inputs)
 
     def _compute_s(self, cell: Cell) -> float:
         return self._bare_s(cell) * self._slowness[cell.rank] * self._reading[cell.rank].stretch
@@ -192,7 +192,9 @@ class _Estimating:
         key = cell.rank, cell.backward, cell.segment, size
         if key not in self._computing_s:
             each = self._seconds[self._threads[cell.rank], size]
-            self._computing_s[key] = sum(each[name][cell.backward] for name in self._waiting.segment(cell).operators)
+            self._computing_s[key] = sum(
+                each[name][cell.backward] for name in self._dependencies.segment(cell).operators
+            )
         return self._computing_s[key]
 
     def _read_ahead(self) -> list[ReadingCosts]:
@@ -212,12 +214,12 @@ class _Estimating:
     def _messages(self) -> Counter[tuple[Cell, int]]:
         """Bytes that a rank gets from a cell that has ended; a gradient goes back from the first taker's cell."""
         found: Counter[tuple[Cell, int]] = Counter()
-        for (name, chunk), maker in self._waiting.made.items():
-            tensor, size = self._waiting.tensors[name], self._sizes[chunk]
+        for (name, chunk), maker in self._dependencies.made.items():
+            tensor, size = self._dependencies.tensors[name], self._sizes[chunk]
             payload = round(tensor.bytes_per_sample * size) + tensor.fixed_bytes if size else 0
-            for rank, takers in self._waiting.remote_takers(name, chunk).items():
+            for rank, takers in self._dependencies.remote_takers(name, chunk).items():
                 found[maker, rank] += payload
-                if self._waiting.flows_back(name):
+                if self._dependencies.flows_back(name):
                     found[takers[0]._replace(backward=True), maker.rank] += payload
         return found
 

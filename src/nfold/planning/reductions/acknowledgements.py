@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from nfold.core.tasks import Backward, Elements, Message, Receive, Send, Task
-from nfold.planning.reductions.reduction_messages import MessageWriter
+from nfold.planning.reductions.reduction_messages import MessageWriter, PlannedMessage
 
 TAKEN = Elements("acknowledgement", "taken", 0, 0)
 """What such a message carries: nothing."""
@@ -38,7 +38,8 @@ def acknowledge(tasks: Sequence[Sequence[Task]], network: MessageWriter) -> None
         used = [task.id for task in tasks[receiver] if not came.isdisjoint(task.after)]
         # Of a chunk, since nothing may go back in a batch too short for what it answers.
         told = replace(TAKEN, chunk=None if chunk == _WHOLE_STEP else chunk)
-        network.pair(receiver, sender, "acknowledgement", told, 0, tuple(sorted({*came, *used})))
+        message = PlannedMessage(receiver, sender, "acknowledgement", told, 0)
+        network.send(message, tuple(sorted({*came, *used})))
 
 
 def unanswered(tasks: Sequence[Sequence[Task]]) -> dict[Pair, int]:
