@@ -4,7 +4,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import chunk_sizes
 from nfold.core.profile import Profile
 from nfold.core.schedule import RankSchedule, Schedule
-from nfold.core.tasks import Backward, Forward, Load, Message, OptimizerStep
+from nfold.core.tasks import Backward, Forward, Load, MessageEnd, OptimizerStep
 from nfold.planning.costs.read_ahead import CoreContention, contentions_of, read_ahead
 from nfold.planning.inputs.facts import Facts
 
@@ -67,7 +67,7 @@ def _rank_seconds(
             seconds[rank.rank, task.id] = segments.seconds(operators, sizes[task.chunk])[isinstance(task, Backward)]
         elif isinstance(task, OptimizerStep):
             seconds[rank.rank, task.id] = _update_s(task, trained, profile)
-        elif not isinstance(task, Message):
+        elif not isinstance(task, MessageEnd):
             seconds[rank.rank, task.id] = 0.0  # the profile counts clipping and statistics as parts of the update
     return seconds
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nfold.core.schedule import RankSchedule
-from nfold.core.tasks import Backward, ComputeTask, Message, Receive, Send, Task, chunk_of
+from nfold.core.tasks import Backward, ComputeTask, MessageEnd, Receive, Send, Task, chunk_of
 from nfold.core.trace import ReductionParts, Span, span_of
 from nfold.runtime.step.reduction_times import ReductionTimes
 from nfold.transport.protocol import Transport
@@ -82,9 +82,9 @@ class Engine:
         times_reductions: bool = True,
     ) -> None:
         self._rank, self._num_tags = schedule.rank, max(1, schedule.num_tags)
-        self._compute = tuple(task for task in schedule.tasks if not isinstance(task, Message))
+        self._compute = tuple(task for task in schedule.tasks if not isinstance(task, MessageEnd))
         self._receives = tuple(task for task in schedule.tasks if isinstance(task, Receive))
-        self._messages = {task.id: task for task in schedule.tasks if isinstance(task, Message)}
+        self._messages = {task.id: task for task in schedule.tasks if isinstance(task, MessageEnd)}
         self._dependents: list[list[int]] = [[] for _ in range(schedule.num_events)]
         self._counts = [0] * schedule.num_events
         for task in schedule.tasks:
