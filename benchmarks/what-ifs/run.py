@@ -109,8 +109,8 @@ def judge(case: Case, folder: RunFolder) -> tuple[Played, tuple[TriedChange, ...
     facts = gather(planned.plan, trace, planned.cluster, WARM_UP_STEPS)
     what_ifs = simulate_changes(facts, question_of(planned.plan, planned))
     assert what_ifs.case is not None
-    assert what_ifs.outlook is not None
-    return Played(case=case, folder=folder, judged=what_ifs.case), what_ifs.outlook.tried
+    assert what_ifs.possible_gains is not None
+    return Played(case=case, folder=folder, judged=what_ifs.case), what_ifs.possible_gains.tried
 
 
 def chosen(played: Played, offered: tuple[TriedChange, ...]) -> list[TriedChange]:

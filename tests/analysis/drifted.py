@@ -16,7 +16,7 @@ from nfold.core.cluster import Cluster
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Span, StepParts, StepTrace, Trace
-from nfold.planning.asynchronous.asynchronous_simulation import COUNTED, Drift, Question, _World, drift
+from nfold.planning.asynchronous.asynchronous_simulation import COUNTED, Question, SimulatedRun, _World, drift
 from nfold.planning.asynchronous.staleness import NO_TICKET, Answer, Apply, Pushed
 from nfold.planning.choosing.candidates import estimate_proposal
 from nfold.planning.choosing.search import to_plan
@@ -44,7 +44,7 @@ class Drifted(Injected):
     def again(self) -> Resimulated:
         return simulate_as_it_was(self.facts(), self._known_and_planned()[0])
 
-    def true_drift(self) -> Drift:
+    def true_drift(self) -> SimulatedRun:
         """What a run of this plan is, simulated from nothing on the cluster as it is."""
         return drift(self._true_question(self._known_and_planned()[1]))
 

@@ -23,7 +23,7 @@ from nfold.runtime.failures.failure_detector import Patience
 from nfold.runtime.measuring.probing_rounds import PROBING_S
 from nfold.verbs.options.run_options import Options
 from nfold.verbs.run_folder.folder import RunFolder
-from nfold.verbs.running.observer import Silent
+from nfold.verbs.running.observer import NullObserver
 from nfold.verbs.running.run_job import Job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -417,7 +417,7 @@ def test_a_partition_that_ends_is_survived_and_one_without_an_end_is_told_and_gi
     monkeypatch.chdir(shell.folder)
     notes, stepped_s = [], []
 
-    class Keeper(Silent):
+    class Keeper(NullObserver):
         def stepped(self, done):
             stepped_s.append(time.monotonic())
 

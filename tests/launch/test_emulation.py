@@ -370,8 +370,8 @@ def test_what_nobody_could_remove_is_removed_by_the_next_start(owner):
     process, number, program = owner
     with box_of():
         assert len(leftovers(number)) >= 4, "its owner lives"
-    (warden,) = [pid for pid in children(process.pid) if "warden" in command_line(pid)]
-    os.kill(warden, signal.SIGKILL)
+    (watchdog,) = [pid for pid in children(process.pid) if "watchdog" in command_line(pid)]
+    os.kill(watchdog, signal.SIGKILL)
     process.kill()
     process.wait()
     assert not has_ended(program, 0.0)

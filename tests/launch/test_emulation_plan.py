@@ -22,9 +22,9 @@ from nfold.launch.emulation.cgroups import (
     memory_settings,
     swap_settings,
 )
-from nfold.launch.emulation.controllers import hand_down, put_back
+from nfold.launch.emulation.controllers import enable_controllers, put_back
 from nfold.launch.emulation.namespaces import hosts, is_namespace_of, make_seats, network, separation
-from nfold.launch.emulation.owners import Owner, Registry, is_dead, myself, start_ticks
+from nfold.launch.emulation.owners import Owner, Registry, is_dead, start_ticks, this_process
 from nfold.launch.emulation.shaping import (
     LEAST_BURST_BYTES,
     LEAST_WINDOW_BYTES,
@@ -308,12 +308,12 @@ def test_the_root_gets_back_what_it_had(tmp_path):
     """Its controllers are a plain file here, so that the last line written stands in it."""
     control, memo = tmp_path / "cgroup.subtree_control", tmp_path / "controllers"
     control.write_text("cpu io\n")
-    hand_down(tmp_path, ("cpu", "memory"), memo)
+    enable_controllers(tmp_path, ("cpu", "memory"), memo)
     assert (control.read_text(), memo.read_text()) == ("+memory", "memory"), (
         "what was on before is not ours to turn off"
     )
     control.write_text("cpu io memory\n")
-    hand_down(tmp_path, ("cpu", "memory"), memo)
+    enable_controllers(tmp_path, ("cpu", "memory"), memo)
     assert (control.read_text(), memo.read_text()) == ("cpu io memory\n", "memory"), "of a second emulation"
     put_back(tmp_path, memo)
     assert (control.read_text(), memo.exists()) == ("-memory", False)
@@ -324,7 +324,7 @@ def test_the_root_gets_back_what_it_had(tmp_path):
 
 def test_a_controller_that_others_hand_on_by_now_stays_theirs(tmp_path, monkeypatch):
     memo, codes = tmp_path / "controllers", [errno.EIO, errno.EBUSY]
-    hand_down(tmp_path, ("cpu",), memo)
+    enable_controllers(tmp_path, ("cpu",), memo)
 
     def refuse(*_, **__):
         code = codes.pop(0)
@@ -342,12 +342,12 @@ def test_a_controller_that_others_hand_on_by_now_stays_theirs(tmp_path, monkeypa
 
 def test_the_machine_is_restored_by_the_last_emulation_alone(tmp_path):
     registry, restored = Registry(tmp_path / "state"), []
-    first, second = (registry.claim(myself(), lambda _: None) for _ in range(2))
+    first, second = (registry.claim(this_process(), lambda _: None) for _ in range(2))
     registry.release(first, lambda: restored.append(first))
     assert restored == []
     registry.release(second, lambda: restored.append(second))
     assert restored == [second]
-    registry.claim(Owner(pid=myself().pid, start_ticks=1), lambda _: None)
+    registry.claim(Owner(pid=this_process().pid, start_ticks=1), lambda _: None)
     registry.sweep(lambda _: None, lambda: restored.append("after a killed one"))
     assert restored == [second, "after a killed one"]
 
@@ -361,7 +361,7 @@ def test_an_owner_is_dead_when_its_number_is_free_or_a_strangers():
     assert is_dead(owner, {}.get)
     assert is_dead(owner, {10: 501}.get), "the number is another process's now"
     assert is_dead(None, {}.get), "it died before it could write itself down"
-    assert not is_dead(myself())
+    assert not is_dead(this_process())
 
 
 def test_a_process_that_has_ended_is_no_owner_even_if_nobody_has_reaped_it():
@@ -375,25 +375,27 @@ def test_a_process_that_has_ended_is_no_owner_even_if_nobody_has_reaped_it():
 
 def test_numbers_are_given_once_and_those_of_the_dead_are_cleared_first(tmp_path):
     registry, cleared = Registry(tmp_path / "state"), []
-    assert [registry.claim(myself(), cleared.append) for _ in range(3)] == [0, 1, 2]
+    assert [registry.claim(this_process(), cleared.append) for _ in range(3)] == [0, 1, 2]
     assert cleared == []
     registry.release(1, lambda: cleared.append("restored while others run"))
-    assert registry.claim(Owner(pid=myself().pid, start_ticks=1), cleared.append) == 1, "dead as soon as it is there"
+    assert registry.claim(Owner(pid=this_process().pid, start_ticks=1), cleared.append) == 1, (
+        "dead as soon as it is there"
+    )
     (tmp_path / "state/9").mkdir()
-    assert registry.claim(myself(), cleared.append) == 1
+    assert registry.claim(this_process(), cleared.append) == 1
     assert cleared == [1, 9]
     assert not (tmp_path / "state/9").exists()
 
 
 def test_a_number_whose_remains_cannot_be_cleared_is_kept(tmp_path):
     registry = Registry(tmp_path)
-    registry.claim(Owner(pid=myself().pid, start_ticks=1), lambda _: None)
+    registry.claim(Owner(pid=this_process().pid, start_ticks=1), lambda _: None)
 
     def fail(number):
         raise ClusterError(f"cannot clear {number}")
 
     with pytest.raises(ClusterError, match="cannot clear 0"):
-        registry.claim(myself(), fail)
+        registry.claim(this_process(), fail)
     assert registry.folder(0).exists()
 
 

@@ -11,10 +11,10 @@ pytestmark = pytest.mark.timeout(30)
 
 CHILD = """
 import ctypes, os, select, sys
-from nfold.launch.orphans import end_with_parent, notice_by_yourself
+from nfold.launch.orphans import end_with_parent, outlive_parent
 end_with_parent(int(sys.argv[1]))
 if sys.argv[2] == "let go":
-    notice_by_yourself()
+    outlive_parent()
 os.write(1, b"alive\\n")
 if sys.argv[2] == "blocked":
     ctypes.PyDLL(None).pause()  # keeps the interpreter's lock: no thread of Python can do anything

@@ -18,7 +18,7 @@ from nfold.core.tasks import (
     FoldStatistics,
     Forward,
     Load,
-    Message,
+    MessageEnd,
     OptimizerStep,
     Receive,
     Send,
@@ -47,8 +47,8 @@ class Referee:
         self._groups = {group.name: group for group in schedule.statistics}
         self._random = random.Random(seed)
         self._happened: list[set[int]] = [set() for _ in schedule.ranks]
-        self._lane = [[task for task in rank.tasks if not isinstance(task, Message)] for rank in schedule.ranks]
-        self._left = [{task.id: task for task in rank.tasks if isinstance(task, Message)} for rank in schedule.ranks]
+        self._lane = [[task for task in rank.tasks if not isinstance(task, MessageEnd)] for rank in schedule.ranks]
+        self._left = [{task.id: task for task in rank.tasks if isinstance(task, MessageEnd)} for rank in schedule.ranks]
         self._wire: dict[tuple[int, int, int], tuple[Send, object]] = {}
         self._has: list[set[object]] = [set() for _ in schedule.ranks]
         self._held: dict[tuple[int, int], Numbers] = {}
@@ -257,4 +257,4 @@ class Referee:
 
 def lane_of(rank: RankSchedule) -> list[str]:
     """Names of a rank's compute tasks, in their order."""
-    return [task.name for task in rank.tasks if not isinstance(task, Message)]
+    return [task.name for task in rank.tasks if not isinstance(task, MessageEnd)]

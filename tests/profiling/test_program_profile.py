@@ -21,7 +21,7 @@ from nfold.profiling import profile_program
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import time_loading, time_whole
 from nfold.profiling.measure import Meter
-from nfold.profiling.measured_memory import Keeper
+from nfold.profiling.measured_memory import SavedTensorCounter
 from nfold.profiling.program_profile import fitting
 from nfold.program import Program
 
@@ -285,7 +285,7 @@ def test_what_is_kept_is_counted_where_torch_allows_no_hooks_on_what_is_saved() 
     bytes_kept = []
     for allows_hooks in (True, False):
         model, points = Slopes(allows_hooks), torch.rand(6, 2)
-        bytes_kept.append(Keeper(model).count(lambda model=model, points=points: model(points).sum())[1])
+        bytes_kept.append(SavedTensorCounter(model).count(lambda model=model, points=points: model(points).sum())[1])
     # Points and tanh's result.
     assert bytes_kept == [4 * 6 * (2 + 8)] * 2
 

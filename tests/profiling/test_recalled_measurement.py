@@ -11,7 +11,7 @@ import pytest
 import torch
 from pretended import GRAPH, cluster, profile_of
 
-from nfold.cache import Store, Witness
+from nfold.cache import ReadRecorder, Store
 from nfold.core.measured import Measured
 from nfold.core.profile import ChunkTiming, Timing
 from nfold.profiling.recall import Asked, Recall
@@ -106,7 +106,11 @@ class Runs:
         """Return whether a run measured its program, with what it says and gets."""
         for name in ("recall_helper", "recall_optimizer"):
             sys.modules.pop(name, None)
-        source, witness, measured = ProgramSource(path=self.folder / "script.py", function=function), Witness(), []
+        source, recorder, measured = (
+            ProgramSource(path=self.folder / "script.py", function=function),
+            ReadRecorder(),
+            [],
+        )
         ticks = itertools.count()
 
         def measure(_):
@@ -116,7 +120,7 @@ class Runs:
                 meanwhile()
             return measurement()
 
-        with witness.watching():
+        with recorder.watching():
             program = source.load()
             datasets = {"train": program.train_data()}
             told = facts_of(program, datasets)
@@ -124,7 +128,7 @@ class Runs:
             program=program, dataset=datasets["train"], chunk_sizes=(4, 8), thread_counts=(1,), told=told,
             device=torch.device("cpu"),
         )  # fmt: skip
-        recall = Recall(str(source), self.store, witness, clock=lambda: next(ticks) * pass_s)
+        recall = Recall(str(source), self.store, recorder, clock=lambda: next(ticks) * pass_s)
         found, said = recall.measured(replace(wanted, **asked), measure)
         return SimpleNamespace(measured=bool(measured), said=said, found=found)
 

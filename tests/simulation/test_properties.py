@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import RankSchedule, Schedule
-from nfold.core.tasks import Elements, Forward, Message, Receive, Send
+from nfold.core.tasks import Elements, Forward, MessageEnd, Receive, Send
 from nfold.simulation import simulate
 
 LOCAL = Channel(latency_s=0.01, bandwidth_bytes_per_s=1e3, origin="declared")
@@ -63,7 +63,7 @@ def run(tasks, seconds, nodes, cores, order=None):
 
 
 def _renamed(task, order):
-    return replace(task, peer=order[task.peer]) if isinstance(task, Message) else task
+    return replace(task, peer=order[task.peer]) if isinstance(task, MessageEnd) else task
 
 
 @settings(max_examples=30)

@@ -13,7 +13,7 @@ from nfold.planning.choosing.search import plan
 from nfold.verbs import declared_plan
 from nfold.verbs.declared_plan import plan_declared
 from nfold.verbs.results.summary import RunOutcome, question_of
-from nfold.verbs.running.observer import Silent
+from nfold.verbs.running.observer import NullObserver
 
 MIB = 1 << 20
 GRAPH = chain(2 * MIB, 2 * MIB, 2 * MIB)
@@ -41,7 +41,7 @@ def test_it_counts_the_evaluation_that_training_will_count(monkeypatch):
 
     def planned(*, evaluates):
         monkeypatch.setattr(declared_plan, "_measure", lambda *_: RunOutcome(known=known(evaluates=evaluates)))
-        return plan_declared("program.py", described(150), {"strategy": "pipeline"}, Silent())
+        return plan_declared("program.py", described(150), {"strategy": "pipeline"}, NullObserver())
 
     assert planned(evaluates=False).workers == 3
     with pytest.raises(PlanError, match="to evaluate the whole model, which rank 0 fetches"):
@@ -54,7 +54,7 @@ def test_a_part_of_a_core_computes_that_much_slower(monkeypatch):
     def planned_s(cores):
         nodes = tuple(replace(node, cores=cores) for node in described(1 << 20).nodes)
         return plan_declared(
-            "program.py", Cluster(nodes=nodes), {"strategy": "single", "workers": 1}, Silent()
+            "program.py", Cluster(nodes=nodes), {"strategy": "single", "workers": 1}, NullObserver()
         ).predicted.step_s
 
     whole_s = planned_s(1.0)

@@ -2,6 +2,6 @@
 
 from nfold.cache.measurement_key import code_of_nfold, key_of, this_machine
 from nfold.cache.measurement_store import Store, user_folder
-from nfold.cache.witness import Witness, content_of
+from nfold.cache.read_recorder import ReadRecorder, content_of
 
-__all__ = ["Store", "Witness", "code_of_nfold", "content_of", "key_of", "this_machine", "user_folder"]
+__all__ = ["ReadRecorder", "Store", "code_of_nfold", "content_of", "key_of", "this_machine", "user_folder"]

@@ -141,7 +141,7 @@ class FoldStatistics(_Task):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Message(_Task):
+class MessageEnd(_Task):
     """One end of a message."""
 
     peer: int
@@ -164,7 +164,7 @@ class Message(_Task):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Send(Message):
+class Send(MessageEnd):
     """Sends bytes to a peer; ends when the transport has let go of them."""
 
     kind: ClassVar[SpanKind] = "SEND"
@@ -172,7 +172,7 @@ class Send(Message):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Receive(Message):
+class Receive(MessageEnd):
     """Takes bytes of a peer; ends when they are where they belong."""
 
     kind: ClassVar[SpanKind] = "RECV"
@@ -189,7 +189,7 @@ Task = ComputeTask | Send | Receive
 
 def chunk_of(task: Task) -> int | None:
     """Return the chunk that a task is for; None: it is for the whole step."""
-    if isinstance(task, Message):
+    if isinstance(task, MessageEnd):
         return task.data.chunk
     return task.chunk if isinstance(task, (Load, Forward, Backward)) else None
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from nfold.core.tasks import Message, Purpose, SpanKind, Task, chunk_of
+from nfold.core.tasks import MessageEnd, Purpose, SpanKind, Task, chunk_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,15 +25,7 @@ class Span:
 
 
 def span_of(rank: int, task: Task, start_s: float, end_s: float, payload_bytes: int = 0) -> Span:
-    """Return the span of a task that a rank has played.
-
-    Args:
-        rank: who played it.
-        task: what it did.
-        start_s: since the step began.
-        end_s: since the step began.
-        payload_bytes: that count here; 0 for a task that is no message.
-    """
+    """Return the span of a task that a rank has played, in seconds since the step began."""
     chunk = chunk_of(task)
     return Span(
         rank=rank,
@@ -42,9 +34,9 @@ def span_of(rank: int, task: Task, start_s: float, end_s: float, payload_bytes: 
         start_s=start_s,
         end_s=end_s,
         chunk=-1 if chunk is None else chunk,
-        reduction=(task.bucket or "") if isinstance(task, Message) else "",
-        purpose=task.purpose if isinstance(task, Message) else "",
-        peer=task.peer if isinstance(task, Message) else -1,
+        reduction=(task.bucket or "") if isinstance(task, MessageEnd) else "",
+        purpose=task.purpose if isinstance(task, MessageEnd) else "",
+        peer=task.peer if isinstance(task, MessageEnd) else -1,
         payload_bytes=payload_bytes,
     )
 

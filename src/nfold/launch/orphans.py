@@ -1,6 +1,6 @@
 """Ends a rank with the command that started it while the rank imports and can notice nothing by itself.
 
-starts ──> end_with_parent ──> connects ──> imports torch ──> notice_by_yourself ──> works
+starts ──> end_with_parent ──> connects ──> imports torch ──> outlive_parent ──> works
            from here the kernel kills it with its parent ───┤ from here the end of its connection tells it
 
 The kernel kills no more than one process, and what it calls the parent is the thread that started it. So a rank that
@@ -24,7 +24,7 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def notice_by_yourself() -> None:
+def outlive_parent() -> None:
     """Undo `end_with_parent`."""
     _tell_kernel(_PR_SET_PDEATHSIG, 0)
 

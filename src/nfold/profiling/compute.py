@@ -15,8 +15,8 @@ from nfold.capture.visited_samples import Batches
 from nfold.core.profile import ChunkTiming, OperatorProfile
 from nfold.machine.limits import CoreShare
 from nfold.profiling.bench import Bench
-from nfold.profiling.kept import operators_kept
 from nfold.profiling.measure import Clock, Meter, Pair, chunk_timing
+from nfold.profiling.saved_bytes import operators_kept
 
 _MOST_SAMPLES = 64
 LEAST_WAIT = 0.25

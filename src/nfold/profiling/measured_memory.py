@@ -52,7 +52,7 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:
     return num_bytes(list(found.values()))
 
 
-class Keeper:
+class SavedTensorCounter:
     """Counts the storages that computations keep for their backward, each once, parameters and buffers not at all.
 
     Keep what they return until the last one is done: memory that is freed is used again, and looks like the same.

@@ -22,9 +22,9 @@ from nfold.planning.inputs.chunking import check_samples
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import a_pass, time_loading, time_operators, time_whole
 from nfold.profiling.few_threads import few_threads
-from nfold.profiling.kept import whole_kept
 from nfold.profiling.measure import Clock, Meter
 from nfold.profiling.measured_memory import own_bytes, resident_bytes
+from nfold.profiling.saved_bytes import whole_kept
 from nfold.profiling.tracer_memory import tracer_bytes
 from nfold.profiling.updating import measure_update
 from nfold.program import Program, describe

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nfold.cache import Store, Witness, code_of_nfold, content_of, key_of, this_machine
+from nfold.cache import ReadRecorder, Store, code_of_nfold, content_of, key_of, this_machine
 from nfold.capture import program_batches
 from nfold.capture.computing.random import LOCK, RandomState
 from nfold.capture.optimizers.stepping import Stepping
@@ -87,14 +87,14 @@ class Kept:
 class Recall:
     """Finds, checks and keeps measurements, for a process that has watched its program being loaded."""
 
-    def __init__(self, source: str, store: Store, witness: Witness, *, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, source: str, store: Store, recorder: ReadRecorder, *, clock: Clock = time.perf_counter) -> None:
         """Args:
         source: where the program is written, with its function.
         store: where measurements are kept.
-        witness: of what was read while the program was loaded.
+        recorder: of what was read while the program was loaded.
         clock: gives seconds.
         """
-        self._source, self._store, self.witness, self._clock = source, store, witness, clock
+        self._source, self._store, self.recorder, self._clock = source, store, recorder, clock
 
     def measured(self, asked: Asked, measure: Callable[[Asked], Measured]) -> tuple[Measured, str]:
         """Return what a program costs, and what to say of it: empty, if it was not known before.
@@ -103,9 +103,9 @@ class Recall:
             asked: what is wanted.
             measure: does it anew.
         """
-        with self.witness.watching():
+        with self.recorder.watching():
             steps = _steps_of(asked.program)
-        files, variables, told = self.witness.files(), self.witness.variables(), ""
+        files, variables, told = self.recorder.files(), self.recorder.variables(), ""
         if files is None or steps is None or asked.told["first_pass"] is None:
             return measure(asked), told  # nobody can say what the program hangs on
         key = key_of({**self._parts(asked), "files": files, "variables": variables, "steps": steps})
@@ -115,7 +115,7 @@ class Recall:
             holds, told = self._compare(asked, known)
             if holds:
                 return _without_tracer(known), told
-        with self.witness.watching():
+        with self.recorder.watching():
             found = measure(asked)
         self._keep(key, found, first_pass, files.keys(), variables.keys())
         return found, told
@@ -159,14 +159,14 @@ class Recall:
             files: that are in the key.
             variables: that are in the key.
         """
-        read = self.witness.files()
+        read = self.recorder.files()
         if read is None:
             return
         kept = Kept(
             measured=found,
             first_pass=first_pass,
             files={name: content for name, content in read.items() if name not in files},
-            variables={name: value for name, value in self.witness.asked.items() if name not in variables},
+            variables={name: value for name, value in self.recorder.asked.items() if name not in variables},
         )
         self._store.write(key, codec.encode(kept))
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from nfold.core.schedule import RankSchedule
-from nfold.core.tasks import Message, Task
+from nfold.core.tasks import MessageEnd, Task
 from nfold.core.trace import Span, span_of
 
 
@@ -18,7 +18,7 @@ class Player:
         self.begin_s = begin_s
         self.end_s = begin_s
         self._begin = begin
-        self._lane = [task for task in schedule.tasks if not isinstance(task, Message)]
+        self._lane = [task for task in schedule.tasks if not isinstance(task, MessageEnd)]
         self._next = 0
         self._lane_is_free = True
         self._missing: dict[int, int] = {}
@@ -35,7 +35,7 @@ class Player:
         """Begin all messages that wait for nothing, and the first task of the compute lane."""
         self.end_s = now_s
         for task in list(self._left.values()):
-            if isinstance(task, Message) and not self._missing[task.id]:
+            if isinstance(task, MessageEnd) and not self._missing[task.id]:
                 self._play(task, now_s)
         self._advance_lane(now_s)
 
@@ -53,17 +53,17 @@ class Player:
         """Note an event of this rank and begin what has waited for it. O(its listeners)."""
         for task in self._listeners.pop(event, ()):
             self._missing[task.id] -= 1
-            if not self._missing[task.id] and isinstance(task, Message):
+            if not self._missing[task.id] and isinstance(task, MessageEnd):
                 self._play(task, now_s)
         self._advance_lane(now_s)
 
     def finish(self, task: Task, now_s: float) -> None:
         """End a task: record its span and let its event happen."""
         del self._left[task.id]
-        num_bytes = task.payload_bytes if isinstance(task, Message) else 0
+        num_bytes = task.payload_bytes if isinstance(task, MessageEnd) else 0
         start_s, self.end_s = self._start_s.pop(task.id), now_s
         self.spans.append(span_of(self.rank, task, start_s - self.begin_s, now_s - self.begin_s, num_bytes))
-        if not isinstance(task, Message):
+        if not isinstance(task, MessageEnd):
             self._lane_is_free = True
         self.happen(task.id, now_s)
 
@@ -89,6 +89,6 @@ class Player:
         if self._missing[task.id]:
             waits = [str(event) for event in task.after if task in self._listeners.get(event, ())]
             return f"{where} waits for event {', '.join(waits)}"
-        if isinstance(task, Message) and task.id in self._start_s:
+        if isinstance(task, MessageEnd) and task.id in self._start_s:
             return f"{where} waits for tag {task.tag} of rank {task.peer}"
         return f"{where} waits for the compute lane"

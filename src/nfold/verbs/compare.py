@@ -25,7 +25,7 @@ from nfold.verbs.results.conclusion import ComparedRun, concluded
 from nfold.verbs.results.pages import write_comparison
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.place import clear_away, place
-from nfold.verbs.running.observer import Observer, Silent
+from nfold.verbs.running.observer import NullObserver, Observer
 from nfold.verbs.running.run_job import Job
 from nfold.verbs.train import Source, find_source, name_of, play_to_end
 
@@ -165,7 +165,7 @@ def compare(program: Source, asked: CompareOptions, wishes: Wishes) -> Compariso
     cluster = _cluster(wishes, sweep)
     check_shares(wishes, sweep, cluster)
     source = find_source(program)
-    tell, entries = asked.observer or Silent(), list[ComparedRun]()
+    tell, entries = asked.observer or NullObserver(), list[ComparedRun]()
     with _parent(wishes.get("out"), name_of(source)) as parent:
         for why in (*sweep.left_out(), *_faults_left_out(wishes, sweep, cluster)):
             tell.noted(why)

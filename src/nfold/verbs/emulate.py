@@ -92,7 +92,7 @@ def emulate(
         ending.callback(clock.stop)
         for rank, name in enumerate(names):
             environment = {**os.environ, **variables(box, declared, rank)}
-            programs.append(NodeCommand(name, box.enter(name, command), environment, _Ear(name, write, events)))
+            programs.append(NodeCommand(name, box.enter(name, command), environment, _NodeOutput(name, write, events)))
         clock.start()
         return _wait(box, names, events, say)
 
@@ -128,7 +128,7 @@ def variables(box: EmulatedCluster, cluster: Cluster, rank: int) -> dict[str, st
     }
 
 
-class _Ear:
+class _NodeOutput:
     """Hears the command of one node."""
 
     def __init__(self, node: str, write: Write, events: Events) -> None:

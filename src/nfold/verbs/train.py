@@ -22,7 +22,7 @@ from nfold.verbs.options.run_options import Options, Wishes, check_faults, check
 from nfold.verbs.run_folder.files import MODEL
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.missed_best import keep_missed_best
-from nfold.verbs.running.observer import Observer, Silent
+from nfold.verbs.running.observer import NullObserver, Observer
 from nfold.verbs.running.run import Run, run_of
 from nfold.verbs.running.run_job import Job
 from nfold.verbs.running.steps import Steps
@@ -87,7 +87,7 @@ def train(program: Source, asked: TrainOptions, wishes: Wishes) -> Run:
 
 def _watched(asked: WatchedOptions) -> tuple[float, Observer]:
     """Return when a run begins, and who is shown what happens."""
-    return time.perf_counter() if asked.begun_s is None else asked.begun_s, asked.observer or Silent()
+    return time.perf_counter() if asked.begun_s is None else asked.begun_s, asked.observer or NullObserver()
 
 
 def _begin_or_go_on(
@@ -157,7 +157,7 @@ def start(program: Source, asked: RunOptions, wishes: Wishes) -> Steps:
 
     def begin() -> Job:
         folder = RunFolder.create(options.out, name_of(source))
-        return Job(source, options, Silent(), folder=folder, lockstep=True)
+        return Job(source, options, NullObserver(), folder=folder, lockstep=True)
 
     return Steps(begin)
 
@@ -226,8 +226,8 @@ def plan(program: Source, asked: PlanOptions, wishes: Wishes) -> Plan:
     if asked.cluster is not None:
         from nfold.verbs.declared_plan import plan_declared
 
-        return plan_declared(find_source(program), asked.cluster, wishes, Silent())
-    job = Job(find_source(program), Options(**wishes), Silent(), folder=None, plan_only=True)
+        return plan_declared(find_source(program), asked.cluster, wishes, NullObserver())
+    job = Job(find_source(program), Options(**wishes), NullObserver(), folder=None, plan_only=True)
     for _ in job.play():
         raise InternalError("a plan played a step")
     if job.outcome.plan is None:

@@ -18,7 +18,7 @@ from nfold.runtime.control import events as ev
 from nfold.verbs.options.run_options import Options
 from nfold.verbs.results.phases import Phases
 from nfold.verbs.results.summary import RunOutcome, summarise, typed
-from nfold.verbs.running.observer import Silent, StepInfo
+from nfold.verbs.running.observer import NullObserver, StepInfo
 from nfold.verbs.running.run_job import Job
 from nfold.verbs.train import Source, find_source
 
@@ -81,7 +81,7 @@ class TrialsJob(Job):
         trials: tuple[Trial, ...],
         on_tried: Callable[[TriedPlan], None],
     ) -> None:
-        super().__init__(source, options, Silent(), folder=None)
+        super().__init__(source, options, NullObserver(), folder=None)
         self._settings = replace(self._settings, trials=trials)
         self._trials, self._on_tried = trials, on_tried
         self.tried: list[TriedPlan] = []

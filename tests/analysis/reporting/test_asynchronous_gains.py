@@ -159,9 +159,9 @@ def test_nothing_is_promised_where_nothing_would_win():
 def test_nothing_is_promised_where_no_simulation_is_like_the_run():
     slow = Drifted(**SLOW_LINK)
     facts, question = slow.facts(), slow.again().question
-    assert simulate_changes(facts, question).outlook is not None
+    assert simulate_changes(facts, question).possible_gains is not None
     costly = with_nodes(question, lambda node: replace(node, uplink=replace(node.uplink, cpu_s_per_byte=1e-5)))
-    assert simulate_changes(facts, costly).outlook is None
+    assert simulate_changes(facts, costly).possible_gains is None
 
 
 @pytest.mark.exhaustive

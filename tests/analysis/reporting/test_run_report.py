@@ -8,7 +8,7 @@ from injected import Injected
 
 from nfold.analysis.measured.measured_facts import gather
 from nfold.analysis.measured.node_loads import node_resident_bytes, rank_loads
-from nfold.analysis.reporting.gains import Outlook
+from nfold.analysis.reporting.gains import PossibleGains
 from nfold.analysis.reporting.run_report import Result, report
 from nfold.analysis.reporting.verdict import main_finding, next_command
 from nfold.analysis.rules.causes import findings, ranked_causes
@@ -305,8 +305,8 @@ def test_one_worker_is_told_to_compare_only_where_that_is_open(run, update_s, us
     plan = alone.plan()
     main = main_finding(findings(gather(plan, alone.trace(), cluster, 2)))
     assert main.kind == ("small batch" if update_s else "compute")
-    outlook = Outlook(tried=(), useful_workers=useful_workers)
-    assert next_command(main, outlook, plan, cluster) == command
+    possible_gains = PossibleGains(tried=(), useful_workers=useful_workers)
+    assert next_command(main, possible_gains, plan, cluster) == command
 
 
 def test_one_worker_on_one_core_is_told_nothing(run):

@@ -21,7 +21,7 @@ from nfold.runtime.failures.failure_detector import Patience
 from nfold.verbs.options.run_options import Options
 from nfold.verbs.run_folder.files import CHECKPOINT
 from nfold.verbs.run_folder.folder import RunFolder
-from nfold.verbs.running.observer import Silent
+from nfold.verbs.running.observer import NullObserver
 from nfold.verbs.running.run_job import Job
 
 RING = ("-n", "2", "--strategy", "ring")
@@ -142,7 +142,7 @@ def test_a_rank_that_is_stopped_is_told_and_given_up(shell, monkeypatch, wait_fo
     folder = RunFolder.create("run", "")
     notes, ranks = [], []
 
-    class Stopper(Silent):
+    class Stopper(NullObserver):
         def stepped(self, done):
             if done.step == 2:
                 ranks.extend(sorted(children(os.getpid())))

@@ -15,7 +15,15 @@ from nfold.planning.choosing.candidates import simulate_proposal
 from nfold.planning.choosing.scaling import predict_scaling
 from nfold.planning.choosing.strategies import named
 from nfold.planning.costs.estimate import estimate
-from nfold.planning.costs.read_ahead import Crowd, busy_s, chunks_read, crowds_of, read_ahead, steps_ahead, within_cores
+from nfold.planning.costs.read_ahead import (
+    CoreContention,
+    busy_s,
+    chunks_read,
+    contentions_of,
+    read_ahead,
+    steps_ahead,
+    within_cores,
+)
 
 BATCH, SAMPLE_S = 32, 3e-3
 """A sample computes for 3 ms, forward and backward."""
@@ -138,8 +146,8 @@ def test_the_estimate_and_the_coarse_simulation_read_ahead_too(load_s, cores):
 )  # fmt: skip
 def test_reading_costs_no_more_than_one_after_the_other(read_s, compute_s, threads, others, cores):
     here = node(cores=cores)
-    crowd, *_ = crowds_of(asked(read_s, cores=cores), [here, here], [threads, others], [True, False])
-    found = read_ahead(read_s, compute_s, crowd)
+    contention, *_ = contentions_of(asked(read_s, cores=cores), [here, here], [threads, others], [True, False])
+    found = read_ahead(read_s, compute_s, contention)
     assert 0 <= found.waited <= 1
     assert found.stretch >= 1
     alone_s = compute_s * here.slowdown(threads + others) / here.slowdown(threads)
@@ -148,21 +156,21 @@ def test_reading_costs_no_more_than_one_after_the_other(read_s, compute_s, threa
 
 
 def test_without_anything_to_read_or_to_compute_nothing_changes():
-    crowd = Crowd(pace=1.0, cost=1.0)
-    assert read_ahead(0.0, 5.0, crowd).stretch == 1.0
-    assert read_ahead(5.0, 0.0, crowd) == replace(read_ahead(0.0, 5.0, crowd), waited=1.0)
+    contention = CoreContention(pace=1.0, cost=1.0)
+    assert read_ahead(0.0, 5.0, contention).stretch == 1.0
+    assert read_ahead(5.0, 0.0, contention) == replace(read_ahead(0.0, 5.0, contention), waited=1.0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1), st.floats(0, 1), st.floats(0, 4))
 def test_many_at_once_are_as_busy_as_one_by_one(seconds, pace, cost):
-    crowd = Crowd(pace=pace, cost=cost)
+    contention = CoreContention(pace=pace, cost=cost)
     read_s, compute_s = (np.array(each) for each in zip(*seconds, strict=True))
     one_by_one = [
         reading.stretch * computing_s + reading.waited * reading_s
         for reading_s, computing_s in seconds
-        for reading in (read_ahead(reading_s, computing_s, crowd),)
+        for reading in (read_ahead(reading_s, computing_s, contention),)
     ]
-    assert busy_s(read_s, compute_s, crowd) == pytest.approx(np.array(one_by_one), abs=1e-9)
+    assert busy_s(read_s, compute_s, contention) == pytest.approx(np.array(one_by_one), abs=1e-9)
 
 
 def stage_sizes(load_s, **given):

@@ -16,7 +16,7 @@ from test_cell_hypergraph import hypergraph
 from nfold.planning.hypergraph import kahypar
 from nfold.planning.hypergraph.block_limits import Limits, Memory
 from nfold.planning.hypergraph.cell_hypergraph import Hypergraph, Net, State, loads_s, traffic
-from nfold.planning.hypergraph.move_gains import MESSAGE_BYTES, Board
+from nfold.planning.hypergraph.move_gains import MESSAGE_BYTES, BlockAssignment
 from nfold.planning.hypergraph.nested_layouts import nested_layouts
 from nfold.planning.hypergraph.partition import Effort, measure, partitions
 from nfold.planning.hypergraph.repair import SLACK, repair
@@ -76,7 +76,7 @@ def cost_again(cells: Hypergraph, blocks: Sequence[int]) -> int:
 @given(st.data(), hypergraphs())
 def test_gains_are_what_moves_save(data, cells):
     blocks = [data.draw(st.integers(0, 2)) for _ in cells.seconds]
-    board = Board(cells, blocks, 3)
+    board = BlockAssignment(cells, blocks, 3)
     for _ in range(6):
         vertex, target = data.draw(st.integers(0, len(blocks) - 1)), data.draw(st.integers(0, 2))
         if board.blocks[vertex] == target:
@@ -85,7 +85,7 @@ def test_gains_are_what_moves_save(data, cells):
         list(board.move(vertex, target))
         assert board.cost == cost_again(cells, board.blocks) == before - gain
         assert board.loads == pytest.approx(loads_s(cells, board.blocks, 3))
-    assert board.pull == Board(cells, board.blocks, 3).pull
+    assert board.pull == BlockAssignment(cells, board.blocks, 3).pull
 
 
 @CASES
@@ -94,7 +94,7 @@ def test_gains_of_many_at_once_are_what_moving_them_saves(data, cells):
     blocks = [data.draw(st.integers(0, 2)) for _ in cells.seconds]
     own = [vertex for vertex, block in enumerate(blocks) if block == blocks[0]]
     target = (blocks[0] + 1) % 3
-    board = Board(cells, blocks, 3)
+    board = BlockAssignment(cells, blocks, 3)
     for length, saved in enumerate(list(board.gains_together(own, target)), 1):
         moved = [target if vertex in own[:length] else block for vertex, block in enumerate(blocks)]
         assert cost_again(cells, blocks) - cost_again(cells, moved) == saved

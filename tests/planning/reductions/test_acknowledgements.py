@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from nfold.core.graph import Statistic
 from nfold.core.schedule import Schedule
-from nfold.core.tasks import Backward, Message, Task
+from nfold.core.tasks import Backward, MessageEnd, Task
 from nfold.planning.reductions.buckets import buckets_of, cut_shares
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
 
@@ -33,20 +33,20 @@ def acknowledged(schedule) -> list[tuple[int, int]]:
 
 def without_acknowledgements(schedule) -> Schedule:
     def kept(tasks: tuple[Task, ...]) -> tuple[Task, ...]:
-        return tuple(task for task in tasks if not (isinstance(task, Message) and task.purpose == "acknowledgement"))
+        return tuple(task for task in tasks if not (isinstance(task, MessageEnd) and task.purpose == "acknowledgement"))
 
     return replace(schedule, ranks=tuple(replace(rank, tasks=kept(rank.tasks)) for rank in schedule.ranks))
 
 
-def is_in(message: Message, num_chunks: int) -> bool:
+def is_in(message: MessageEnd, num_chunks: int) -> bool:
     """Whether it goes in a batch of so many chunks."""
     return message.data.chunk is None or message.data.chunk < num_chunks
 
 
 def ended_without(schedule, held: int, num_chunks: int) -> set[int]:
     """Play a batch of so many chunks with a rank that never begins; return who ends the step all the same."""
-    lanes = {rank.rank: [task for task in rank.tasks if not isinstance(task, Message)] for rank in schedule.ranks}
-    others = {rank.rank: [task for task in rank.tasks if isinstance(task, Message)] for rank in schedule.ranks}
+    lanes = {rank.rank: [task for task in rank.tasks if not isinstance(task, MessageEnd)] for rank in schedule.ranks}
+    others = {rank.rank: [task for task in rank.tasks if isinstance(task, MessageEnd)] for rank in schedule.ranks}
     happened: dict[int, set[int]] = {rank.rank: set() for rank in schedule.ranks}
     wire: set[int] = set()
     moved = True

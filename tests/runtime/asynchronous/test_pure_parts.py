@@ -8,7 +8,7 @@ from nfold.planning.asynchronous.staleness import Answer, Asked, Pulled, Pushed,
 from nfold.runtime.asynchronous.tickets import Tickets
 from nfold.runtime.asynchronous.wire_format import (
     WINDOW,
-    Bye,
+    NoMoreRequests,
     Tags,
     decode_reply,
     decode_request,
@@ -33,7 +33,7 @@ def test_the_tickets_of_a_step_share_its_chunks():
         Pulled(worker=1, clock=7, ticket=3),
         Refreshed(worker=1, steps=9),
         Pushed(worker=1, ticket=3, version=12, weight=0.25),
-        Bye(worker=1),
+        NoMoreRequests(worker=1),
     ],
 )
 def test_requests_come_out_as_they_went_in(request_):

@@ -11,7 +11,7 @@ from nfold.program import Program, ProgramSource
 from nfold.verbs.options.run_options import Options
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 from nfold.verbs.run_folder.folder import RunFolder
-from nfold.verbs.running.observer import Silent
+from nfold.verbs.running.observer import NullObserver
 from nfold.verbs.running.run import Run, run_of
 from nfold.verbs.running.run_job import Job
 
@@ -28,7 +28,7 @@ def program():
 """
 
 
-class Told(Silent):
+class Told(NullObserver):
     """Keeps what a user is told."""
 
     def __init__(self) -> None:

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfold.runtime.control.events import Tick
-from nfold.runtime.failures.failure_detector import OWN_GAP_S, FailureDetector, News, Patience
+from nfold.runtime.failures.failure_detector import OWN_GAP_S, DetectedChanges, FailureDetector, Patience
 
-NOTHING = News(silent=(), back=(), lost=())
+NOTHING = DetectedChanges(silent=(), back=(), lost=())
 PATIENCE = Patience(noticed_s=10.0, lost_s=60.0, loading_s=600.0)
 
 
@@ -37,8 +37,8 @@ def test_ranks_that_are_heard_are_no_news():
 def test_a_silent_rank_is_noticed_once_and_given_up_later():
     found = watch(FailureDetector(PATIENCE), 0, 60, {1: 0.0})
     assert found == [
-        (10, News(silent=(1,), back=(), lost=())),
-        (60, News(silent=(), back=(), lost=(1,))),
+        (10, DetectedChanges(silent=(1,), back=(), lost=())),
+        (60, DetectedChanges(silent=(), back=(), lost=(1,))),
     ]
 
 
@@ -46,8 +46,8 @@ def test_a_rank_that_comes_back_is_told_and_may_be_noticed_again():
     failure_detector = FailureDetector(PATIENCE)
     watch(failure_detector, 0, 20, {0: 0.0})
     assert watch(failure_detector, 21, 50, {0: 21.0}) == [
-        (21, News(silent=(), back=(0,), lost=())),
-        (31, News(silent=(0,), back=(), lost=())),
+        (21, DetectedChanges(silent=(), back=(0,), lost=())),
+        (31, DetectedChanges(silent=(0,), back=(), lost=())),
     ]
 
 

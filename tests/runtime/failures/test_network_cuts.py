@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nfold.runtime.control.channel import ALIVE, QueueChannel
 from nfold.runtime.failures.failure_detector import Patience
-from nfold.runtime.failures.network_cuts import QUIET_S, CutNews, Cuts, NetworkCut
+from nfold.runtime.failures.network_cuts import QUIET_S, CutChanges, Cuts, NetworkCut
 from nfold.runtime.rank.heartbeat import Heartbeat, WatchedWiring
 
 PATIENCE = Patience(noticed_s=10.0, lost_s=60.0)
@@ -24,18 +24,18 @@ def part(cuts: Cuts, rank: int, seconds: float) -> None:
 
 
 def test_who_hears_everybody_is_no_news():
-    assert Cuts(PATIENCE).look(EVERYBODY) == CutNews()
+    assert Cuts(PATIENCE).look(EVERYBODY) == CutChanges()
 
 
 def test_a_rank_that_is_cut_off_is_told_once_and_given_up_later():
     cuts, told = Cuts(PATIENCE), {}
     for now in range(62):
         part(cuts, 2, float(now))
-        if (news := cuts.look(EVERYBODY)) != CutNews():
+        if (news := cuts.look(EVERYBODY)) != CutChanges():
             told[now] = news
     assert list(told) == [10, 60, 61]
-    assert told[10] == CutNews(begun=(NetworkCut(rank=2, others=(0, 1, 3), silent_s=10.0),))
-    assert told[60] == CutNews(lost=(NetworkCut(rank=2, others=(0, 1, 3), silent_s=60.0),))
+    assert told[10] == CutChanges(begun=(NetworkCut(rank=2, others=(0, 1, 3), silent_s=10.0),))
+    assert told[60] == CutChanges(lost=(NetworkCut(rank=2, others=(0, 1, 3), silent_s=60.0),))
 
 
 def test_a_cut_that_heals_is_told_and_may_come_again():
@@ -45,7 +45,7 @@ def test_a_cut_that_heals_is_told_and_may_come_again():
     part(cuts, 2, 0.0)
     news = cuts.look(EVERYBODY)
     assert ([cut.rank for cut in news.healed], news.begun) == ([2], ())
-    assert cuts.look(EVERYBODY) == CutNews()
+    assert cuts.look(EVERYBODY) == CutChanges()
     part(cuts, 2, 11.0)
     assert [cut.rank for cut in cuts.look(EVERYBODY).begun] == [2]
 
@@ -57,7 +57,7 @@ def test_pairs_that_follow_a_moment_later_belong_to_the_same_cut():
     cuts.hear(1, {3: QUIET_S + 0.5})
     assert cuts.look(EVERYBODY).begun == (NetworkCut(rank=3, others=(0, 1), silent_s=10.5),)
     part(cuts, 3, 12.0)
-    assert cuts.look(EVERYBODY) == CutNews()
+    assert cuts.look(EVERYBODY) == CutChanges()
 
 
 def test_a_cut_heals_only_when_both_ends_are_heard():
@@ -65,11 +65,11 @@ def test_a_cut_heals_only_when_both_ends_are_heard():
     cuts = Cuts(PATIENCE)
     part(cuts, 2, 12.0)
     assert cuts.look(EVERYBODY).begun
-    assert cuts.look((0, 1, 3), (2,)) == CutNews()
+    assert cuts.look((0, 1, 3), (2,)) == CutChanges()
     part(cuts, 2, 40.0)
-    assert cuts.look(EVERYBODY) == CutNews(), "it was told"
+    assert cuts.look(EVERYBODY) == CutChanges(), "it was told"
     part(cuts, 2, 0.0)
-    assert cuts.look((0, 1, 2), (3,)) == CutNews()
+    assert cuts.look((0, 1, 2), (3,)) == CutChanges()
     assert [cut.others for cut in cuts.look(EVERYBODY).healed] == [(0, 1, 3)]
 
 
@@ -77,7 +77,7 @@ def test_a_rank_that_is_done_does_not_heal_a_cut():
     cuts = Cuts(PATIENCE)
     part(cuts, 2, 12.0)
     assert cuts.look(EVERYBODY).begun
-    assert cuts.look((0, 1, 3)) == CutNews(), "rank 2 has finished"
+    assert cuts.look((0, 1, 3)) == CutChanges(), "rank 2 has finished"
     part(cuts, 3, 12.0)
     assert cuts.look(EVERYBODY).begun
     part(cuts, 3, 0.0)
@@ -89,7 +89,7 @@ def test_a_cut_that_shares_a_pair_with_one_that_was_told_is_told_too():
     cuts.hear(0, {1: 12.0})
     assert cuts.look(EVERYBODY).begun == (NetworkCut(rank=1, others=(0,), silent_s=12.0),)
     cuts.hear(0, {1: 40.0, 2: 9.0, 3: 9.5})
-    assert cuts.look(EVERYBODY) == CutNews()
+    assert cuts.look(EVERYBODY) == CutChanges()
     cuts.hear(0, {1: 41.0, 2: 10.0, 3: 10.5})
     assert cuts.look(EVERYBODY).begun == (NetworkCut(rank=0, others=(2, 3), silent_s=10.5),)
 
@@ -97,7 +97,7 @@ def test_a_cut_that_shares_a_pair_with_one_that_was_told_is_told_too():
 def test_a_direction_that_is_cut_is_enough_and_ranks_that_are_gone_are_not_asked():
     cuts = Cuts(PATIENCE)
     cuts.hear(1, {0: 11.0})
-    assert cuts.look((1,)) == CutNews(), "rank 0 has finished"
+    assert cuts.look((1,)) == CutChanges(), "rank 0 has finished"
     assert cuts.look((0, 1)).begun == (NetworkCut(rank=1, others=(0,), silent_s=11.0),)
 
 

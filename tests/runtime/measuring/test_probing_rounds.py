@@ -22,8 +22,8 @@ from nfold.runtime.measuring.probing_rounds import (
     best_of,
     expected_passes_s,
     longest_pass_s,
+    round_robin,
     seems_held_up,
-    tournament,
     with_fast_links,
     with_links,
     with_paces,
@@ -60,7 +60,7 @@ def steady(mean_s: float, bookkeeping_s: float = 1e-6) -> Pace:
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=40))
 def test_no_node_is_in_two_probes_at_once(places: list[int]) -> None:
     nodes = tuple(f"n{place}" for place in places)
-    rounds = tournament(nodes)
+    rounds = round_robin(nodes)
     for pairs in rounds:
         busy = [nodes[rank] for pair in pairs for rank in (pair.measures, pair.echoes)]
         assert len(set(busy)) == len(busy) or len(set(nodes)) == 1
@@ -73,7 +73,7 @@ def test_no_node_is_in_two_probes_at_once(places: list[int]) -> None:
 @pytest.mark.parametrize("num_nodes", [2, 3, 7, 8])
 def test_all_pairs_of_up_to_eight_nodes_are_probed_within_the_budget(num_nodes: int) -> None:
     nodes = tuple(f"n{index}" for index in range(num_nodes))
-    rounds = tournament(nodes)
+    rounds = round_robin(nodes)
     met = {frozenset((pair.measures, pair.echoes)) for pairs in rounds for pair in pairs}
     assert met == {frozenset(pair) for pair in combinations(range(num_nodes), 2)}
     assert len(rounds) * BUDGET_S < PROBING_S
@@ -81,7 +81,7 @@ def test_all_pairs_of_up_to_eight_nodes_are_probed_within_the_budget(num_nodes: 
 
 @pytest.mark.parametrize("num_nodes", [9, 64, 1000])
 def test_more_nodes_take_no_longer_and_each_meets_equally_many(num_nodes: int) -> None:
-    rounds = tournament(tuple(f"n{index}" for index in range(num_nodes)))
+    rounds = round_robin(tuple(f"n{index}" for index in range(num_nodes)))
     assert len(rounds) == MOST_ROUNDS
     assert len(rounds) * BUDGET_S < PROBING_S
     times = Counter(rank for pairs in rounds for pair in pairs for rank in (pair.measures, pair.echoes))
@@ -90,8 +90,8 @@ def test_more_nodes_take_no_longer_and_each_meets_equally_many(num_nodes: int) -
 
 
 def test_one_node_probes_its_own_channel() -> None:
-    assert tournament(("box",) * 3) == [[Probe(measures=0, echoes=1)]]
-    assert tournament(("box",)) == []
+    assert round_robin(("box",) * 3) == [[Probe(measures=0, echoes=1)]]
+    assert round_robin(("box",)) == []
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=3, max_size=8))
@@ -104,7 +104,7 @@ def test_the_slower_side_of_a_path_does_not_hide_the_faster(rates: list[tuple[in
 
     probed = {
         pair: found(path(pair.measures, pair.echoes), path(pair.echoes, pair.measures))
-        for pairs in tournament(nodes)
+        for pairs in round_robin(nodes)
         for pair in pairs
     }
     measured = with_links(cluster(*[1.0] * len(rates)), nodes, probed)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nfold.errors import ClusterError, PeerLost
-from nfold.runtime.measuring.probing_rounds import PROBING_S, Probe, tournament
+from nfold.runtime.measuring.probing_rounds import PROBING_S, Probe, round_robin
 from nfold.transport.generations.generation_transport import GenerationTransport
 from nfold.transport.implementations.in_memory import MemoryNetwork
 from nfold.transport.implementations.tcp import TcpConnections
@@ -111,7 +111,7 @@ def probe_all(transports: list[Any]) -> dict[Probe, ProbedPair]:
     """Probe every pair, round by round, as a job does."""
     found = {}
     with ThreadPoolExecutor(len(transports)) as pool:
-        for pairs in tournament([f"n{rank}" for rank in range(len(transports))]):
+        for pairs in round_robin([f"n{rank}" for rank in range(len(transports))]):
             echoes = [pool.submit(probe_pair, transports[pair.echoes], pair.measures, "echo", base_tag=TAG)
                       for pair in pairs]  # fmt: skip
             measured = [pool.submit(probe_pair, transports[pair.measures], pair.echoes, "measure", base_tag=TAG)

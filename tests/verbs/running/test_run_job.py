@@ -14,11 +14,11 @@ from nfold.runtime.control import events as ev
 from nfold.verbs.options.run_options import Options
 from nfold.verbs.results.summary import typed
 from nfold.verbs.run_folder.folder import RunFolder
-from nfold.verbs.running.observer import Silent, StepInfo
+from nfold.verbs.running.observer import NullObserver, StepInfo
 from nfold.verbs.running.run_job import Job
 
 
-class Listening(Silent):
+class Listening(NullObserver):
     """Keeps what the user is told."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class OneStep:
 def test_a_job_that_is_stopped_while_its_cluster_is_removed_says_so(tmp_path, monkeypatch):
     """So that a comparison does not go on with the next run."""
     (tmp_path / "script.py").touch()
-    job = Job(ProgramSource.parse(str(tmp_path / "script.py")), Options(), Silent(), folder=None)
+    job = Job(ProgramSource.parse(str(tmp_path / "script.py")), Options(), NullObserver(), folder=None)
     ways = []
 
     @contextlib.contextmanager
@@ -120,7 +120,7 @@ def test_a_loop_that_is_left_early_is_summed_up_when_all_is_removed(tmp_path, mo
     """So that the ledger has the time of removing an emulated cluster."""
     (tmp_path / "script.py").touch()
     job, happened = (
-        Job(ProgramSource.parse(str(tmp_path / "script.py")), Options(), Silent(), folder=None, lockstep=True),
+        Job(ProgramSource.parse(str(tmp_path / "script.py")), Options(), NullObserver(), folder=None, lockstep=True),
         [],
     )
 

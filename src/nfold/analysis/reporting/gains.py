@@ -98,7 +98,7 @@ class TriedChange:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outlook:
+class PossibleGains:
     """What changes would win."""
 
     tried: tuple[TriedChange, ...]
@@ -108,7 +108,9 @@ class Outlook:
     """Of an asynchronous run: gradients by staleness in updates, as measured: what all that it wins is worth."""
 
 
-def outlook(case: Case, found: tuple[Finding, ...], main: Finding, num_tasks: int, ages: Mapping[int, int]) -> Outlook:
+def possible_gains(
+    case: Case, found: tuple[Finding, ...], main: Finding, num_tasks: int, ages: Mapping[int, int]
+) -> PossibleGains:
     """Simulate every change that can win something.
 
     Args:
@@ -130,7 +132,7 @@ def outlook(case: Case, found: tuple[Finding, ...], main: Finding, num_tasks: in
     enough = (each for each in tried if each.kind == "memory" or each.gain.speedup >= WORTH_SAYING)
     best = sorted(enough, key=lambda each: -each.gain.speedup)
     useful = useful_workers(case, sized) if num_tasks <= MOST_TASKS else None
-    return Outlook(tried=tuple(best), useful_workers=useful, ages=ages)
+    return PossibleGains(tried=tuple(best), useful_workers=useful, ages=ages)
 
 
 def useful_workers(case: Case, sized: _Sized) -> int | None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from nfold.analysis.measured.channel_use import ChannelUse
 from nfold.analysis.measured.measured_facts import MeasuredFacts
-from nfold.analysis.reporting.gains import Outlook, outlook
+from nfold.analysis.reporting.gains import PossibleGains, possible_gains
 from nfold.analysis.reporting.verdict import main_finding
 from nfold.analysis.resimulating.asynchronous_playback import calibrated_drift, drift_back, drifts_without, num_tasks
 from nfold.analysis.resimulating.calibrate import calibrated
@@ -23,10 +23,10 @@ from nfold.analysis.rules.causes import findings, variants
 from nfold.analysis.rules.communication import communication, limiting_links
 from nfold.core.plan import Plan
 from nfold.core.report import TimeParts
-from nfold.planning.asynchronous.asynchronous_simulation import Drift
+from nfold.planning.asynchronous.asynchronous_simulation import SimulatedRun
 from nfold.planning.inputs.facts import Facts as Question
 
-T = TypeVar("T", Playback, Drift)
+T = TypeVar("T", Playback, SimulatedRun)
 
 _NOTABLE = 0.01
 """Of a step: a cause that costs less is not simulated."""
@@ -44,7 +44,7 @@ class WhatIfFacts:
     facts: MeasuredFacts
     case: Case | None = None
     """The run as it simulates; None where it cannot be."""
-    outlook: Outlook | None = None
+    possible_gains: PossibleGains | None = None
     """None where no simulation is like the run."""
     predicted_time: TimeParts | None = None
     predicted_step_s: float | None = None
@@ -59,7 +59,7 @@ class Resimulated:
     """With what-ifs."""
     question: Question
     """That simulates like the run."""
-    as_it_was: Playback | Drift
+    as_it_was: Playback | SimulatedRun
     num_tasks: int
     """That were played."""
     predicted_step_s: float
@@ -95,7 +95,7 @@ def simulate_changes(facts: MeasuredFacts, question: Question) -> WhatIfFacts:
     return WhatIfFacts(
         facts=again.facts,
         case=case,
-        outlook=outlook(case, found, main, again.num_tasks, ages) if again.is_like else None,
+        possible_gains=possible_gains(case, found, main, again.num_tasks, ages) if again.is_like else None,
         predicted_step_s=again.predicted_step_s,
         predicted_time=again.predicted_time,
     )

@@ -102,7 +102,7 @@ def _report(
         cpu_cores=_cpu_cores(trace),
         final_loss=result.final_loss,
         metrics=dict(result.metrics),
-        verdict=_dated(verdict(main, what_ifs.outlook, plan.strategy, result.program), trace.since_step),
+        verdict=_dated(verdict(main, what_ifs.possible_gains, plan.strategy, result.program), trace.since_step),
         causes=ranked_causes(found, facts.step_s),
         predicted=_predicted(what_ifs, step_s.p50),
         since_step=trace.since_step,
@@ -124,8 +124,10 @@ def _report(
 def _next_command(main: Finding, what_ifs: WhatIfFacts, question: Question | None) -> str:
     """Return a command that nfold would accept, by all that the question knows; empty if there is none."""
     plan = what_ifs.facts.plan
-    command = next_command(main, what_ifs.outlook, plan, what_ifs.facts.cluster)
-    was_planned = what_ifs.outlook is not None and any(command == each.gain.command for each in what_ifs.outlook.tried)
+    command = next_command(main, what_ifs.possible_gains, plan, what_ifs.facts.cluster)
+    was_planned = what_ifs.possible_gains is not None and any(
+        command == each.gain.command for each in what_ifs.possible_gains.tried
+    )
     if question is None or not command or was_planned:
         return command
     tried = (command, plan_again(plan) if plan.world_size > 1 else "")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nfold.analysis.measured.gradient_ages import is_old, worth
-from nfold.analysis.reporting.gains import ChangeKind, Outlook
+from nfold.analysis.reporting.gains import ChangeKind, PossibleGains
 from nfold.analysis.reporting.own_limit import own_limit
 from nfold.analysis.rules.finding import Finding
 from nfold.analysis.rules.pipelines import NOTABLY, UNEVEN_STAGES
@@ -57,12 +57,12 @@ def _least_share(finding: Finding) -> float:
     return NOTABLY - 1 if finding.sub_cause in (UNEVEN_STAGES, MORE_SAMPLES) else UNEVEN
 
 
-def verdict(finding: Finding, outlook: Outlook | None, strategy: str, program: str) -> Verdict:
+def verdict(finding: Finding, possible_gains: PossibleGains | None, strategy: str, program: str) -> Verdict:
     """Return a finding as the verdict.
 
     Args:
         finding: what costs most.
-        outlook: what changes would win; None where nothing was simulated.
+        possible_gains: what changes would win; None where nothing was simulated.
         strategy: of the run.
         program: for commands, as a shell takes it.
 
@@ -71,7 +71,7 @@ def verdict(finding: Finding, outlook: Outlook | None, strategy: str, program: s
     """
     if finding.verdict is None:
         raise InternalError(f"{finding.kind} cannot be the verdict")
-    advice = _advice(finding, outlook, strategy)
+    advice = _advice(finding, possible_gains, strategy)
     return Verdict(
         kind=finding.verdict,
         place=finding.place,
@@ -80,25 +80,25 @@ def verdict(finding: Finding, outlook: Outlook | None, strategy: str, program: s
         text=f"{finding.head} {advice}".strip(),
         sub_cause=finding.sub_cause,
         advice=advice,
-        gains=tuple(_gain(tried.gain, program) for tried in outlook.tried) if outlook else (),
-        useful_workers=outlook.useful_workers if outlook else None,
+        gains=tuple(_gain(tried.gain, program) for tried in possible_gains.tried) if possible_gains else (),
+        useful_workers=possible_gains.useful_workers if possible_gains else None,
     )
 
 
-def next_command(finding: Finding, outlook: Outlook | None, plan: Plan, cluster: Cluster) -> str:
+def next_command(finding: Finding, possible_gains: PossibleGains | None, plan: Plan, cluster: Cluster) -> str:
     """Return what to type next: what wins most by flags alone, else what answers a question that is still open.
 
     Comparing sizes and strategies is no open question any more where all of them were simulated. Empty where nothing
     is open: a plan of one rank has nothing to show. `{file}` in it stands for the user's program.
     """
     command = finding.next_command
-    if outlook is not None:
-        typed = [gain.command for gain in cures(finding, outlook) if gain.command]
+    if possible_gains is not None:
+        typed = [gain.command for gain in cures(finding, possible_gains) if gain.command]
         if typed:
             command = typed[0]
         elif command.startswith("nfold compare") and plan.world_size > 1:
             command = plan_again(plan)
-        elif command.startswith("nfold compare") and outlook.useful_workers == 1 and len(cluster.nodes) == 1:
+        elif command.startswith("nfold compare") and possible_gains.useful_workers == 1 and len(cluster.nodes) == 1:
             command = ""  # with more nodes it is open: one worker's run was simulated with others beside it only
     return command
 
@@ -108,11 +108,11 @@ def plan_again(plan: Plan) -> str:
     return f"nfold plan {{file}} -n {plan.workers}" + (f" --servers {plan.servers}" if plan.servers else "")
 
 
-def cures(finding: Finding, outlook: Outlook) -> list[Gain]:
+def cures(finding: Finding, possible_gains: PossibleGains) -> list[Gain]:
     """Return the gains that have to do with a finding, the largest first, of each kind the best."""
     kinds = _CURES[finding.verdict] if finding.verdict else ()
     best: dict[str, Gain] = {}
-    for tried in outlook.tried:
+    for tried in possible_gains.tried:
         if tried.kind in kinds:
             best.setdefault(tried.kind, tried.gain)
     return list(best.values())
@@ -122,18 +122,18 @@ def _gain(gain: Gain, program: str) -> Gain:
     return replace(gain, command=gain.command.replace("{file}", program))
 
 
-def _advice(finding: Finding, outlook: Outlook | None, strategy: str) -> str:
-    if outlook is None:
+def _advice(finding: Finding, possible_gains: PossibleGains | None, strategy: str) -> str:
+    if possible_gains is None:
         return finding.remedy
     if finding.verdict == "memory":
-        saving = (_saving(tried.gain) for tried in outlook.tried if tried.kind == "memory")
+        saving = (_saving(tried.gain) for tried in possible_gains.tried if tried.kind == "memory")
         return " ".join([*saving, finding.remedy])
-    best = sorted(cures(finding, outlook)[:MOST_GAINS], key=lambda gain: gain.speedup)
+    best = sorted(cures(finding, possible_gains)[:MOST_GAINS], key=lambda gain: gain.speedup)
     if best:
-        sentence = _sentence(best, outlook.useful_workers, strategy, outlook.ages)
+        sentence = _sentence(best, possible_gains.useful_workers, strategy, possible_gains.ages)
         return f"{sentence} {finding.remedy}" if finding.verdict == "input" else sentence
     if finding.verdict == "compute":
-        return _sentence((), outlook.useful_workers, strategy, {}) or "No change that was simulated wins 2 %."
+        return _sentence((), possible_gains.useful_workers, strategy, {}) or "No change that was simulated wins 2 %."
     return finding.remedy
 
 

@@ -39,7 +39,7 @@ from nfold.analysis.resimulating.what_if import (
 )
 from nfold.core.plan import Plan
 from nfold.errors import InternalError
-from nfold.planning.asynchronous.asynchronous_simulation import STEPS, Drift
+from nfold.planning.asynchronous.asynchronous_simulation import STEPS, SimulatedRun
 from nfold.planning.asynchronous.asynchronous_strategies import play, serving_ranks
 from nfold.planning.inputs.facts import Facts as Question
 from nfold.planning.inputs.facts import Proposal
@@ -48,7 +48,7 @@ _MESSAGES = 3
 """To each server and slice: a request, an answer and a gradient."""
 
 
-def drift_back(plan: Plan, question: Question) -> Drift:
+def drift_back(plan: Plan, question: Question) -> SimulatedRun:
     """Play an asynchronous plan as it is, threads included.
 
     Raises:
@@ -73,7 +73,9 @@ def num_tasks(plan: Plan) -> int:
     return STEPS * plan.workers * (1 + per_server * len(serving_ranks(plan.reductions)))
 
 
-def calibrated_drift(facts: MeasuredFacts, question: Question, played: Drift, full: Iterable[ChannelUse]) -> Question:
+def calibrated_drift(
+    facts: MeasuredFacts, question: Question, played: SimulatedRun, full: Iterable[ChannelUse]
+) -> Question:
     """Return the question with this run's measurements in place of those before it; takes the same as `calibrated`."""
     slowness: dict[str, list[float]] = {}
     load_s = []
@@ -95,7 +97,7 @@ def calibrated_drift(facts: MeasuredFacts, question: Question, played: Drift, fu
     )
 
 
-def _slower_updates(facts: MeasuredFacts, played: Drift) -> float | None:
+def _slower_updates(facts: MeasuredFacts, played: SimulatedRun) -> float | None:
     """Return measured over simulated seconds of applying a gradient on a typical server; None where none was traced."""
     measured_s: dict[int, list[float]] = {}
     for step in facts.trace.steps:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from nfold.analysis.resimulating.even_work import evened, of_typical_s
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import Schedule
-from nfold.core.tasks import Message, Send, SpanKind, chunk_of
+from nfold.core.tasks import MessageEnd, Send, SpanKind, chunk_of
 from nfold.core.trace import StepTrace
 from nfold.simulation import simulate
 
@@ -171,7 +171,7 @@ def _without_bubble(scenario: Scenario) -> Scenario:
     """Let nobody wait for what another rank computes: each plays its own tasks one after another."""
     ranks = []
     for rank in scenario.schedule.ranks:
-        computing = {task.id for task in rank.tasks if not isinstance(task, Message)}
+        computing = {task.id for task in rank.tasks if not isinstance(task, MessageEnd)}
         tasks = (replace(task, after=tuple(each for each in task.after if each in computing)) for task in rank.tasks)
         ranks.append(replace(rank, tasks=tuple(task for task in tasks if task.id in computing)))
     return replace(scenario, schedule=replace(scenario.schedule, ranks=tuple(ranks)))

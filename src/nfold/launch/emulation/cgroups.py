@@ -17,7 +17,7 @@ from typing import Literal
 
 from nfold.core.cluster import Cluster, Node
 from nfold.errors import ClusterError
-from nfold.launch.emulation.controllers import hand_down
+from nfold.launch.emulation.controllers import enable_controllers
 from nfold.machine.limits import read_or_nothing
 
 PERIOD_US = 10_000
@@ -146,11 +146,11 @@ class Groups:
         """
         try:
             if self._hierarchy.version == 2:
-                hand_down(self._hierarchy.folders[0], CONTROLLERS, self._memo)
+                enable_controllers(self._hierarchy.folders[0], CONTROLLERS, self._memo)
             for parent in self._parents:
                 parent.mkdir()
             if self._hierarchy.version == 2:
-                hand_down(self._parents[0], CONTROLLERS)
+                enable_controllers(self._parents[0], CONTROLLERS)
             for node in nodes:
                 for folder in self._folders(node.name):
                     folder.mkdir()

@@ -15,7 +15,7 @@ from nfold.errors import ClusterError
 _CONTROL = "cgroup.subtree_control"
 
 
-def hand_down(folder: Path, names: Sequence[str], memo: Path | None = None) -> None:
+def enable_controllers(folder: Path, names: Sequence[str], memo: Path | None = None) -> None:
     """Let the groups in a folder have controllers.
 
     Args:

@@ -16,16 +16,16 @@ from nfold.launch.emulation.ip_and_tc import perform
 from nfold.launch.emulation.namespaces import (
     DEVICE,
     Batch,
-    Seat,
+    NodeNamespace,
     hosts,
     make_seats,
     network,
     separation,
     switch_namespace,
 )
-from nfold.launch.emulation.owners import Registry, myself
+from nfold.launch.emulation.owners import Registry, this_process
 from nfold.launch.emulation.shaping import MOST_BURST_BYTES, burst_bytes, packets, shape, window_bytes
-from nfold.launch.emulation.warden import warden
+from nfold.launch.emulation.watchdog import watchdog
 
 _TOOLS = ("ip", "tc", "nsenter", "unshare", "mount")
 CONGESTION_SWITCH = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -201,13 +201,13 @@ class EmulatedCluster:
             if node.downlink is not None:
                 yield self._shape_downlink(seat, node.downlink)
 
-    def _shape_uplink(self, seat: Seat, link: Channel | None) -> Iterator[Batch]:
+    def _shape_uplink(self, seat: NodeNamespace, link: Channel | None) -> Iterator[Batch]:
         lines = shape(DEVICE, link, with_netem=self.has_netem, least_burst_bytes=self._burst_bytes(seat.node, link))
         yield Batch(tool="tc", namespace=seat.namespace, lines=lines)
         lines = packets(DEVICE, self._burst_bytes(seat.node, link))
         yield Batch(tool="ip", namespace=seat.namespace, lines=lines)
 
-    def _shape_downlink(self, seat: Seat, link: Channel | None) -> Batch:
+    def _shape_downlink(self, seat: NodeNamespace, link: Channel | None) -> Batch:
         lines = shape(seat.port, link, with_netem=self.has_netem, least_burst_bytes=self._burst_bytes(seat.port, link))
         return Batch(tool="tc", namespace=switch_namespace(self.number), lines=lines)
 
@@ -227,8 +227,8 @@ def emulated(cluster: Cluster) -> Iterator[EmulatedCluster]:
     """
     check_machine()
     registry = Registry()
-    with warden():
-        number = registry.claim(myself(), clear)
+    with watchdog():
+        number = registry.claim(this_process(), clear)
         try:
             box = EmulatedCluster(cluster, number, registry.folder(number))
             box.build()

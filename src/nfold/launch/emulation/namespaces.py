@@ -22,7 +22,7 @@ _SWITCH = "switch"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seat:
+class NodeNamespace:
     """Where one node lives."""
 
     node: str
@@ -57,7 +57,7 @@ def is_namespace_of(number: int, name: str) -> bool:
     return name == switch_namespace(number) or name.startswith(f"{switch_namespace(number)}-")
 
 
-def make_seats(number: int, nodes: Sequence[str]) -> tuple[Seat, ...]:
+def make_seats(number: int, nodes: Sequence[str]) -> tuple[NodeNamespace, ...]:
     """Give every node its namespace, address and port.
 
     Raises:
@@ -66,7 +66,7 @@ def make_seats(number: int, nodes: Sequence[str]) -> tuple[Seat, ...]:
     if len(nodes) > MOST_NODES:
         raise ClusterError(f"an emulated cluster has at most {MOST_NODES} nodes, and {len(nodes)} are declared")
     return tuple(
-        Seat(
+        NodeNamespace(
             node=node,
             namespace=f"{switch_namespace(number)}-{node}",
             address=f"10.77.{number}.{index + 1}",
@@ -76,12 +76,12 @@ def make_seats(number: int, nodes: Sequence[str]) -> tuple[Seat, ...]:
     )
 
 
-def hosts(seats: Sequence[Seat]) -> str:
+def hosts(seats: Sequence[NodeNamespace]) -> str:
     """Return what every node's /etc/hosts says, so that programs which look up names find the nodes."""
     return "127.0.0.1 localhost\n" + "".join(f"{seat.address} {seat.node}\n" for seat in seats)
 
 
-def network(number: int, seats: Sequence[Seat]) -> list[Batch]:
+def network(number: int, seats: Sequence[NodeNamespace]) -> list[Batch]:
     """Return what builds the network, unshaped."""
     switch = switch_namespace(number)
     return [
@@ -91,17 +91,17 @@ def network(number: int, seats: Sequence[Seat]) -> list[Batch]:
     ]
 
 
-def separation(number: int, seat: Seat, *, joined: bool) -> Batch:
+def separation(number: int, seat: NodeNamespace, *, joined: bool) -> Batch:
     """Return what takes a node's port out of the switch or puts it back; its link stays up, so neither side hears."""
     line = f"link set dev {seat.port} {f'master {_SWITCH}' if joined else 'nomaster'}"
     return Batch(tool="ip", namespace=switch_namespace(number), lines=(line,))
 
 
-def _namespaces(number: int, seats: Sequence[Seat]) -> list[str]:
+def _namespaces(number: int, seats: Sequence[NodeNamespace]) -> list[str]:
     return [switch_namespace(number), *(seat.namespace for seat in seats)]
 
 
-def _wires(seats: Sequence[Seat]) -> list[str]:
+def _wires(seats: Sequence[NodeNamespace]) -> list[str]:
     lines = [f"link add {_SWITCH} type bridge", f"link set dev {_SWITCH} addrgenmode none up"]
     for seat in seats:
         lines.append(f"link add {seat.port} type veth peer name {DEVICE} netns {seat.namespace}")
@@ -109,7 +109,7 @@ def _wires(seats: Sequence[Seat]) -> list[str]:
     return lines
 
 
-def _node(seat: Seat) -> list[str]:
+def _node(seat: NodeNamespace) -> list[str]:
     return [
         "link set dev lo up",
         f"address add {seat.address}/24 dev {DEVICE}",

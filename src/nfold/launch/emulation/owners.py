@@ -42,7 +42,7 @@ def start_ticks(pid: int) -> int | None:
     return None if fields[0] == b"Z" else int(fields[_START_FIELD])
 
 
-def myself() -> Owner:
+def this_process() -> Owner:
     """Return this process."""
     ticks = start_ticks(os.getpid())
     assert ticks is not None, "this process runs"

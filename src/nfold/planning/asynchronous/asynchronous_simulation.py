@@ -68,7 +68,7 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Drift:
+class SimulatedRun:
     """What became of it."""
 
     step_s: float
@@ -85,7 +85,7 @@ class Drift:
     """Seconds per step that each worker waited for tickets and values."""
 
 
-def drift(question: Question) -> Drift:
+def drift(question: Question) -> SimulatedRun:
     """Play a number of steps. Deterministic; O(steps x workers x servers x log messages).
 
     Raises:
@@ -119,7 +119,7 @@ class _World:
         self._sent_bytes: dict[int, int] = {}
         self._computed_s = 0.0
 
-    def play(self) -> Drift:
+    def play(self) -> SimulatedRun:
         for server in self._servers:
             self._handle(server, Allowed(steps=STEPS))
         for worker in range(self._question.workers):
@@ -131,7 +131,7 @@ class _World:
             raise InternalError(f"an asynchronous plan came to a stop after {taken} of {STEPS * workers} slices")
         first, last = COUNTED[0] * workers - 1, (COUNTED[-1] + 1) * workers - 1
         sent = sum(self._sent_bytes.get(step, 0) for step in COUNTED)
-        return Drift(
+        return SimulatedRun(
             step_s=(self._taken_s[last] - self._taken_s[first]) / len(COUNTED),
             sent_bytes_per_step=round(sent / len(COUNTED)),
             compute_s=self._computed_s / STEPS / workers,

@@ -13,7 +13,7 @@ from nfold.core.placement import Reduction, chunk_sizes
 from nfold.core.plan import Asynchrony, Prediction
 from nfold.core.profile import Profile
 from nfold.errors import PlanError
-from nfold.planning.asynchronous.asynchronous_simulation import Drift, Question, drift
+from nfold.planning.asynchronous.asynchronous_simulation import Question, SimulatedRun, drift
 from nfold.planning.costs.machines import machines_of
 from nfold.planning.costs.peak_memory import peak_memory_bytes
 from nfold.planning.inputs.facts import Facts, Proposal
@@ -74,7 +74,7 @@ def check_staleness(strategy: str, staleness: int | None, *, aware: bool) -> Non
         )
 
 
-def predict(facts: Facts, proposal: Proposal, threads: tuple[int, ...], played: Drift) -> Prediction:
+def predict(facts: Facts, proposal: Proposal, threads: tuple[int, ...], played: SimulatedRun) -> Prediction:
     """Return what a proposal would cost.
 
     Args:
@@ -92,7 +92,7 @@ def predict(facts: Facts, proposal: Proposal, threads: tuple[int, ...], played: 
     )
 
 
-def play(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: tuple[int, ...]) -> Drift:
+def play(facts: Facts, proposal: Proposal, asynchrony: Asynchrony, threads: tuple[int, ...]) -> SimulatedRun:
     """Play a proposal in virtual time.
 
     Args:

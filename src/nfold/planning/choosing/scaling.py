@@ -13,7 +13,7 @@ from nfold.core.placement import Reduction, chunk_sizes
 from nfold.core.profile import Profile
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.choosing.strategies import named
-from nfold.planning.costs.read_ahead import Crowd, ReadingCosts, crowds_of, read_ahead
+from nfold.planning.costs.read_ahead import CoreContention, ReadingCosts, contentions_of, read_ahead
 from nfold.planning.inputs.facts import Facts, Proposal
 from nfold.planning.reductions.buckets import completion, users_of
 from nfold.planning.reductions.statistics_groups import statistics_groups
@@ -114,9 +114,9 @@ def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
     profiles = facts.profiles_of(facts.threads(len(facts.nodes)))
     computing = [profile.num_threads if own else 0 for profile, own in zip(profiles, chunks, strict=True)]
     reads = [profile.reading_cores if own else 0.0 for profile, own in zip(profiles, chunks, strict=True)]
-    crowds = crowds_of(facts, facts.cluster.nodes, computing, reads)
+    contentions = contentions_of(facts, facts.cluster.nodes, computing, reads)
     speeds = [node.speed for node in facts.cluster.nodes]
-    readings = [_reading(*each) for each in zip(chunks, profiles, speeds, crowds, strict=True)]
+    readings = [_reading(*each) for each in zip(chunks, profiles, speeds, contentions, strict=True)]
     ranks = [
         _rank(node, own, profile, reading, alone=alone)
         for node, own, profile, reading in zip(facts.cluster.nodes, chunks, profiles, readings, strict=True)
@@ -154,10 +154,10 @@ def _rank(node: Node, samples: Sequence[int], profile: Profile, reading: Reading
     )
 
 
-def _reading(samples: Sequence[int], profile: Profile, speed: float, crowd: Crowd) -> ReadingCosts:
+def _reading(samples: Sequence[int], profile: Profile, speed: float, contention: CoreContention) -> ReadingCosts:
     """What a rank waits for its samples, and computes longer because it reads."""
     compute_s = sum(sum(profile.whole_s(size)) for size in samples if size)
-    return read_ahead(profile.load_s(sum(samples), speed), compute_s / speed, crowd)
+    return read_ahead(profile.load_s(sum(samples), speed), compute_s / speed, contention)
 
 
 def _buckets(

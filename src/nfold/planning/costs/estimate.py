@@ -18,14 +18,14 @@ from nfold.core.profile import Profile
 from nfold.errors import ClusterError
 from nfold.planning.costs.machines import slowness_of
 from nfold.planning.costs.peak_memory import most_kept
-from nfold.planning.costs.read_ahead import ReadingCosts, crowds_of, read_ahead
+from nfold.planning.costs.read_ahead import ReadingCosts, contentions_of, read_ahead
 from nfold.planning.inputs.facts import Facts, Proposal
 from nfold.planning.reductions import norm_messages
 from nfold.planning.reductions.buckets import completion, users_of
 from nfold.planning.reductions.statistics_groups import statistics_groups
+from nfold.planning.scheduling.cell_dependencies import CellDependencies
 from nfold.planning.scheduling.order import Cell, play_cells
 from nfold.planning.scheduling.segments import INPUTS, cut
-from nfold.planning.scheduling.waiting import Waiting
 from nfold.planning.scheduling.windows import busy_windows
 from nfold.simulation.coarse import CoarseBucket, CoarseRank, coarse_step_s
 
@@ -66,7 +66,7 @@ def estimate(facts: Facts, proposal: Proposal) -> Estimate:
 
 
 @dataclass(slots=True)
-class _Port:
+class _RankChannel:
     """One rank's way to the others."""
 
     up: Channel
@@ -100,8 +100,8 @@ class _Estimating:
         self._windows = dict(enumerate(proposal.windows)) or busy_windows(facts.graph, proposal.placement)
         self._ports = _ports(self._nodes)
         self._cells = cut(facts.graph, proposal.placement)
-        self._waiting = Waiting(facts.graph, self._cells)
-        self._after = self._waiting.after()
+        self._dependencies = CellDependencies(facts.graph, self._cells)
+        self._after = self._dependencies.after()
         self._seconds = {
             (count, size): _operator_seconds(facts.graph, facts.profiles[count], size)
             for count in set(self._threads)
@@ -181,7 +181,7 @@ class _Estimating:
         return self._compute_s(cell) + read_s * self._reading[cell.rank].waited
 
     def _reads(self, cell: Cell) -> bool:
-        return not cell.backward and not set(INPUTS).isdisjoint(self._waiting.segment(cell).inputs)
+        return not cell.backward and not set(INPUTS).isdisjoint(self._dependencies.segment(cell).inputs)
 
     def _compute_s(self, cell: Cell) -> float:
         return self._bare_s(cell) * self._slowness[cell.rank] * self._reading[cell.rank].stretch
@@ -192,7 +192,9 @@ class _Estimating:
         key = cell.rank, cell.backward, cell.segment, size
         if key not in self._computing_s:
             each = self._seconds[self._threads[cell.rank], size]
-            self._computing_s[key] = sum(each[name][cell.backward] for name in self._waiting.segment(cell).operators)
+            self._computing_s[key] = sum(
+                each[name][cell.backward] for name in self._dependencies.segment(cell).operators
+            )
         return self._computing_s[key]
 
     def _read_ahead(self) -> list[ReadingCosts]:
@@ -206,18 +208,18 @@ class _Estimating:
                 )
         threads = [count if own else 0 for count, own in zip(self._threads, bare_s, strict=True)]
         reads = [self._profile(rank).reading_cores if own else 0.0 for rank, own in enumerate(load_s)]
-        crowds = crowds_of(self._facts, self._nodes, threads, reads)
-        return [read_ahead(*each) for each in zip(load_s, bare_s, crowds, strict=True)]
+        contentions = contentions_of(self._facts, self._nodes, threads, reads)
+        return [read_ahead(*each) for each in zip(load_s, bare_s, contentions, strict=True)]
 
     def _messages(self) -> Counter[tuple[Cell, int]]:
         """Bytes that a rank gets from a cell that has ended; a gradient goes back from the first taker's cell."""
         found: Counter[tuple[Cell, int]] = Counter()
-        for (name, chunk), maker in self._waiting.made.items():
-            tensor, size = self._waiting.tensors[name], self._sizes[chunk]
+        for (name, chunk), maker in self._dependencies.made.items():
+            tensor, size = self._dependencies.tensors[name], self._sizes[chunk]
             payload = round(tensor.bytes_per_sample * size) + tensor.fixed_bytes if size else 0
-            for rank, takers in self._waiting.remote_takers(name, chunk).items():
+            for rank, takers in self._dependencies.remote_takers(name, chunk).items():
                 found[maker, rank] += payload
-                if self._waiting.flows_back(name):
+                if self._dependencies.flows_back(name):
                     found[takers[0]._replace(backward=True), maker.rank] += payload
         return found
 
@@ -347,13 +349,14 @@ def _operator_seconds(graph: ModelGraph, profile: Profile, chunk_size: int) -> d
     return {operator.name: (forward_s / count, backward_s / count) for operator in graph.operators}
 
 
-def _ports(nodes: Sequence[Node]) -> list[_Port]:
+def _ports(nodes: Sequence[Node]) -> list[_RankChannel]:
     """Ranks of one node share its links to others; on a single node they talk over its own channel."""
     count = Counter(node.name for node in nodes)
     if len(count) == 1:
-        return [_Port(node.local, node.local) for node in nodes]
+        return [_RankChannel(node.local, node.local) for node in nodes]
     return [
-        _Port(_shared(node, "uplink", count[node.name]), _shared(node, "downlink", count[node.name])) for node in nodes
+        _RankChannel(_shared(node, "uplink", count[node.name]), _shared(node, "downlink", count[node.name]))
+        for node in nodes
     ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nfold.core.cluster import Node
 from nfold.planning.costs.memory_needs import least_bytes, rooms, whole_bytes
-from nfold.planning.costs.read_ahead import Crowd, crowds_of
+from nfold.planning.costs.read_ahead import CoreContention, contentions_of
 from nfold.planning.inputs.chunking import chunk_counts
 from nfold.planning.inputs.facts import ABOUT_AS_FAST, Facts
 from nfold.planning.reductions.server_shares import link_rates
@@ -34,13 +34,13 @@ class Machine:
     tightness: float
     """1 where it has room for the whole model; by how many times that is too large where not, `MUCH_WORSE` times; and
     infinite where there is no room for any part of it."""
-    crowd: Crowd
+    contention: CoreContention
     """While all ranks of its node compute, and read if reading takes any time."""
 
     @property
     def kind(self) -> tuple[object, ...]:
         """What makes two ranks interchangeable."""
-        return self.threads, self.pace, self.bandwidth_bytes_per_s, self.latency_s, self.memory_bytes, self.crowd
+        return self.threads, self.pace, self.bandwidth_bytes_per_s, self.latency_s, self.memory_bytes, self.contention
 
 
 def machines_of(facts: Facts) -> tuple[Machine, ...]:
@@ -55,7 +55,7 @@ def machines_of(facts: Facts) -> tuple[Machine, ...]:
     at = [facts.cluster.node(name) for name in nodes]
     slower = slowness_of(at, threads)
     profiles = facts.profiles_of(threads)
-    crowds = crowds_of(facts, at, threads, [profile.reading_cores for profile in profiles])
+    contentions = contentions_of(facts, at, threads, [profile.reading_cores for profile in profiles])
     chunk_size = facts.batch_size / chunk_counts(facts)[-1]
     whole_s = [sum(profile.whole_s(chunk_size)) or 1.0 for profile in profiles]
     tight = _tightness(facts)
@@ -72,7 +72,7 @@ def machines_of(facts: Facts) -> tuple[Machine, ...]:
                 latency_s=channel.latency_s,
                 memory_bytes=node.memory_bytes / nodes.count(name),
                 tightness=tight[rank],
-                crowd=crowds[rank],
+                contention=contentions[rank],
             )
         )
     return tuple(machines)

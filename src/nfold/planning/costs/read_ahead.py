@@ -29,7 +29,7 @@ from nfold.planning.scheduling.segments import INPUTS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Crowd:
+class CoreContention:
     """How a rank's reader and its computing get along on its node."""
 
     pace: float
@@ -39,7 +39,7 @@ class Crowd:
     """Seconds, as profiled, by which computing is longer for a second of reading beside it."""
 
 
-NOTHING_AHEAD = Crowd(pace=0.0, cost=0.0)
+NOTHING_AHEAD = CoreContention(pace=0.0, cost=0.0)
 """Where the seconds of reading are those that a run waited."""
 
 
@@ -82,7 +82,9 @@ def steps_ahead(loaders: int, num_chunks: int) -> int:
     return 1 + ceil(loaders / num_chunks)
 
 
-def crowds_of(facts: Facts, nodes: Sequence[Node], threads: Sequence[int], reads: Sequence[float]) -> list[Crowd]:
+def contentions_of(
+    facts: Facts, nodes: Sequence[Node], threads: Sequence[int], reads: Sequence[float]
+) -> list[CoreContention]:
     """Return how each rank's reader and computing share the cores of its node with all others there.
 
     Args:
@@ -103,27 +105,27 @@ def crowds_of(facts: Facts, nodes: Sequence[Node], threads: Sequence[int], reads
     ]
 
 
-def _crowd(node: Node, threads: int, busy: int, readers: float) -> Crowd:
+def _crowd(node: Node, threads: int, busy: int, readers: float) -> CoreContention:
     own = node.slowdown(threads) / node.slowdown(1)
-    return Crowd(pace=1 / own, cost=own * (node.slowdown(busy + readers) / node.slowdown(busy) - 1))
+    return CoreContention(pace=1 / own, cost=own * (node.slowdown(busy + readers) / node.slowdown(busy) - 1))
 
 
-def busy_s(read_s: Array, compute_s: Array, crowd: Crowd) -> Array:
+def busy_s(read_s: Array, compute_s: Array, contention: CoreContention) -> Array:
     """Return how long a rank is busy, computing or waiting for its samples, element by element; see `read_ahead`."""
-    hidden_s = np.minimum(read_s, crowd.pace * compute_s)
-    return compute_s + crowd.cost * hidden_s + read_s - hidden_s
+    hidden_s = np.minimum(read_s, contention.pace * compute_s)
+    return compute_s + contention.cost * hidden_s + read_s - hidden_s
 
 
-def read_ahead(read_s: float, compute_s: float, crowd: Crowd) -> ReadingCosts:
+def read_ahead(read_s: float, compute_s: float, contention: CoreContention) -> ReadingCosts:
     """Return what a rank waits for its samples, and how much longer it computes.
 
     Args:
         read_s: that its samples of a step take to read there, alone.
         compute_s: that their forward and backward take there, alone.
-        crowd: on its node.
+        contention: on its node.
     """
     if not read_s:
         return ReadingCosts(waited=0.0, stretch=1.0)
-    hidden_s = min(read_s, compute_s * crowd.pace)
-    stretch = 1 + hidden_s * crowd.cost / compute_s if compute_s else 1.0
+    hidden_s = min(read_s, compute_s * contention.pace)
+    stretch = 1 + hidden_s * contention.cost / compute_s if compute_s else 1.0
     return ReadingCosts(waited=1 - hidden_s / read_s, stretch=stretch)

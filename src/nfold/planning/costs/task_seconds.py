@@ -4,8 +4,8 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import chunk_sizes
 from nfold.core.profile import Profile
 from nfold.core.schedule import RankSchedule, Schedule
-from nfold.core.tasks import Backward, Forward, Load, Message, OptimizerStep
-from nfold.planning.costs.read_ahead import Crowd, crowds_of, read_ahead
+from nfold.core.tasks import Backward, Forward, Load, MessageEnd, OptimizerStep
+from nfold.planning.costs.read_ahead import CoreContention, contentions_of, read_ahead
 from nfold.planning.inputs.facts import Facts
 
 
@@ -30,22 +30,26 @@ def task_seconds(
     kinds = [{task.kind for task in rank.tasks} for rank in schedule.ranks]
     computing = [count if "F" in own else 0 for count, own in zip(threads, kinds, strict=True)]
     reading = [profile.reading_cores if "LOAD" in own else 0.0 for profile, own in zip(profiles, kinds, strict=True)]
-    crowds = crowds_of(facts, nodes, computing, reading)
+    contentions = contentions_of(facts, nodes, computing, reading)
     seconds: dict[tuple[int, int], float] = {}
-    for rank, profile, node, crowd in zip(schedule.ranks, profiles, nodes, crowds, strict=True):
+    for rank, profile, node, contention in zip(schedule.ranks, profiles, nodes, contentions, strict=True):
         own = _rank_seconds(rank, facts.graph, profile, sizes, known[id(profile)])
-        seconds.update(_read_ahead(rank, own, profile.load_share(node.speed), node.speed, crowd))
+        seconds.update(_read_ahead(rank, own, profile.load_share(node.speed), node.speed, contention))
     return seconds
 
 
 def _read_ahead(
-    rank: RankSchedule, seconds: dict[tuple[int, int], float], load_share: float, speed: float, crowd: Crowd
+    rank: RankSchedule,
+    seconds: dict[tuple[int, int], float],
+    load_share: float,
+    speed: float,
+    contention: CoreContention,
 ) -> dict[tuple[int, int], float]:
     """Return what is left of LOADs, and what F and B take while the next step's samples are read."""
     kinds = {(rank.rank, task.id): task.kind for task in rank.tasks}
     read_s = sum(value for key, value in seconds.items() if kinds[key] == "LOAD")
     compute_s = sum(value for key, value in seconds.items() if kinds[key] in ("F", "B"))
-    reading = read_ahead(read_s * load_share, compute_s / speed, crowd)
+    reading = read_ahead(read_s * load_share, compute_s / speed, contention)
     factors = {"LOAD": reading.waited, "F": reading.stretch, "B": reading.stretch}
     return {key: value * factors.get(kinds[key], 1.0) for key, value in seconds.items()}
 
@@ -63,7 +67,7 @@ def _rank_seconds(
             seconds[rank.rank, task.id] = segments.seconds(operators, sizes[task.chunk])[isinstance(task, Backward)]
         elif isinstance(task, OptimizerStep):
             seconds[rank.rank, task.id] = _update_s(task, trained, profile)
-        elif not isinstance(task, Message):
+        elif not isinstance(task, MessageEnd):
             seconds[rank.rank, task.id] = 0.0  # the profile counts clipping and statistics as parts of the update
     return seconds
 

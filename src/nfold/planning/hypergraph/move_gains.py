@@ -15,7 +15,7 @@ MESSAGE_BYTES = 1 << 10
 better."""
 
 
-class Board:
+class BlockAssignment:
     """Vertices in blocks. `blocks` may be read, and changes only by `move`."""
 
     def __init__(self, hypergraph: Hypergraph, blocks: Sequence[int], num_blocks: int) -> None:

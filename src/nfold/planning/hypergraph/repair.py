@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 
 from nfold.planning.hypergraph.block_limits import Limits, Memory
 from nfold.planning.hypergraph.cell_hypergraph import Hypergraph
-from nfold.planning.hypergraph.move_gains import Board
+from nfold.planning.hypergraph.move_gains import BlockAssignment
 
 PASSES = 6
 SLACK = 1e-9
@@ -46,7 +46,7 @@ class _Search:
     """One partition on its way."""
 
     def __init__(self, hypergraph: Hypergraph, limits: Limits, blocks: Sequence[int]) -> None:
-        self.board = Board(hypergraph, blocks, limits.num_blocks)
+        self.board = BlockAssignment(hypergraph, blocks, limits.num_blocks)
         self._memory = Memory(hypergraph, limits, blocks)
         self._seconds, self._chunks = hypergraph.seconds, hypergraph.num_chunks
         self._top_s = [most * (1 + SLACK) for most in limits.seconds(sum(hypergraph.seconds))]

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from nfold.core.tasks import Backward, Elements, Message, Receive, Send, Task
-from nfold.planning.reductions.reduction_messages import MessageWriter
+from nfold.core.tasks import Backward, Elements, MessageEnd, Receive, Send, Task
+from nfold.planning.reductions.reduction_messages import MessageWriter, PlannedMessage
 
 TAKEN = Elements("acknowledgement", "taken", 0, 0)
 """What such a message carries: nothing."""
@@ -38,7 +38,8 @@ def acknowledge(tasks: Sequence[Sequence[Task]], network: MessageWriter) -> None
         used = [task.id for task in tasks[receiver] if not came.isdisjoint(task.after)]
         # Of a chunk, since nothing may go back in a batch too short for what it answers.
         told = replace(TAKEN, chunk=None if chunk == _WHOLE_STEP else chunk)
-        network.pair(receiver, sender, "acknowledgement", told, 0, tuple(sorted({*came, *used})))
+        message = PlannedMessage(receiver, sender, "acknowledgement", told, 0)
+        network.send(message, tuple(sorted({*came, *used})))
 
 
 def unanswered(tasks: Sequence[Sequence[Task]]) -> dict[Pair, int]:
@@ -68,7 +69,7 @@ def _first_chunks(tasks: Sequence[Sequence[Task]]) -> dict[Pair, int]:
     return first
 
 
-def _chunk(task: Message) -> int:
+def _chunk(task: MessageEnd) -> int:
     return _WHOLE_STEP if task.data.chunk is None else task.data.chunk
 
 
@@ -91,7 +92,7 @@ class _Step:
         self._before: list[dict[int, Task]] = []
         """By rank and task: the one before it on the compute lane."""
         for own in tasks:
-            lane = [task for task in own if not isinstance(task, Message)]
+            lane = [task for task in own if not isinstance(task, MessageEnd)]
             backward = [task for task in lane if isinstance(task, Backward)]
             signalled = {signal.event: task for task in backward for signal in task.signals}
             self._tasks.append({task.id: task for task in own} | signalled)

@@ -16,7 +16,7 @@ from typing import Any
 
 from nfold.core.placement import Reduction, Share
 from nfold.core.tasks import Elements, FindClipFactor, SumSquares
-from nfold.planning.reductions.reduction_messages import Events, MessageWriter, equal_shares
+from nfold.planning.reductions.reduction_messages import Events, MessageWriter, PlannedMessage, equal_shares
 
 FACTOR = Elements("norm", "factor", 0, 1)
 """What gradients are multiplied by."""
@@ -61,12 +61,14 @@ def agree_on_norm(sums: Sequence[SummedPart], network: MessageWriter, add: Calla
     first, *others = sorted(counted)
     arrived = list(counted[first])
     for rank in others:
-        _, receive = network.pair(rank, first, "norm", squares(rank, rank + 1), ITEM_BYTES, tuple(counted[rank]))
+        _, receive = network.send(
+            PlannedMessage(rank, first, "norm", squares(rank, rank + 1), ITEM_BYTES), tuple(counted[rank])
+        )
         arrived.append(receive.id)
     agreed = add(first, FindClipFactor, after=tuple(arrived))
     known: dict[int, Events] = {first: (agreed.id,)}
     for rank in others:
-        _, receive = network.pair(first, rank, "norm", FACTOR, ITEM_BYTES, (agreed.id,))
+        _, receive = network.send(PlannedMessage(first, rank, "norm", FACTOR, ITEM_BYTES), (agreed.id,))
         known[rank] = (receive.id,)
     return known
 

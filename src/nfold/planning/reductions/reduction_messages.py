@@ -27,7 +27,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from nfold.core.placement import Reduction, Share
-from nfold.core.tasks import BufferKind, ChunkTensor, Elements, Purpose, Receive, Send
+from nfold.core.tasks import ChunkTensor, Elements, Purpose, Receive, Send
 
 Events = tuple[int, ...]
 Combine = Literal["copy", "add", "hold"]
@@ -37,25 +37,21 @@ ROUNDS_AT_ONCE = 2
 
 @dataclass(frozen=True, slots=True)
 class PlannedMessage:
-    """Elements of a bucket that go from one rank to another."""
+    """What goes from one rank to another in each step."""
 
-    reduction: Reduction
-    purpose: Purpose
     source: int
     target: int
-    start: int
-    stop: int
+    purpose: Purpose
+    data: Elements | ChunkTensor
+    payload_bytes: int
+    """Of a full batch."""
 
-    @property
-    def elements(self) -> Elements:
-        """Where they lie on both ends."""
-        kind: BufferKind = "value" if self.purpose == "pull" else "gradient"
-        return Elements(kind, self.reduction.name, self.start, self.stop)
 
-    @property
-    def payload_bytes(self) -> int:
-        """Bytes on the wire."""
-        return (self.stop - self.start) * self.reduction.item_bytes
+def _of_bucket(
+    reduction: Reduction, purpose: Purpose, source: int, target: int, start: int, stop: int
+) -> PlannedMessage:
+    elements = Elements("value" if purpose == "pull" else "gradient", reduction.name, start, stop)
+    return PlannedMessage(source, target, purpose, elements, (stop - start) * reduction.item_bytes)
 
 
 class MessageWriter:
@@ -67,74 +63,29 @@ class MessageWriter:
         self._turns: defaultdict[tuple[int, Purpose], Turns] = defaultdict(Turns)
 
     def send_in_turn(
-        self,
-        message: PlannedMessage,
-        place: Hashable,
-        *,
-        after: Events,
-        receive_after: Events = (),
-        combine: Combine = "copy",
-        onto: int | None = None,
+        self, message: PlannedMessage, place: Hashable, after: Events, **receiving: Any
     ) -> tuple[Send, Receive]:
         """Do as `send`, in the round of a place, which is one for all peers."""
         turns = self._turns[message.source, message.purpose]
-        after = (*after, *turns.before(place))
-        send, receive = self.send(message, after=after, receive_after=receive_after, combine=combine, onto=onto)
+        send, receive = self.send(message, (*after, *turns.before(place)), **receiving)
         turns.add(send.id)
         return send, receive
 
     def send(
         self,
         message: PlannedMessage,
+        after: Events,
         *,
-        after: Events,
         receive_after: Events = (),
         combine: Combine = "copy",
         onto: int | None = None,
     ) -> tuple[Send, Receive]:
-        """Return the two ends of a message of a bucket."""
-        return self.pair(
-            message.source,
-            message.target,
-            message.purpose,
-            message.elements,
-            message.payload_bytes,
-            after,
-            receive_after,
-            combine,
-            onto,
-        )
-
-    def pair(
-        self,
-        source: int,
-        target: int,
-        purpose: Purpose,
-        data: Elements | ChunkTensor,
-        payload_bytes: int,
-        after: Events,
-        receive_after: Events = (),
-        combine: Combine = "copy",
-        onto: int | None = None,
-    ) -> tuple[Send, Receive]:
-        """Return the two ends of a message.
-
-        Args:
-            source: the rank that sends.
-            target: the rank that receives.
-            purpose: what it is for.
-            data: what travels.
-            payload_bytes: of a full batch.
-            after: what the sender waits for.
-            receive_after: what the receiver waits for before it combines.
-            combine: how the receiver does that.
-            onto: see `Receive.onto`.
-        """
+        """Return the two ends of a message: `after` is what the sender waits for; see `Receive` for the rest."""
         tag, self.num_tags = self.num_tags, self.num_tags + 1
-        both = {"tag": tag, "purpose": purpose, "data": data, "payload_bytes": payload_bytes}
-        send: Send = self._add(source, Send, peer=target, after=after, **both)
+        both = {"tag": tag, "purpose": message.purpose, "data": message.data, "payload_bytes": message.payload_bytes}
+        send: Send = self._add(message.source, Send, peer=message.target, after=after, **both)
         taking = {"after": receive_after, "combine": combine, "onto": onto}
-        receive: Receive = self._add(target, Receive, peer=source, **taking, **both)
+        receive: Receive = self._add(message.target, Receive, peer=message.source, **taking, **both)
         return send, receive
 
 
@@ -186,7 +137,7 @@ def ring(reduction: Reduction, ready: Mapping[int, Events], network: MessageWrit
             share = shares[(position - turn) % count]
             for start, stop in _pieces(share, reduction.piece_elements):
                 purpose: Purpose = "gather" if gathering else "reduce"
-                message = PlannedMessage(reduction, purpose, rank, following, start, stop)
+                message = _of_bucket(reduction, purpose, rank, following, start, stop)
                 _, receive = network.send(
                     message,
                     after=have.get((turn, rank, start), ready[rank]),
@@ -212,7 +163,7 @@ def push(reduction: Reduction, ready: Mapping[int, Events], network: MessageWrit
             cut, key=lambda piece: (piece[0], piece[1].rank <= rank, piece[1].rank)
         ):
             if rank != share.rank:
-                message = PlannedMessage(reduction, "push", rank, share.rank, start, stop)
+                message = _of_bucket(reduction, "push", rank, share.rank, start, stop)
                 chains[share, start].add(rank, message, (reduction.name, place), ready[rank], network)
     summed: dict[Share, list[int]] = {share: [] for share in reduction.shares}
     for (share, _), chain in chains.items():
@@ -225,7 +176,7 @@ def pull(reduction: Reduction, updated: Mapping[Share, Events], network: Message
     for _, share, start, stop in _cut_alike(reduction):
         for rank in sorted(reduction.members, key=lambda rank: (rank <= share.rank, rank)):
             if rank != share.rank:
-                message = PlannedMessage(reduction, "pull", share.rank, rank, start, stop)
+                message = _of_bucket(reduction, "pull", share.rank, rank, start, stop)
                 network.send_in_turn(message, (reduction.name, start), after=updated[share])
 
 
@@ -244,14 +195,14 @@ class _Chain:
         if self._own and rank < self._last_before:
             earlier: Events = () if self._held is None else (self._held,)
             _, held = network.send_in_turn(
-                message, place, after=after, receive_after=earlier, combine="hold", onto=self._held
+                message, place, after, receive_after=earlier, combine="hold", onto=self._held
             )
             self._held = held.id
             return
         onto, self._held = self._held, None
         before = self.summed if onto is None else (*self.summed, onto)
         how: Combine = "add" if self._started else "copy"
-        _, receive = network.send_in_turn(message, place, after=after, receive_after=before, combine=how, onto=onto)
+        _, receive = network.send_in_turn(message, place, after, receive_after=before, combine=how, onto=onto)
         self._started, self.summed = True, (receive.id,)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_collecting() -> Iterator[None]:
-    """Pause the collector. On schedules of 64 ranks it takes a third of the time, and finds nothing."""
+    """Pause the garbage collector. It would take a third of the time on a schedule of 64 ranks, and find nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -46,15 +46,18 @@ class PlayedOrder:
 def order_cells(
     after: Mapping[Cell, frozenset[Cell]], seconds: Mapping[Cell, float], windows: Mapping[int, int]
 ) -> dict[int, tuple[Cell, ...]]:
-    """Return each rank's cells in the order in which it will compute them.
+    """Return the order in which each rank computes its cells, if messages take no time. O(cells log cells).
 
     Args:
-        after: for each cell the cells, of any rank, that must be done first.
-        seconds: estimated duration of each cell.
-        windows: how many unfinished chunks each rank may have begun, at least 1.
+        after: for each cell the cells, of any rank, that must end before it begins.
+        seconds: estimated seconds of each cell.
+        windows: for each rank how many chunks it may have begun and not finished, at least 1.
 
     Returns:
-        rank -> cells; O(cells log cells).
+        rank -> its cells.
+
+    Raises:
+        InternalError: cells wait for each other in a circle.
     """
     return play_cells(after, seconds, windows, _at_once).order
 
@@ -65,8 +68,15 @@ def play_cells(
     windows: Mapping[int, int],
     deliver: Delivery,
 ) -> PlayedOrder:
-    """Play a step in virtual time, with messages that take as long as `deliver` says. See `order_cells`."""
-    game = _Game(after, seconds, windows, deliver)
+    """Play a step in virtual time with messages that take time; otherwise as `order_cells`.
+
+    Args:
+        after: as there.
+        seconds: as there.
+        windows: as there.
+        deliver: when another rank has what a cell made.
+    """
+    game = _VirtualStep(after, seconds, windows, deliver)
     game.play()
     if any(game.waiting.values()):
         raise InternalError(f"{sum(map(bool, game.waiting.values()))} cells wait for each other in a circle")
@@ -130,7 +140,7 @@ class _Rank:
             self.begun.discard(cell.chunk)
 
 
-class _Game:
+class _VirtualStep:
     """One step in virtual time."""
 
     def __init__(

@@ -15,12 +15,12 @@ from nfold.planning.scheduling.schedule_compiler import compile_schedule
 def rank_schedules(
     plan: Plan, graph: ModelGraph, profiles: Mapping[int, Profile] | None = None
 ) -> tuple[RankSchedule, ...]:
-    """Return the schedule of each rank, by rank; under an asynchronous plan that of the workers' slices is all alike.
+    """Return the schedule of each rank. An asynchronous plan has one for all: how a worker computes a slice by itself.
 
     Args:
         plan: how the work is spread.
         graph: the model, before operators are cut into parts.
-        profiles: by number of threads; they order the cells. None: as if all operators took as long.
+        profiles: by number of threads, for the order of cells. None: as if all operators took equally long.
     """
     seconds = None
     parts = split_graph(graph, plan.splits)

@@ -29,11 +29,12 @@ from nfold.planning.reductions import reduction_messages as messages
 from nfold.planning.reductions.acknowledgements import acknowledge
 from nfold.planning.reductions.buckets import completion, users_of
 from nfold.planning.reductions.norm_messages import SummedPart, agree_on_norm
+from nfold.planning.reductions.reduction_messages import PlannedMessage
 from nfold.planning.reductions.statistics_groups import statistics_groups
+from nfold.planning.scheduling.cell_dependencies import CellDependencies
 from nfold.planning.scheduling.garbage_collection import without_collecting
 from nfold.planning.scheduling.order import Cell, order_cells
 from nfold.planning.scheduling.segments import INPUTS, RankSegments, cut
-from nfold.planning.scheduling.waiting import Waiting
 from nfold.planning.scheduling.windows import busy_windows
 
 T = TypeVar("T", bound=Task)
@@ -50,17 +51,20 @@ def compile_schedule(
     windows: Sequence[int] = (),
     paces: Sequence[float] = (),
 ) -> Schedule:
-    """Return the schedule of one step.
+    """Return the tasks of one training step, for every rank.
 
     Args:
         graph: the model.
-        placement: cell -> rank.
+        placement: which rank computes each operator for each chunk (micro-batch).
         reductions: how the gradients of each bucket are summed; together they hold every trained parameter once.
-        batch_size: of a full step, for the predicted payloads.
-        operator_seconds: forward and backward seconds of each operator for a chunk, to order the cells and to say
-            when a bucket's gradients are complete. None: all alike.
-        windows: how many unfinished chunks each rank may have begun; empty: enough to be busy.
-        paces: of each rank, by how much it is slower than those seconds say; empty: none is.
+        batch_size: samples of a full step, for the payloads.
+        operator_seconds: forward and backward seconds of each operator for one chunk. They order the cells and say when
+            a bucket's gradients are complete. None: forward takes 1, backward 2.
+        windows: of each rank, how many chunks it may have begun and not finished; empty: enough to be busy.
+        paces: of each rank, its seconds over those; empty: 1.
+
+    Raises:
+        InternalError: cells wait for each other in a circle.
     """
     seconds = operator_seconds or {operator.name: (1.0, 2.0) for operator in graph.operators}
     limits = dict(enumerate(windows)) or busy_windows(graph, placement)
@@ -85,7 +89,7 @@ class _Compiler:
         self._sizes = chunk_sizes(batch_size, placement.num_chunks, graph.least_chunk)
         self._seconds, self._windows, self._paces = seconds, windows, paces
         self._cells = cut(graph, placement)
-        self._waiting = Waiting(graph, self._cells)
+        self._dependencies = CellDependencies(graph, self._cells)
         self._events = [0] * placement.world_size
         self._tasks: list[list[Task]] = [[] for _ in range(placement.world_size)]
         self._network = messages.MessageWriter(self._add)
@@ -95,7 +99,7 @@ class _Compiler:
 
     def compile(self) -> Schedule:
         """Expand cells, then reductions, then statistics, then what keeps ranks together."""
-        after = self._waiting.after()
+        after = self._dependencies.after()
         order = order_cells(after, {cell: self._cell_seconds(cell) for cell in after}, self._windows)
         self._reserve(order)
         self._add_signals()
@@ -121,7 +125,7 @@ class _Compiler:
     # Cells
 
     def _cell_seconds(self, cell: Cell) -> float:
-        operators = self._waiting.segment(cell).operators
+        operators = self._dependencies.segment(cell).operators
         return self._paces[cell.rank] * sum(self._seconds[operator][cell.backward] for operator in operators)
 
     def _reserve(self, order: Mapping[int, tuple[Cell, ...]]) -> None:
@@ -133,7 +137,7 @@ class _Compiler:
     def _add_cells(self, rank: int, cells: tuple[Cell, ...], received: Mapping[Cell, list[int]]) -> None:
         loads: dict[int, int] = {}
         for cell in cells:
-            segment = self._waiting.segment(cell)
+            segment = self._dependencies.segment(cell)
             after = [self._done[before] for before in self._local_before(cell)] + received.get(cell, [])
             if not cell.backward and set(segment.inputs) & set(INPUTS):
                 if cell.chunk not in loads:
@@ -148,9 +152,9 @@ class _Compiler:
 
     def _local_before(self, cell: Cell) -> set[Cell]:
         if cell.backward:
-            before = {cell._replace(backward=False), *self._waiting.users(cell)}
+            before = {cell._replace(backward=False), *self._dependencies.users(cell)}
         else:
-            before = set(self._waiting.makers(cell))
+            before = set(self._dependencies.makers(cell))
         return {each for each in before if each.rank == cell.rank}
 
     # Activations and their gradients
@@ -158,16 +162,18 @@ class _Compiler:
     def _add_messages(self) -> dict[Cell, list[int]]:
         """Send every tensor once to each rank that uses it, and one activation gradient back from each of those."""
         received: dict[Cell, list[int]] = defaultdict(list)
-        for (name, chunk), producer in self._waiting.made.items():
-            for rank, users in self._waiting.remote_takers(name, chunk).items():
-                what = ChunkTensor(name, chunk), self._payload(self._waiting.tensors[name], chunk)
-                _, receive = self._network.pair(producer.rank, rank, "activation", *what, (self._done[producer],))
+        for (name, chunk), producer in self._dependencies.made.items():
+            for rank, users in self._dependencies.remote_takers(name, chunk).items():
+                what = ChunkTensor(name, chunk), self._payload(self._dependencies.tensors[name], chunk)
+                forth = PlannedMessage(producer.rank, rank, "activation", *what)
+                _, receive = self._network.send(forth, (self._done[producer],))
                 for user in users:
                     received[user].append(receive.id)
-                if not self._waiting.flows_back(name):
+                if not self._dependencies.flows_back(name):
                     continue
                 after = tuple(self._done[Cell(rank, True, chunk, user.segment)] for user in users)
-                _, receive = self._network.pair(rank, producer.rank, "activation gradient", *what, after)
+                back = PlannedMessage(rank, producer.rank, "activation gradient", *what)
+                _, receive = self._network.send(back, after)
                 received[Cell(producer.rank, True, chunk, producer.segment)].append(receive.id)
         return received
 
@@ -200,7 +206,7 @@ class _Compiler:
         if reduction.route == "local" or self._graph.update_scope == "model":
             return self._done[cell]
         event = self._event(cell.rank)
-        operators = self._waiting.segment(cell).operators
+        operators = self._dependencies.segment(cell).operators
         fraction = completion(operators, users_of(self._graph, reduction), self._seconds)
         self._signals[cell].append(Signal(event=event, reduction=reduction.name, fraction=fraction))
         return event
@@ -280,7 +286,8 @@ class _Compiler:
         self, group: StatisticsGroup, chunk: int, source: int, target: int, after: tuple[int, ...]
     ) -> int:
         payload_bytes = group.num_elements * group.item_bytes if self._sizes[chunk] else 0
-        return self._network.pair(source, target, "statistics", group.row(chunk), payload_bytes, after)[1].id
+        message = PlannedMessage(source, target, "statistics", group.row(chunk), payload_bytes)
+        return self._network.send(message, after)[1].id
 
     # Tasks
 

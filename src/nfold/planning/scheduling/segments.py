@@ -1,8 +1,9 @@
 """Cuts each rank's cells into segments: runs of its operators in the one global topological order.
 
-Runs of one order make an acyclic segment graph whatever the placement is, so playing tasks by their dependencies
-cannot deadlock. A run ends where another rank goes on, and where its next operator waits for other operators outside
-the run than those before it: two branches side by side shall not wait for each other's inputs.
+Runs of one order form an acyclic graph whatever the placement is, so tasks that are played by their dependencies cannot
+deadlock. A run ends where the next operator belongs to another rank. It also ends before an operator that depends on
+other operators outside the run than the run's first ones do, so that two parallel branches never wait for each other's
+inputs.
 """
 
 import itertools
@@ -28,7 +29,7 @@ class RankSegments:
 
 
 def cut(graph: ModelGraph, placement: Placement) -> tuple[RankSegments, ...]:
-    """Return the segments of every rank. O(operators x chunks)."""
+    """Return the segments of every rank, by rank; chunks with the same owners share segments. O(operators x chunks)."""
     columns: dict[tuple[int, ...], dict[int, list[Run]]] = {}
     index: list[dict[Run, int]] = [{} for _ in range(placement.world_size)]
     by_chunk: list[dict[int, tuple[int, ...]]] = [{} for _ in range(placement.world_size)]
@@ -39,7 +40,7 @@ def cut(graph: ModelGraph, placement: Placement) -> tuple[RankSegments, ...]:
             columns[column] = _runs(names, column, before)
         for rank, runs in columns[column].items():
             by_chunk[rank][chunk] = tuple(index[rank].setdefault(run, len(index[rank])) for run in runs)
-    book = _Book(graph)
+    book = _SegmentTable(graph)
     return tuple(
         RankSegments(tuple(book.segment(run) for run in runs), chunks)
         for runs, chunks in zip(index, by_chunk, strict=True)
@@ -86,8 +87,8 @@ def _with_equal_waits(places: list[int], before: _Before) -> Iterator[list[int]]
     yield run
 
 
-class _Book:
-    """Looks up what makes a run of operators a segment; ranks share segments."""
+class _SegmentTable:
+    """Makes the segment of a run of operators, each once: ranks share them."""
 
     def __init__(self, graph: ModelGraph) -> None:
         self._loss = graph.loss

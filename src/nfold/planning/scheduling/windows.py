@@ -19,7 +19,7 @@ from nfold.core.placement import Placement
 
 
 def busy_windows(graph: ModelGraph, placement: Placement) -> dict[int, int]:
-    """Return for each rank how many unfinished chunks it may have begun. O(operators x chunks)."""
+    """Map each rank to the most chunks that it may have begun and not finished. O(operators x chunks)."""
     found = dict.fromkeys(range(placement.world_size), 1)
     for column in set(zip(*(placement.owners[operator.name] for operator in graph.operators), strict=True)):
         behind: set[int] = set()
@@ -30,22 +30,26 @@ def busy_windows(graph: ModelGraph, placement: Placement) -> dict[int, int]:
 
 
 def busy_window(num_ranks: int) -> int:
-    """Return how many chunks keep a rank busy that has so many ranks behind it, itself among them."""
+    """Return how many unfinished chunks keep a rank busy.
+
+    Args:
+        num_ranks: itself and the ranks that compute after it.
+    """
     return 2 * num_ranks - 1
 
 
 def lean_window(num_ranks: int) -> int:
-    """Return how many chunks the same rank needs if messages take no time: the first that memory makes it fall to."""
+    """Return how many it needs if messages take no time, as in 1F1B. A plan short of memory tries this one first."""
     return halved(busy_window(num_ranks))
 
 
 def halved(window: int) -> int:
-    """Return the next smaller window; one chunk is the least."""
+    """Return half a window, rounded up, at least 1 chunk."""
     return (window + 1) // 2
 
 
 def window_notes(windows: tuple[int, ...]) -> tuple[str, ...]:
-    """Say that ranks begin fewer chunks than would keep them busy; nothing of the windows that are usual."""
+    """Return a note that memory keeps ranks from being busy; none for the usual windows, which are written as ()."""
     if not windows:
         return ()
     return (
@@ -55,7 +59,7 @@ def window_notes(windows: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def narrower(windows: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield ever smaller windows of all ranks, until each begins a chunk only when it is done with the last."""
+    """Yield the windows of all ranks halved again and again, until every rank has one unfinished chunk at a time."""
     while max(windows) > 1:
         windows = tuple(map(halved, windows))
         yield windows

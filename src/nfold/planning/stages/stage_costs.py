@@ -10,7 +10,7 @@ import numpy as np
 from nfold.core.placement import chunk_sizes
 from nfold.planning.costs.machines import Machine
 from nfold.planning.costs.operator_runs import Array, Runs, add_up, interval_sums
-from nfold.planning.costs.read_ahead import Crowd, busy_s
+from nfold.planning.costs.read_ahead import CoreContention, busy_s
 from nfold.planning.inputs.chunking import deal, share_chunks
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.scheduling.windows import lean_window
@@ -26,7 +26,7 @@ class Grid:
         self.spans = add_up(facts.graph, runs, facts.batch_size, num_chunks)
         self._facts = facts
         self._computing_s: dict[int, Array] = {}
-        self._seconds: dict[tuple[int, float, Crowd], Array] = {}
+        self._seconds: dict[tuple[int, float, CoreContention], Array] = {}
         self._kinds: dict[object, int] = {}
         self.known: dict[object, Array] = {}
         """Costs of stages, by what makes them alike: the orders of one team have most of them in common."""
@@ -40,11 +40,11 @@ class Grid:
 
     def seconds(self, machine: Machine) -> Array:
         """Return how long a chunk keeps such a rank busy: forward, backward and what reading adds."""
-        key = machine.threads, machine.pace, machine.crowd
+        key = machine.threads, machine.pace, machine.contention
         if key not in self._seconds:
             read_s = self._facts.profiles[machine.threads].load_s(self.chunk_size, 1 / machine.pace)
             computing = self._of_threads(machine.threads) * machine.pace
-            self._seconds[key] = busy_s(self.spans.reads * read_s, computing, machine.crowd)
+            self._seconds[key] = busy_s(self.spans.reads * read_s, computing, machine.contention)
         return self._seconds[key]
 
     def kind(self, machine: Machine) -> int:

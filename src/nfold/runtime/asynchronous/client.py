@@ -21,7 +21,7 @@ from nfold.runtime.asynchronous.shards import Slots
 from nfold.runtime.asynchronous.store import Store
 from nfold.runtime.asynchronous.ticket_spans import TicketSpans
 from nfold.runtime.asynchronous.tickets import Tickets
-from nfold.runtime.asynchronous.wire_format import Bye, Request, Tags, decode_reply, encode_request
+from nfold.runtime.asynchronous.wire_format import NoMoreRequests, Request, Tags, decode_reply, encode_request
 from nfold.runtime.control.ticket_rows import Account
 from nfold.transport.protocol import Transport
 
@@ -107,7 +107,7 @@ class RemoteServer:
         data = [(self._tags.request(number), memoryview(encode_request(request)))]
         if isinstance(request, Pushed):
             data += self._gradient(number, request)
-        elif not isinstance(request, Bye):
+        elif not isinstance(request, NoMoreRequests):
             self._expect(number, pending)
         num_bytes = sum(part.nbytes for _, part in data)
         gone = Countdown(len(data), self._noting(request, num_bytes))
@@ -212,7 +212,7 @@ class Local:
         """Ask the shard."""
         if isinstance(request, Pushed):
             self.rows = self._rows_of(request.ticket)
-        elif not isinstance(request, Bye):
+        elif not isinstance(request, NoMoreRequests):
             self._pending, self._asked_s = pending, self._ticket_spans.clock()
             pending.more()
         self._post(request)
@@ -316,7 +316,7 @@ class Client:
             while self._has_work():
                 self._turn()
             for server in self._servers:
-                server.request(Bye(worker=self._worker), self._pending)
+                server.request(NoMoreRequests(worker=self._worker), self._pending)
             self._pending.wait()
         except BaseException as error:
             self.abandon(error)

@@ -13,7 +13,7 @@ from nfold.runtime.asynchronous.shards import Slice, rows
 from nfold.runtime.asynchronous.store import Store
 from nfold.runtime.asynchronous.ticket_spans import TicketSpans
 from nfold.runtime.asynchronous.tickets import Tickets
-from nfold.runtime.asynchronous.wire_format import Bye, Request, Tags, decode_request, encode_reply
+from nfold.runtime.asynchronous.wire_format import NoMoreRequests, Request, Tags, decode_request, encode_reply
 from nfold.runtime.control.ticket_rows import Account
 from nfold.runtime.parameters.buffers import as_bytes
 from nfold.transport.protocol import Transport
@@ -99,7 +99,7 @@ class RemoteWorker:
         request = decode_request(self._worker, header, self._tickets.weight)
         if isinstance(request, Pushed):
             self._take_gradient(number, request)
-        elif not isinstance(request, Bye):
+        elif not isinstance(request, NoMoreRequests):
             self._asked, self._asked_s = number, self._ticket_spans.clock()
             self._post(request)
         else:
@@ -244,7 +244,7 @@ class Server:
         return stimulus
 
     def _take(self, stimulus: Stimulus) -> None:
-        if isinstance(stimulus, Bye):
+        if isinstance(stimulus, NoMoreRequests):
             with self._changed:
                 self._present.discard(stimulus.worker)
                 self._changed.notify_all()

@@ -27,13 +27,13 @@ assert _HEADER.size == REQUEST_BYTES == REPLY_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bye:
+class NoMoreRequests:
     """A worker will ask for nothing more."""
 
     worker: int
 
 
-Request = Asked | Pulled | Refreshed | Pushed | Bye
+Request = Asked | Pulled | Refreshed | Pushed | NoMoreRequests
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def decode_request(worker: int, header: bytes | bytearray, weight: Callable[[int
     if what == _PUSHED:
         return Pushed(worker=worker, ticket=first, version=second, weight=weight(first))
     if what == _BYE:
-        return Bye(worker=worker)
+        return NoMoreRequests(worker=worker)
     raise TransportError(f"worker {worker} sent a request of kind {what}, which does not exist")
 
 

@@ -29,7 +29,7 @@ from nfold.transport.connecting.handshake import (
     unpack_challenge,
     unpack_hello,
 )
-from nfold.transport.connecting.keepalive import keep_asking
+from nfold.transport.connecting.keepalive import enable_keepalive
 
 Message = dict[str, Any]
 
@@ -79,7 +79,7 @@ class SocketChannel:
         self._sending = threading.Lock()
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keep_asking(connection)
+            enable_keepalive(connection)
 
     @property
     def heard_s(self) -> float:

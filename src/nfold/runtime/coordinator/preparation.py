@@ -35,8 +35,8 @@ from nfold.runtime.measuring.probing_rounds import (
     best_of,
     expected_passes_s,
     longest_pass_s,
+    round_robin,
     seems_held_up,
-    tournament,
     with_fast_links,
     with_links,
     with_paces,
@@ -206,7 +206,7 @@ class Preparation:
     def _probe(self, cluster: Cluster) -> Generator[list[ev.Command], ev.Event, dict[Probe, ProbedPair]]:
         """Probe all pairs of nodes, or of many, distant or badly linked ones some, a round at a time."""
         found: dict[Probe, ProbedPair] = {}
-        rounds, num_peers = tournament(self._planning.nodes(cluster)), len(set(self._planning.nodes(cluster))) - 1
+        rounds, num_peers = round_robin(self._planning.nodes(cluster)), len(set(self._planning.nodes(cluster))) - 1
         for done, pairs in enumerate(rounds):
             if done == 1:
                 del rounds[affordable(len(rounds), found) :]

@@ -29,7 +29,7 @@ PATIENCE = Patience()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class News:
+class DetectedChanges:
     """What has changed since the last look."""
 
     silent: tuple[int, ...]
@@ -48,7 +48,7 @@ class FailureDetector:
         self._looked_s = self._awake_s = float("-inf")
         self._silent: set[int] = set()
 
-    def look(self, tick: Tick, ranks: Collection[int], *, loading: bool) -> News:
+    def look(self, tick: Tick, ranks: Collection[int], *, loading: bool) -> DetectedChanges:
         """Return what is new about some ranks; those that the tick does not tell of cannot fall silent."""
         if tick.now_s - self._looked_s > OWN_GAP_S:
             self._awake_s = tick.now_s
@@ -58,7 +58,7 @@ class FailureDetector:
         }
         limit_s = self._patience.loading_s if loading else self._patience.lost_s
         before, self._silent = self._silent, {rank for rank, s in silence_s.items() if s >= self._patience.noticed_s}
-        return News(
+        return DetectedChanges(
             silent=tuple(sorted(self._silent - before)),
             back=tuple(sorted((before - self._silent) & set(ranks))),
             lost=tuple(rank for rank, each_s in sorted(silence_s.items()) if each_s >= limit_s),

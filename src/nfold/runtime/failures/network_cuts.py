@@ -30,7 +30,7 @@ class NetworkCut:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CutNews:
+class CutChanges:
     """What has changed since the last look."""
 
     begun: tuple[NetworkCut, ...] = ()
@@ -51,7 +51,7 @@ class Cuts:
         """Note for how long a rank has not heard others, as it says now."""
         self._silent_s[rank] = silent_s
 
-    def look(self, ranks: Collection[int], unheard: Collection[int] = ()) -> CutNews:
+    def look(self, ranks: Collection[int], unheard: Collection[int] = ()) -> CutChanges:
         """Return what is new about the network between some ranks.
 
         Args:
@@ -69,7 +69,7 @@ class Cuts:
         healed = tuple(cut for cut in told if not cut.pairs & pairs.keys() and {cut.rank, *cut.others} <= set(ranks))
         self._told = (*(cut for cut in told if cut not in healed), *begun)
         lost = tuple(cut for cut in _cuts(pairs) if cut.silent_s >= self._patience.lost_s)
-        return CutNews(begun=begun, healed=healed, lost=lost)
+        return CutChanges(begun=begun, healed=healed, lost=lost)
 
     def _pairs(self, ranks: Collection[int]) -> dict[frozenset[int], float]:
         pairs: dict[frozenset[int], float] = {}

@@ -1,6 +1,6 @@
 """Who measures what, and what it says of the machines: which pairs are probed when, and probes and paces -> Cluster.
 
-Pure. Nodes are probed pairwise in the rounds of a tournament (the circle method), so that no node is in two probes at
+Pure. Nodes are probed pairwise in the rounds of a round_robin (the circle method), so that no node is in two probes at
 once and n nodes need n - 1 rounds. What a node sends at its best is its uplink, what reaches it at best its downlink:
 a path is as fast as the slower of the two, and some peer's side is fast enough to show the other.
 """
@@ -29,7 +29,7 @@ class Probe:
     echoes: int
 
 
-def tournament(nodes: Sequence[str]) -> list[list[Probe]]:
+def round_robin(nodes: Sequence[str]) -> list[list[Probe]]:
     """Return rounds of probes between the first ranks of different nodes. O(nodes x rounds).
 
     On one node the first two ranks probe each other.

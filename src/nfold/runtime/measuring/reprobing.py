@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.runtime.control import events as ev
-from nfold.runtime.measuring.probing_rounds import Probe, affordable, tournament, with_links
-from nfold.runtime.measuring.slowness import Slowness, Surprise, times_s
+from nfold.runtime.measuring.probing_rounds import Probe, affordable, round_robin, with_links
+from nfold.runtime.measuring.slowness import Slowness, UnexpectedTime, times_s
 from nfold.runtime.measuring.unsent_bytes import unsent_bytes
 from nfold.transport.probing.probe import ProbedPair
 
@@ -37,7 +37,7 @@ class Reprobing:
         """
         self._nodes, self._cluster = nodes, cluster
         self._slowness = Slowness(expected_s)
-        self._surprise: Surprise | None = None
+        self._surprise: UnexpectedTime | None = None
         self._rounds: list[list[Probe]] = []
         """Those to come."""
         self._is_first = True
@@ -56,7 +56,7 @@ class Reprobing:
         if surprise is None or self.is_open:
             return []
         self._surprise, self._found = surprise, {}
-        self._rounds, self._is_first = tournament(self._nodes), True
+        self._rounds, self._is_first = round_robin(self._nodes), True
         return self._begin_round() if self._rounds else []
 
     def _begin_round(self) -> list[ev.Command]:

@@ -27,7 +27,7 @@ _FIRST = frozenset({"reduce", "push"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surprise:
+class UnexpectedTime:
     """Something that takes another time than expected."""
 
     what: str
@@ -48,7 +48,7 @@ class Slowness:
         self._num_probes = self._rest = 0
         self._recent_s: dict[str, deque[float]] = {name: deque(maxlen=NUM_STEPS) for name in expected_s}
 
-    def take(self, times_s: Mapping[str, float]) -> Surprise | None:
+    def take(self, times_s: Mapping[str, float]) -> UnexpectedTime | None:
         """Take in a step and return what surprises most; None: nothing does."""
         if self._rest:
             self._rest -= 1
@@ -68,7 +68,7 @@ class Slowness:
         self._rest = NUM_STEPS * (2**self._num_probes - 1)
         self._num_probes += 1
 
-    def _look(self, name: str) -> Surprise | None:
+    def _look(self, name: str) -> UnexpectedTime | None:
         recent_s, expected_s = self._recent_s[name], self._expected_s[name]
         if len(recent_s) < NUM_STEPS:
             return None
@@ -76,14 +76,14 @@ class Slowness:
         was_slow = expected_s > self._predicted_s[name]
         if not (_is_longer(measured_s, expected_s) or (was_slow and _is_longer(expected_s, measured_s))):
             return None
-        return Surprise(what=name, expected_s=expected_s, measured_s=measured_s)
+        return UnexpectedTime(what=name, expected_s=expected_s, measured_s=measured_s)
 
 
 def _is_longer(one_s: float, other_s: float) -> bool:
     return one_s > max(FACTOR * other_s, other_s + LEAST_EXCESS_S)
 
 
-def _size(surprise: Surprise) -> float:
+def _size(surprise: UnexpectedTime) -> float:
     one_s, other_s = sorted((max(surprise.expected_s, 1e-9), max(surprise.measured_s, 1e-9)))
     return other_s / one_s
 

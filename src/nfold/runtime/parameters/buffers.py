@@ -10,7 +10,7 @@ from torch import nn
 from nfold.capture.optimizers.touched_rows import at_own_begin, untouched, without_minus_zero
 from nfold.core.placement import Reduction
 from nfold.core.schedule import StatisticsGroup
-from nfold.core.tasks import Elements, Message, Receive, Send
+from nfold.core.tasks import Elements, MessageEnd, Receive, Send
 from nfold.errors import ProgramError
 from nfold.planning.reductions.acknowledgements import TAKEN
 
@@ -174,7 +174,7 @@ class Buffers:
         else:
             data.copy_(self._scratch[task.id])
 
-    def _wire(self, task: Message, data: torch.Tensor) -> memoryview:
+    def _wire(self, task: MessageEnd, data: torch.Tensor) -> memoryview:
         """Views are made once: they stay valid for the life of the buffers."""
         wire = self._wires[task.id] = as_bytes(data)
         return wire

@@ -57,7 +57,7 @@ _NO_CHUNK = -1
 
 
 @dataclass(slots=True)
-class _Live:
+class _SavedTensors:
     """What a forward keeps for its backward."""
 
     inputs: dict[str, torch.Tensor]
@@ -71,7 +71,7 @@ class _Step:
     index: int = 0
     sizes: tuple[int, ...] = ()
     batches: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    live: dict[tuple[int, int], _Live] = field(default_factory=dict)
+    live: dict[tuple[int, int], _SavedTensors] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
 
 
@@ -205,7 +205,7 @@ class Cells:
         elsewhere = self._loader.num_elsewhere
         trials.look(self._model, self._step.batches[chunk], step, size, read, num_elsewhere=elsewhere)
 
-    def _try_stage_again(self, task: Forward | Backward, live: _Live, gradients: dict[str, Any]) -> None:
+    def _try_stage_again(self, task: Forward | Backward, live: _SavedTensors, gradients: dict[str, Any]) -> None:
         """Try a run of operators on what it was given and what came back to its outputs, the loss apart."""
         if self._stage_trials is None:
             return
@@ -226,19 +226,19 @@ class Cells:
         """Whether the segment is the whole model and needs no seeds between its operators."""
         return self._is_whole(segment) and (not self._is_random or self._graph.capture == "opaque")
 
-    def _forward_whole(self, task: Forward) -> _Live:
+    def _forward_whole(self, task: Forward) -> _SavedTensors:
         inputs, targets = self._step.batches.pop(task.chunk)
         with self._drawing():
             if self._is_random:
                 self._random.seed_everything(0)
             loss = self._program.loss(call(self._model, inputs), targets)
-        return _Live({}, {self._graph.loss: loss})
+        return _SavedTensors({}, {self._graph.loss: loss})
 
-    def _forward_segment(self, task: Forward, segment: Segment) -> _Live:
+    def _forward_segment(self, task: Forward, segment: Segment) -> _SavedTensors:
         module = self._segment_module(task.segment, segment)
         inputs = {name: self._input(ChunkTensor(name, task.chunk)) for name in segment.inputs}
         outputs = module(*inputs.values())
-        return _Live(inputs, dict(zip(segment.outputs, outputs, strict=True)))
+        return _SavedTensors(inputs, dict(zip(segment.outputs, outputs, strict=True)))
 
     def _segment_module(self, index: int, segment: Segment) -> BoundSegment:
         if index not in self._segments:

@@ -15,10 +15,10 @@ from nfold.runtime.parameters.buffers import as_bytes
 
 
 class ChangedBuffers:
-    """Remembers the buffers of a model as they were, by a checksum of their bytes. About a second for each GB."""
+    """Tells which buffers have changed, by a checksum of their bytes: about a second for each GB."""
 
     def __init__(self, model: nn.Module, but: Container[str]) -> None:
-        """Look at a model that is ready to train.
+        """Note the buffers of a model as they are before training.
 
         Args:
             model: the rank's.
@@ -28,7 +28,7 @@ class ChangedBuffers:
         self._before = {name: _mark(buffer) for name, buffer in self._buffers()}
 
     def modules(self) -> tuple[str, ...]:
-        """Return the modules with a changed buffer."""
+        """Return the names of the modules of which a buffer has changed since."""
         changed = (name for name, buffer in self._buffers() if self._before.get(name) != _mark(buffer))
         return tuple(dict.fromkeys(name.rpartition(".")[0] for name in changed))
 

@@ -12,7 +12,7 @@ from nfold.runtime.parameters.buffers import Buffers
 
 
 class ChunkStatistics:
-    """Rows of means and variances: one for each group of batch norms and chunk."""
+    """Batch norm statistics: for each group and chunk a row, [mean, variance] of each call after the other."""
 
     def __init__(
         self, graph: ModelGraph, groups: tuple[StatisticsGroup, ...], buffers: Buffers, recorder: StatisticsRecorder
@@ -22,7 +22,7 @@ class ChunkStatistics:
         self._folders = {group.name: recorder.folder(calls_of(graph, group)) for group in groups}
 
     def record(self, chunk: int, segment: Segment) -> None:
-        """Keep the statistics of a forward that has just ended.
+        """Write the statistics of the forward that has just ended to its chunk's rows.
 
         Raises:
             ProgramError: a batch norm was not called as often as when the program was tried.
@@ -59,7 +59,7 @@ class ChunkStatistics:
                 offset += width
 
     def fold(self, group: StatisticsGroup, sizes: tuple[int, ...]) -> None:
-        """Update the running statistics chunk after chunk, as one device would."""
+        """Update running means and variances chunk after chunk, as one device does. Empty chunks are left out."""
         rows = [self._buffers.flat(group.row(chunk)) for chunk, size in enumerate(sizes) if size]
         self._folders[group.name].fold(rows)
 

@@ -19,7 +19,7 @@ _EPSILON = 1e-6
 
 
 class Clipping:
-    """One rank's part of the norm."""
+    """One rank's part of clipping gradients by their 2-norm over all parameters."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class Clipping:
         self._others = [parameter for name, parameter in parameters.items() if name not in held]
 
     def begin(self) -> None:
-        """Begin a step."""
+        """Forget the squares of the step before."""
         self._squares.zero_()
 
     def count(self, gradients: Elements) -> None:
-        """Add the squares of summed gradients to this rank's."""
+        """Add the squares of some summed gradients to this rank's sum."""
         self._squares[self._rank] += _squares(self._tensors(gradients))
 
     def find_factor(self) -> None:
@@ -68,7 +68,7 @@ class Clipping:
 
 
 def clip_factor(norm: float, limit: float) -> float:
-    """Return what brings a norm down to a limit; 1 where it is below, and no number where the norm is none."""
+    """Return limit / norm, at most 1, as `torch.nn.utils.clip_grad_norm_`; NaN if the norm is NaN."""
     factor = limit / (norm + _EPSILON)
     return 1.0 if factor > 1.0 else factor
 

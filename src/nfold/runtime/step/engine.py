@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nfold.core.schedule import RankSchedule
-from nfold.core.tasks import Backward, ComputeTask, Message, Receive, Send, Task, chunk_of
+from nfold.core.tasks import Backward, ComputeTask, MessageEnd, Receive, Send, Task, chunk_of
 from nfold.core.trace import ReductionParts, Span, span_of
 from nfold.runtime.step.reduction_times import ReductionTimes
 from nfold.transport.protocol import Transport
@@ -57,7 +57,7 @@ class DataStore(Protocol):
 
 @dataclass(slots=True)
 class Played:
-    """What one step took on this rank."""
+    """Seconds of one step on this rank."""
 
     begin_s: float
     end_s: float = 0.0
@@ -69,7 +69,7 @@ class Played:
 
 
 class Engine:
-    """Plays a RankSchedule over a transport, step after step."""
+    """Plays one rank's schedule, step after step. Threads: `play` computes; the transport's threads call back."""
 
     def __init__(
         self,
@@ -82,17 +82,17 @@ class Engine:
         times_reductions: bool = True,
     ) -> None:
         self._rank, self._num_tags = schedule.rank, max(1, schedule.num_tags)
-        self._compute = tuple(task for task in schedule.tasks if not isinstance(task, Message))
+        self._compute = tuple(task for task in schedule.tasks if not isinstance(task, MessageEnd))
         self._receives = tuple(task for task in schedule.tasks if isinstance(task, Receive))
-        self._messages = {task.id: task for task in schedule.tasks if isinstance(task, Message)}
-        self._chunks = {task.id: chunk for task in schedule.tasks if (chunk := chunk_of(task)) is not None}
+        self._messages = {task.id: task for task in schedule.tasks if isinstance(task, MessageEnd)}
         self._dependents: list[list[int]] = [[] for _ in range(schedule.num_events)]
         self._counts = [0] * schedule.num_events
         for task in schedule.tasks:
             self._counts[task.id] = len(task.after) + isinstance(task, Receive)
             for event in task.after:
                 self._dependents[event].append(task.id)
-        self._transport, self._performer, self._stores, self._clock = transport, performer, stores, clock
+        self._stores = {task.id: stores[type(task.data)] for task in self._messages.values()}
+        self._transport, self._performer, self._clock = transport, performer, clock
         self._times = ReductionTimes(schedule.tasks if times_reductions else (), clock)
         self._changed = threading.Condition()
         self._awaited: Callable[[], bool] | None = None
@@ -124,6 +124,7 @@ class Engine:
         self._played = played if keep_spans else None
         self._times.begin()
         self._transport.on_failure(self.fail)
+        self._is_short = 0 in sizes
         self._sizes, self._base_tag = sizes, tag_of(Use.STEP, step % TAG_WINDOW * self._num_tags)
         self._post()
         for task in self._compute:
@@ -139,7 +140,7 @@ class Engine:
             if self._skipped(task):
                 self._happened(task.id, is_arrival=True)
             else:
-                into = self._stores[type(task.data)].incoming(task, task.data)
+                into = self._stores[task.id].incoming(task, task.data)
                 arrived = functools.partial(self._happened, task.id, is_arrival=True)
                 self._transport.receive(task.peer, self._base_tag + task.tag, into, arrived)
         first = [task for task in self._messages.values() if isinstance(task, Send) and not task.after]
@@ -149,7 +150,7 @@ class Engine:
         return self._waiting[event] == 0
 
     def _skipped(self, task: Task) -> bool:
-        chunk = self._chunks.get(task.id)
+        chunk = chunk_of(task) if self._is_short else None
         return chunk is not None and self._sizes[chunk] == 0
 
     def _wait(self, is_ready: Callable[[], bool], played: Played) -> None:
@@ -220,13 +221,13 @@ class Engine:
         """Begin a message that waits for nothing any more; return whether it is over at once."""
         if isinstance(task, Receive):
             if not self._skipped(task):
-                self._stores[type(task.data)].combine(task, task.data)
+                self._stores[task.id].combine(task, task.data)
                 self._note(task)
             return True
         if self._skipped(task):
             return True
         self._started[task.id] = self._clock()
-        data = self._stores[type(task.data)].outgoing(task, task.data)
+        data = self._stores[task.id].outgoing(task, task.data)
         self._transport.send(task.peer, self._base_tag + task.tag, data, lambda: self._sent(task))
         return False
 

@@ -17,7 +17,7 @@ from nfold.runtime.step.engine import Emit
 
 
 class GradientSignals:
-    """Emits a bucket's event when the last of its gradients is there, while the backward is still running."""
+    """Emits a bucket's event when autograd has accumulated the last of its gradients, in the middle of a backward."""
 
     def __init__(
         self,
@@ -54,7 +54,15 @@ class GradientSignals:
                 watch(functools.partial(self._count, bucket, name))
 
     def during(self, task: Backward, emit: Emit) -> "GradientSignals":
-        """Watch one backward."""
+        """Return a context in which one backward runs.
+
+        Args:
+            task: the backward.
+            emit: called with the event of each bucket that is complete, on autograd's thread.
+
+        Raises:
+            ProgramError: at its end, if a parameter of a bucket that travels got no gradient.
+        """
         self._events = {signal.reduction: signal.event for signal in task.signals}
         self._left = dict(self._expected[task.segment]) if self._events else {}
         self._emit, self._seen = emit, set()

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from nfold.core.tasks import Backward, Message, Send, Task
+from nfold.core.tasks import Backward, MessageEnd, Send, Task
 from nfold.core.trace import ReductionParts
 
 
@@ -54,7 +54,7 @@ class ReductionTimes:
             for event in bucket.ready_events:
                 self._ready.setdefault(event, []).append(bucket)
         by_name = {bucket.name: bucket for bucket in self._buckets}
-        messages = [task for task in tasks if isinstance(task, Message)]
+        messages = [task for task in tasks if isinstance(task, MessageEnd)]
         self._messages = {task.id: by_name.get(task.bucket or "") for task in messages}
         self._peers = {task.id: task.peer for task in messages if isinstance(task, Send)}
         self._gone_s = dict.fromkeys(self._peers.values(), -math.inf)
@@ -66,11 +66,11 @@ class ReductionTimes:
             bucket.begin()
 
     def happened(self, event: int, started_s: float) -> None:
-        """Take note of an event; of a Send it is the moment when the transport let go of it.
+        """Note that an event happened now; that of a Send happens when the transport is done with its bytes.
 
         Args:
-            event: of the rank's schedule.
-            started_s: when a Send was handed to the transport.
+            event: id in the rank's schedule.
+            started_s: when a Send was handed to the transport, on the same clock.
         """
         if event in self._messages:
             self._ended(event, started_s)
@@ -80,7 +80,7 @@ class ReductionTimes:
                 bucket.ready_s = self._clock()
 
     def parts(self, step: int, rank: int) -> tuple[ReductionParts, ...]:
-        """Return the times of the step that has ended."""
+        """Return the seconds of each bucket in the step that has ended."""
         return tuple(self._parts_of(bucket, step, rank) for bucket in self._buckets)
 
     def _ended(self, event: int, started_s: float) -> None:
@@ -110,9 +110,9 @@ def _buckets(tasks: tuple[Task, ...]) -> Iterable[_Bucket]:
     backward = [task for task in tasks if isinstance(task, Backward)]
     computed = {task.id for task in backward} | {signal.event for task in backward for signal in task.signals}
     sent = {task.id for task in tasks if isinstance(task, Send)}
-    messages: dict[str, list[Message]] = {}
+    messages: dict[str, list[MessageEnd]] = {}
     for task in tasks:
-        if isinstance(task, Message) and task.bucket is not None:
+        if isinstance(task, MessageEnd) and task.bucket is not None:
             messages.setdefault(task.bucket, []).append(task)
     for name, own in messages.items():
         ready = frozenset(event for task in own for event in task.after if event in computed)

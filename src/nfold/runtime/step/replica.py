@@ -70,18 +70,18 @@ def traced(
     parameters: Mapping[str, nn.Parameter] | None = None,
     lazy: bool = False,
 ) -> Captured | None:
-    """Trace the model, unless this rank runs it whole and without seeds between its operators.
+    """Return the model's trace; None if this rank runs the whole module and no operator needs a seed of its own.
 
     Args:
         program: the user's.
         model: built by it.
         graph: what was captured, before operators are cut into parts.
-        dataset: for an example.
+        dataset: of samples to trace with.
         own: what this rank plays.
         device: where to compute.
         splits: operator -> number of parts.
         parameters: what the parts use.
-        lazy: nobody holds the addresses of the weights yet.
+        lazy: the weights may still move in memory.
     """
     cut = splits or any(len(segment.operators) < len(graph.operators) for segment in own.segments)
     random = any(operator.num_random for operator in graph.operators)
@@ -94,19 +94,20 @@ def traced(
 
 
 def modules_of(graph: ModelGraph, groups: tuple[StatisticsGroup, ...]) -> tuple[str, ...]:
-    """Return the batch norms of some groups."""
+    """Return the names of the batch norm modules of some groups, each once, in the order of their calls."""
     return tuple(dict.fromkeys(m for group in groups for op in group.operators for m in graph.operator(op).statistics))
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a rank tells of a step."""
+    """What a rank reports of one step."""
 
     parts: StepParts
     losses: dict[int, float]
-    """Weighted loss by chunk, of the chunks whose loss was computed here."""
+    """Chunk -> its mean loss times its share of the batch's samples; of the chunks whose loss was computed here."""
     spans: tuple[Span, ...]
     begin_s: float
+    """On this rank's clock."""
     reductions: tuple[ReductionParts, ...] = ()
     notes: tuple[str, ...] = ()
     """What the user should know."""
@@ -229,13 +230,22 @@ class Replica:
 
     @property
     def kept(self) -> Kept:
-        """Hyper-parameters of a checkpoint that are used although the program has others."""
+        """Hyper-parameters that were taken from the checkpoint and differ from the program's."""
         return kept_by(self._updaters.values())
 
     # Training
 
     def step(self, index: int, *, keep_spans: bool) -> StepResult:
-        """Play one step."""
+        """Train one step.
+
+        Args:
+            index: of the step, from 0 at the start of the run.
+            keep_spans: whether to return when each task began and ended.
+
+        Raises:
+            TransportError: a peer is lost.
+            NonFiniteLoss: a chunk's loss is NaN or infinite.
+        """
         begin_s = self._clock() if self._previous_end_s is None else self._previous_end_s
         sent_before = self._transport.sent_bytes
         sizes = self.sampler.sizes(index)
@@ -262,7 +272,7 @@ class Replica:
             played.end_s = end_s
 
     def pause(self) -> None:
-        """Begin the next step's time at its own start: something that is no step comes between."""
+        """Measure the next step from its own begin: what comes before it (evaluation, a checkpoint) is no step."""
         self._previous_end_s = None
 
     def _parts(self, index: int, played: Played, step_s: float, samples: int, sent_bytes: int) -> StepParts:
@@ -314,7 +324,7 @@ class Replica:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all who compute hold the whole current model, so that each may evaluate a part of the test data."""
+        """Whether each worker holds all current parameters, so that each may evaluate a part of the test data."""
         workers = set(self.plan.placement.working)
         if self.plan.splits or any(self._foreign[rank] for rank in workers):
             return False
@@ -355,13 +365,13 @@ def take_model(model: nn.Module, checkpoint: Checkpoint, unneeded: Collection[nn
 
 
 def served_parameters(rank: int, reductions: Iterable[Reduction]) -> frozenset[str]:
-    """Return the parameters of which a rank serves shares, whoever computes with them."""
+    """Return the names of the parameters of which a rank sums and updates shares."""
     served = (each for each in reductions if any(share.rank == rank for share in each.shares))
     return frozenset(name for reduction in served for name in reduction.parameters)
 
 
 def take_states(updaters: Iterable[Updater], checkpoint: Checkpoint, weights: Weights) -> None:
-    """Give optimizers their states of a checkpoint, as much of them as each holds.
+    """Load optimizer state from a checkpoint, for the parts of parameters that each optimizer holds.
 
     Raises:
         ProgramError: they are another optimizer's.

@@ -20,7 +20,7 @@ LOOK_UP_S = 0.05
 
 
 @dataclass(slots=True)
-class Stranger:
+class UnprovedPeer:
     """A connection that has not said yet who it is."""
 
     connection: socket.socket
@@ -39,7 +39,7 @@ class Acceptor:
         self._expected = set(expected)
         self._token = token
         self._guest_came = welcome
-        self._strangers: dict[int, Stranger] = {}
+        self._unproved: dict[int, UnprovedPeer] = {}
         self._selector = selectors.DefaultSelector()
 
     def run(self, listener: Listener, stop: threading.Event) -> None:
@@ -50,13 +50,13 @@ class Acceptor:
                 for key, _ in self._selector.select(LOOK_UP_S):
                     self._attend(key.fd, listener.socket)
                 self._drop_slow()
-            for descriptor in list(self._strangers):
+            for descriptor in list(self._unproved):
                 self._drop(descriptor)
 
     def _attend(self, descriptor: int, listening: socket.socket) -> None:
         if descriptor == listening.fileno():
             self._accept(listening)
-        elif descriptor in self._strangers:
+        elif descriptor in self._unproved:
             self._hear(descriptor)
 
     def _accept(self, listening: socket.socket) -> None:
@@ -65,39 +65,39 @@ class Acceptor:
         except OSError:
             return  # it hung up before we got to it
         connection.setblocking(False)
-        if len(self._strangers) >= MAX_UNPROVEN:
-            self._drop(next(iter(self._strangers)))
-        stranger = self._strangers[connection.fileno()] = Stranger(connection, time.monotonic() + HELLO_S)
+        if len(self._unproved) >= MAX_UNPROVEN:
+            self._drop(next(iter(self._unproved)))
+        peer = self._unproved[connection.fileno()] = UnprovedPeer(connection, time.monotonic() + HELLO_S)
         self._selector.register(connection, selectors.EVENT_READ)
         with contextlib.suppress(OSError):  # it has hung up: we shall hear of that next
-            connection.send(pack_challenge(stranger.nonce))
+            connection.send(pack_challenge(peer.nonce))
 
     def _hear(self, descriptor: int) -> None:
-        stranger = self._strangers[descriptor]
+        peer = self._unproved[descriptor]
         try:
-            piece = stranger.connection.recv(HELLO_BYTES - len(stranger.heard))
+            piece = peer.connection.recv(HELLO_BYTES - len(peer.heard))
         except OSError:
             piece = b""
-        stranger.heard += piece
+        peer.heard += piece
         if not piece:
             self._drop(descriptor)
-        elif len(stranger.heard) == HELLO_BYTES:
-            self._judge(descriptor, stranger)
+        elif len(peer.heard) == HELLO_BYTES:
+            self._judge(descriptor, peer)
 
-    def _judge(self, descriptor: int, stranger: Stranger) -> None:
+    def _judge(self, descriptor: int, peer: UnprovedPeer) -> None:
         try:
-            hello = unpack_hello(stranger.heard, self._token, "dial", stranger.nonce)
+            hello = unpack_hello(peer.heard, self._token, "dial", peer.nonce)
             if hello.target != self._member or hello.source not in self._expected:
                 raise TransportError("it looks for another member, or is not expected")
-            answer = Hello(self._member, hello.source, stranger.nonce)
-            stranger.connection.send(pack_hello(answer, self._token, "answer", hello.nonce))
+            answer = Hello(self._member, hello.source, peer.nonce)
+            peer.connection.send(pack_hello(answer, self._token, "answer", hello.nonce))
         except (TransportError, OSError):
             self._drop(descriptor)
             return
         self._welcome(descriptor, hello.source)
 
     def _welcome(self, descriptor: int, peer: int) -> None:
-        connection = self._strangers.pop(descriptor).connection
+        connection = self._unproved.pop(descriptor).connection
         self._selector.unregister(connection)
         connection.setblocking(True)
         self._expected.discard(peer)
@@ -105,10 +105,10 @@ class Acceptor:
 
     def _drop_slow(self) -> None:
         now_s = time.monotonic()
-        for descriptor in [fd for fd, stranger in self._strangers.items() if stranger.deadline_s < now_s]:
+        for descriptor in [fd for fd, peer in self._unproved.items() if peer.deadline_s < now_s]:
             self._drop(descriptor)
 
     def _drop(self, descriptor: int) -> None:
-        connection = self._strangers.pop(descriptor).connection
+        connection = self._unproved.pop(descriptor).connection
         self._selector.unregister(connection)
         connection.close()

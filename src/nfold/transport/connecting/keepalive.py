@@ -17,7 +17,7 @@ _TCP_INFO = struct.Struct("=52x2I")
 """Of the kernel's `tcp_info`: milliseconds since the last data came, and since the last acknowledgement did."""
 
 
-def keep_asking(connection: socket.socket) -> None:
+def enable_keepalive(connection: socket.socket) -> None:
     """Let the kernel ask the other end for a sign of life when nothing else is said."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ASK_AFTER_S)

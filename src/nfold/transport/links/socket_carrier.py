@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nfold.transport.connecting.keepalive import keep_asking, silent_s
+from nfold.transport.connecting.keepalive import enable_keepalive, silent_s
 from nfold.transport.links.link import Link
 from nfold.transport.links.loop import READ, WRITE, Loop
 
@@ -32,7 +32,7 @@ class SocketCarrier:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT_BYTES)
-        keep_asking(connection)
+        enable_keepalive(connection)
         self._loop, self._socket, self._link = loop, connection, link
         self._incoming = link.incoming()
         self._rest = next(self._incoming)

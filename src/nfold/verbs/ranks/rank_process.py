@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from nfold.launch.local import TOKEN_VARIABLE
-from nfold.launch.orphans import end_with_parent, notice_by_yourself
+from nfold.launch.orphans import end_with_parent, outlive_parent
 from nfold.machine.heap import keep_freed
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control.channel import ChannelClosed, connect
@@ -37,7 +37,7 @@ def main() -> int:
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
     leave_compiler_out()
     gc.disable()  # what is imported stays: to look through it for garbage, again and again, takes half a second
-    from nfold.cache import Store, Witness, user_folder
+    from nfold.cache import ReadRecorder, Store, user_folder
     from nfold.launch.fork_server import ForkServer
     from nfold.profiling.recall import Recall
     from nfold.runtime.data.loader_process import read_for_rank
@@ -57,12 +57,12 @@ def main() -> int:
         orders,
         lambda: _load(source),
         WatchedWiring(ways, heartbeat),
-        Toolbox(recall=Recall(str(source), Store(user_folder()), Witness())),
+        Toolbox(recall=Recall(str(source), Store(user_folder()), ReadRecorder())),
         script=source.path,
         staff=staff,
         owns_process=True,
     )
-    notice_by_yourself()
+    outlive_parent()
     code = worker.run()
     sys.stdout.flush()
     sys.stderr.flush()

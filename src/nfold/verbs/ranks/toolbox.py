@@ -45,7 +45,7 @@ class Toolbox:
 
     def watching(self) -> AbstractContextManager[None]:
         """See what is read while the program is loaded."""
-        return nullcontext() if self._recall is None else self._recall.witness.watching()
+        return nullcontext() if self._recall is None else self._recall.recorder.watching()
 
     def measure(
         self, process: Process, chunk_sizes: Sequence[int], thread_counts: Sequence[int], *, anew: bool

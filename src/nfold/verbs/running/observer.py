@@ -42,7 +42,7 @@ class Observer(Protocol):
         ...
 
 
-class Silent:
+class NullObserver:
     """An observer that shows nothing."""
 
     def planned(self, planned: ev.Planned, folder: Path | None) -> None:

@@ -26,10 +26,10 @@ from nfold.verbs.ranks.starting import check_room, own_threads
 from nfold.verbs.results.pages import write_documents
 from nfold.verbs.results.phases import ENDING, SUMMING_UP, Phases
 from nfold.verbs.results.summary import RunOutcome, summarise, typed
-from nfold.verbs.run_folder.chronicle import Chronicle
 from nfold.verbs.run_folder.disk import check_disk, files_of
 from nfold.verbs.run_folder.files import AVERAGE, BEST, CHECKPOINT, MODEL
 from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.run_folder.history_writer import HistoryWriter
 from nfold.verbs.running.job_session import session_of
 from nfold.verbs.running.kept_run import KeptRun
 from nfold.verbs.running.observer import Observer, StepInfo
@@ -70,7 +70,7 @@ class Job:
         self._clock, self._begun_s = clock, begun_s
         self.outcome = RunOutcome(history=list(resumed.history) if resumed else [])
         self._usage: tuple[RankUsage, ...] = ()
-        self._chronicle = Chronicle(self.outcome.history, folder, clock)
+        self._history_writer = HistoryWriter(self.outcome.history, folder, clock)
         self._step: StepInfo | None = None
         """The last one, with what is known of it."""
         self._log_matters = False
@@ -132,7 +132,7 @@ class Job:
             session = self.session = ending.enter_context(self._session(events))
             if not stops.empty() or self._terminations:
                 session.interrupt(by_manager=bool(self._terminations))
-            ending.callback(self._chronicle.write)
+            ending.callback(self._history_writer.write)
             happenings = session.run()
             try:
                 for happening in happenings:
@@ -209,18 +209,18 @@ class Job:
         elif isinstance(happening, ev.StepDone):
             self._take_step(happening)
         elif isinstance(happening, ev.Settled):
-            self._chronicle.write()  # so that the loop reads what it is told
+            self._history_writer.write()  # so that the loop reads what it is told
             return self._step
         elif isinstance(happening, ev.Sampled):
             self.outcome.samples.keep(happening.samples)
         elif isinstance(happening, ev.LinksChanged):
-            self.outcome.changes.append((happening, self._chronicle.session_s))
+            self.outcome.changes.append((happening, self._history_writer.session_s))
         elif isinstance(happening, ev.Evaluated):
             self._take_evaluation(happening)
         elif isinstance(happening, ev.Noted):
             self._note(happening.text)
         elif isinstance(happening, ev.KeepCheckpoint):
-            self._chronicle.write()
+            self._history_writer.write()
             if self.folder is not None:
                 self._keep_checkpoint(self.folder, happening)
         elif isinstance(happening, ev.Unkept):
@@ -319,7 +319,7 @@ class Job:
         if done.trace is not None:
             outcome.traces.append(done.trace)
         outcome.losses.append(done.loss)
-        self._chronicle.stepped(done, step_s)
+        self._history_writer.stepped(done, step_s)
         self._observer.stepped(done)
         self._step = StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
 
@@ -328,7 +328,7 @@ class Job:
         # JSON has no NaN: the name stands without a number.
         metrics = {name: value if isfinite(value) else None for name, value in evaluated.metrics.items()}
         self.outcome.metrics = metrics
-        self._chronicle.evaluated(evaluated, metrics)
+        self._history_writer.evaluated(evaluated, metrics)
         if self._step is not None and self._step.step == evaluated.step:
             self._step = replace(self._step, metrics=evaluated.metrics)
         self._observer.evaluated(evaluated)

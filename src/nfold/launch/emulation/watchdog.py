@@ -1,8 +1,8 @@
 """Removes an emulation at once when its owner was killed: a small process beside the owner that waits for its end.
 
-owner ── starts ──> warden
-owner ends in order: writes a byte, and the warden goes
-owner is killed:     the pipe ends without one, and the warden removes what dead owners have left
+owner ── starts ──> watchdog
+owner ends in order: writes a byte, and the watchdog goes
+owner is killed:     the pipe ends without one, and the watchdog removes what dead owners have left
 """
 
 import os
@@ -21,9 +21,9 @@ _IN_ORDER = b"."
 
 
 @contextmanager
-def warden() -> Iterator[None]:
+def watchdog() -> Iterator[None]:
     """Have what this process emulates removed if it is killed in the block."""
-    command = [sys.executable, "-P", "-m", "nfold.launch.emulation.warden", str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "nfold.launch.emulation.watchdog", str(os.getpid())]
     silent = subprocess.DEVNULL
     # A session of its own: a Ctrl-C in the terminal is for its owner.
     with subprocess.Popen(

@@ -8,7 +8,7 @@ from nfold.capture import CellRandom
 from nfold.capture.batches.example import LONGEST
 from nfold.capture.program.calling import call
 from nfold.profiling.bench import Bench
-from nfold.profiling.measured_memory import Keeper
+from nfold.profiling.measured_memory import SavedTensorCounter
 
 _SMALL, _LARGE = 2, 4
 
@@ -18,7 +18,7 @@ def whole_kept(bench: Bench) -> float:
 
     def kept(size: int) -> int:
         inputs, target = bench.example.batch(size, LONGEST)
-        return Keeper(bench.model).count(lambda: bench.program.loss(call(bench.model, inputs), target))[1]
+        return SavedTensorCounter(bench.model).count(lambda: bench.program.loss(call(bench.model, inputs), target))[1]
 
     if only := bench.example.only:
         return kept(only) / only
@@ -36,7 +36,7 @@ def operators_kept(bench: Bench) -> dict[str, float]:
 
 def _kept_alone(bench: Bench, size: int) -> dict[str, int]:
     """Play a batch operator by operator, and count what each keeps."""
-    captured, random, keeper = bench.captured, CellRandom(bench.program.seed), Keeper(bench.model)
+    captured, random, keeper = bench.captured, CellRandom(bench.program.seed), SavedTensorCounter(bench.model)
     random.enter(0, 0)
     needs = {tensor.name: tensor.requires_grad for tensor in captured.graph.tensors}
     values = dict(zip(("input", "target"), bench.example.batch(size), strict=True))

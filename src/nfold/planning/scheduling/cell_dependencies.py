@@ -8,7 +8,7 @@ from nfold.planning.scheduling.order import Cell
 from nfold.planning.scheduling.segments import RankSegments
 
 
-class Waiting:
+class CellDependencies:
     """All cells of a step with the tensors between them.
 
     Attributes:
@@ -30,7 +30,7 @@ class Waiting:
                     self.takers[name, forward.chunk].append(forward)
 
     def after(self) -> dict[Cell, frozenset[Cell]]:
-        """Return for each cell the cells, of any rank, that must be done first. O(cells x inputs)."""
+        """Map each cell to the cells, of any rank, that must end before it begins. O(cells x inputs)."""
         after: dict[Cell, frozenset[Cell]] = {}
         for forward in self._forwards():
             after[forward] = self.makers(forward)
@@ -40,12 +40,12 @@ class Waiting:
         return after
 
     def makers(self, forward: Cell) -> frozenset[Cell]:
-        """Return the cells that make what a forward cell takes."""
+        """Return the forward cells, of any rank, whose outputs a forward cell takes as inputs."""
         names = (name for name in self.segment(forward).inputs if self.tensors[name].producer)
         return frozenset(self.made[name, forward.chunk] for name in names)
 
     def users(self, backward: Cell) -> set[Cell]:
-        """Return the backward cells that give a backward cell its gradients."""
+        """Return the backward cells that make the activation gradients which a backward cell starts from."""
         return {
             Cell(taker.rank, True, taker.chunk, taker.segment)
             for name in self.segment(backward).outputs
@@ -54,7 +54,7 @@ class Waiting:
         }
 
     def remote_takers(self, name: str, chunk: int) -> dict[int, list[Cell]]:
-        """Return the cells that take a tensor on other ranks than its maker's, by rank."""
+        """Map each rank but the maker's to its forward cells that take this tensor of this chunk."""
         remote: dict[int, list[Cell]] = {}
         for taker in self.takers.get((name, chunk), ()):
             if taker.rank != self.made[name, chunk].rank:
@@ -62,12 +62,12 @@ class Waiting:
         return remote
 
     def flows_back(self, name: str) -> bool:
-        """Whether a tensor between operators has a gradient."""
+        """Whether an activation has a gradient; the program's own inputs have none."""
         tensor = self.tensors[name]
         return tensor.requires_grad and bool(tensor.producer)
 
     def segment(self, cell: Cell) -> Segment:
-        """Return what a cell computes."""
+        """Return the operators that a cell computes, with their inputs and outputs."""
         return self._cells[cell.rank].segments[cell.segment]
 
     def _forwards(self) -> list[Cell]:

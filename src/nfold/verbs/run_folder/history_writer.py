@@ -13,7 +13,7 @@ WRITTEN_S = 0.2
 Line = dict[str, Any]
 
 
-class Chronicle:
+class HistoryWriter:
     """Keeps a line per step and evaluation."""
 
     def __init__(

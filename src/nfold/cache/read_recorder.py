@@ -41,7 +41,7 @@ _OF_TERMINALS = frozenset({"_", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "S
 """What differs between two runs of one command. The working folder is looked at by itself."""
 
 
-class Witness:
+class ReadRecorder:
     """Notes what is read through Python while it watches; what compiled libraries open by themselves it does not see.
 
     For a process that is ours alone: the hook stays for good, and os.environ is another class meanwhile.
