@@ -79,7 +79,7 @@ class Coordinator:
             places: host and process id of each, by its number. Ranks are in the order of numbers.
         """
         for number, (host, pid) in sorted(places.items()):
-            self._membership.take(ms.Came(Member(number=number, host=host, pid=pid)))
+            self._membership.take(ms.MemberCame(Member(number=number, host=host, pid=pid)))
         self._generations.enlist(tuple(sorted(places)))
         return self._advance(None)
 
@@ -109,10 +109,10 @@ class Coordinator:
             return []
         if rank is None:
             return self._turn(self._admission.hear(said))
-        if kind == "failed" and self._membership.take(ms.Failed(said.member)) is Decision.FAIL:
+        if kind == "failed" and self._membership.take(ms.MemberFailed(said.member)) is Decision.FAIL:
             self._postmortem.failed(rank, said.message)
         elif kind == "finished":
-            self._membership.take(ms.Finished(said.member))
+            self._membership.take(ms.MemberFinished(said.member))
             self._postmortem.excuse((rank,))  # it may leave before the others have finished
         if self._postmortem.open:
             return self._examine(said)
@@ -124,7 +124,7 @@ class Coordinator:
         rank = self._membership.rank_of(left.member)
         if rank is None:
             return self._turn(self._admission.see_off(left))
-        if self._membership.take(ms.Left(left.member)) is Decision.FAIL:
+        if self._membership.take(ms.MemberLeft(left.member)) is Decision.FAIL:
             self._postmortem.left(rank, left.status)
         return self._examine(left) if self._postmortem.open else [ev.LetGo(left.member)]
 
