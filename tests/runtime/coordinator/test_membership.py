@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfold.core.membership import Member
+from nfold.core.members import Member
 from nfold.errors import InternalError
 from nfold.runtime.coordinator import membership as ms
 from nfold.runtime.coordinator.membership import Decision, Membership

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfold.core.job import Recipe
-from nfold.core.membership import Member
+from nfold.core.members import Member
 from nfold.errors import ProgramError
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator import membership as ms

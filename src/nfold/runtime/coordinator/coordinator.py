@@ -17,7 +17,7 @@ from dataclasses import replace
 from nfold.core.averages import averaged
 from nfold.core.best_model import BestSoFar, check_keep
 from nfold.core.job import JobSettings, Known
-from nfold.core.membership import Member
+from nfold.core.members import Member
 from nfold.errors import NfoldError
 from nfold.planning.choosing.early_checks import check_last_batch
 from nfold.runtime.control import events as ev

@@ -10,7 +10,7 @@ leave, or has only just prepared, waits for the end of the generation under way.
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from nfold.core.membership import Address, Generation, Member
+from nfold.core.members import Address, Generation, Member
 from nfold.errors import InternalError
 
 
