@@ -158,10 +158,11 @@ class Coordinator:
             self._postmortem.tell_silence(rank, patience.noticed_s, lost_s) for rank in self._ranks_of(news.silent)
         ]
         notes += [self._postmortem.tell_return(rank) for rank in self._ranks_of(news.back)]
-        for rank in self._ranks_of(news.lost):
-            self._postmortem.silent(rank, lost_s)
+        for number in news.lost:
+            if self._membership.take(ms.MemberFailed(number)) is Decision.FAIL:
+                self._postmortem.silent(self._membership.ranks.index(number), lost_s)
         commands: list[ev.ToShell] = [ev.Noted(note) for note in notes]
-        return commands + (self._examine(tick) if news.lost else [])
+        return commands + (self._examine(tick) if self._postmortem.open else [])
 
     def _watch_network(self, tick: ev.Tick) -> list[ev.ToShell]:
         """Say which ranks hear nothing from each other, and give up when that stays so."""
@@ -171,9 +172,10 @@ class Coordinator:
         notes = [self._postmortem.tell_cut(self._by_rank(cut), self._patience.lost_s) for cut in news.begun]
         notes += [self._postmortem.tell_healed(self._by_rank(cut)) for cut in news.healed]
         for cut in news.lost:
-            self._postmortem.cut_off(self._by_rank(cut))
+            if self._membership.take(ms.MemberFailed(cut.rank)) is Decision.FAIL:
+                self._postmortem.cut_off(self._by_rank(cut))
         commands: list[ev.ToShell] = [ev.Noted(note) for note in notes]
-        return commands + (self._examine(tick) if news.lost else [])
+        return commands + (self._examine(tick) if self._postmortem.open else [])
 
     def _by_rank(self, cut: NetworkCut) -> NetworkCut:
         return replace(cut, rank=self._membership.ranks.index(cut.rank), others=self._ranks_of(cut.others))

@@ -45,7 +45,7 @@ class MemberFinished:
 
 @dataclass(frozen=True, slots=True)
 class MemberFailed:
-    """A member has said that it cannot go on."""
+    """A member has said that it cannot go on, or shows no sign of life, or is cut off from others."""
 
     number: int
 
