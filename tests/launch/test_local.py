@@ -56,6 +56,13 @@ def test_how_a_rank_ended(launch, command, text):
     assert launcher.ended(0, 0.0) == text, "stopping changes nothing for one that has ended"
 
 
+def test_who_was_let_go_is_not_known_any_more(launch):
+    launcher = launch("exit 0")
+    launcher.release(0)
+    launcher.release(0)
+    assert launcher.ended(0, 0.0) == "was let go"
+
+
 def test_a_signal_without_a_name():
     assert describe_exit(-99) == "was killed by signal 99 (unknown)"
 

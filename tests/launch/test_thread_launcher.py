@@ -36,6 +36,7 @@ def test_members_come_and_go():
     for member in range(3):
         launcher.start(member, "", 0, "")
         launcher.release(member)
+        launcher.release(member)
         assert launcher.ended(member, 0.0) == "was never started"
     launcher.stop(0.0)
 

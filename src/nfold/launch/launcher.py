@@ -22,7 +22,7 @@ class Launcher(Protocol):
         ...
 
     def release(self, member: int) -> None:
-        """Let go of a member that has left the job; nothing of it is left afterwards."""
+        """Let go of a member that has left the job; nothing of it is left afterwards. Safe to call again."""
         ...
 
     def last_lines(self) -> list[str]:

@@ -55,7 +55,9 @@ class LocalLauncher:
 
     def ended(self, member: int, timeout_s: float) -> str | None:
         """Return how a member ended, or None while it runs."""
-        process = self._processes[member]
+        process = self._processes.get(member)
+        if process is None:
+            return "was let go"
         try:
             code = process.returncode if process.returncode is not None else exit_code(process.pid, timeout_s)
         except (ProcessLookupError, ChildProcessError):
@@ -64,7 +66,9 @@ class LocalLauncher:
 
     def release(self, member: int) -> None:
         """Let go of a member that has left the job, and kill what is left of its process group."""
-        process = self._processes.pop(member)
+        process = self._processes.pop(member, None)
+        if process is None:
+            return
         with contextlib.suppress(ProcessLookupError):  # nothing of it is left
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -42,7 +42,8 @@ class ThreadLauncher:
 
     def release(self, member: int) -> None:
         """Let go of a member that has left the job, once its thread has ended."""
-        self._threads.pop(member).join(LEAST_GRACE_S)
+        if (thread := self._threads.pop(member, None)) is not None:
+            thread.join(LEAST_GRACE_S)
 
     def last_lines(self) -> list[str]:
         """Return nothing: threads print to the terminal, for everybody to see."""

@@ -102,6 +102,29 @@ def test_all_may_be_replaced_by_one_who_came():
     assert connect.message["members"] == [2]
 
 
+def test_nobody_is_left_where_who_came_ends_before_it_can_begin():
+    job = training()
+    prepared(job, 2)
+    job.handle(ev.ReleaseWanted(0))
+    job.handle(ev.ReleaseWanted(1))
+    until_regrouped(job, 0, 1)
+    job.handle(ev.Left(2, "was killed by signal 9 (SIGKILL)"))
+    job.all_say("abandoned", (0, 1))
+    (failed,) = job.all_say("finished", (0, 1), usage=None)
+    assert str(failed.error).startswith("nobody is left to go on with: all ranks were to leave, and who came")
+
+
+def test_who_wants_to_leave_while_others_are_let_in_waits_for_the_next_generation():
+    job = training()
+    job.handle(ev.ReleaseWanted(0))
+    prepared(job, 2)
+    until_regrouped(job, 0, 1)
+    assert job.handle(ev.ReleaseWanted(1)) == []
+    job.say(0, "abandoned")
+    (connect,) = job.say(0, "finished", usage=None)
+    assert connect.message["members"] == [1, 2]
+
+
 def test_when_all_want_to_leave_the_run_is_kept_and_ends():
     job = training(checkpoint_every=100)
     assert orders(job.handle(ev.ReleaseWanted(0))) == ["01 hold"]

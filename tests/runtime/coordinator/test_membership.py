@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfold.core.membership import Member
+from nfold.core.members import Member
 from nfold.errors import InternalError
 from nfold.runtime.coordinator import membership as ms
 from nfold.runtime.coordinator.membership import Decision, Membership
 
-EVENTS = (ms.Prepared, ms.Announced, ms.Finished, ms.Failed, ms.Left)
+EVENTS = (ms.MemberPrepared, ms.MemberAnnounced, ms.MemberFinished, ms.MemberFailed, ms.MemberLeft)
 
 
-def came(number: int) -> ms.Came:
-    return ms.Came(Member(number=number, host="here", pid=100 + number))
+def came(number: int) -> ms.MemberCame:
+    return ms.MemberCame(Member(number=number, host="here", pid=100 + number))
 
 
-def prepared(number: int) -> ms.Prepared:
-    return ms.Prepared(number, ("here", number))
+def prepared(number: int) -> ms.MemberPrepared:
+    return ms.MemberPrepared(number, ("here", number))
 
 
 def founded(count: int = 2) -> Membership:
@@ -35,7 +35,7 @@ def founded(count: int = 2) -> Membership:
 def turn(members: Membership) -> None:
     """Let the next generation begin, as the coordinator does: who leaves finishes first."""
     for number in members.leavers:
-        members.take(ms.Finished(number))
+        members.take(ms.MemberFinished(number))
     members.enlist(members.next_ranks)
     members.begin(len(members.ranks))
 
@@ -46,17 +46,17 @@ def turn(members: Membership) -> None:
         ([], Decision.GO_ON, (0, 1)),
         ([came(2)], Decision.GO_ON, (0, 1)),
         ([came(2), prepared(2)], Decision.GROW, (0, 1, 2)),
-        ([came(2), prepared(2), ms.Left(2)], Decision.GO_ON, (0, 1)),
-        ([came(2), ms.Failed(2), ms.Left(2)], Decision.GO_ON, (0, 1)),
-        ([came(2), prepared(2), ms.Announced(2)], Decision.GO_ON, (0, 1)),
-        ([ms.Announced(0)], Decision.SHRINK, (1,)),
-        ([ms.Announced(0), came(2), prepared(2)], Decision.SHRINK, (1, 2)),
-        ([ms.Announced(0), ms.Announced(1)], Decision.STOP, ()),
-        ([ms.Announced(0), ms.Announced(1), came(2), prepared(2)], Decision.SHRINK, (2,)),
-        ([ms.Left(1)], Decision.FAIL, (0,)),
-        ([ms.Failed(1)], Decision.FAIL, (0,)),
-        ([ms.Finished(1), ms.Left(1)], Decision.GO_ON, (0,)),
-        ([ms.Finished(0), ms.Finished(1), came(2), prepared(2)], Decision.GO_ON, (2,)),
+        ([came(2), prepared(2), ms.MemberLeft(2)], Decision.GO_ON, (0, 1)),
+        ([came(2), ms.MemberFailed(2), ms.MemberLeft(2)], Decision.GO_ON, (0, 1)),
+        ([came(2), prepared(2), ms.MemberAnnounced(2)], Decision.GO_ON, (0, 1)),
+        ([ms.MemberAnnounced(0)], Decision.SHRINK, (1,)),
+        ([ms.MemberAnnounced(0), came(2), prepared(2)], Decision.SHRINK, (1, 2)),
+        ([ms.MemberAnnounced(0), ms.MemberAnnounced(1)], Decision.STOP, ()),
+        ([ms.MemberAnnounced(0), ms.MemberAnnounced(1), came(2), prepared(2)], Decision.SHRINK, (2,)),
+        ([ms.MemberLeft(1)], Decision.FAIL, (0,)),
+        ([ms.MemberFailed(1)], Decision.FAIL, (0,)),
+        ([ms.MemberFinished(1), ms.MemberLeft(1)], Decision.GO_ON, (0,)),
+        ([ms.MemberFinished(0), ms.MemberFinished(1), came(2), prepared(2)], Decision.GO_ON, (2,)),
     ],
     ids=str,
 )
@@ -72,7 +72,7 @@ def test_nothing_follows_before_the_first_generation():
     members = Membership()
     members.take(came(0))
     members.enlist((0,))
-    assert members.take(ms.Announced(0)) is Decision.GO_ON
+    assert members.take(ms.MemberAnnounced(0)) is Decision.GO_ON
     members.take(prepared(0))
     members.begin(1)
     assert members.decision is Decision.STOP
@@ -80,20 +80,20 @@ def test_nothing_follows_before_the_first_generation():
 
 def test_once_nobody_can_come_or_go_all_go_on():
     members = founded()
-    members.take(ms.Announced(0))
+    members.take(ms.MemberAnnounced(0))
     members.fix("no checkpoint")
     assert members.decision is Decision.GO_ON
-    assert members.take(ms.Left(1)) is Decision.FAIL
+    assert members.take(ms.MemberLeft(1)) is Decision.FAIL
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         (lambda members: members.take(came(1)), "member 1 came twice"),
-        (lambda members: members.take(ms.Left(7)), "member 7 is not known"),
+        (lambda members: members.take(ms.MemberLeft(7)), "member 7 is not known"),
         (lambda members: members.enlist((0, 1, 7)), "member 7 is not known"),
         (lambda members: members.enlist((0,)), "member 1 has a rank and has not finished"),
-        (lambda members: (members.take(ms.Left(1)), members.enlist((0, 1))), "member 1 has left"),
+        (lambda members: (members.take(ms.MemberLeft(1)), members.enlist((0, 1))), "member 1 has left"),
         (lambda members: (members.take(came(2)), members.enlist((0, 1, 2)), members.begin(3)), "2 is not prepared"),
     ],
 )
@@ -116,9 +116,9 @@ def test_whatever_happens_ranks_belong_to_members_that_are_prepared_and_there(ha
                 assert set(generations[-1].members) <= listening - unfit
         elif happening[1] < came_so_far:
             kind, number = happening
-            members.take(prepared(number) if kind is ms.Prepared else kind(number))
-            listening |= {number} if kind is ms.Prepared else set()
-            unfit |= {number} if kind is not ms.Prepared else set()
+            members.take(prepared(number) if kind is ms.MemberPrepared else kind(number))
+            listening |= {number} if kind is ms.MemberPrepared else set()
+            unfit |= {number} if kind is not ms.MemberPrepared else set()
         members.validate()
         assert unfit.isdisjoint(members.newcomers)
     numbers = [each.number for each in generations]

@@ -1,5 +1,6 @@
 """Whole runs whose members come and go while they train, with the real coordinator: threads, then processes."""
 
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ class Elastic:
     """A run of many steps, which its test leaves when it has seen enough."""
 
     def __init__(self, source: Program | ProgramSource, folder: Path, **wishes: Any) -> None:
-        given = {"workers": 2, "strategy": "ring", "chunks": CHUNKS, "steps": 5000, "checkpoint_every": 4000} | wishes
+        given = {"workers": 2, "strategy": "ring", "chunks": CHUNKS, "steps": 10**6, "checkpoint_every": 10**6} | wishes
         self.told = Told()
         options = Options(evaluate=False, **given)
         self.job = Job(source, options, self.told, folder=RunFolder.create(folder, ""), lockstep=True)
@@ -90,8 +91,8 @@ class Elastic:
         return run_of(self.job)
 
 
-def one_device(steps: int) -> Any:
-    return plain_loop(program("plain"), steps, CHUNKS).state_dict()
+def one_device(steps: int, net: str = "plain") -> Any:
+    return plain_loop(program(net), steps, CHUNKS).state_dict()
 
 
 @pytest.fixture(autouse=True)
@@ -114,6 +115,23 @@ def test_a_third_comes_while_two_train_and_one_of_them_leaves(tmp_path, strategy
     ended = run.end()
     if strategy != "ssp":
         assert difference(ended.state_dict(), one_device(run.step)) <= 1e-9
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(240)
+def test_whoever_comes_and_goes_the_result_is_one_devices(tmp_path):
+    """One to four members, ten times others, rank 0 among them."""
+    run, chosen, here, worlds = Elastic(program("residual"), tmp_path / "run"), random.Random(3), [0, 1], set()
+    run.train(1)
+    for number in range(10):
+        if len(here) == 1 or (len(here) < CHUNKS and chosen.random() < 0.5):
+            here += run.session.request()
+        else:
+            run.session.release(here.pop(chosen.randrange(len(here))))
+        worlds.add(run.until_planned(number + 2).world_size)
+        run.train(chosen.randint(1, 3))
+    assert worlds >= {1, 2, 3}
+    assert difference(run.end().state_dict(), one_device(run.step, "residual")) <= 1e-9
 
 
 @pytest.mark.processes

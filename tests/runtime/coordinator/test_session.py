@@ -19,13 +19,16 @@ class Server:
     closed = False
 
     def __init__(self):
-        self._numbers = itertools.count()
+        self._numbers, self.forgotten = itertools.count(), []
 
     def expect(self):
         return next(self._numbers)
 
     def heard_s(self):
         return {}
+
+    def forget(self, member):
+        self.forgotten.append(member)
 
     def close(self):
         self.closed = True
@@ -35,7 +38,7 @@ class Launcher:
     """Starts nothing, and is interrupted while it does."""
 
     def __init__(self, interrupted_at, by):
-        self.started, self.stopped = [], []
+        self.started, self.stopped, self.released, self.ends = [], [], [], {}
         self._interrupted_at, self._by = interrupted_at, by
 
     def start(self, rank, host, port, token):
@@ -44,7 +47,10 @@ class Launcher:
             signal.raise_signal(self._by)
 
     def ended(self, rank, timeout_s):
-        return None
+        return self.ends.get(rank)
+
+    def release(self, rank):
+        self.released.append(rank)
 
     def last_lines(self):
         return []
@@ -114,3 +120,51 @@ def test_asynchronous_ranks_are_told_that_the_time_is_over_before_what_they_were
         if isinstance(happening, ev.StepDone):
             now_s = 80.0
     assert isinstance(coordinator.heard, hears)
+
+
+class Listening:
+    """A coordinator that notes what it hears, and says what a test tells it to."""
+
+    def __init__(self, *answers):
+        self.places, self.heard, self._answers = None, [], list(answers)
+
+    def start(self, places):
+        self.places = places
+        return []
+
+    def handle(self, event):
+        self.heard.append(event)
+        return self._answers.pop(0)
+
+
+def test_who_comes_while_the_first_ones_start_waits_for_its_turn():
+    events, coordinator = queue.SimpleQueue(), Listening([ev.Finished()])
+    newcomer = ev.Said(1, {"is": "hello", "host": "h", "pid": 2})
+    for event in (newcomer, ev.Said(0, {"is": "hello", "host": "h", "pid": 1})):
+        events.put(event)
+    given = {"world_size": 1, "token": "t", "log": lambda text: None, "clock": lambda: -5.0}
+    list(Session(coordinator, Launcher(None, None), Server(), events, **given).run())
+    assert coordinator.places == {0: ("h", 1)}
+    assert coordinator.heard == [newcomer]
+
+
+def test_members_are_started_at_any_time_and_let_go():
+    events, now_s = queue.SimpleQueue(), 0.0
+    server, launcher = Server(), Launcher(None, None)
+    coordinator = Listening([], [], [ev.LetGo(1), ev.Finished()])
+    given = {"world_size": 1, "token": "t", "log": lambda text: None, "clock": lambda: now_s}
+    session = Session(coordinator, launcher, server, events, **given)
+    with session:
+        events.put(ev.Said(0, {"is": "hello", "host": "h", "pid": 1}))
+        happenings = session.run()
+        next(happenings)
+        assert session.request(2) == (1, 2)
+        session.release(2)
+        launcher.ends[1] = "exited with code 4"
+        for _ in happenings:
+            pass
+    assert launcher.started == [0, 1, 2]
+    tick, *others = coordinator.heard
+    assert isinstance(tick, ev.Tick)
+    assert others[:2] == [ev.ReleaseWanted(2), ev.Left(1, "exited with code 4")], "who died before it could say so"
+    assert (server.forgotten, launcher.released) == ([1], [1])

@@ -1,11 +1,15 @@
-"""Whether what another nfold has written of a run can still be read."""
+"""What is written down of a run to go on with it, and whether what another nfold has written can still be read."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from nfold.core import codec
-from nfold.verbs.options.job_record import JobRecord
+from nfold.program import ProgramSource
+from nfold.verbs.options.job_record import JobRecord, record_of
+from nfold.verbs.options.run_options import Options
 
 EARLIER = {
     "schema": "nfold.JobRecord/1",
@@ -25,3 +29,18 @@ def test_a_record_of_an_earlier_version_is_read_whole():
 def test_a_record_that_lacks_what_no_default_can_say_is_refused(gone):
     with pytest.raises(codec.CodecError, match=f"the field '{gone}' is missing"):
         codec.decode(JobRecord, {key: value for key, value in EARLIER.items() if key != gone})
+
+
+def recorded(options: Options, workers: int, servers: int, tmp_path: Any) -> JobRecord:
+    """The record of a run whose plan has so many ranks by now."""
+    script = tmp_path / "script.py"
+    script.touch()
+    plan = SimpleNamespace(workers=workers, servers=servers)
+    planned: Any = SimpleNamespace(plan=plan, total_steps=9, steps_per_epoch=3, recipe=None)
+    return record_of(ProgramSource.parse(str(script)), options, planned, has_checkpoint=True, unkept="")
+
+
+def test_a_run_that_others_have_joined_goes_on_with_all_of_them(tmp_path):
+    grown = recorded(Options(workers=2), 3, 0, tmp_path)
+    shrunk = recorded(Options(workers=2), 1, 0, tmp_path)
+    assert [grown.workers, shrunk.workers] == [3, 2]

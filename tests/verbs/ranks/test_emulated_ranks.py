@@ -4,9 +4,12 @@ import contextlib
 import queue
 from types import SimpleNamespace
 
+import pytest
+
+from nfold.errors import ClusterError
 from nfold.runtime.control import events as ev
 from nfold.verbs.options.run_options import Options
-from nfold.verbs.ranks.emulated_ranks import emulated_ranks
+from nfold.verbs.ranks.emulated_ranks import EmulatedRanks, emulated_ranks
 
 WAIT_S = 10.0
 
@@ -28,3 +31,9 @@ def test_the_coordinator_is_told_whom_a_fault_kills_before_it_does(tmp_path, mon
             ev.Sentenced((1,), "kill n-1@1ms"),
             "killed n-1",
         ]
+
+
+def test_who_has_no_node_cannot_join():
+    ranks = EmulatedRanks(SimpleNamespace(), ("n-0", "n-1"), SimpleNamespace())  # type: ignore[arg-type]
+    with pytest.raises(ClusterError, match="member 2 has no node: the job began with 2 on the emulated cluster"):
+        ranks.place(2, ["run"])

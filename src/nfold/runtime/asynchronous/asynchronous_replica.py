@@ -37,13 +37,13 @@ from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader
 from nfold.runtime.data.ordering import sampler_of
 from nfold.runtime.data.reading import SampleReader
-from nfold.runtime.guards.checked_loss import with_checked_loss
 from nfold.runtime.guards.later_trials import LaterTrials
 from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.parameters.optimizer_updates import Kept, build_updaters, kept_by, sparse_gradients
 from nfold.runtime.parameters.weights import Weights
 from nfold.runtime.step.cells import Cells
 from nfold.runtime.step.engine import Engine
+from nfold.runtime.step.kept_program import KeptProgram
 from nfold.runtime.step.replica import Clock, StepResult, modules_of, take_model, take_states, traced
 from nfold.transport.implementations.in_memory import MemoryNetwork
 from nfold.transport.protocol import Transport
@@ -69,6 +69,7 @@ class AsynchronousReplica:
         traced_steps: range = range(0),
         checkpoint: Checkpoint | None = None,
         reader: LoadersReader | None = None,
+        kept: KeptProgram | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
         """Build the rank and begin to listen.
@@ -88,11 +89,13 @@ class AsynchronousReplica:
             traced_steps: whose rows come with spans.
             checkpoint: where to go on.
             reader: reads the dataset in other processes; None: a thread of this one does.
+            kept: what this process has made of the program for earlier generations.
             clock: seconds.
         """
         self.rank, self.plan, self.device = rank, plan, device
         is_tried = bool(graph.unproved) and plan.chunks > 1
-        self.program = with_checked_loss(program, graph, plan.chunks)
+        self._kept_program = kept or KeptProgram()
+        self.program = self._kept_program.checked(program, graph, plan.chunks)
         self._trials = LaterTrials(program, device) if is_tried else None
         self._graph, self._transport, self._clock = graph, transport, clock
         self._report, self._flush, self._fail = report, flush, fail
@@ -281,7 +284,7 @@ class AsynchronousReplica:
         plan, graph = self.plan, self._graph
         loader = ChunkLoader(reader, self.sampler, (), 0)
         modules = modules_of(graph, self._groups)
-        captured = traced(self.program, self.model, graph, dataset, own, self.device)
+        captured = traced(self.program, self.model, graph, dataset, own, self.device, kept=self._kept_program)
         cells = Cells(
             program=self.program,
             model=self.model,

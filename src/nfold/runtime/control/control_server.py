@@ -49,7 +49,7 @@ class ControlServer(Protocol):
         ...
 
     def forget(self, member: int) -> None:
-        """Take no more notice of a member that has left, nor let anybody come with its number."""
+        """Take no more notice of a member that has left, nor let anybody come with its number. Safe to call again."""
         ...
 
     def heard_s(self) -> dict[int, float]:
@@ -200,9 +200,10 @@ class ThreadControlServer:
 
     def forget(self, member: int) -> None:
         """Take no more notice of a member that has left."""
-        self.channels.pop(member).close()
-        del self.far_ends[member]
-        self._ears.pop(member).join(EAR_TIMEOUT_S)
+        if member in self.channels:
+            self.channels.pop(member).close()
+            del self.far_ends[member]
+            self._ears.pop(member).join(EAR_TIMEOUT_S)
 
     def heard_s(self) -> dict[int, float]:
         """Return nothing: threads cannot fall silent alone."""

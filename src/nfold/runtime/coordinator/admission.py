@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfold.core.job import Recipe
-from nfold.core.membership import Member
+from nfold.core.members import Member
 from nfold.errors import ProgramError
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator import membership as ms
@@ -52,14 +52,14 @@ class Admission:
                 return self._examine(number, message, self._standard)
             case "listening":
                 host, port = message["address"]
-                self._membership.take(ms.Prepared(number, (host, port)))
+                self._membership.take(ms.MemberPrepared(number, (host, port)))
                 return [ev.Noted(f"{self._name(number)} is prepared: the next generation begins with it")]
             case "failed":
-                self._membership.take(ms.Failed(number))
+                self._membership.take(ms.MemberFailed(number))
                 text = message["text"].rstrip(".")
                 return [ev.Noted(f"note: {self._name(number)} is not let in: {text}. The others go on.")]
             case "finished":
-                self._membership.take(ms.Finished(number))
+                self._membership.take(ms.MemberFinished(number))
         return []
 
     def release(self, number: int) -> list[ev.ToShell]:
@@ -68,7 +68,7 @@ class Admission:
             return [ev.Noted(f"note: member {number} cannot be let go: nobody has come with that number")]
         if self._membership.rank_of(number) is not None and self._membership.fixed:
             return [ev.Noted(f"note: {self._name(number)} stays until the end: {self._membership.fixed}")]
-        self._membership.take(ms.Announced(number))
+        self._membership.take(ms.MemberAnnounced(number))
         if number in self._membership.coming:
             return self._dismiss(number)
         return []
@@ -79,7 +79,7 @@ class Admission:
             told = f"note: member {left.member} {left.status} before it reached the coordinator. The others go on."
             return [ev.Noted(told), ev.LetGo(left.member)]
         is_missed = left.member in self._membership.coming
-        self._membership.take(ms.Left(left.member))
+        self._membership.take(ms.MemberLeft(left.member))
         told = f"note: {self._name(left.member)} {left.status} before it was let in. The others go on."
         return [*([ev.Noted(told)] if is_missed else []), ev.LetGo(left.member)]
 
@@ -88,7 +88,7 @@ class Admission:
         return [command for number in self._membership.coming for command in self._dismiss(number)]
 
     def _greet(self, member: Member) -> list[ev.ToShell]:
-        self._membership.take(ms.Came(member))
+        self._membership.take(ms.MemberCame(member))
         return [] if self._standard is None else self._welcome(member.number, self._standard)
 
     def _welcome(self, number: int, standard: Standard) -> list[ev.ToShell]:
@@ -111,7 +111,7 @@ class Admission:
         ]
 
     def _dismiss(self, number: int) -> list[ev.ToShell]:
-        self._membership.take(ms.Finished(number))
+        self._membership.take(ms.MemberFinished(number))
         return [ev.Send((number,), {"do": "finish", "tag": 0})]
 
     def _name(self, number: int) -> str:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from nfold.core.averages import averaged
 from nfold.core.best_model import BestSoFar, check_keep
 from nfold.core.job import JobSettings, Known
-from nfold.core.membership import Member
+from nfold.core.members import Member
 from nfold.errors import NfoldError
 from nfold.planning.choosing.early_checks import check_last_batch
 from nfold.runtime.control import events as ev
@@ -79,7 +79,7 @@ class Coordinator:
             places: host and process id of each, by its number. Ranks are in the order of numbers.
         """
         for number, (host, pid) in sorted(places.items()):
-            self._membership.take(ms.Came(Member(number=number, host=host, pid=pid)))
+            self._membership.take(ms.MemberCame(Member(number=number, host=host, pid=pid)))
         self._generations.enlist(tuple(sorted(places)))
         return self._advance(None)
 
@@ -109,10 +109,10 @@ class Coordinator:
             return []
         if rank is None:
             return self._turn(self._admission.hear(said))
-        if kind == "failed" and self._membership.take(ms.Failed(said.member)) is Decision.FAIL:
+        if kind == "failed" and self._membership.take(ms.MemberFailed(said.member)) is Decision.FAIL:
             self._postmortem.failed(rank, said.message)
         elif kind == "finished":
-            self._membership.take(ms.Finished(said.member))
+            self._membership.take(ms.MemberFinished(said.member))
             self._postmortem.excuse((rank,))  # it may leave before the others have finished
         if self._postmortem.open:
             return self._examine(said)
@@ -124,7 +124,7 @@ class Coordinator:
         rank = self._membership.rank_of(left.member)
         if rank is None:
             return self._turn(self._admission.see_off(left))
-        if self._membership.take(ms.Left(left.member)) is Decision.FAIL:
+        if self._membership.take(ms.MemberLeft(left.member)) is Decision.FAIL:
             self._postmortem.left(rank, left.status)
         return self._examine(left) if self._postmortem.open else [ev.LetGo(left.member)]
 
@@ -158,10 +158,11 @@ class Coordinator:
             self._postmortem.tell_silence(rank, patience.noticed_s, lost_s) for rank in self._ranks_of(news.silent)
         ]
         notes += [self._postmortem.tell_return(rank) for rank in self._ranks_of(news.back)]
-        for rank in self._ranks_of(news.lost):
-            self._postmortem.silent(rank, lost_s)
+        for number in news.lost:
+            if self._membership.take(ms.MemberFailed(number)) is Decision.FAIL:
+                self._postmortem.silent(self._membership.ranks.index(number), lost_s)
         commands: list[ev.ToShell] = [ev.Noted(note) for note in notes]
-        return commands + (self._examine(tick) if news.lost else [])
+        return commands + (self._examine(tick) if self._postmortem.open else [])
 
     def _watch_network(self, tick: ev.Tick) -> list[ev.ToShell]:
         """Say which ranks hear nothing from each other, and give up when that stays so."""
@@ -171,9 +172,10 @@ class Coordinator:
         notes = [self._postmortem.tell_cut(self._by_rank(cut), self._patience.lost_s) for cut in news.begun]
         notes += [self._postmortem.tell_healed(self._by_rank(cut)) for cut in news.healed]
         for cut in news.lost:
-            self._postmortem.cut_off(self._by_rank(cut))
+            if self._membership.take(ms.MemberFailed(cut.rank)) is Decision.FAIL:
+                self._postmortem.cut_off(self._by_rank(cut))
         commands: list[ev.ToShell] = [ev.Noted(note) for note in notes]
-        return commands + (self._examine(tick) if news.lost else [])
+        return commands + (self._examine(tick) if self._postmortem.open else [])
 
     def _by_rank(self, cut: NetworkCut) -> NetworkCut:
         return replace(cut, rank=self._membership.ranks.index(cut.rank), others=self._ranks_of(cut.others))

@@ -30,7 +30,7 @@ class Generations:
             told = yield from self._requests.ask(new, {"do": "listen"}, "listening")
             for rank in new:
                 host, port = told[rank]["address"]
-                self._membership.take(ms.Prepared(members[rank].number, (host, port)))
+                self._membership.take(ms.MemberPrepared(members[rank].number, (host, port)))
         generation = self._membership.begin(num_ranks)
         addressed = [self._membership.member(number) for number in generation.members]
         order = {

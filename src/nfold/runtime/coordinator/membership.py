@@ -10,19 +10,19 @@ leave, or has only just prepared, waits for the end of the generation under way.
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from nfold.core.membership import Address, Generation, Member
+from nfold.core.members import Address, Generation, Member
 from nfold.errors import InternalError
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class MemberCame:
     """A member has said hello."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class MemberPrepared:
     """A member listens, and is all that a rank needs."""
 
     number: int
@@ -30,34 +30,34 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class MemberAnnounced:
     """A member is to leave as soon as the others can go on without it."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class MemberFinished:
     """A member has nothing more to do, or was refused: that it leaves is no failure."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """A member has said that it cannot go on."""
+class MemberFailed:
+    """A member has said that it cannot go on, or shows no sign of life, or is cut off from others."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class MemberLeft:
     """A member's connection has ended."""
 
     number: int
 
 
-Event = Came | Prepared | Announced | Finished | Failed | Left
+MemberEvent = MemberCame | MemberPrepared | MemberAnnounced | MemberFinished | MemberFailed | MemberLeft
 
 
 class Decision(Enum):
@@ -93,26 +93,26 @@ class Membership:
         self._failed: set[int] = set()
         self.fixed = ""
 
-    def take(self, event: Event) -> Decision:
+    def take(self, event: MemberEvent) -> Decision:
         """Take in what a member did.
 
         Raises:
             InternalError: a number came twice, or never came.
         """
-        if isinstance(event, Came):
+        if isinstance(event, MemberCame):
             self._admit(event.member)
             return self.decision
         member = self.member(event.number)
         match event:
-            case Prepared():
+            case MemberPrepared():
                 self._members[event.number] = replace(member, address=event.address)
-            case Announced():
+            case MemberAnnounced():
                 self._announced.add(event.number)
-            case Finished():
+            case MemberFinished():
                 self._finished.add(event.number)
-            case Failed():
+            case MemberFailed():
                 self._failed.add(event.number)
-            case Left():
+            case MemberLeft():
                 self._left.add(event.number)
         return self.decision
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from nfold.core.job import JobSettings, Known
 from nfold.core.plan import Plan
-from nfold.errors import PlanError
+from nfold.errors import PlanError, RunError
 from nfold.planning.choosing.strategies import AUTO
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.generations import Generations
@@ -44,6 +44,7 @@ class Regrouping:
 
         Raises:
             PlanError: those who stay cannot go on.
+            RunError: nobody stays.
         """
         known = turnover.planned
         if turnover.members_change or known is None:
@@ -57,18 +58,22 @@ class Regrouping:
 
     def _for_members(self, known: Known, ready: Ready) -> Flow:
         """Let leavers go and newcomers in, as far as a plan can be made for them."""
-        membership, before = self._membership, plan_of(known)
-        leavers, newcomers = membership.leavers, membership.newcomers
+        membership, leavers = self._membership, self._membership.leavers
         yield from self._generations.let_go(tuple(map(membership.ranks.index, leavers)))
-        stayers = len(membership.ranks)
+        stayers, newcomers = membership.ranks, membership.newcomers
         if newcomers:
-            self._generations.enlist(membership.next_ranks)
+            self._generations.enlist((*stayers, *newcomers))
             try:
                 return (yield from self._measured(known, ready))
             except PlanError as error:
                 self._requests.say(ev.Noted(f"note: {_named(newcomers)} cannot be used, and is let go: {error}"))
-                yield from self._generations.let_go(self._behind(stayers))
-        return replace(known, plan=self._plan(known, ready) if leavers else before)
+                yield from self._generations.let_go(self._behind(len(stayers)))
+        if not stayers:
+            raise RunError(
+                "nobody is left to go on with: all ranks were to leave, and who came in their place ended or could not "
+                "be used"
+            )
+        return replace(known, plan=self._plan(known, ready)) if leavers else known
 
     def _measured(self, known: Known, ready: Ready) -> Flow:
         """Let all ranks be measured together, and plan for them."""

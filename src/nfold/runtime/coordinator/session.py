@@ -154,9 +154,12 @@ class Session:
             commands = self._coordinator.handle(event)
 
     def request(self, count: int = 1) -> tuple[int, ...]:
-        """Start members that take part as soon as they can; return their numbers.
+        """Start members that take part as soon as they can; return their numbers. For the thread that plays the job.
 
         They load the program and are held against the others while these train; see `Admission`.
+
+        Raises:
+            ClusterError: there is no place for one more.
         """
         return tuple(self._start_member() for _ in range(count))
 
@@ -178,8 +181,8 @@ class Session:
 
     def _start_member(self) -> int:
         number = self._control_server.expect()
-        self._coming.add(number)
         self._launcher.start(number, self._control_server.host, self._control_server.port, self._token)
+        self._coming.add(number)
         return number
 
     def _let_go(self, member: int) -> None:
@@ -228,7 +231,7 @@ class Session:
         if isinstance(event, ev.Said | ev.Left):
             self._coming.discard(event.member)
         if isinstance(event, ev.Tick):
-            for member in sorted(self._coming):
+            for member in sorted(self._coming - self._control_server.channels.keys()):
                 if (how := self._launcher.ended(member, 0.0)) is not None:
                     self._events.put(ev.Left(member, how))
                     self._coming.discard(member)

@@ -22,7 +22,7 @@ from nfold.runtime.measuring.reprobing import Reprobing
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class Beginning:
     """What a generation begins with."""
 
     known: Known
@@ -58,25 +58,25 @@ class Succession:
             checkpoint: header of the state that the run goes on from; empty: it begins.
             first_step: counts from 0.
         """
-        begun, is_first = Begun(known, checkpoint, first_step), True
+        beginning, is_first = Beginning(known, checkpoint, first_step), True
         while True:
-            turnover, done, ended = yield from self._generation(begun, ready, recipe if is_first else None)
+            turnover, done, ended = yield from self._generation(beginning, ready, recipe if is_first else None)
             if not isinstance(ended, bytes):
                 return ended
             known = yield from self._regrouping.follow(turnover, ready, done)
-            begun, is_first = Begun(known, ended, done), False
+            beginning, is_first = Beginning(known, ended, done), False
 
-    def _generation(self, begun: Begun, ready: Ready, recipe: Recipe | None) -> Flow:
+    def _generation(self, beginning: Beginning, ready: Ready, recipe: Recipe | None) -> Flow:
         """Build and train; return why it ended, the steps that are done, and what `Training.play` does.
 
         Args:
-            begun: what it begins with.
+            beginning: what it begins with.
             ready: what ranks told of the program.
             recipe: to say what a checkpoint has changed of it, in the first generation of a run that goes on.
         """
-        known, chosen, course = begun.known, plan_of(begun.known), self._planning.course(ready)
+        known, chosen, course = beginning.known, plan_of(beginning.known), self._planning.course(ready)
         ranks = tuple(range(chosen.world_size))
-        orders = build_orders(known, chosen, course.total_steps, begun.header)
+        orders = build_orders(known, chosen, course.total_steps, beginning.header)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
         notes = [*(tell_kept(built.values(), recipe) if recipe else ()), *(ev.Noted(f"note: {text}") for text in told)]
@@ -91,6 +91,6 @@ class Succession:
         expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
         turnover = Turnover(known, replanning, self._membership)
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-        progress = Progress(ranks, chosen, begun.next_step, course.steps_per_epoch)
+        progress = Progress(ranks, chosen, beginning.next_step, course.steps_per_epoch)
         ended = yield from self._training.play(ranks, progress, reprobing, turnover, notes)
         return turnover, progress.done, ended

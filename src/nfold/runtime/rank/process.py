@@ -13,6 +13,7 @@ from nfold.runtime.control.channel import ControlChannel
 from nfold.runtime.control.orders import Orders
 from nfold.runtime.data.loaders import Staff
 from nfold.runtime.rank.reporter import Reporter
+from nfold.runtime.step.kept_program import KeptProgram
 
 
 @dataclass(kw_only=True, slots=True)
@@ -37,6 +38,7 @@ class Process:
     """What the coordinator was told of the program; see `facts_of`."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     measures: bool = True
+    kept: KeptProgram = field(default_factory=KeptProgram)
 
     @property
     def the_program(self) -> Program:

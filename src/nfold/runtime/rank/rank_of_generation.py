@@ -151,6 +151,7 @@ class Rank:
             "device": process.device,
             "checkpoint": checkpoint,
             "reader": process.staff.hired("train_data") if reads else None,
+            "kept": process.kept,
             "clock": process.clock,
         }
         if plan.asynchrony is None:

@@ -34,7 +34,6 @@ from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader
 from nfold.runtime.data.ordering import sampler_of
 from nfold.runtime.data.reading import SampleReader
-from nfold.runtime.guards.checked_loss import with_checked_loss
 from nfold.runtime.guards.later_trials import LaterTrials
 from nfold.runtime.guards.stage_trials import StageTrials
 from nfold.runtime.parameters.buffers import Buffers, Piece
@@ -53,6 +52,7 @@ from nfold.runtime.step.cells import Cells
 from nfold.runtime.step.changed_buffers import ChangedBuffers
 from nfold.runtime.step.clipping import Clipping
 from nfold.runtime.step.engine import Engine, Played
+from nfold.runtime.step.kept_program import KeptProgram
 from nfold.transport.protocol import Transport
 
 Clock = Callable[[], float]
@@ -69,6 +69,7 @@ def traced(
     splits: Mapping[str, int] | None = None,
     parameters: Mapping[str, nn.Parameter] | None = None,
     lazy: bool = False,
+    kept: KeptProgram,
 ) -> Captured | None:
     """Return the model's trace; None if this rank runs the whole module and no operator needs a seed of its own.
 
@@ -82,6 +83,7 @@ def traced(
         splits: operator -> number of parts.
         parameters: what the parts use.
         lazy: the weights may still move in memory.
+        kept: what this process has made of the program for earlier generations.
     """
     cut = splits or any(len(segment.operators) < len(graph.operators) for segment in own.segments)
     random = any(operator.num_random for operator in graph.operators)
@@ -89,8 +91,8 @@ def traced(
         return None
     rebuild = functools.partial(build_model, program, device)
     example = program_batches(program, dataset)
-    captured = recapture(model, program.loss, example, graph, rebuild=rebuild, lazy=lazy)
-    return split(captured, splits or {}, parameters)
+    trace = functools.partial(recapture, model, program.loss, example, graph, rebuild=rebuild, lazy=lazy)
+    return split(kept.bound(program, graph, model, trace), splits or {}, parameters)
 
 
 def modules_of(graph: ModelGraph, groups: tuple[StatisticsGroup, ...]) -> tuple[str, ...]:
@@ -130,12 +132,14 @@ class Replica:
         last_step: int,
         checkpoint: Checkpoint | None = None,
         reader: LoadersReader | None = None,
+        kept: KeptProgram | None = None,
         measures: bool = True,
         clock: Clock = time.perf_counter,
     ) -> None:
         self.rank, self.plan, self.device = rank, plan, device
         is_tried = bool(graph.unproved) and plan.chunks > 1
-        self.program = with_checked_loss(program, graph, plan.chunks)
+        self._kept_program = kept or KeptProgram()
+        self.program = self._kept_program.checked(program, graph, plan.chunks)
         self._trials = LaterTrials(program, device) if is_tried else None
         self._graph, self._transport, self._clock = split_graph(graph, plan.splits), transport, clock
         self._all_groups = own.statistics
@@ -170,7 +174,8 @@ class Replica:
 
     def _traced(self, graph: ModelGraph, dataset: Any, own: RankSchedule) -> Captured | None:
         given = (self.program, self.model, graph, dataset, own, self.device)
-        return traced(*given, splits=self.plan.splits, parameters=self._weights.parameters, lazy=True)
+        weights, kept = self._weights.parameters, self._kept_program
+        return traced(*given, splits=self.plan.splits, parameters=weights, lazy=True, kept=kept)
 
     def _build_stage_trials(self, captured: Captured | None, own: RankSchedule, dataset: Any) -> StageTrials | None:
         if captured is None:

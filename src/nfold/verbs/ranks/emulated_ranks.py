@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nfold.errors import ClusterError
 from nfold.launch.emulation import EmulatedCluster, Fault, FaultClock, emulated
 from nfold.runtime.control import events as ev
 from nfold.verbs.options.run_options import Options, tell_shared_servers
@@ -41,9 +42,18 @@ class EmulatedRanks:
         elif isinstance(happening, ev.Finished):
             self.faults.stop()
 
-    def place(self, rank: int, command: list[str]) -> list[str]:
-        """Return what runs a rank's command on its node."""
-        here = self.nodes[rank]
+    def place(self, member: int, command: list[str]) -> list[str]:
+        """Return what runs a member's command on its node.
+
+        Raises:
+            ClusterError: it has none: which nodes take part is said at the start.
+        """
+        if member >= len(self.nodes):
+            raise ClusterError(
+                f"member {member} has no node: the job began with {len(self.nodes)} on the emulated cluster, and only "
+                "where all ranks run on this machine itself can more of them join"
+            )
+        here = self.nodes[member]
         delays = ",".join(f"{self.box.delay_s(there, here):g}" for there in self.nodes)
         return self.box.enter(here, [*command, "--host", self.box.address(here), "--delays", delays])
 
