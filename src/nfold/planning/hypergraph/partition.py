@@ -21,8 +21,6 @@ from nfold.planning.hypergraph.repair import SLACK, repair
 from nfold.planning.hypergraph.team_layouts import team_layouts
 from nfold.planning.inputs.chunking import share_chunks
 
-LOOSER = 2.0
-"""From nothing it also helps to ask for less balance than is wanted, and to repair the balance afterwards."""
 WORK = 30_000
 """Pins times blocks that are searched well in a few tenths of a second. From nothing a quarter of it takes as long, and
 where there is more nothing better is found: known layouts are good starts for large models."""
@@ -41,7 +39,7 @@ class Effort:
     num_starts: int
     """Layouts that are repaired, the best by their traffic."""
     num_seeds: int
-    """Numberings of the vertices from which Mt-KaHyPar begins from nothing, each at two tolerances."""
+    """Numberings of the vertices from which Mt-KaHyPar begins from nothing."""
     num_cycles: int
     """Of what was found so far, the best that go through a V-cycle, beside the best of each kind of start."""
     num_layouts: int = 0
@@ -58,12 +56,11 @@ class Effort:
         if work < SMALL_WORK:
             return cls(num_starts=4, num_seeds=1, num_cycles=1, num_layouts=2, is_of_every_kind=True)
         seeds = min(3, WORK // (4 * work or 1))
-        return cls(num_starts=6, num_seeds=seeds, num_cycles=3, num_layouts=2, is_of_every_kind=True)
+        return cls(num_starts=6, num_seeds=seeds, num_cycles=1, num_layouts=2, is_of_every_kind=True)
 
     def from_layouts(self) -> "Effort":
         """Return what is enough where good starts are known: the same hypergraph under other limits."""
-        starts, cycles = min(4, self.num_starts), min(2, self.num_cycles)
-        return replace(self, num_starts=starts, num_seeds=0, num_cycles=cycles, is_of_every_kind=False)
+        return replace(self, num_starts=min(4, self.num_starts), num_seeds=0, is_of_every_kind=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,13 +173,8 @@ def _promise(hypergraph: Hypergraph, limits: Limits, layout: Sequence[int]) -> f
 
 
 def _from_nothing(hypergraph: Hypergraph, limits: Limits, effort: Effort) -> list[Partition]:
-    found = []
-    for seed in range(effort.num_seeds):
-        for factor in (1.0, LOOSER):
-            asked = replace(limits, epsilon=limits.epsilon * factor)
-            blocks = kahypar.partition(hypergraph, asked, seed)
-            found.append(measure(hypergraph, limits, repair(hypergraph, limits, blocks)))
-    return found
+    found = (kahypar.partition(hypergraph, limits, seed) for seed in range(effort.num_seeds))
+    return [measure(hypergraph, limits, repair(hypergraph, limits, blocks)) for blocks in found]
 
 
 def _cycled(hypergraph: Hypergraph, limits: Limits, start: Sequence[int]) -> Partition:
