@@ -90,9 +90,9 @@ def partitions(
         effort: how long to search; None: as long as its size allows.
     """
     effort = effort or Effort.of(hypergraph, limits.num_blocks)
-    promises, firsts = _starts(hypergraph, limits, layouts)
+    sent_bytes, firsts = _starts(hypergraph, limits, layouts)
     kinds = firsts if effort.is_of_every_kind else []
-    others = sorted(promises.keys() - set(kinds), key=lambda layout: (promises[layout], layout))
+    others = sorted(sent_bytes.keys() - set(kinds), key=lambda layout: (sent_bytes[layout], layout))
     starts = [*kinds, *others[: max(0, effort.num_starts - len(kinds))]]
     repaired = [measure(hypergraph, limits, repair(hypergraph, limits, layout)) for layout in starts]
     found = repaired
@@ -106,8 +106,8 @@ def partitions(
 
 def _starts(
     hypergraph: Hypergraph, limits: Limits, layouts: Iterable[Sequence[int]]
-) -> tuple[dict[tuple[int, ...], float], list[tuple[int, ...]]]:
-    """Return what all starts promise, and the most promising of each kind.
+) -> tuple[dict[tuple[int, ...], int], list[tuple[int, ...]]]:
+    """Return the traffic of all starts, and the start of least traffic of each kind.
 
     The kinds lie far from each other, so the best of one that seems worse may well become the best of all.
     """
@@ -117,14 +117,14 @@ def _starts(
         team_layouts(hypergraph, limits),
         nested_layouts(hypergraph, limits),
     )
-    promises: dict[tuple[int, ...], float] = {}
+    sent_bytes: dict[tuple[int, ...], int] = {}
     firsts = dict[tuple[int, ...], None]()
     for kind in kinds:
-        of_kind = {tuple(layout): _promise(hypergraph, limits, layout) for layout in kind}
-        promises |= of_kind
+        of_kind = {tuple(layout): traffic(hypergraph, layout) for layout in kind}
+        sent_bytes |= of_kind
         if of_kind:
             firsts[min(of_kind, key=lambda layout: (of_kind[layout], layout))] = None
-    return promises, list(firsts)
+    return sent_bytes, list(firsts)
 
 
 def _data_parallel(hypergraph: Hypergraph, limits: Limits) -> list[int]:
@@ -162,14 +162,6 @@ def _too_much(used: int, room: float) -> float:
     if room <= 0:
         return inf if used else 0.0
     return used / room - 1
-
-
-def _promise(hypergraph: Hypergraph, limits: Limits, layout: Sequence[int]) -> float:
-    """Traffic of a start, with what repairing its balance may cost: as much again when all work must move."""
-    total_s = sum(hypergraph.seconds)
-    loads = zip(loads_s(hypergraph, layout, limits.num_blocks), limits.seconds(total_s), strict=True)
-    too_much = sum(max(0.0, load - most) for load, most in loads) / (total_s or 1.0)
-    return traffic(hypergraph, layout) * (1 + too_much)
 
 
 def _from_nothing(hypergraph: Hypergraph, limits: Limits, effort: Effort) -> list[Partition]:
