@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from injected import Injected
 
-from nfold.analysis.resimulating.what_if import EVEN_LOAD, Scenario, what_if
+from nfold.analysis.resimulating.what_if import EVEN_LOAD, what_if
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import RankSchedule, Schedule
 from nfold.core.tasks import Elements, Forward, Receive, Send
+from nfold.planning.costs.scenario import Scenario
 
 FREE = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e12, origin="declared")
 NEARLY_EMPTY = {"strategy": "pipeline", "mbit": 50_000.0, "chunks": 8, "seconds_per_sample": 1e-2, "update_s": 1e-5}

@@ -2,10 +2,11 @@
 
 import pytest
 
-from nfold.analysis.resimulating.what_if import Scenario, what_if
+from nfold.analysis.resimulating.what_if import what_if
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import RankSchedule, Schedule
 from nfold.core.tasks import Elements, Forward, Load, OptimizerStep, Receive, Send
+from nfold.planning.costs.scenario import Scenario
 
 CAUSES = ("network", "latency", "peer wait", "shared cores", "compute", "input", "update", "own input", "bubble")
 LOCAL = Channel(latency_s=0.5, bandwidth_bytes_per_s=100.0, origin="declared")

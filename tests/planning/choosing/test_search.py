@@ -486,7 +486,7 @@ def test_a_proposal_is_simulated_with_all_its_tasks():
     question = facts(GRAPH, 2)
     proposal = next(iter(named("ring").propose(question)))
     candidate = simulate_proposal(question, "ring", proposal)
-    assert len(candidate.trace.spans) == sum(len(rank.tasks) for rank in candidate.schedule.ranks)
+    assert len(candidate.trace.spans) == sum(len(rank.tasks) for rank in candidate.scenario.schedule.ranks)
     assert candidate.predicted.step_s == max(candidate.trace.step_s)
     assert 0 <= candidate.predicted.exposed_communication_s <= candidate.predicted.step_s
     assert candidate.loads_s == pytest.approx((sum(question.profiles[1].whole_s(16)),) * 2)

@@ -103,7 +103,7 @@ def test_what_cannot_win_is_not_simulated_and_the_choice_is_the_same(monkeypatch
         simulated.append(given)
         return simulate(*given, **others)
 
-    monkeypatch.setattr("nfold.planning.choosing.candidates.simulate", noting)
+    monkeypatch.setattr("nfold.planning.costs.scenario.simulate", noting)
     chosen, num_simulated = plan(asked), len(simulated)
     monkeypatch.setattr("nfold.planning.costs.estimate.CERTAIN", 0.0)
     monkeypatch.setattr("nfold.planning.costs.estimate.OVERESTIMATED", math.inf)
@@ -120,7 +120,7 @@ def test_of_what_fits_nowhere_one_of_each_kind_is_simulated(monkeypatch):
         played.append(given)
         return simulate(*given, **others)
 
-    monkeypatch.setattr("nfold.planning.choosing.candidates.simulate", noting)
+    monkeypatch.setattr("nfold.planning.costs.scenario.simulate", noting)
     monkeypatch.setattr("nfold.planning.choosing.search.advise", lambda *given: "")  # which plans other wishes as well
     with pytest.raises(PlanError, match="no strategy can run here"):
         plan(replace(asked, cluster=replace(asked.cluster, nodes=nodes)))
@@ -175,7 +175,7 @@ def test_many_ranks_are_planned_by_estimate(monkeypatch):
         simulated.append(nodes)
         return simulate(*given, nodes=nodes, **others)
 
-    monkeypatch.setattr("nfold.planning.choosing.candidates.simulate", noting)
+    monkeypatch.setattr("nfold.planning.costs.scenario.simulate", noting)
     chosen = plan(asked, "auto")
     assert chosen.world_size == MANY_RANKS
     assert not simulated, "and one rank alone cannot be faster"

@@ -91,7 +91,7 @@ def test_the_plan_alone_says_the_order():
         operator_seconds=question.profiles[1].operators_s(plan.batch_size / plan.chunks),
         paces=plan.paces,
     )
-    assert compiled == found.schedule
+    assert compiled == found.scenario.schedule
     assert max(play_back(plan, question).trace.step_s) == found.predicted.step_s
 
 

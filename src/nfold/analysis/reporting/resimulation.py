@@ -18,12 +18,13 @@ from nfold.analysis.resimulating.calibrate import calibrated
 from nfold.analysis.resimulating.changes import Case
 from nfold.analysis.resimulating.playback import Playback, play_back
 from nfold.analysis.resimulating.simulated_parts import simulated_time
-from nfold.analysis.resimulating.what_if import Scenario, load_seconds, what_if, with_load_seconds
+from nfold.analysis.resimulating.what_if import load_seconds, what_if, with_load_seconds
 from nfold.analysis.rules.causes import findings, variants
 from nfold.analysis.rules.communication import communication, limiting_links
 from nfold.core.plan import Plan
 from nfold.core.report import TimeParts
 from nfold.planning.asynchronous.asynchronous_simulation import SimulatedRun
+from nfold.planning.costs.scenario import Scenario
 from nfold.planning.inputs.facts import Facts as Question
 
 T = TypeVar("T", Playback, SimulatedRun)

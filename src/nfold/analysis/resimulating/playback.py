@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from nfold.analysis.resimulating.what_if import Scenario
 from nfold.core.plan import Plan
 from nfold.core.trace import StepTrace
-from nfold.planning.costs.task_seconds import task_seconds
+from nfold.planning.costs.scenario import Scenario, scenario_of
 from nfold.planning.inputs.facts import Facts as Question
 from nfold.planning.operator_parts.splitting import split_facts
-from nfold.planning.scheduling.schedule_compiler import compile_schedule
 
 _MOST_MOMENTS = 4
 _MANY_TASKS = 5_000
@@ -53,25 +51,12 @@ def play_back(plan: Plan, question: Question) -> Playback:
         ClusterError: two ranks that talk have no link between them.
         InternalError: its schedule cannot be played to its end.
     """
-    question = split_facts(question, plan.splits)
-    profiles = question.profiles_of(plan.threads)
-    operator_seconds = profiles[0].operators_s(plan.batch_size / plan.chunks)
-    known = all(operator.name in operator_seconds for operator in question.graph.operators)
-    schedule = compile_schedule(
-        question.graph,
+    scenario = scenario_of(
+        replace(split_facts(question, plan.splits), nodes=plan.nodes),
         plan.placement,
         plan.reductions,
-        batch_size=question.batch_size,
-        operator_seconds=operator_seconds if known else None,
-        paces=plan.paces,
+        plan.threads,
         windows=plan.windows,
-    )
-    scenario = Scenario(
-        schedule=schedule,
-        task_seconds=task_seconds(schedule, replace(question, nodes=plan.nodes), profiles, plan.threads),
-        cluster=question.cluster,
-        nodes=plan.nodes[: plan.world_size],
-        threads=plan.threads,
-        load_waits=tuple(profile.load_wait for profile in profiles),
+        paces=plan.paces,
     )
     return Playback(scenario=scenario, trace=scenario.play())

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nfold.analysis.resimulating.even_work import evened, of_typical_s
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import Schedule
 from nfold.core.tasks import MessageEnd, Send, SpanKind, chunk_of
-from nfold.core.trace import StepTrace
-from nfold.simulation import simulate
+from nfold.planning.costs.scenario import Scenario
 
 AS_PLANNED = "as planned"
 """Key of the step with all its causes."""
@@ -17,38 +16,8 @@ NETWORK, LATENCY, EVEN_LOAD, OWN_CORES = "network", "latency", "peer wait", "sha
 COMPUTE, INPUT, UPDATE, OWN_INPUT, BUBBLE = "compute", "input", "update", "own input", "bubble"
 """Keys of the step without one of them."""
 
-TaskSeconds = Mapping[tuple[int, int], float]
-
 _ANY_BANDWIDTH = 1e15
 _ANY_CORES = 1e9
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scenario:
-    """Everything that decides how long a simulated step takes."""
-
-    schedule: Schedule
-    task_seconds: TaskSeconds
-    cluster: Cluster
-    nodes: tuple[str, ...]
-    threads: tuple[int, ...]
-    load_waits: tuple[float, ...] = ()
-    """Of each rank: the share of the seconds of LOADs in which no core is busy; empty: it never waits."""
-
-    def play(self) -> StepTrace:
-        """Simulate one step.
-
-        Raises:
-            ClusterError, InternalError: as `simulate`.
-        """
-        return simulate(
-            self.schedule,
-            task_seconds=self.task_seconds,
-            cluster=self.cluster,
-            nodes=self.nodes,
-            threads=self.threads,
-            load_waits=self.load_waits,
-        )
 
 
 def what_if(scenario: Scenario, as_planned_s: float, causes: Collection[str]) -> dict[str, float]:

@@ -13,11 +13,9 @@ from nfold.planning.asynchronous.asynchronous_strategies import loads_s, play, p
 from nfold.planning.costs.estimate import estimate
 from nfold.planning.costs.machines import paces_of, slowness_of
 from nfold.planning.costs.peak_memory import peak_memory_bytes, working_bytes
-from nfold.planning.costs.task_seconds import task_seconds
+from nfold.planning.costs.scenario import Scenario, TaskSeconds, scenario_of
 from nfold.planning.inputs.facts import Facts, Proposal
 from nfold.planning.operator_parts.splitting import split_facts
-from nfold.planning.scheduling.schedule_compiler import compile_schedule
-from nfold.simulation import simulate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,10 +36,9 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Simulated(Candidate):
-    """A synchronous proposal with everything that the simulator said of it."""
+    """A synchronous proposal, and its step, simulated."""
 
-    schedule: Schedule
-    seconds: dict[tuple[int, int], float]
+    scenario: Scenario
     trace: StepTrace
 
 
@@ -113,36 +110,18 @@ def _paces(facts: Facts, proposal: Proposal, threads: tuple[int, ...]) -> tuple[
 
 def _simulated(facts: Facts, strategy: str, proposal: Proposal, paces: tuple[float, ...]) -> Simulated:
     facts, threads, profile = _in_parts(facts, proposal)
-    schedule = compile_schedule(
-        facts.graph,
-        proposal.placement,
-        proposal.reductions,
-        batch_size=facts.batch_size,
-        operator_seconds=_operator_seconds(facts, profile, proposal),
-        windows=proposal.windows,
-        paces=paces,
-    )
-    profiles = facts.profiles_of(threads)
-    seconds = task_seconds(schedule, facts, profiles, threads)
-    nodes = facts.nodes[: proposal.placement.world_size]
-    trace = simulate(
-        schedule,
-        task_seconds=seconds,
-        cluster=facts.cluster,
-        nodes=nodes,
-        threads=threads,
-        load_waits=tuple(each.load_wait for each in profiles),
-    )
+    step = scenario_of(facts, proposal.placement, proposal.reductions, threads, windows=proposal.windows, paces=paces)
+    slowness = slowness_of([facts.cluster.node(name) for name in step.nodes], threads)
+    trace = step.play()
     return Simulated(
         strategy=strategy,
         proposal=proposal,
         threads=threads,
-        schedule=schedule,
-        seconds=seconds,
-        trace=trace,
-        loads_s=_loads_s(schedule, seconds, slowness_of([facts.cluster.node(name) for name in nodes], threads)),
+        loads_s=_loads_s(step.schedule, step.task_seconds, slowness),
         paces=paces,
-        predicted=_prediction(facts, proposal, schedule, trace, profile),
+        predicted=_prediction(facts, proposal, step.schedule, trace, profile),
+        scenario=step,
+        trace=trace,
     )
 
 
@@ -153,18 +132,11 @@ def _in_parts(facts: Facts, proposal: Proposal) -> tuple[Facts, tuple[int, ...],
     return facts, threads, facts.profiles[threads[0]]
 
 
-def _loads_s(schedule: Schedule, seconds: dict[tuple[int, int], float], slowness: Sequence[float]) -> tuple[float, ...]:
+def _loads_s(schedule: Schedule, seconds: TaskSeconds, slowness: Sequence[float]) -> tuple[float, ...]:
     return tuple(
         slower * sum(seconds[rank.rank, task.id] for task in rank.tasks if task.kind in ("F", "B"))
         for rank, slower in zip(schedule.ranks, slowness, strict=True)
     )
-
-
-def _operator_seconds(facts: Facts, profile: Profile, proposal: Proposal) -> dict[str, tuple[float, float]] | None:
-    chunk_size = facts.batch_size / proposal.placement.num_chunks
-    seconds = profile.operators_s(chunk_size)
-    known = all(operator.name in seconds for operator in facts.graph.operators)
-    return seconds if known else None
 
 
 def _prediction(facts: Facts, proposal: Proposal, schedule: Schedule, trace: StepTrace, profile: Profile) -> Prediction:

@@ -21,8 +21,6 @@ from nfold.planning.hypergraph.repair import SLACK, repair
 from nfold.planning.hypergraph.team_layouts import team_layouts
 from nfold.planning.inputs.chunking import share_chunks
 
-LOOSER = 2.0
-"""From nothing it also helps to ask for less balance than is wanted, and to repair the balance afterwards."""
 WORK = 30_000
 """Pins times blocks that are searched well in a few tenths of a second. From nothing a quarter of it takes as long, and
 where there is more nothing better is found: known layouts are good starts for large models."""
@@ -41,7 +39,7 @@ class Effort:
     num_starts: int
     """Layouts that are repaired, the best by their traffic."""
     num_seeds: int
-    """Numberings of the vertices from which Mt-KaHyPar begins from nothing, each at two tolerances."""
+    """Numberings of the vertices from which Mt-KaHyPar begins from nothing."""
     num_cycles: int
     """Of what was found so far, the best that go through a V-cycle, beside the best of each kind of start."""
     num_layouts: int = 0
@@ -58,12 +56,11 @@ class Effort:
         if work < SMALL_WORK:
             return cls(num_starts=4, num_seeds=1, num_cycles=1, num_layouts=2, is_of_every_kind=True)
         seeds = min(3, WORK // (4 * work or 1))
-        return cls(num_starts=6, num_seeds=seeds, num_cycles=3, num_layouts=2, is_of_every_kind=True)
+        return cls(num_starts=6, num_seeds=seeds, num_cycles=1, num_layouts=2, is_of_every_kind=True)
 
     def from_layouts(self) -> "Effort":
         """Return what is enough where good starts are known: the same hypergraph under other limits."""
-        starts, cycles = min(4, self.num_starts), min(2, self.num_cycles)
-        return replace(self, num_starts=starts, num_seeds=0, num_cycles=cycles, is_of_every_kind=False)
+        return replace(self, num_starts=min(4, self.num_starts), num_seeds=0, is_of_every_kind=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,9 +90,9 @@ def partitions(
         effort: how long to search; None: as long as its size allows.
     """
     effort = effort or Effort.of(hypergraph, limits.num_blocks)
-    promises, firsts = _starts(hypergraph, limits, layouts)
+    sent_bytes, firsts = _starts(hypergraph, limits, layouts)
     kinds = firsts if effort.is_of_every_kind else []
-    others = sorted(promises.keys() - set(kinds), key=lambda layout: (promises[layout], layout))
+    others = sorted(sent_bytes.keys() - set(kinds), key=lambda layout: (sent_bytes[layout], layout))
     starts = [*kinds, *others[: max(0, effort.num_starts - len(kinds))]]
     repaired = [measure(hypergraph, limits, repair(hypergraph, limits, layout)) for layout in starts]
     found = repaired
@@ -109,8 +106,8 @@ def partitions(
 
 def _starts(
     hypergraph: Hypergraph, limits: Limits, layouts: Iterable[Sequence[int]]
-) -> tuple[dict[tuple[int, ...], float], list[tuple[int, ...]]]:
-    """Return what all starts promise, and the most promising of each kind.
+) -> tuple[dict[tuple[int, ...], int], list[tuple[int, ...]]]:
+    """Return the traffic of all starts, and the start of least traffic of each kind.
 
     The kinds lie far from each other, so the best of one that seems worse may well become the best of all.
     """
@@ -120,14 +117,14 @@ def _starts(
         team_layouts(hypergraph, limits),
         nested_layouts(hypergraph, limits),
     )
-    promises: dict[tuple[int, ...], float] = {}
+    sent_bytes: dict[tuple[int, ...], int] = {}
     firsts = dict[tuple[int, ...], None]()
     for kind in kinds:
-        of_kind = {tuple(layout): _promise(hypergraph, limits, layout) for layout in kind}
-        promises |= of_kind
+        of_kind = {tuple(layout): traffic(hypergraph, layout) for layout in kind}
+        sent_bytes |= of_kind
         if of_kind:
             firsts[min(of_kind, key=lambda layout: (of_kind[layout], layout))] = None
-    return promises, list(firsts)
+    return sent_bytes, list(firsts)
 
 
 def _data_parallel(hypergraph: Hypergraph, limits: Limits) -> list[int]:
@@ -167,22 +164,9 @@ def _too_much(used: int, room: float) -> float:
     return used / room - 1
 
 
-def _promise(hypergraph: Hypergraph, limits: Limits, layout: Sequence[int]) -> float:
-    """Traffic of a start, with what repairing its balance may cost: as much again when all work must move."""
-    total_s = sum(hypergraph.seconds)
-    loads = zip(loads_s(hypergraph, layout, limits.num_blocks), limits.seconds(total_s), strict=True)
-    too_much = sum(max(0.0, load - most) for load, most in loads) / (total_s or 1.0)
-    return traffic(hypergraph, layout) * (1 + too_much)
-
-
 def _from_nothing(hypergraph: Hypergraph, limits: Limits, effort: Effort) -> list[Partition]:
-    found = []
-    for seed in range(effort.num_seeds):
-        for factor in (1.0, LOOSER):
-            asked = replace(limits, epsilon=limits.epsilon * factor)
-            blocks = kahypar.partition(hypergraph, asked, seed)
-            found.append(measure(hypergraph, limits, repair(hypergraph, limits, blocks)))
-    return found
+    found = (kahypar.partition(hypergraph, limits, seed) for seed in range(effort.num_seeds))
+    return [measure(hypergraph, limits, repair(hypergraph, limits, blocks)) for blocks in found]
 
 
 def _cycled(hypergraph: Hypergraph, limits: Limits, start: Sequence[int]) -> Partition:
