@@ -13,7 +13,7 @@ from nfold.capture.batches.example import Example
 from nfold.capture.capture import capture
 from nfold.capture.cutting.captured import Captured
 from nfold.capture.cutting.program_splitting import split
-from nfold.capture.gate import pass_gate
+from nfold.capture.gate import Gated, pass_gate
 from nfold.core.graph import ModelGraph
 from nfold.planning.operator_parts.parts import why_whole
 from nfold.planning.operator_parts.splitting import split_graph
@@ -152,7 +152,7 @@ def test_a_split_program_passes_the_gate(net):
     parts = split(captured, splits)
     assert parts.graph == split_graph(captured.graph, splits)
     make, _ = NETS[net]
-    assert pass_gate(parts, lambda: build(make), F.cross_entropy, example()) == ""
+    assert pass_gate(parts, lambda: build(make), F.cross_entropy, example()) == Gated()
 
 
 @pytest.mark.parametrize("net", NETS)

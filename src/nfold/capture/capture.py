@@ -22,7 +22,7 @@ from nfold.capture.cutting.operator_cut import cut
 from nfold.capture.describe import describe
 from nfold.capture.example_batches import program_batches
 from nfold.capture.fewest_whole import fewest_whole
-from nfold.capture.gate import ALONE, pass_gate
+from nfold.capture.gate import pass_gate
 from nfold.capture.independence.objections import why_unfit
 from nfold.capture.independence.whole_batches import whole_batches
 from nfold.capture.optimizers.state_keeping import keeping
@@ -86,8 +86,6 @@ def capture(
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
         beside = weights_beside(model, loss, example.batch(GATE_SIZE))
         captured = _Attempt(model, fresh, loss, example, facts, beside).first_good()
-        if not facts.why_pairs and pass_gate(captured, fresh, loss, example, ALONE):
-            captured = captured.with_graph(replace(captured.graph, why_pairs=_CUT_ELSE))
         if stepping is None:
             return captured
         return captured.with_graph(_with_updates(captured.graph, stepping, model, facts.sparse))
@@ -223,8 +221,8 @@ class _Attempt:
             if traced.method == "opaque" and not self._example.varying:
                 has_chunks = not self._facts.indivisible
                 self._notes = told_whole(self._notes, self._line_of_gradient, has_chunks=has_chunks)
-            captured = self.bind(traced)
-            failure = pass_gate(captured, self._fresh, self._loss, self._example) if captured else ""
+            bound = self.bind(traced)
+            captured, failure = self._gated(bound) if bound else (None, "")
             if captured and not failure:
                 return captured
             if captured and traced.method == "opaque":  # the user's own module is one operator here
@@ -236,6 +234,14 @@ class _Attempt:
                 self._note(f"operator by operator, the model would compute something else: {failure}")
             is_wrong = is_wrong or traced.method == "fx"
         raise InternalError("not even the whole model as one operator could be captured")
+
+    def _gated(self, captured: Captured) -> tuple[Captured, str]:
+        """Return a capture that says whether a chunk may have a single sample, and why it does not pass the gate."""
+        may_be_one = not captured.graph.why_pairs
+        found = pass_gate(captured, self._fresh, self._loss, self._example, alone=may_be_one)
+        if may_be_one and (found.failure or found.is_other_alone):
+            captured = captured.with_graph(replace(captured.graph, why_pairs=_CUT_ELSE))
+        return captured, found.failure
 
     def _unlike_itself(self) -> str:
         """Say which module puts out something else when the model is called again, if forward shows it."""
@@ -296,8 +302,9 @@ class _Attempt:
         """Return the capture with some modules whole, if it passes the gate."""
         notes = list(self._notes)
         for traced in self.with_whole(kept):
-            captured = self.bind(traced)
-            if captured and not pass_gate(captured, self._fresh, self._loss, self._example):
+            bound = self.bind(traced)
+            captured, failure = self._gated(bound) if bound else (None, "")
+            if captured and not failure:
                 return captured
         self._notes = notes
         return None

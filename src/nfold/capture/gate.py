@@ -5,6 +5,7 @@ state that the generators had at that point.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,16 +24,22 @@ from nfold.capture.tracing.plain_errors import plainly
 _LARGE, _SMALL = SIZES
 _CALLS = ((_LARGE, 0), (_SMALL, 1), (GATE_SIZE, 3), (_LARGE, 0))
 """How many samples, and which."""
-ALONE = ((1, 2),)
+_ALONE = (1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """What a capture came to."""
+
+    failure: str = ""
+    """How it differs from the module; empty if it does not."""
+    is_other_alone: bool = False
+    """Whether it differs on a single sample, and on no batch of several."""
 
 
 def pass_gate(
-    captured: Captured,
-    fresh: Callable[[], nn.Module],
-    loss: Loss,
-    example: Example,
-    calls: tuple[tuple[int, int], ...] = _CALLS,
-) -> str:
+    captured: Captured, fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, alone: bool = False
+) -> Gated:
     """Compare a capture with the module: a few calls, several batch sizes, equal random numbers.
 
     Args:
@@ -40,23 +47,19 @@ def pass_gate(
         fresh: makes copies of the model.
         loss: the user's.
         example: where batches come from.
-        calls: batches, by how many samples and which.
-
-    Returns:
-        How they differ; empty if they do not.
+        alone: whether to compare a single sample too.
     """
     eager, cut = fresh(), fresh()
     bound = Captured(captured.graph, captured.layout, cut)
     states = _States(bound, fresh) if captured.layout.random.draws else None
     segments = segments_of(bound, [[operator.name] for operator in captured.graph.operators], states)
     precision = max(node.meta["region"].lowest_precision for node in captured.layout.traced.nodes)
-    if captured.layout.traced.method == "export" and calls is _CALLS:
-        calls = (*_CALLS, *ALONE)  # export was promised at least two samples; an epoch may end with one
-    for seed, key in enumerate(calls):
+    is_exported = captured.layout.traced.method == "export"  # for at least two samples; an epoch may end with one
+    for seed, key in enumerate((*_CALLS, _ALONE) if alone or is_exported else _CALLS):
         try:
             expected = _eager(eager, loss, example.batch(*key), seed)
         except Exception:
-            if key[0] == 1:
+            if key == _ALONE:
                 break
             raise
         try:
@@ -65,11 +68,12 @@ def pass_gate(
             seed_all(seed)
             value = play_step(bound, segments, example.batch(*key))
         except Exception as error:
-            return f"cut into operators, it {plainly(error)}"
-        text = difference(expected, outcome(value, cut), precision)
+            text = f"cut into operators, it {plainly(error)}"
+        else:
+            text = difference(expected, outcome(value, cut), precision)
         if text:
-            return text
-    return ""
+            return Gated(is_other_alone=True) if key == _ALONE and not is_exported else Gated(text)
+    return Gated()
 
 
 def _eager(model: nn.Module, loss: Loss, batch: tuple[Any, Any], seed: int) -> StepOutcome:

@@ -86,10 +86,9 @@ def _copied_empty(model: nn.Module) -> dict[int, Any]:
 
 def _copied_sparse(model: nn.Module) -> dict[int, Any]:
     """Return what `deepcopy` shall take for copied: sparse tensors that modules hold, of which torch copies few."""
-    held = (value for module in model.modules() for value in (vars(module), module._buffers))
     return {
         id(each): each.detach().clone()
-        for each in tensors_of(list(held))
+        for each in tensors_of(list(map(vars, model.modules())))
         if each.layout in _COMPRESSED and each.is_leaf
     }
 

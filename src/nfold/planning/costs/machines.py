@@ -133,7 +133,12 @@ def teams(machines: tuple[Machine, ...]) -> Iterator[tuple[Machine, ...]]:
     are small, it is that much worse than the best.
     """
     everyone = {machine.rank for machine in machines}
-    worst_last = [[everyone, *_without_worst(machines, badness)] for badness in (_tightness_of, _narrowness, _slowness)]
+    badnesses: tuple[Callable[[Machine], float], ...] = (
+        lambda machine: machine.tightness,
+        lambda machine: 1 / machine.bandwidth_bytes_per_s,
+        lambda machine: machine.chunk_s,
+    )
+    worst_last = [[everyone, *_without_worst(machines, badness)] for badness in badnesses]
     known = {(), machines[:1]}  # the first alone is what strategy `single` is for
     for chosen in (*itertools.starmap(set.intersection, itertools.product(*worst_last)), *_alone(machines)):
         team = tuple(machine for machine in machines if machine.rank in chosen)
@@ -176,18 +181,6 @@ def _without_worst(machines: tuple[Machine, ...], badness: Callable[[Machine], f
     return [
         {machine.rank for machine in ordered[:count]} for count in sorted({*gaps, good} - {len(ordered)}, reverse=True)
     ]
-
-
-def _slowness(machine: Machine) -> float:
-    return machine.chunk_s
-
-
-def _narrowness(machine: Machine) -> float:
-    return 1 / machine.bandwidth_bytes_per_s
-
-
-def _tightness_of(machine: Machine) -> float:
-    return machine.tightness
 
 
 def orders(machines: tuple[Machine, ...], most: int) -> Iterator[tuple[Machine, ...]]:

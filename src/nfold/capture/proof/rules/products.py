@@ -45,16 +45,10 @@ def _role(rows: SampleRows | None, ndim: int, batch: int, *, columns: bool) -> s
     return "outer" if (rows.dim == ndim - 1) == columns else "inner"
 
 
-@rule("mm", "_scaled_mm")
+@rule("mm", "_scaled_mm", "bmm")
 def mm(call: Call) -> Kind:
-    """(n, k) x (k, m)."""
-    return _product(call, call["self"], call["mat2"], 0)
-
-
-@rule("bmm")
-def bmm(call: Call) -> Kind:
-    """(batch, n, k) x (batch, k, m)."""
-    return _product(call, call["self"], call["mat2"], 1)
+    """(n, k) x (k, m), or (batch, n, k) x (batch, k, m)."""
+    return _product(call, call["self"], call["mat2"], call.name == "bmm")
 
 
 @rule("mv")

@@ -78,12 +78,6 @@ def orders(call: Call) -> Kind | Sequence[Kind]:
     return along(call, [dim], how=f"computes {name} over the samples")
 
 
-@rule("_fft_r2c", "_fft_c2c", "_fft_c2r")
-def transforms(call: Call) -> Kind:
-    """Transform along dimensions."""
-    return along(call, call["dim"])
-
-
 @rule("_softmax_backward_data", "_log_softmax_backward_data")
 def softmax_back(call: Call) -> Kind:
     """Normalise back along one dimension."""

@@ -188,10 +188,10 @@ def _is_empty(tensor: torch.Tensor) -> bool:
     return not isinstance(tensor.shape[0], torch.SymInt) and tensor.shape[0] == 0
 
 
-@rule("flip", "roll", "rot90", "fft_fftshift")
+@rule("flip", "roll", "rot90", "fft_fftshift", "_fft_r2c", "_fft_c2c", "_fft_c2r")
 def turns(call: Call) -> Kind:
-    """Turn along dimensions."""
-    return along(call, call["dims"])
+    """Turn or transform along dimensions."""
+    return along(call, call["dims" if "dims" in call.arguments else "dim"])
 
 
 def along(call: Call, dims: Any, *, keeps_rank: bool = True, how: str = "") -> Kind:
