@@ -207,3 +207,37 @@ def test_a_loop_over_samples_is_told_with_its_line():
     assert unproved.startswith("Python goes through samples one by one, or takes their number as a plain one (")
     assert "test_told_reasons.py, line " in unproved
     assert "for output, target in zip(outputs" in unproved
+
+
+class Counted(Net):
+    """Takes a number out of a tensor, and goes round as often."""
+
+    def forward(self, x):
+        hidden = self.first(x)
+        times = int(hidden.detach()[0, 0] > 9) + 1
+        return self.last(hidden * times)
+
+
+class Chosen(Net):
+    def forward(self, x):
+        hidden = self.first(x)
+        hidden = hidden * 2 if hidden.detach().max() > 9 else hidden
+        return self.last(hidden)
+
+
+class TransformedInside(nn.Module):
+    """Has its call of torch.func in a module of its own, as is advised where the model stays whole for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.last = Transformed(), nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.last(self.inner(x))
+
+
+@pytest.mark.parametrize("model", [Counted, Chosen, TransformedInside])
+def test_a_choice_is_advised_where_the_line_is_one(model):
+    (note,) = graph_of(model).notes
+    assert "is one operator, cut off before and after" in note
+    assert ("torch.where" in note) == (model is Chosen)

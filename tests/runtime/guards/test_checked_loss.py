@@ -345,3 +345,23 @@ def test_a_mask_among_outputs_with_fewer_places_in_a_chunk_ends_the_run(strategy
 
 def test_what_is_computed_outside_a_chunk_is_not_checked():
     assert CheckedLoss(weighted)(outputs(), labels(0, 1)).isfinite()
+
+
+def test_a_list_with_an_entry_for_each_sample_is_not_taken_apart_by_rows():
+    def mean(made: Any, wanted: Any) -> torch.Tensor:
+        return torch.stack([F.mse_loss(row, each["box"]) for row, each in zip(made, wanted, strict=True)]).mean()
+
+    counted = Counted(mean)
+    boxes = [{"box": torch.arange(CLASSES) * float(index)} for index in range(CLASSES)]  # as many as a box has numbers
+    called(CheckedLoss(counted), outputs(CLASSES), boxes)
+    assert counted.calls == 1
+
+
+def test_outputs_in_a_list_with_an_entry_for_each_sample_are_not_taken_apart_by_rows():
+    def mean(made: Any, wanted: Any) -> torch.Tensor:
+        return torch.stack([F.mse_loss(each["box"], wanted[place]) for place, each in enumerate(made)]).mean()
+
+    counted = Counted(mean)
+    made = [{"box": row} for row in outputs(CLASSES)]
+    called(CheckedLoss(counted), made, torch.ones(CLASSES, CLASSES, dtype=torch.float64))
+    assert counted.calls == 1

@@ -21,6 +21,18 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_of(item)
 
 
+def may_list_samples(value: Any, size: int) -> bool:
+    """Tell whether a list or tuple inside a value has as many entries as there are samples: it may have one of each.
+
+    Then no first dimension is known to count them: of four samples, each may have a box of four numbers.
+    """
+    if type(value) in _ATOMS or isinstance(value, torch.Tensor):
+        return False
+    if isinstance(value, (list, tuple)) and len(value) == size:
+        return True
+    return any(may_list_samples(item, size) for _, item in _items(value))
+
+
 def strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Return the dense tensors that a tensor consists of: itself, or where its numbers stand and what they are."""
     if tensor.layout is torch.strided:

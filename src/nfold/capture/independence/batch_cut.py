@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from nfold.capture.batches.example import Example
-from nfold.capture.batches.tree import map_tensors, tensors_of
+from nfold.capture.batches.tree import map_tensors, may_list_samples, tensors_of
 from nfold.capture.computing.step_outcome import close
 
 PARTS = (5, 4, 3)
@@ -48,7 +48,9 @@ def cut_rows(batch: tuple[Any, Any], sizes: tuple[int, ...]) -> BatchCut:
 
 
 def is_all_rows(batch: tuple[Any, Any]) -> bool:
-    """Tell whether each tensor of a batch has a row for each sample: a list may hold a tensor for each."""
+    """Tell whether each tensor of a batch has a row for each sample, and nothing holds an entry for each."""
+    if may_list_samples(batch, SIZE):
+        return False
     return all(tensor.ndim and len(tensor) == SIZE for tensor in tensors_of(batch))
 
 

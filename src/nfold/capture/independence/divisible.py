@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from nfold.capture.batches.example import Example
-from nfold.capture.batches.tree import map_tensors, paired, tensors_of
+from nfold.capture.batches.tree import map_tensors, may_list_samples, paired, tensors_of
 from nfold.capture.computing.precision import SINGLE, PrecisionWatch
 from nfold.capture.computing.random import RandomState
 from nfold.capture.computing.steady_draws import SteadyDraws
@@ -213,6 +213,8 @@ def _compare_rows(loss: Loss, outputs: Any, pieces: list[Any], cut: BatchCut) ->
     """Compare the loss of coarse outputs with that of their own rows: equal ones, so single precision tells more."""
     if not all(has_rows(tensor, found, cut.sizes) for tensor, found in paired(outputs, pieces) if tensor.ndim):
         return ""  # only while it trains are outputs taken apart along other dimensions
+    if may_list_samples((outputs, cut.whole[1]), cut.size):
+        return ""
 
     def take(samples: list[int]) -> tuple[Any, Any]:
         rows = functools.partial(rows_of, size=cut.size, start=samples[0], stop=samples[-1] + 1)

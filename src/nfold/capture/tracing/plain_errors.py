@@ -1,5 +1,6 @@
 """Says what an error of torch means to somebody who knows their program, and not how nfold follows it."""
 
+import re
 import traceback
 from collections.abc import Callable, Sequence
 
@@ -38,15 +39,16 @@ def told_held(name: str, refusal: BaseException) -> str:
     """Say that statements are one operator, and why."""
     why = first_line(refusal)
     verb = "are" if "-" in name.rpartition(":")[2] else "is"
-    return f"{name} {verb} one operator, cut off before and after: {why}. {_advice(why, refusal)}"
+    return f"{name} {verb} one operator, cut off before and after: {why}{_advice(why, refusal)}"
 
 
 def _advice(why: str, refusal: BaseException) -> str:
     if _SCRIPTED in why:
-        return "Without @torch.jit.script it would be followed"
+        return ". Without @torch.jit.script it would be followed"
     if is_in_distributions(refusal.__cause__ or refusal):
-        return f"{UNCHECKED} it would be followed"
-    return "A choice between two values can be written as torch.where(condition, a, b)"
+        return f". {UNCHECKED} it would be followed"
+    is_choice = _TRANSFORMED not in why and re.search(r"\bif\b", why.partition("` (")[0])
+    return ". A choice between two values can be written as torch.where(condition, a, b)" if is_choice else ""
 
 
 def told_whole(notes: Sequence[str], line_of_gradient: Callable[[], str], *, has_chunks: bool) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nfold.capture.batches.tree import map_tensors
+from nfold.capture.batches.tree import map_tensors, may_list_samples
 from nfold.capture.independence.sample_axes import SampleAxis
 from nfold.capture.independence.sample_mean import why_unlike_parts
 from nfold.capture.program.program_graph import Loss
@@ -72,6 +72,7 @@ class CheckedLoss:
             refuse_uneven(self._conditions, ((), targets, map_tensors(torch.detach, outputs)), self._size)
         # Where targets count words and not samples, these can only be taken apart by who reads them: see later_trials.
         is_tried = self._size and not self._is_proved and num_samples(targets) == self._size
+        is_tried = is_tried and not may_list_samples(outputs, self._size)
         samples = self._suspects(targets, self._size) if is_tried else []
         if samples:
             self._check(map_tensors(torch.detach, outputs), targets, samples)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from nfold.capture.batches.tree import map_tensors, paths_of, tensors_of
+from nfold.capture.batches.tree import map_tensors, may_list_samples, paths_of, tensors_of
 from nfold.capture.independence.sample_axes import SampleAxis
 
 _MOST_PARTS = 8
@@ -14,9 +14,10 @@ _MOST_READINGS = 8
 
 
 def num_samples(targets: Any) -> int:
-    """Return the samples of a chunk, which are joined along the first dimension; 0 if targets are no tensors."""
+    """Return the samples of a chunk, which are joined along the first dimension; 0 if nobody can tell them apart so."""
     lengths = {tensor.shape[0] if tensor.ndim else 0 for tensor in tensors_of(targets)}
-    return lengths.pop() if len(lengths) == 1 else 0
+    found = lengths.pop() if len(lengths) == 1 else 0
+    return 0 if may_list_samples(targets, found) else found
 
 
 def readings(outputs: Any, size: int) -> Iterator[tuple[SampleAxis, ...]]:
