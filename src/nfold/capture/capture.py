@@ -110,11 +110,13 @@ def _facts_of(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> t
 
 def _with_updates(graph: ModelGraph, stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> ModelGraph:
     """Say how far an update can be cut, and how the optimizer's state is kept."""
-    kept = keeping(stepping, model, update_scope(stepping, model, sparse), sparse)
+    updates = update_scope(stepping, model, sparse)
+    kept = keeping(stepping, model, updates.scope, sparse)
     notes = (*graph.notes, kept.note) if kept.note else graph.notes
     return replace(
         graph,
         update_scope=kept.scope,
+        unseen_update=updates.unseen,
         keeps_optimizer=kept.form,
         forgets=kept.forgets,
         unkept=kept.unkept or graph.unkept,

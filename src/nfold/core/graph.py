@@ -147,6 +147,9 @@ class ModelGraph:
     the program trains."""
     update_scope: Literal["element", "parameter", "model"] = "element"
     """The smallest piece that the optimizer may update alone with the same result."""
+    unseen_update: str = ""
+    """Where the optimizer's code may look at all parameters at once although no trial has shown it: then its update is
+    not cut either; empty if nowhere."""
     keeps_optimizer: Literal["pieces", "whole"] = "pieces"
     """Whether a checkpoint has the optimizer's state by parameter, or what its own `state_dict()` gives."""
     forgets: tuple[str, ...] = ()
@@ -183,6 +186,13 @@ class ModelGraph:
         """Whether operators were cut into parts, so that the module's own forward no longer computes with the graph's
         parameters."""
         return any(parameter.rows for parameter in self.parameters)
+
+    @property
+    def why_updated_whole(self) -> str:
+        """Say why all parameters must be updated together, where they must."""
+        if self.unseen_update:
+            return f"the optimizer may look at all parameters at once ({self.unseen_update})"
+        return "the optimizer must see all parameters at once"
 
     @property
     def least_chunk(self) -> int:

@@ -11,8 +11,8 @@ from statistics import median
 import torch
 from torch import nn
 
+from nfold.capture.optimizers.step_scope import Scope
 from nfold.capture.optimizers.stepping import Stepping
-from nfold.capture.optimizers.update_scope import Scope
 from nfold.core.profile import Timing
 from nfold.profiling.measure import Meter, Pair, timing
 from nfold.profiling.measured_memory import optimizer_bytes

@@ -15,7 +15,7 @@ from nfold.errors import ProgramError
 
 def kept(factory, scheduler=None):
     stepping, model = Stepping(factory, scheduler), keepers.net()
-    return keeping(stepping, model, update_scope(stepping, model))
+    return keeping(stepping, model, update_scope(stepping, model).scope)
 
 
 @pytest.mark.parametrize("kind", keepers.KEPT)

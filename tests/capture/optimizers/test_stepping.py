@@ -80,7 +80,7 @@ def test_a_replayed_schedule_is_bit_for_bit_where_the_played_one_was(schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
 def test_schedules_do_not_keep_an_update_from_being_cut(schedule):
-    assert update_scope(Stepping(sgd, schedule), net()) == "element"
+    assert update_scope(Stepping(sgd, schedule), net()).scope == "element"
 
 
 def test_a_schedule_that_follows_the_weights_is_not_cut():
@@ -88,7 +88,7 @@ def test_a_schedule_that_follows_the_weights_is_not_cut():
         size = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
         return schedules.LambdaLR(optimizer, lambda step: 1.0 if step == 0 else 1 / size)
 
-    assert update_scope(Stepping(sgd, larger_is_slower), net()) == "model"
+    assert update_scope(Stepping(sgd, larger_is_slower), net()).scope == "model"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_schedule_that_follows_the_weights_is_not_cut():
     ids=["by name", "by shape", "torch's own pairs", "a dict", "one that must be there"],
 )
 def test_groups_by_name_can_be_updated_in_pieces(factory, scope):
-    assert update_scope(Stepping(factory), net()) == scope
+    assert update_scope(Stepping(factory), net()).scope == scope
 
 
 def test_names_are_given_only_where_they_are_asked_for():

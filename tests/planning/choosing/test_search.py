@@ -108,6 +108,11 @@ def forced(question: Facts, strategy: str) -> Plan:
             r"--strategy ps: the optimizer must see all parameters at once, so its work .*. Use --strategy ring",
         ),
         (
+            facts(replace(WHOLE, unseen_update="mine.py:7 uses 'norm', which did not run"), 2),
+            "ps",
+            r"ps: the optimizer may look at all parameters at once \(mine.py:7 uses 'norm', .*\), so its",
+        ),
+        (
             facts(WHOLE, 2, 1),
             "ps",
             r"the optimizer must see all .* separate servers. Use --servers 0 --strategy ring",

@@ -104,7 +104,7 @@ def test_what_a_checkpoint_brings_back_is_no_loss(factory, scheduler):
     model = nn.Module()
     model.a, model.b = (nn.Parameter(torch.randn(4, 3)) for _ in range(2))
     stepping = Stepping(factory, scheduler)
-    found = keeping(stepping, model, update_scope(stepping, model))
+    found = keeping(stepping, model, update_scope(stepping, model).scope)
     updater = stepped(factory, 20, scheduler, is_kept_whole=found.form == "whole", forgets=found.forgets)
     values, draws = [each.detach().clone() for each in updater._tensors], torch.get_rng_state()
     assert updater.why_unkept() == ""

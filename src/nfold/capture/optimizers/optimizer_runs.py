@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from nfold.capture.computing.random import seed_all
+from nfold.capture.optimizers.step_scope import Values, give_gradients, parameters_of
 from nfold.capture.optimizers.stepping import Stepper, Stepping
-from nfold.capture.optimizers.update_scope import Values, examples, give_gradients, parameters_of, small, trained_in
+from nfold.capture.optimizers.update_scope import examples, small, trained_in
 from nfold.capture.side_effects.held_values import alike, held_by
 from nfold.errors import ProgramError
 from nfold.program import describe

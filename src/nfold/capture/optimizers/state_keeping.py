@@ -21,8 +21,8 @@ from nfold.capture.optimizers.changed_outside import shared_by
 from nfold.capture.optimizers.lost_state import LONG, told_broken, told_lost, told_shared
 from nfold.capture.optimizers.optimizer_runs import MORE, SPLITS, Run, Subject, same, tried_on
 from nfold.capture.optimizers.state_tree import CannotHold, from_tree, to_tree, why_unheld
+from nfold.capture.optimizers.step_scope import Scope, Values, parameters_of, sliced
 from nfold.capture.optimizers.stepping import Stepping
-from nfold.capture.optimizers.update_scope import Scope, Values, parameters_of, sliced
 from nfold.capture.side_effects.held_values import alike, differences
 from nfold.errors import ProgramError
 from nfold.program import describe

@@ -1,36 +1,33 @@
 """Finds out how far an optimizer's update can be cut: by element, by parameter, or not at all."""
 
-import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from nfold.capture.computing.random import RandomState
-from nfold.capture.computing.step_outcome import close
+from nfold.capture.optimizers.step_code import Use
+from nfold.capture.optimizers.step_scope import LATE, Scope, Values, step_scope, updated, wider
 from nfold.capture.optimizers.stepping import NAMED, Stepping
-from nfold.capture.optimizers.touched_rows import touched_only
 from nfold.errors import ProgramError
 from nfold.program import describe
 
-Scope = Literal["element", "parameter", "model"]
-Values = Sequence[tuple[str, torch.Tensor]]
-"""Weights, or pieces of them, by the names of the parameters that they are of."""
-
 _SIDES = (6, 4, 3, 2, 2)
-_ONWARD = 12
-"""First steps to try, the same way: what an optimizer estimates of the way to its goal begins to grow only then."""
-_SIZES = (1e-3, 1.0, 1e6)
-"""Of the gradients of the next ones: a limit on their norm shows at one of them, whatever it is."""
-_LATE = 1000
-"""Steps to try of an optimizer that is not torch's: it may look at a weight as a whole only after a warm-up."""
 _POSITIONS = (0, 1, 3)
 """Steps after which the settings of a schedule are compared."""
 
 
-def update_scope(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int] | None = None) -> Scope:
+class Updates(NamedTuple):
+    """How an optimizer updates."""
+
+    scope: Scope
+    unseen: str = ""
+    """What nobody has seen it do and its code says, where that is all that keeps its update from being cut."""
+
+
+def update_scope(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int] | None = None) -> Updates:
     """Compare the optimizer on small weights as a whole, on each alone, and on slices of each.
 
     That takes milliseconds, and where the optimizer is not torch's own half a second.
@@ -52,44 +49,30 @@ def update_scope(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]
         examples = _examples(stepping, trained, together, sparse)
         if sparse:
             _check_layouts(stepping, examples, sparse)
-        scope = _wider(_group_scope(stepping, trained, together), _step_scope(stepping, examples, sparse))
+        steps, code = step_scope(stepping, examples, sparse)
+        scope = wider(_group_scope(stepping, trained, together), steps)
     except ProgramError:
         raise
     except Exception:
         # It works on the model's own weights only, so nothing is known about its pieces.
-        return "model"
+        return Updates("model")
     # Noise must be drawn for all weights at once, or it would depend on where each of them is updated.
-    return "model" if before.moved() else scope
+    return Updates("model") if before.moved() else _with_unseen(scope, code)
+
+
+def _with_unseen(scope: Scope, uses: Sequence[Use]) -> Updates:
+    """Widen a scope by what the code of steps may do that no trial has shown."""
+    if not uses or scope == "model":
+        return Updates(scope)
+    name, line, has_run = uses[0]
+    if has_run:  # for each weight by itself, or it would have shown
+        return Updates("parameter")
+    return Updates("model", f"{line} uses {name!r}, which did not run in {LATE} steps of trial")
 
 
 def trained_in(model: nn.Module) -> Values:
     """Return the weights of a model that are trained."""
     return [(name, each.detach()) for name, each in model.named_parameters() if each.requires_grad]
-
-
-def parameters_of(values: Values) -> list[tuple[str, nn.Parameter]]:
-    """Return weights to step, copies of some values."""
-    return [(name, nn.Parameter(value.detach().clone())) for name, value in values]
-
-
-def give_gradients(
-    parameters: Sequence[nn.Parameter], values: Values, sparse: Mapping[str, int], turn: int, size: float = 1.0
-) -> None:
-    """Give weights gradients made of each element's value, so that a slice of a weight gets the slice of its own.
-
-    Args:
-        parameters: to give them to.
-        values: of the same weights, from which gradients are made.
-        sparse: weights whose gradients are sparse, and in how many dimensions.
-        turn: others for each.
-        size: what they are multiplied by.
-    """
-    for parameter, (name, value) in zip(parameters, values, strict=True):
-        parameter.grad = _gradient(name, value, sparse, turn, size)
-
-
-def _gradient(name: str, value: torch.Tensor, sparse: Mapping[str, int], turn: int, size: float = 1.0) -> torch.Tensor:
-    return touched_only(torch.sin(value * 7.0 + turn) * size, sparse.get(name, 0))
 
 
 def examples(stepping: Stepping, trained: Values, sparse: Mapping[str, int]) -> Values:
@@ -99,11 +82,6 @@ def examples(stepping: Stepping, trained: Values, sparse: Mapping[str, int]) -> 
         Exception: the user's functions do.
     """
     return _examples(stepping, trained, _settings(stepping, trained), sparse)
-
-
-def _wider(one: Scope, other: Scope) -> Scope:
-    scopes: tuple[Scope, ...] = ("element", "parameter", "model")
-    return max(one, other, key=scopes.index)
 
 
 def _group_scope(stepping: Stepping, trained: Values, together: Sequence[str]) -> Scope:
@@ -149,7 +127,7 @@ def _check_layouts(stepping: Stepping, values: Values, sparse: Mapping[str, int]
 
 def _failure(stepping: Stepping, values: Values, sparse: Mapping[str, int]) -> Exception | None:
     try:
-        _updated(stepping, [values], sparse)
+        updated(stepping, [values], sparse)
     except Exception as error:
         return error
     return None
@@ -167,25 +145,6 @@ def _examples(stepping: Stepping, trained: Values, settings: Sequence[str], spar
         if not turn or len(names) > 1 or not stepping.takes_names
     ]
     return [(name, small(ndim, dtype, seed)) for seed, (name, ndim, dtype) in enumerate(chosen)]
-
-
-def _step_scope(stepping: Stepping, values: Values, sparse: Mapping[str, int]) -> Scope:
-    """Compare a few steps on all weights with those on each alone and on slices."""
-    played = [_updated] if _is_torchs(stepping, values) else [_updated, _updated_for_long]
-    scope: Scope = "element"
-    for play in played:
-        together = play(stepping, [values], sparse)
-        if not _equal(together, play(stepping, [[value] for value in values], sparse)):
-            return "model"
-        apart = play(stepping, [[(name, piece)] for name, value in values for piece in sliced(value)], sparse)
-        pieces = [piece for value in together for piece in sliced(value)]
-        scope = scope if _equal(pieces, apart) else "parameter"
-    return scope
-
-
-def _is_torchs(stepping: Stepping, values: Values) -> bool:
-    """Tell whether an optimizer does at each step what torch's do, and nothing of its own."""
-    return type(stepping.build(parameters_of(values)).optimizer).__module__.startswith("torch.optim.")
 
 
 def _try(stepping: Stepping, weights: Sequence[tuple[str, nn.Parameter]]) -> None:
@@ -227,46 +186,3 @@ def small(ndim: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     shape = [_SIDES[min(axis, len(_SIDES) - 1)] for axis in range(ndim)]
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
-
-
-def sliced(value: torch.Tensor) -> list[torch.Tensor]:
-    """Cut a weight into two runs of elements, as shards of a bucket are."""
-    flat = value.reshape(-1)
-    half = flat.numel() // 2
-    return [flat[:half], flat[half:]] if half else [flat]
-
-
-def _updated(stepping: Stepping, groups: Sequence[Values], sparse: Mapping[str, int]) -> list[torch.Tensor]:
-    """Take a few steps with one optimizer per group; return all weights after the first step, then the second .."""
-    turns = [(0, 1.0)] * _ONWARD + list(enumerate(_SIZES, 1))
-    histories: list[list[torch.Tensor]] = [[] for _ in turns]
-    for group in groups:
-        optimizer, parameters = _built(stepping, group)
-        for (turn, size), history in zip(turns, histories, strict=True):
-            give_gradients(parameters, group, sparse, turn, size)
-            optimizer.step()
-            history += [parameter.detach().clone() for parameter in parameters]
-    return list(itertools.chain(*histories))
-
-
-def _updated_for_long(stepping: Stepping, groups: Sequence[Values], sparse: Mapping[str, int]) -> list[torch.Tensor]:
-    """Take many steps with one optimizer per group; return all weights after the last one, where they are numbers."""
-    found: list[torch.Tensor] = []
-    for group in groups:
-        optimizer, parameters = _built(stepping, group)
-        gradients = [[_gradient(*each, sparse, turn) for each in group] for turn in (0, 1, 2)]
-        for step in range(_LATE):
-            for parameter, gradient in zip(parameters, gradients[step % len(gradients)], strict=True):
-                parameter.grad = gradient.clone()
-            optimizer.step()
-        found += [parameter.detach().nan_to_num() for parameter in parameters]
-    return found
-
-
-def _built(stepping: Stepping, values: Values) -> tuple[torch.optim.Optimizer, list[nn.Parameter]]:
-    weights = parameters_of(values)
-    return stepping.build(weights).optimizer, [parameter for _, parameter in weights]
-
-
-def _equal(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    return all(close(a, b) for a, b in zip(one, other, strict=True))

@@ -12,8 +12,9 @@ from torch import nn
 
 from nfold.capture.computing.random import RandomState, seed_all
 from nfold.capture.computing.step_outcome import close
+from nfold.capture.optimizers.step_scope import Values, give_gradients, parameters_of
 from nfold.capture.optimizers.stepping import Stepping
-from nfold.capture.optimizers.update_scope import Values, examples, give_gradients, parameters_of, trained_in
+from nfold.capture.optimizers.update_scope import examples, trained_in
 
 _RATE = 0.5
 

@@ -13,9 +13,9 @@ LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = 1 << 20, 25 << 20
 def serving_objection(facts: Facts) -> str | None:
     """Return why the optimizer cannot run on shards, or None."""
     if facts.servers and facts.graph.update_scope == "model":
-        return "the optimizer must see all parameters at once, so it cannot run on separate servers"
+        return f"{facts.graph.why_updated_whole}, so it cannot run on separate servers"
     if facts.graph.update_scope == "model" and facts.workers > 1:
-        return "the optimizer must see all parameters at once, so its work cannot be shared among servers"
+        return f"{facts.graph.why_updated_whole}, so its work cannot be shared among servers"
     if facts.servers and (written := [each.name for each in facts.graph.parameters if each.written]):
         return f"forward itself writes to {written[0]}, and separate servers would not see it"
     return None

@@ -88,7 +88,7 @@ def unshared(facts: Facts) -> str | None:
 def uncut(facts: Facts) -> str | None:
     """Return why all operators must stay together, or None."""
     if facts.graph.update_scope == "model":
-        return "the optimizer must see all parameters at once, so each worker must hold the whole model"
+        return f"{facts.graph.why_updated_whole}, so each worker must hold the whole model"
     if len(facts.graph.operators) < 2:
         notes = facts.graph.notes
         told = next((note for note in notes if "is kept whole: " in note), next(iter(notes), ""))
