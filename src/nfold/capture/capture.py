@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nfold.capture.batches.example import GATE_SIZE, THIRD_SIZE, Example
+from nfold.capture.batches.example import GATE_SIZE, Example
 from nfold.capture.batches.tree import tensors_of
 from nfold.capture.computing.random import seed_all, undisturbed
 from nfold.capture.cutting.captured import Captured
@@ -24,7 +24,6 @@ from nfold.capture.example_batches import program_batches
 from nfold.capture.fewest_whole import fewest_whole
 from nfold.capture.gate import pass_gate
 from nfold.capture.independence.objections import why_unfit
-from nfold.capture.independence.whole_batches import whole_batches
 from nfold.capture.optimizers.state_keeping import keeping
 from nfold.capture.optimizers.stepping import Stepping
 from nfold.capture.optimizers.update_scope import update_scope
@@ -33,8 +32,8 @@ from nfold.capture.program.building import build_model
 from nfold.capture.program.gradients_taken import line_of_gradient
 from nfold.capture.program.module_outputs import outputs_of
 from nfold.capture.program.program_graph import Loss, Traced
-from nfold.capture.program.trial import check_model, try_forward, try_loss
-from nfold.capture.program_facts import ProgramFacts, find_facts
+from nfold.capture.program.trial import check_model
+from nfold.capture.program_facts import ProgramFacts, facts_and_batches, find_facts
 from nfold.capture.side_effects.module_states import fresh_copies
 from nfold.capture.side_effects.weights_beside import weights_beside
 from nfold.capture.statements.holding import Holding
@@ -45,7 +44,7 @@ from nfold.capture.tracing.plain_errors import first_line, plainly, told_held, t
 from nfold.capture.visited_samples import visited_count
 from nfold.core.graph import ModelGraph
 from nfold.core.outputs import first_difference
-from nfold.errors import InternalError, ProgramError
+from nfold.errors import InternalError
 from nfold.program import Program
 
 _CUT_ELSE = "cut into operators, it computes something else of one alone"
@@ -82,30 +81,13 @@ def capture(
     with undisturbed(), torch.enable_grad():  # whatever the caller's mode
         check_model(model)
         fresh = fresh_copies(model, rebuild, lazy=True)
-        facts, example = _facts_of(fresh, loss, example)
+        facts, example = facts_and_batches(fresh, loss, example)
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
         beside = weights_beside(model, loss, example.batch(GATE_SIZE))
         captured = _Attempt(model, fresh, loss, example, facts, beside).first_good()
         if stepping is None:
             return captured
         return captured.with_graph(_with_updates(captured.graph, stepping, model, facts.sparse))
-
-
-def _facts_of(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> tuple[ProgramFacts, Example]:
-    """Return what is true of a program, and batches on which it computes, of whatever size it is asked for."""
-    try:
-        facts = find_facts(fresh, loss, example)
-        for size in (THIRD_SIZE, GATE_SIZE):
-            inputs, targets = example.batch(size)
-            try_loss(try_forward(fresh(), inputs), targets, loss)
-        return facts, example
-    except ProgramError as refusal:
-        found = whole_batches(fresh, loss, example, refusal)
-        if found is None:
-            raise
-    whole, least, why = found
-    facts = find_facts(fresh, loss, whole)
-    return replace(facts, indivisible=facts.indivisible or why, least=least), whole
 
 
 def _with_updates(graph: ModelGraph, stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]) -> ModelGraph:
@@ -132,11 +114,8 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
         ProgramError: (also a ValueError) the program fails by itself.
     """
     device = next(check_model(model).parameters()).device
-    example = replace(
-        program_batches(program, dataset, device),
-        largest=program.batch_size,
-        last=lambda: visited_count(program, dataset) % program.batch_size,
-    )
+    batches, size = program_batches(program, dataset, device), program.batch_size
+    example = replace(batches, largest=size, last=lambda: visited_count(program, dataset) % size)
     captured = capture(
         model, program.loss, example, stepping=Stepping.of(program), rebuild=lambda: build_model(program, device)
     )

@@ -2,14 +2,14 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from nfold.capture.batches.example import LONGEST, SECOND_LONGEST, SIZES, Example
+from nfold.capture.batches.example import GATE_SIZE, LONGEST, SECOND_LONGEST, SIZES, THIRD_SIZE, Example
 from nfold.capture.computing.random import RandomState, seed_all
 from nfold.capture.computing.step_outcome import close
 from nfold.capture.independence.batch_cut import PARTS
@@ -18,9 +18,10 @@ from nfold.capture.independence.divisible import why_indivisible, why_unlike_alo
 from nfold.capture.independence.least_samples import Least, find_least
 from nfold.capture.independence.padding import WHICH, why_padding
 from nfold.capture.independence.sample_mean import NO_MEAN
+from nfold.capture.independence.whole_batches import whole_batches
 from nfold.capture.program.autocast import plain_loss
 from nfold.capture.program.program_graph import Loss, dotted
-from nfold.capture.program.trial import try_step
+from nfold.capture.program.trial import try_forward, try_loss, try_step
 from nfold.capture.program.weight_writes import WeightWrites
 from nfold.capture.side_effects.changed_by_forward import told_held_by_model
 from nfold.capture.side_effects.held_values import alike
@@ -70,6 +71,35 @@ class _Calls:
     sparse: dict[str, int]
     moved: list[Mover]
     """What a second call with the same batch and seed moves, and no tensor."""
+
+
+def facts_and_batches(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> tuple[ProgramFacts, Example]:
+    """Find out what is true of a program, and on which batches it computes.
+
+    Args:
+        fresh: makes copies of the model.
+        loss: the user's.
+        example: where batches come from.
+
+    Returns:
+        That, and batches on which it computes whatever size they are asked for.
+
+    Raises:
+        ProgramError: the program fails by itself.
+    """
+    try:
+        facts = find_facts(fresh, loss, example)
+        for size in (THIRD_SIZE, GATE_SIZE):
+            inputs, targets = example.batch(size)
+            try_loss(try_forward(fresh(), inputs), targets, loss)
+        return facts, example
+    except ProgramError as refusal:
+        found = whole_batches(fresh, loss, example, refusal)
+        if found is None:
+            raise
+    whole, least, why = found
+    facts = find_facts(fresh, loss, whole)
+    return replace(facts, indivisible=facts.indivisible or why, least=least), whole
 
 
 def find_facts(
