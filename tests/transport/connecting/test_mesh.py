@@ -1,5 +1,6 @@
 """How the ranks of a TCP mesh find each other, whoever else knocks."""
 
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -225,6 +226,22 @@ def test_a_meeting_can_be_ended_and_who_was_met_stays_met(listeners: list[Listen
     del addresses[2]
     for i in (0, 1):
         members[i].meet(listeners[i], addresses, 10.0)
+    check_and_close(*members)
+
+
+def test_who_dials_a_member_that_does_not_meet_yet_can_be_called_back(
+    listeners: list[Listener], pool: ThreadPoolExecutor
+) -> None:
+    """Its connection waits where the other listens; what comes of it later is nothing to the next meeting."""
+    members, stop = [TcpConnections(member, TOKEN) for member in (0, 1)], threading.Event()
+    addresses = {member: listener.address for member, listener in enumerate(listeners)}
+    vain = pool.submit(members[1].meet, listeners[1], addresses, 60.0, stop)
+    assert select.select([listeners[0].socket], [], [], 10.0)[0], "somebody knocks"
+    stop.set()
+    with pytest.raises(TransportError, match="was ended while its members met"):
+        vain.result(10)
+    for future in [pool.submit(members[i].meet, listeners[i], addresses, 10.0) for i in (0, 1)]:
+        future.result(20)
     check_and_close(*members)
 
 

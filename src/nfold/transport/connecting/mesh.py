@@ -9,7 +9,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nfold.errors import TransportError
@@ -55,13 +55,52 @@ class _Meeting:
     deadline_s: float
     found: "queue.Queue[tuple[int, socket.socket | TransportError]]" = field(default_factory=queue.Queue)
     stop: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    unheard: set[socket.socket] = field(default_factory=set)
+    """Connections on which the peer has said nothing yet."""
+    is_over: bool = False
 
     def left_s(self) -> float:
         """Return the seconds until the deadline, at least a little."""
         return max(1e-3, self.deadline_s - time.monotonic())
 
+    @contextlib.contextmanager
+    def hearing(self, connection: socket.socket) -> Iterator[None]:
+        """Wait for a peer's first words, unless the meeting ends before: later ones would be for nobody.
+
+        Raises:
+            EOFError: it has ended.
+        """
+        with self.lock:
+            if self.stop.is_set():
+                raise EOFError("the meeting has ended")
+            self.unheard.add(connection)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.unheard.discard(connection)
+
+    def end(self) -> None:
+        """Let nobody begin to dial, or wait for a peer's first words."""
+        with self.lock:
+            self.stop.set()
+            for connection in self.unheard:
+                with contextlib.suppress(OSError):  # the peer has hung up
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def put(self, peer: int, connection: socket.socket) -> None:
+        """Hand over a proven connection, or close it: nobody takes any more."""
+        with self.lock:
+            if self.is_over:
+                connection.close()
+            else:
+                self.found.put((peer, connection))
+
     def take_rest(self, met: Met) -> None:
-        """Hand over the connections that nobody has taken yet."""
+        """Hand over the connections that nobody has taken yet, for the last time."""
+        with self.lock:
+            self.is_over = True
         with contextlib.suppress(queue.Empty):
             while True:
                 peer, result = self.found.get_nowait()
@@ -83,7 +122,7 @@ def form_mesh(listener: Listener, order: MeshOrder, met: Met, stop: threading.Ev
     """
     meeting = _Meeting(order, time.monotonic() + order.timeout_s)
     expected = {peer for peer in order.addresses if peer > order.member}
-    acceptor = Acceptor(order.member, expected, order.token, lambda *guest: meeting.found.put(guest))
+    acceptor = Acceptor(order.member, expected, order.token, meeting.put)
     threads = [threading.Thread(target=acceptor.run, args=(listener, meeting.stop), daemon=True)]
     dialled = [peer for peer in order.addresses if peer < order.member]
     threads += [threading.Thread(target=_dial, args=(meeting, peer), daemon=True) for peer in dialled]
@@ -92,7 +131,7 @@ def form_mesh(listener: Listener, order: MeshOrder, met: Met, stop: threading.Ev
     try:
         _gather(meeting, met, stop)
     finally:
-        meeting.stop.set()
+        meeting.end()
         for thread in threads:
             thread.join(HELLO_S)
         meeting.take_rest(met)
@@ -128,7 +167,7 @@ def _dial(meeting: _Meeting, peer: int) -> None:
     refusals = 0
     while not meeting.stop.is_set() and time.monotonic() < meeting.deadline_s:
         try:
-            meeting.found.put((peer, _call(meeting, peer)))
+            meeting.put(peer, _call(meeting, peer))
             return
         except (EOFError, ConnectionResetError, BrokenPipeError):
             refusals += 1
@@ -149,7 +188,8 @@ def _call(meeting: _Meeting, peer: int) -> socket.socket:
     order = meeting.order
     connection = socket.create_connection(order.addresses[peer], timeout=meeting.left_s())
     try:
-        challenge = unpack_challenge(_read_exactly(connection, CHALLENGE_BYTES))
+        with meeting.hearing(connection):
+            challenge = unpack_challenge(_read_exactly(connection, CHALLENGE_BYTES))
         hello = Hello(order.member, peer, new_nonce())
         connection.sendall(pack_hello(hello, order.token, "dial", challenge))
         answer = unpack_hello(_read_exactly(connection, HELLO_BYTES), order.token, "answer", hello.nonce)
