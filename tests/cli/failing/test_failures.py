@@ -30,12 +30,13 @@ PAUSE = threading.Event()
 
 LATE = """
 from dataclasses import replace
+from pathlib import Path
 
 import steady
 
 
 def late(outputs, targets):
-    if len(targets) < 8:
+    if Path("mine/checkpoint.safetensors").exists():
         raise KeyError("no such class")
     return 1.0
 
@@ -43,7 +44,7 @@ def late(outputs, targets):
 def program():
     return replace(steady.program(), metrics={"late": late})
 """
-"""A metric that works with whole batches, and not with the four samples that are left of the test data."""
+"""A metric that works until the run has kept a checkpoint, which it does before it evaluates."""
 
 
 @pytest.mark.processes
