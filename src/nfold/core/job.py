@@ -69,6 +69,9 @@ class Recipe:
     has_collate: bool = False
     """Whether the program joins items itself."""
     averages: Averages | None = None
+    items: dict[str, int | None] | None = None
+    """Checksums of a few items of the data by their index, as in the first epoch; None: of an item that could not be
+    read, or of all: an older version did not write them down."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -134,6 +134,25 @@ def test_a_job_that_goes_on_with_another_recipe_is_refused(change, text):
     assert text in str(error)
 
 
+@pytest.mark.parametrize(
+    ("items", "is_refused"),
+    [
+        ({"0": 3, "50": 5, "99": None}, False),
+        ({"0": 3, "50": None, "99": 8}, False),
+        ({"0": 3, "50": 6, "99": None}, True),
+    ],
+)
+def test_a_job_that_goes_on_with_other_items_is_refused(items, is_refused):
+    recipe = Recipe(num_samples=100, autocast=None, has_scheduler=False, clip_norm=None, items=READY["items"])
+    job = Job(settings_begun(recipe), known=known(), first_step=5)
+    job.start()
+    commands = job.all_say("ready", **READY | {"items": items})
+    if is_refused:
+        assert "item 50 of train_data() had the checksum 5, and has 6 now" in str(failure(commands))
+    else:
+        assert orders(commands) == ["01 listen"]
+
+
 def test_a_job_of_an_older_version_that_goes_on_with_other_data_is_refused():
     job = Job(settings_begun(), first_step=5)
     job.start()

@@ -1,6 +1,6 @@
 """Whether a run goes on with the program that it was begun with: an edited one would train something else. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nfold.core import codec
@@ -20,6 +20,7 @@ def recipe_of(ready: dict[str, Any]) -> Recipe:
         order=ready["orders"]["0"][1] if ready["orders"] else None,
         has_collate=ready["has_collate"],
         averages=averages_of(ready),
+        items=ready["items"],
     )
 
 
@@ -46,6 +47,8 @@ def check_same_program(begun: Begun, batch_size: int, recipe: Recipe) -> None:
             f"the run was begun with {difference[0]}, and the program has {difference[1]} now. Put it back, or begin a "
             "new run."
         )
+    if begun.recipe is not None:
+        _check_same_items(begun.recipe.items or {}, recipe.items or {})
 
 
 def check_same_recipe(batch_size: int, recipe: Recipe, ready: dict[str, Any]) -> None:
@@ -67,6 +70,22 @@ def check_same_recipe(batch_size: int, recipe: Recipe, ready: dict[str, Any]) ->
 
 def _first_difference(ours: list[str], theirs: list[str]) -> tuple[str, str] | None:
     return next((pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]), None)
+
+
+def _check_same_items(was: Mapping[str, int | None], now: Mapping[str, int | None]) -> None:
+    """Refuse data of which an item is another one now, if it can be read then and now.
+
+    Raises:
+        ProgramError: it names the first that differs.
+    """
+    for index, checksum in was.items():
+        if None not in (checksum, now.get(index)) and checksum != now[index]:
+            raise ProgramError(
+                f"the run was begun with other data: item {index} of train_data() had the checksum {checksum}, and has "
+                f"{now[index]} now. Give it the same data, or begin a new run. If nobody changed them, train_data() "
+                "must not depend on the process: what it draws must be drawn inside of it, from torch's, numpy's or "
+                "Python's own generator, and the order of a set is another one in each process (use sorted())."
+            )
 
 
 def _words(recipe: Recipe) -> list[str]:
