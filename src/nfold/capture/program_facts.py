@@ -23,6 +23,7 @@ from nfold.capture.program.autocast import plain_loss
 from nfold.capture.program.program_graph import Loss, dotted
 from nfold.capture.program.trial import try_forward, try_loss, try_step
 from nfold.capture.program.weight_writes import WeightWrites
+from nfold.capture.side_effects.carried_over import CarriedOver, carried_over
 from nfold.capture.side_effects.changed_by_forward import told_held_by_model
 from nfold.capture.side_effects.held_values import alike
 from nfold.capture.side_effects.hooks import hooked_modules
@@ -122,19 +123,23 @@ def find_facts(
     around, around_loss = Watch(partial(places_of_model, model)), Watch(partial(places_of_loss, bare))
     hooked = hooked_modules(model)  # some libraries hang hooks of their own on a model when it is called
     calls = _call(model, loss, example, (around, around_loss), looks=divisible is None)
-    reason, unproved = _carried_state(calls, model) or (_why_fickle(calls) if example.varying else ""), ""
-    conditions: tuple[Condition, ...] = ()
-    notes = []
     if divisible is None:
         _refuse_shared(around.moved)
         _refuse_changes([*changes(loss_state, loss_snapshot(bare)), *(("", name) for name in around_loss.moved)])
-        if not (reason or example.only):
-            reason, conditions, unproved = _of_samples(fresh, loss, example)
+    carried = CarriedOver() if divisible else carried_over(fresh, loss, example)
+    calls.changed.extend(key for key in carried.changed if key not in calls.changed)
+    reason = _carried_state(calls, model, unseen=carried.shows) or (_why_fickle(calls) if example.varying else "")
+    unproved = ""
+    conditions: tuple[Condition, ...] = ()
+    notes = []
+    if divisible is None and not (reason or example.only):
+        reason, conditions, unproved = _of_samples(fresh, loss, example)
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
-    forgotten = not_recomputed(fresh, loss, example, _forgotten(model, calls.changed))
+    forgotten = _forgotten(model, calls.changed) or ([_UNSEEN] if carried.shows else [])
+    forgotten = not_recomputed(fresh, loss, example, forgotten)
     moved = [each for each in calls.moved if not _keeps(model, each.name)]
-    shows = bool(forgotten) and not alike(*calls.losses[:2])
+    shows = bool(forgotten) and (carried.shows or not alike(*calls.losses[:2]))
     if forgotten and not (moved or shows):
         notes.append(f"{_told_forgotten(forgotten)}. {_KEEP_IT}")
     hooked = tuple(dict.fromkeys((*hooked, *hooked_modules(model, backward=True))))
@@ -157,7 +162,7 @@ def find_facts(
         gradients=frozenset.union(*calls.gradients),
         sparse={name: dims for name, dims in calls.sparse.items() if dims},
         static_gradients=len(set(calls.gradients)) == 1,
-        stateful=("",) if by_several else stateful,
+        stateful=("",) if by_several or (carried.shows and not stateful) else stateful,
         written=frozenset(map(dotted, calls.changed))
         & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,
@@ -218,12 +223,15 @@ def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, 
     for size, which in ((large, 0), (large, 0), (small, 1), *others):
         seed_all(0)
         before = RandomState()
-        with _noting_gradients(model, sparse) as found, (writes := WeightWrites(model)):
+        beside = [watch.tensors() for watch in watches]
+        writes = WeightWrites(model, {name: held for place in beside for name, held in place.items()})
+        with _noting_gradients(model, sparse) as found, writes:
             calls.losses.append(try_step(model, loss, example.batch(size, which)).detach())
         foreign = foreign or before.others_moved()
         calls.gradients.append(frozenset(found))
-        for watch in watches:
+        for watch, held in zip(watches, beside, strict=True):
             watch.look()
+            watch.note(name for name in writes.places() if name in held)
         now = snapshot(model)
         # A first call may build what later ones use, but not from a batch: of that each rank would see another part.
         found_now = (*(changes(state, now) if state else ()), *writes.weights())
@@ -295,6 +303,7 @@ def _forgotten(model: nn.Module, changed: list[tuple[str, str]]) -> list[str]:
     ]
 
 
+_UNSEEN = "something that nfold cannot see"
 _KEEP_IT = "Make it a buffer, or give the module get_extra_state and set_extra_state"
 
 
@@ -336,7 +345,7 @@ def _says_more(module: nn.Module) -> bool:
     return type(module).get_extra_state is not nn.Module.get_extra_state
 
 
-def _carried_state(calls: _Calls, model: nn.Module) -> str:
+def _carried_state(calls: _Calls, model: nn.Module, *, unseen: bool) -> str:
     first, second, *_ = calls.losses
     if calls.changed:
         names = ", ".join(map(dotted, calls.changed[:3]))
@@ -353,8 +362,10 @@ def _carried_state(calls: _Calls, model: nn.Module) -> str:
     if not close(first, second):
         return (
             f"a second forward with the same input, weights and random seed gives another loss "
-            f"({first.item():.6g}, then {second.item():.6g}): something that nfold cannot see is carried over"
+            f"({first.item():.6g}, then {second.item():.6g}): {_UNSEEN} is carried over"
         )
+    if unseen:
+        return f"a forward gives another loss where there was one at other weights before it: {_UNSEEN} is carried over"
     return ""
 
 

@@ -1,8 +1,11 @@
-"""Notes which weights a forward pass writes to: in place, through `.data`, which counts no version, or as a whole."""
+"""Notes which weights a forward pass writes to: in place, through `.data`, which counts no version, or as a whole.
+
+Where what is written equals what was there, as an average of the weights does at the first, nothing else shows it.
+"""
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +21,10 @@ Weight = tuple[str, str]
 class WeightWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches what is computed under it; a write that happens to change no value counts too."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, beside: Mapping[str, Sequence[torch.Tensor]] | None = None) -> None:
+        """Begin to watch a model, and other tensors by the names of their places."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self._model = model
+        self._model, self._beside = model, beside or {}
         self._before = {weight: storage_of(tensor) for weight, tensor in _weights(model) if storage_of(tensor)}
         self._kept = [tensor.untyped_storage() for _, tensor in _weights(model) if storage_of(tensor)]
         """So that no other memory gets the number of one that is replaced."""
@@ -40,6 +44,10 @@ class WeightWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return [
             weight for weight, before in self._before.items() if before in self._written or now.get(weight) != before
         ]
+
+    def places(self) -> list[str]:
+        """Return the names of the places beside the model that were written to, in place."""
+        return [name for name, held in self._beside.items() if any(storage_of(each) in self._written for each in held)]
 
 
 def _weights(model: nn.Module) -> Iterator[tuple[Weight, torch.Tensor]]:

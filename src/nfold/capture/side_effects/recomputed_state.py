@@ -54,7 +54,8 @@ def not_recomputed(fresh: Callable[[], nn.Module], loss: Loss, example: Example,
 def _step(model: nn.Module, loss: Loss, example: Example, step: int) -> torch.Tensor:
     """Return the loss of a batch, and move the weights."""
     seed_all(step)
-    value = try_step(model, loss, example.batch(SIZES[step % 2], step)).detach()
+    size = SIZES[(step + 1) // 2 % 2]  # the first after the state dict is as large as the last before
+    value = try_step(model, loss, example.batch(size, step)).detach()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.grad = None

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from nfold.capture.side_effects.freezing import same
+from nfold.capture.batches.tree import tensors_of
+from nfold.capture.side_effects.freezing import attributes, same
 from nfold.capture.side_effects.hooks import hooks_of
 from nfold.capture.side_effects.module_states import freeze_shared
 
@@ -50,12 +52,16 @@ def places_named_by(values: Iterable[Any]) -> Places:
 
 
 def places_of_loss(loss: Callable[..., Any]) -> Places:
-    """Return what a loss can reach."""
+    """Return what a loss can reach, and the modules that its object holds."""
     if isinstance(loss, nn.Module):
         return places_of_model(loss)
     reach = _Reach()
     reach.look_at(loss, object)
-    return reach.places()
+    held = attributes(loss.__self__ if inspect.ismethod(loss) else loss)
+    modules = [
+        (name, functools.partial(held.get, name)) for name, value in held.items() if isinstance(value, nn.Module)
+    ]
+    return [*reach.places(), *modules]
 
 
 def places_of_optimizer(optimizer: Optimizer) -> Places:
@@ -83,6 +89,14 @@ class Watch:
         self._places: Places = []
         self._seen: list[Any] = []
 
+    def tensors(self) -> dict[str, list[torch.Tensor]]:
+        """Return the tensors that are in each place now, also those of modules there; none before the first look."""
+        return {name: list(_tensors_in(read())) for name, read in self._places}
+
+    def note(self, names: Iterable[str]) -> None:
+        """Count places as changed, in which nothing could be seen to change."""
+        self.moved = list(dict.fromkeys((*self.moved, *names)))
+
     def look(self, *, grows: bool = True) -> None:
         """Look, first when all is there that a first call makes.
 
@@ -93,8 +107,16 @@ class Watch:
         now = [freeze_shared(read()) for _, read in self._places]
         self._seen = self._seen or now
         pairs = zip(self._places, self._seen, now, strict=True)
-        changed = (name for (name, _), one, other in pairs if not same(one, other, grows=grows))
-        self.moved, self._seen = list(dict.fromkeys((*self.moved, *changed))), now
+        self.note(name for (name, _), one, other in pairs if not same(one, other, grows=grows))
+        self._seen = now
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield what training could write to in a place; statistics of batch norm follow from batches alone."""
+    if isinstance(value, nn.Module):
+        yield from value.parameters()
+    else:
+        yield from tensors_of(value)
 
 
 @dataclass
