@@ -57,16 +57,16 @@ def carried_over(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -
 
 
 def _passed(model: nn.Module, loss: Loss, example: Example, calls: tuple[int, ...]) -> tuple[torch.Tensor, State]:
-    """Return the last loss of passes at some of two sets of weights, and what the model keeps then."""
-    value = torch.zeros(())
+    """Return the last loss of passes at some of two sets of weights, and what they have changed of the model."""
+    value, before = torch.zeros(()), snapshot(model)
     for call in range(2):
         _move(model)
         if call in calls:
             seed_all(0)
             inputs, target = example.batch(SIZES[0], call)
             value = try_loss(try_forward(model, inputs), target, loss).detach()
-    weights = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return value, {key: kept for key, kept in snapshot(model).items() if dotted(key) not in weights}
+    after, weights = snapshot(model), {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return value, {key: after[key] for key in changes(before, after) if dotted(key) not in weights}
 
 
 def _move(model: nn.Module) -> None:
@@ -77,4 +77,5 @@ def _move(model: nn.Module) -> None:
 
 
 def _compared(one: tuple[torch.Tensor, State], other: tuple[torch.Tensor, State]) -> CarriedOver:
-    return CarriedOver(changes(one[1], other[1]), not alike(one[0], other[0]))
+    found = dict.fromkeys((*changes(one[1], other[1]), *changes(other[1], one[1])))
+    return CarriedOver(list(found), not alike(one[0], other[0]))
