@@ -120,9 +120,11 @@ def find_facts(
     bare = plain_loss(loss)
     loss_state = loss_snapshot(bare)
     model = fresh()
+    built = _tensors_by_name(model)
     around, around_loss = Watch(partial(places_of_model, model)), Watch(partial(places_of_loss, bare))
     hooked = hooked_modules(model)  # some libraries hang hooks of their own on a model when it is called
     calls = _call(model, loss, example, (around, around_loss), looks=divisible is None)
+    _refuse_made([name for name in _tensors_by_name(model) if name not in built], model)
     if divisible is None:
         _refuse_shared(around.moved)
         _refuse_changes([*changes(loss_state, loss_snapshot(bare)), *(("", name) for name in around_loss.moved)])
@@ -243,6 +245,21 @@ def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, 
             calls.moved.extend(moving.moved(where))
         state = now
     return _Calls(calls.losses, calls.gradients, calls.changed, foreign, sparse, calls.moved)
+
+
+def _tensors_by_name(model: nn.Module) -> dict[str, torch.Tensor]:
+    return dict([*model.named_parameters(), *model.named_buffers()])
+
+
+def _refuse_made(names: list[str], model: nn.Module) -> None:
+    """Refuse a model that has other weights or buffers after a call than before: nobody would keep or train them."""
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        raise ProgramError(
+            f"forward of {type(model).__name__} makes {names[0]}{more} when it is called first. The optimizer is given "
+            "what model() has built, and so are checkpoints and other ranks. Make it in __init__, or call the model "
+            "once on an example inside the function that builds it."
+        )
 
 
 def _refuse_shared(names: list[str]) -> None:

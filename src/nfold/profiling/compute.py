@@ -29,6 +29,7 @@ def time_whole(bench: Bench, chunk_sizes: tuple[int, ...], budget_s: float) -> t
     found = []
     for size in chunk_sizes:
         batch = bench.example.batch(size)
+        bench.begin_anew()
         try_step(bench.model, bench.program.loss, batch)
         pairs = bench.meter.repeat(lambda batch=batch: a_pass(bench, batch), share_s, is_warm=True)  # type: ignore[misc]
         found.append(chunk_timing(size, pairs))
@@ -105,6 +106,7 @@ def _parts(batches: list[list[int]], size: int) -> list[list[int]]:
 
 def a_pass(bench: Bench, batch: tuple[Any, Any]) -> Pair:
     """Compute a batch forward and backward, and return the seconds of both."""
+    bench.begin_anew()
     begin_s = bench.meter.now()
     loss = bench.program.loss(call(bench.model, batch[0]), batch[1])
     forward_s = bench.meter.now()
@@ -138,6 +140,7 @@ def _time_each(bench: Bench, size: int, budget_s: float) -> list[dict[str, Pair]
 
 
 def _sweep(bench: Bench, segments: dict[str, BoundSegment], batch: tuple[Any, Any]) -> dict[str, Pair]:
+    bench.begin_anew()
     needs = {tensor.name: tensor.requires_grad for tensor in bench.captured.graph.tensors}
     values = dict(zip(("input", "target"), batch, strict=True))
     forwards_s: dict[str, float] = {}

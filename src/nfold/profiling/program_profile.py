@@ -146,6 +146,7 @@ def _measure(
     whole = time_whole(bench, fitting(chunk_sizes, kept, room), budget_s * _SHARES["whole"])
     operators = time_operators(bench, whole, budget_s * _SHARES["operators"])
     trained = [(name, each) for name, each in bench.model.named_parameters() if each.grad is not None]
+    bench.begin_anew()
     smallest, unwatched = bench.example.batch(chunk_sizes[0]), replace(bench, after_forward=lambda: None)
     update, call_s, state_bytes = measure_update(
         program,

@@ -18,6 +18,7 @@ def whole_kept(bench: Bench) -> float:
 
     def kept(size: int) -> int:
         inputs, target = bench.example.batch(size, LONGEST)
+        bench.begin_anew()
         return SavedTensorCounter(bench.model).count(lambda: bench.program.loss(call(bench.model, inputs), target))[1]
 
     if only := bench.example.only:
@@ -38,6 +39,7 @@ def _kept_alone(bench: Bench, size: int) -> dict[str, int]:
     """Play a batch operator by operator, and count what each keeps."""
     captured, random, keeper = bench.captured, CellRandom(bench.program.seed), SavedTensorCounter(bench.model)
     random.enter(0, 0)
+    bench.begin_anew()
     needs = {tensor.name: tensor.requires_grad for tensor in captured.graph.tensors}
     values = dict(zip(("input", "target"), bench.example.batch(size), strict=True))
     alive, found = [], {}

@@ -72,7 +72,7 @@ def _copied_otherwise(model: nn.Module) -> dict[int, Any]:
 def _lazily_copied(model: nn.Module) -> dict[int, Any]:
     """Return what `deepcopy` shall take for copied: weights that are copied when they are first written to."""
     return {
-        id(each): nn.Parameter(_copied_on_write(each.detach()), requires_grad=each.requires_grad)
+        id(each): nn.Parameter(copied_on_write(each.detach()), requires_grad=each.requires_grad)
         for each in model.parameters()
         if type(each) is nn.Parameter and each.layout is torch.strided
     }
@@ -93,7 +93,7 @@ def _copied_sparse(model: nn.Module) -> dict[int, Any]:
     }
 
 
-def _copied_on_write(tensor: torch.Tensor) -> torch.Tensor:
+def copied_on_write(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy that takes memory once it is written to; at once where the memory is a mapped file's or numpy's."""
     try:
         return torch._lazy_clone(tensor)
