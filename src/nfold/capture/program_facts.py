@@ -321,7 +321,7 @@ def _forgotten(model: nn.Module, changed: list[tuple[str, str]]) -> list[str]:
 
 
 _UNSEEN = "something that nfold cannot see"
-_KEEP_IT = "Make it a buffer, or give the module get_extra_state and set_extra_state"
+_KEEP_IT = "Make it a buffer or a registered module, or give the module get_extra_state and set_extra_state"
 
 
 def _told_forgotten(names: list[str]) -> str:

@@ -65,6 +65,19 @@ class Unregistered(Following):
         return teacher
 
 
+class Secret(Unregistered):
+    """Hides it where nobody looks."""
+
+    def keep(self, weight: torch.Tensor) -> None:
+        super().keep(weight)
+        self.kept = [[[[self.kept.teacher]]]]
+
+    def follow(self) -> torch.Tensor:
+        teacher = self.kept[0][0][0][0].weight
+        teacher.data.mul_(0.9).add_(self.student.weight.data, alpha=0.1)
+        return teacher
+
+
 class FirstBatch(nn.Linear):
     """Centres by the first batch of all."""
 
@@ -127,7 +140,8 @@ def graph_of(build: Callable[[], nn.Module], loss: Any = lambda outputs, _: outp
         (Following, "forward changes kept,", False),
         (InBuffer, "forward changes kept,", True),
         (NewBuffer, "forward changes kept,", True),
-        (Unregistered, "something that nfold cannot see is carried over", False),
+        (Unregistered, "forward changes kept,", False),
+        (Secret, "something that nfold cannot see is carried over", False),
         (lambda: FirstBatch(12, 4), "forward changes mean,", False),
         (Carrying, "forward changes state,", False),
     ],

@@ -14,7 +14,7 @@ from nfold.capture.computing.random import seed_all
 from nfold.capture.program.program_graph import Loss, dotted
 from nfold.capture.program.trial import try_forward, try_loss
 from nfold.capture.side_effects.held_values import alike
-from nfold.capture.side_effects.module_states import State, changes, snapshot
+from nfold.capture.side_effects.module_states import State, changes, hidden_weights, snapshot
 from nfold.errors import ProgramError
 
 _GROWTH, _SHIFT = 1.01, 1e-3
@@ -66,7 +66,9 @@ def _passed(model: nn.Module, loss: Loss, example: Example, calls: tuple[int, ..
             inputs, target = example.batch(SIZES[0], call)
             value = try_loss(try_forward(model, inputs), target, loss).detach()
     after, weights = snapshot(model), {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return value, {key: after[key] for key in changes(before, after) if dotted(key) not in weights}
+    changed = {key: after[key] for key in changes(before, after) if dotted(key) not in weights}
+    hidden = {key: [changed.get(key), each] for key, each in hidden_weights(model).items()}
+    return value, changed | hidden
 
 
 def _move(model: nn.Module) -> None:

@@ -4,7 +4,7 @@ import copy
 import functools
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from nfold.capture.side_effects.hooks import hooks_of
 from nfold.capture.tracing.observe import BatchNorm
 from nfold.errors import ProgramError
 
+_DEEPEST = 2
+"""Containers and helpers around a module that the model holds unregistered."""
 _OWN = frozenset(vars(nn.Module())) - {"_buffers"}
 _COMPRESSED = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 _RUNNING = {"running_mean", "running_var", "num_batches_tracked"}
@@ -109,6 +111,27 @@ def snapshot(model: nn.Module) -> State:
         for name, parameter in module.named_parameters(recurse=False):
             state[path, name] = (id(parameter), parameter._version)
     return state
+
+
+def hidden_weights(model: nn.Module) -> State:
+    """Return the weights, not copied, of modules that a model holds unregistered: in a list, in a helper."""
+    known = {id(each) for each in model.modules()}
+    state: State = {}
+    for path, module in model.named_modules():
+        for name, value in _held(module).items():
+            hidden = [each for each in _modules_in(value) if id(each) not in known]
+            if hidden:
+                state[path, name] = [weight.detach() for each in hidden for weight in each.parameters()]
+    return state
+
+
+def _modules_in(value: Any, depth: int = 0) -> Iterator[nn.Module]:
+    if isinstance(value, nn.Module):
+        yield value
+    elif depth < _DEEPEST:
+        items = value.values() if type(value) is dict else value if type(value) in (list, tuple) else ()
+        for item in (*items, *attributes(value).values()):
+            yield from _modules_in(item, depth + 1)
 
 
 def _held(module: nn.Module) -> dict[str, Any]:
