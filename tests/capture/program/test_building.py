@@ -6,6 +6,7 @@ from torch import nn
 
 from nfold.capture.program.building import build_model, set_to_train
 from nfold.program import Program
+from nfold.runtime.data.loaded_program import facts_of
 
 CPU = torch.device("cpu")
 
@@ -42,3 +43,22 @@ def test_parts_that_training_puts_out_of_eval_mode(model, lost):
     assert built.training
     assert set_to_train(built) == lost
     assert built.body.training is not isinstance(built, Steady)
+
+
+class Resting(Net):
+    """Keeps its body in eval mode where it calls it."""
+
+    def forward(self, x):
+        return self.head(self.body.eval()(x))
+
+
+def test_what_forward_puts_back_itself_is_not_told():
+    mine = Program(
+        model=lambda: frozen(Resting),
+        loss=nn.functional.cross_entropy,
+        optimizer=torch.optim.SGD,
+        train_data=lambda: [(torch.ones(4), 0), (torch.zeros(4), 1)],
+        batch_size=2,
+    )
+    assert set_to_train(build_model(mine, CPU)) == ("body",)
+    assert facts_of(mine, {"train": mine.train_data()})["set_to_train"] == []

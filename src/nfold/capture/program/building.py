@@ -35,9 +35,12 @@ def build_model(program: Program, device: torch.device) -> nn.Module:
 
 
 def set_to_train(model: nn.Module) -> tuple[str, ...]:
-    """Return the parts of a built model that the program had put into eval mode, and that training puts out of it."""
+    """Return the parts of a built model that the program had put into eval mode, and that training puts out of it.
+
+    Parts that forward puts back are none of them, once it has been called.
+    """
     found: tuple[str, ...] = getattr(model, _SET_TO_TRAIN, ())
-    return found
+    return tuple(name for name in found if model.get_submodule(name).training)
 
 
 def _put_to_train(model: nn.Module) -> nn.Module:

@@ -92,6 +92,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
         own = item_checksums(datasets["test"], program.seed, program.collate)
         _check_items(program, datasets["test"], "test_data", own)
     model = build_model(program, torch.device("cpu"))
+    weights, outputs = weights_checksums(model), first_pass(program, model, datasets["train"])
     return {
         "num_samples": len(datasets["train"]) if orders is None else orders["0"][0],
         "orders": orders,
@@ -108,8 +109,8 @@ def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
         "clip_norm": program.clip_norm,
         "items": items,
         "averages": codec.encode(program.averages) if program.averages else None,
-        "weights": weights_checksums(model),
-        "first_pass": first_pass(program, model, datasets["train"]),
+        "weights": weights,
+        "first_pass": outputs,
     }
 
 
