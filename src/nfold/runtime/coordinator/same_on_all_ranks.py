@@ -120,5 +120,5 @@ def _compare_first_passes(mine: dict[str, Any] | None, other: Other, theirs: dic
         raise ProgramError(
             f"{other.pair} compute different things from equal weights, samples and seeds: {difference}. What "
             "the model and the loss draw must come from torch's, numpy's or Python's own generator, which are seeded. "
-            "Nothing may depend on the clock, the process or the machine."
+            "Nothing may depend on earlier calls, the clock, the process or the machine."
         )
