@@ -61,6 +61,7 @@ def capture(
     *,
     stepping: Stepping | None = None,
     rebuild: Callable[[], nn.Module] | None = None,
+    evaluates: bool = False,
 ) -> Captured:
     """Capture a program and check the capture. About twenty forward passes over two or three samples.
 
@@ -74,6 +75,7 @@ def capture(
         example: batches of the user's data.
         stepping: the user's optimizer, to find out how far an update can be cut.
         rebuild: builds the module anew, for one that cannot be copied.
+        evaluates: whether it is called in eval mode between steps.
 
     Raises:
         ProgramError: (also a ValueError) the program fails by itself.
@@ -81,7 +83,7 @@ def capture(
     with undisturbed(), torch.enable_grad():  # whatever the caller's mode
         check_model(model)
         fresh = fresh_copies(model, rebuild, lazy=True)
-        facts, example = facts_and_batches(fresh, loss, example)
+        facts, example = facts_and_batches(fresh, loss, example, evaluates=evaluates)
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))
         beside = weights_beside(model, loss, example.batch(GATE_SIZE))
         captured = _Attempt(model, fresh, loss, example, facts, beside).first_good()
@@ -117,7 +119,12 @@ def capture_program(model: nn.Module, program: Program, dataset: Any) -> Capture
     batches, size = program_batches(program, dataset, device), program.batch_size
     example = replace(batches, largest=size, last=lambda: visited_count(program, dataset) % size)
     captured = capture(
-        model, program.loss, example, stepping=Stepping.of(program), rebuild=lambda: build_model(program, device)
+        model,
+        program.loss,
+        example,
+        stepping=Stepping.of(program),
+        rebuild=lambda: build_model(program, device),
+        evaluates=program.test_data is not None,
     )
     graph = replace(
         captured.graph,

@@ -74,13 +74,16 @@ class _Calls:
     """What a second call with the same batch and seed moves, and no tensor."""
 
 
-def facts_and_batches(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> tuple[ProgramFacts, Example]:
+def facts_and_batches(
+    fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, evaluates: bool
+) -> tuple[ProgramFacts, Example]:
     """Find out what is true of a program, and on which batches it computes.
 
     Args:
         fresh: makes copies of the model.
         loss: the user's.
         example: where batches come from.
+        evaluates: whether the model is called in eval mode between steps.
 
     Returns:
         That, and batches on which it computes whatever size they are asked for.
@@ -89,7 +92,7 @@ def facts_and_batches(fresh: Callable[[], nn.Module], loss: Loss, example: Examp
         ProgramError: the program fails by itself.
     """
     try:
-        facts = find_facts(fresh, loss, example)
+        facts = find_facts(fresh, loss, example, evaluates=evaluates)
         for size in (THIRD_SIZE, GATE_SIZE):
             inputs, targets = example.batch(size)
             try_loss(try_forward(fresh(), inputs), targets, loss)
@@ -99,12 +102,17 @@ def facts_and_batches(fresh: Callable[[], nn.Module], loss: Loss, example: Examp
         if found is None:
             raise
     whole, least, why = found
-    facts = find_facts(fresh, loss, whole)
+    facts = find_facts(fresh, loss, whole, evaluates=evaluates)
     return replace(facts, indivisible=facts.indivisible or why, least=least), whole
 
 
 def find_facts(
-    fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, divisible: bool | None = None
+    fresh: Callable[[], nn.Module],
+    loss: Loss,
+    example: Example,
+    *,
+    divisible: bool | None = None,
+    evaluates: bool = False,
 ) -> ProgramFacts:
     """Try a program on copies of its model: a few forward passes over a handful of samples.
 
@@ -113,6 +121,7 @@ def find_facts(
         loss: the user's.
         example: where batches come from.
         divisible: whether chunks are known to be allowed or not, which saves half of the time.
+        evaluates: whether the model is called in eval mode between steps.
 
     Raises:
         ProgramError: the program fails by itself.
@@ -128,9 +137,12 @@ def find_facts(
     if divisible is None:
         _refuse_shared(around.moved)
         _refuse_changes([*changes(loss_state, loss_snapshot(bare)), *(("", name) for name in around_loss.moved)])
-    carried = CarriedOver() if divisible else carried_over(fresh, loss, example)
+    carried = CarriedOver() if divisible else carried_over(fresh, loss, example, evaluates=evaluates)
     calls.changed.extend(key for key in carried.changed if key not in calls.changed)
-    reason = _carried_state(calls, model, unseen=carried.shows) or (_why_fickle(calls) if example.varying else "")
+    reason = _EVALUATED if carried.evaluation_shows else ""
+    reason = (
+        reason or _carried_state(calls, model, unseen=carried.shows) or (_why_fickle(calls) if example.varying else "")
+    )
     unproved = ""
     conditions: tuple[Condition, ...] = ()
     notes = []
@@ -164,7 +176,7 @@ def find_facts(
         gradients=frozenset.union(*calls.gradients),
         sparse={name: dims for name, dims in calls.sparse.items() if dims},
         static_gradients=len(set(calls.gradients)) == 1,
-        stateful=("",) if by_several or (carried.shows and not stateful) else stateful,
+        stateful=("",) if by_several or carried.evaluation_shows or (carried.shows and not stateful) else stateful,
         written=frozenset(map(dotted, calls.changed))
         & {name for name, _ in model.named_parameters(remove_duplicate=False)},
         hooked=hooked,
@@ -320,6 +332,10 @@ def _forgotten(model: nn.Module, changed: list[tuple[str, str]]) -> list[str]:
     ]
 
 
+_EVALUATED = (
+    "a forward in eval mode changes what the next one in training computes, and workers share the evaluations. Let it "
+    "change the model only while self.training"
+)
 _UNSEEN = "something that nfold cannot see"
 _KEEP_IT = "Make it a buffer or a registered module, or give the module get_extra_state and set_extra_state"
 

@@ -129,9 +129,25 @@ class Adapting:
         return F.mse_loss(outputs, self.centre.bias.expand_as(outputs))
 
 
-def graph_of(build: Callable[[], nn.Module], loss: Any = lambda outputs, _: outputs.pow(2).mean()) -> ModelGraph:
+class Evaluated(nn.Linear):
+    """Counts its calls in eval mode, and may compute with that."""
+
+    def __init__(self, uses: int) -> None:
+        super().__init__(12, 4)
+        self.uses = uses
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            self.calls += 1
+        return super().forward(x) * (1 + self.uses * self.calls)
+
+
+def graph_of(
+    build: Callable[[], nn.Module], loss: Any = lambda outputs, _: outputs.pow(2).mean(), *, evaluates: bool = False
+) -> ModelGraph:
     net = Net(build, rows, loss=loss)
-    return capture(net.model(), net.loss, net.example(), rebuild=net.model).graph
+    return capture(net.model(), net.loss, net.example(), rebuild=net.model, evaluates=evaluates).graph
 
 
 @pytest.mark.parametrize(
@@ -180,3 +196,9 @@ def test_a_follower_outside_of_the_model_is_refused_though_it_begins_as_a_copy()
 def test_a_module_that_a_loss_moves_is_refused() -> None:
     with pytest.raises(ProgramError, match="the loss changes centre whenever it is called"):
         graph_of(lambda: nn.Linear(12, 4), Adapting())
+
+
+@pytest.mark.parametrize(("uses", "evaluates"), [(1, True), (1, False), (0, True)])
+def test_what_evaluations_leave_to_training_keeps_the_batch_whole(uses: int, evaluates: bool) -> None:
+    graph = graph_of(lambda: Evaluated(uses), evaluates=evaluates)
+    assert graph.indivisible.startswith("a forward in eval mode changes") == (uses == 1 and evaluates)

@@ -4,7 +4,8 @@ It often begins as a copy of the weights. At the first weights its update then c
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,46 +30,61 @@ class CarriedOver:
     """(module path, attribute) of what the model was seen to keep otherwise."""
     shows: bool = False
     """Whether the loss differs."""
+    evaluation_shows: bool = False
+    """Whether it does after a pass in eval mode."""
 
 
-def carried_over(fresh: Callable[[], nn.Module], loss: Loss, example: Example) -> CarriedOver:
+def carried_over(
+    fresh: Callable[[], nn.Module], loss: Loss, example: Example, *, evaluates: bool = False
+) -> CarriedOver:
     """Compare the same pass at the same weights with and without another pass before it, at others. Three passes.
 
-    A model that does not equal itself without one tells nothing. It takes two more passes to find that out, where
+    A model that does not equal itself without one tells nothing. It takes one more pass to find that out, where
     there is a difference. One copy of the model lives at a time.
 
     Args:
         fresh: makes copies of the model.
         loss: the user's.
         example: where batches come from.
+        evaluates: whether one in eval mode may come before it, too: two more passes.
     """
 
-    def passed(*calls: int) -> tuple[torch.Tensor, State]:
-        return _passed(fresh(), loss, example, calls)
+    def passed(before: str) -> tuple[torch.Tensor, State]:
+        return _passed(fresh(), loss, example, before)
 
     try:
-        with_it, without = passed(0, 1), passed(1)
-        found = _compared(with_it, without)
-        if found != CarriedOver() and _compared(passed(1), without) == CarriedOver():
-            return found
+        alone = passed("")
+        found = _compared(passed("training"), alone)
+        evaluated = evaluates and not alike(passed("evaluation")[0], alone[0])
+        if (found != CarriedOver() or evaluated) and _compared(passed(""), alone) == CarriedOver():
+            return replace(found, evaluation_shows=evaluated)
     except ProgramError:
         pass  # it does not compute at other weights
     return CarriedOver()
 
 
-def _passed(model: nn.Module, loss: Loss, example: Example, calls: tuple[int, ...]) -> tuple[torch.Tensor, State]:
-    """Return the last loss of passes at some of two sets of weights, and what they have changed of the model."""
-    value, before = torch.zeros(()), snapshot(model)
-    for call in range(2):
-        _move(model)
-        if call in calls:
-            seed_all(0)
-            inputs, target = example.batch(SIZES[0], call)
-            value = try_loss(try_forward(model, inputs), target, loss).detach()
+def _passed(model: nn.Module, loss: Loss, example: Example, before: str) -> tuple[torch.Tensor, State]:
+    """Return the loss of a pass that may come after another, and what they have changed of the model."""
+    begun = snapshot(model)
+    _move(model)
+    if before == "training":
+        _loss_of(model, loss, example.batch(SIZES[0], 0))
+    elif before:
+        model.eval()
+        with torch.no_grad():
+            try_forward(model, example.batch(SIZES[0], 0)[0])
+        model.train()
+    _move(model)
+    value = _loss_of(model, loss, example.batch(SIZES[0], 1))
     after, weights = snapshot(model), {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    changed = {key: after[key] for key in changes(before, after) if dotted(key) not in weights}
+    changed = {key: after[key] for key in changes(begun, after) if dotted(key) not in weights}
     hidden = {key: [changed.get(key), each] for key, each in hidden_weights(model).items()}
     return value, changed | hidden
+
+
+def _loss_of(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> torch.Tensor:
+    seed_all(0)
+    return try_loss(try_forward(model, batch[0]), batch[1], loss).detach()
 
 
 def _move(model: nn.Module) -> None:
