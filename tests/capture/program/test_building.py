@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from nfold.capture.program.building import build_model, set_to_train
+from nfold.capture.side_effects.module_states import fresh_copies
 from nfold.program import Program
 from nfold.runtime.data.loaded_program import facts_of
 
@@ -62,3 +63,16 @@ def test_what_forward_puts_back_itself_is_not_told():
     )
     assert set_to_train(build_model(mine, CPU)) == ("body",)
     assert facts_of(mine, {"train": mine.train_data()})["set_to_train"] == []
+
+
+class Silent(Net):
+    """Forgets to return itself."""
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.body.eval()
+
+
+def test_a_copy_is_made_of_a_model_whose_train_returns_nothing():
+    copied = fresh_copies(Silent(), None)()
+    assert (copied.training, copied.body.training) == (True, False)

@@ -34,7 +34,8 @@ def why_padding(fresh: Callable[[], nn.Module], example: Example) -> str:
     joined = example.parts(PARTS, WHICH) if example.varying else None
     if joined is None:
         return ""
-    model, before = fresh().eval(), RandomState()
+    model, before = fresh(), RandomState()
+    model.eval()
     try:
         seed_all(0)
         with torch.no_grad():

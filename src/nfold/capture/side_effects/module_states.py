@@ -44,7 +44,7 @@ def fresh_copies(
     def fresh() -> nn.Module:
         try:
             known = _copied_empty(model) | _copied_otherwise(model) | (_lazily_copied(model) if lazy else {})
-            return copy.deepcopy(model, known).train()
+            return _in_training(copy.deepcopy(model, known))
         except Exception as error:
             if rebuild is None:
                 raise ProgramError(
@@ -53,9 +53,14 @@ def fresh_copies(
                 ) from error
         other = rebuild()
         other.load_state_dict(model.state_dict())
-        return other.train()
+        return _in_training(other)
 
     return fresh
+
+
+def _in_training(model: nn.Module) -> nn.Module:
+    model.train()  # a user's own may return nothing
+    return model
 
 
 def is_freed(parameter: torch.Tensor) -> bool:
