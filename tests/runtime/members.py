@@ -24,7 +24,7 @@ from nfold.runtime.control import events as ev
 from nfold.runtime.control.control_server import SocketControlServer, ThreadControlServer
 from nfold.runtime.control.orders import Orders
 from nfold.runtime.control.spool import Spools
-from nfold.runtime.data.loaders import Staff
+from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.rank.worker import Worker
 from nfold.transport.implementations.in_memory import MemoryNetwork
 from nfold.verbs.ranks.toolbox import MemoryWiring, Toolbox
@@ -49,7 +49,7 @@ def threads(mine: Program, count: int) -> Start:
         wiring = MemoryWiring(member, network)
         orders = Orders(channel, abandon=lambda: None)
         given = (member, channel, orders, lambda: mine, wiring, Toolbox())
-        return Worker(*given, script=None, staff=Staff(None), owns_process=False).run()
+        return Worker(*given, script=None, loader_pool=LoaderPool(None), owns_process=False).run()
 
     def start(events: Any, spools: Spools) -> tuple[Any, Any, Lose]:
         launcher = ThreadLauncher(lambda member: run(member, door.far_ends[member]), finish=network.close)

@@ -63,7 +63,7 @@ def test_a_job_of_two_ranks_from_start_to_end():
 def test_a_fault_that_kills_a_rank_is_no_news_until_the_rank_is_gone():
     job = Job(JobSettings(strategy="single"))
     job.start()
-    assert job.handle(ev.Sentenced((0,), "kill n@3s")) == []
+    assert job.handle(ev.KillAnnounced((0,), "kill n@3s")) == []
     gone = job.handle(ev.Left(0, "was killed by signal 9 (SIGKILL)"))
     assert str(failure(gone)).endswith('That was asked for: --fault "kill n@3s".')
 

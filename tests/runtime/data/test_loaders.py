@@ -19,7 +19,7 @@ from nfold.program import Program, ProgramSource
 from nfold.runtime.data.chunk_loader import ChunkLoader, ChunkSamples
 from nfold.runtime.data.loaded_program import item_checksums, load_dataset
 from nfold.runtime.data.loader_process import read_for_rank
-from nfold.runtime.data.loaders import Loaders, Staff, unlike
+from nfold.runtime.data.loaders import LoaderPool, Loaders, unlike
 from nfold.runtime.data.reading import ReadPart, SampleReader
 from nfold.runtime.rank.evaluation import evaluate
 
@@ -167,8 +167,8 @@ def test_a_loader_ends_with_its_rank_however_that_ends(source):
 
 
 def test_ranks_that_are_threads_and_programs_that_want_none_have_no_loaders(source):
-    for staff in (Staff(None), Staff(server_of(source))):
-        staff.wanted(0 if staff._server else 2, SEED, {})
-        assert staff.hired("train_data") is None
-        assert staff.peak_bytes == 0
-        staff.close()
+    for loader_pool in (LoaderPool(None), LoaderPool(server_of(source))):
+        loader_pool.wanted(0 if loader_pool._server else 2, SEED, {})
+        assert loader_pool.hired("train_data") is None
+        assert loader_pool.peak_bytes == 0
+        loader_pool.close()

@@ -232,7 +232,7 @@ def flow(segment, step, scale=1.0):
     inputs = {name: torch.randn(12, HIDDEN, generator=generator) for name in segment.inputs}
     inputs |= {"target": torch.arange(12) % CLASSES}
     inputs[segment.inputs[0]][5] *= scale
-    return StageFlow(step=step, size=12, inputs=inputs, gradients={}, read=None)
+    return StageFlow(step=step, size=12, inputs=inputs, activation_gradients={}, read=None)
 
 
 def test_activations_far_from_all_before_are_tried_when_they_come():

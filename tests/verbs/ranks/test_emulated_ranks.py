@@ -28,7 +28,7 @@ def test_the_coordinator_is_told_whom_a_fault_kills_before_it_does(tmp_path, mon
         ranks.take(ev.TrainingBegins())
         assert [events.get(timeout=WAIT_S) for _ in range(3)] == [
             "slowed n-0",
-            ev.Sentenced((1,), "kill n-1@1ms"),
+            ev.KillAnnounced((1,), "kill n-1@1ms"),
             "killed n-1",
         ]
 

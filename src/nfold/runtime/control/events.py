@@ -104,7 +104,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Sentenced:
+class KillAnnounced:
     """Members are about to be killed because the user asked for it; it comes before they are gone."""
 
     members: tuple[int, ...]
@@ -131,7 +131,7 @@ Event = (
     | CheckpointWanted
     | TimedOut
     | Tick
-    | Sentenced
+    | KillAnnounced
     | StateTaken
 )
 

@@ -97,7 +97,7 @@ class Coordinator:
             return self._turn(self._admission.release(event.member))
         if isinstance(event, ev.Continue):
             self._steering.ask()  # here, because it may come while the ranks are still getting ready
-        if isinstance(event, ev.Sentenced):
+        if isinstance(event, ev.KillAnnounced):
             self._postmortem.sentenced(self._ranks_of(event.members), event.fault)
             return []
         return self._examine(event) if self._postmortem.open else self._advance(event)

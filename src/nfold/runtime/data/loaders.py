@@ -101,7 +101,7 @@ class Loaders:
             each.end(max(0.0, deadline_s - time.monotonic()))
 
 
-class Staff:
+class LoaderPool:
     """The loaders that a rank may have: none where ranks are threads, and none before it has something to read."""
 
     def __init__(self, server: ForkServer | None) -> None:

@@ -39,7 +39,7 @@ class StageFlow:
     size: int
     """Samples of the chunk."""
     inputs: Values
-    gradients: Values
+    activation_gradients: Values
     """By the names of outputs, the loss apart."""
     read: Read
     """The chunk's samples, for a program that joins them itself."""
@@ -148,7 +148,9 @@ class StageTrials:
             batch = cut_batch((inputs, targets), flow.size, samples, own, self._device)
             for values, pair in zip((wholes, *parts), (batch.whole, *batch.parts), strict=True):
                 values.update(zip(INPUTS, pair, strict=True))
-        gradients = [_taken(stage.axes, flow.gradients, places) for places in (samples.places, *samples.parts)]
+        gradients = [
+            _taken(stage.axes, flow.activation_gradients, places) for places in (samples.places, *samples.parts)
+        ]
         return StageCut(
             whole=wholes, parts=parts, sizes=samples.sizes, gradients=gradients[0], gradient_parts=gradients[1:]
         )

@@ -11,7 +11,7 @@ import torch
 from nfold.program import Program
 from nfold.runtime.control.channel import ControlChannel
 from nfold.runtime.control.orders import Orders
-from nfold.runtime.data.loaders import Staff
+from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.rank.reporter import Reporter
 from nfold.runtime.step.kept_program import KeptProgram
 
@@ -24,7 +24,7 @@ class Process:
     channel: ControlChannel
     orders: Orders
     reporter: Reporter
-    staff: Staff
+    loader_pool: LoaderPool
     script: Path | None
     """Of the user, whose line is named when something fails."""
     owns_process: bool

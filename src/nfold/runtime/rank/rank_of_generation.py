@@ -150,7 +150,7 @@ class Rank:
         shared: dict[str, Any] = {
             "device": process.device,
             "checkpoint": checkpoint,
-            "reader": process.staff.hired("train_data") if reads else None,
+            "reader": process.loader_pool.hired("train_data") if reads else None,
             "kept": process.kept,
             "clock": process.clock,
         }
@@ -195,7 +195,7 @@ class Rank:
         """Begin to look at process and machine, if nobody does yet."""
         process = self._process
         if process.measures and not process.reporter.is_sampling and (process.owns_process or self.number == 0):
-            kernel = Kernel(self._address, process.clock, process.staff.processes)
+            kernel = Kernel(self._address, process.clock, process.loader_pool.processes)
             process.reporter.begin(SystemSampler(self.number, plan.nodes[self.number], kernel.read))
 
     def _do_trace(self, _: Message, __: bytes) -> None:
@@ -209,7 +209,7 @@ class Rank:
     def _do_evaluate(self, order: Message, _: bytes) -> None:
         process, replica, averaged_tag = self._process, self._the_replica, order["averaged_tag"]
         self.pause()
-        reader = process.staff.reader("test_data")
+        reader = process.loader_pool.reader("test_data")
         here = Evaluating(process.the_program, replica, process.datasets["test"], process.device, reader)
         if replica.is_complete:
             averages = replica.averages if isinstance(replica, Replica) and averaged_tag is not None else None
@@ -277,7 +277,7 @@ class Rank:
             self.number,
             plan,
             owns_process=self._process.owns_process,
-            loaders_bytes=self._process.staff.peak_bytes,
+            loaders_bytes=self._process.loader_pool.peak_bytes,
             cpu_s=time.process_time() - self._built_cpu_s,
             wall_s=self._process.clock() - self._built_s,
         )

@@ -39,7 +39,7 @@ from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
 from nfold.runtime.control.failure_message import failed
 from nfold.runtime.control.orders import Orders
 from nfold.runtime.data.loaded_program import facts_of, find_device, load_dataset
-from nfold.runtime.data.loaders import Staff
+from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.measuring.unsent_bytes import lift_limits
 from nfold.runtime.rank.process import Process
 from nfold.runtime.rank.rank_of_generation import Rank
@@ -67,7 +67,7 @@ class Worker:
         tools: Tools,
         *,
         script: Path | None,
-        staff: Staff,
+        loader_pool: LoaderPool,
         owns_process: bool,
         most_threads: Callable[[], int] = torch.get_num_threads,
         clock: Callable[[], float] = time.perf_counter,
@@ -77,7 +77,7 @@ class Worker:
             channel=channel,
             orders=orders,
             reporter=Reporter(channel, clock),
-            staff=staff,
+            loader_pool=loader_pool,
             script=script,
             owns_process=owns_process,
             clock=clock,
@@ -176,7 +176,7 @@ class Worker:
             if order["evaluate"] and is_first:
                 rehearse(process.program, train, test, process.device)
         told = process.told = facts_of(process.program, process.datasets)
-        process.staff.wanted(process.program.loaders, process.program.seed, told["items"])
+        process.loader_pool.wanted(process.program.loaders, process.program.seed, told["items"])
         schedule = play_schedule(process.program, train, order["steps"]) if is_first else {}
         return {**told, "autocast": written.autocast, "most_threads": most_threads, **schedule}
 
@@ -253,7 +253,7 @@ class Worker:
     def _close(self) -> None:
         self._process.orders.leave()
         self._process.reporter.stop()
-        self._process.staff.close()
+        self._process.loader_pool.close()
         self._end_generation()
         if self._connections is not None:
             self._connections.close()

@@ -211,7 +211,7 @@ class Cells:
             return
         step, size = self._step.index, self._step.sizes[task.chunk]
         read = partial(self._loader.read_apart, step, task.chunk)
-        flow = StageFlow(step=step, size=size, inputs=live.inputs, gradients=gradients, read=read)
+        flow = StageFlow(step=step, size=size, inputs=live.inputs, activation_gradients=gradients, read=read)
         self._stage_trials.look(self._model, task.segment, flow)
 
     def _checking(self, chunk: int) -> contextlib.AbstractContextManager[Any]:

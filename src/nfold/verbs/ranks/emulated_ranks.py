@@ -84,7 +84,7 @@ def emulated_ranks(
         def warn(fault: Fault) -> None:
             if fault.verb == "kill":
                 doomed = tuple(rank for rank, node in enumerate(options.nodes) if node == fault.node)
-                events.put(ev.Sentenced(doomed, fault.text))
+                events.put(ev.KillAnnounced(doomed, fault.text))
 
         ranks = EmulatedRanks(box, options.nodes, FaultClock(options.faults, box, say, warn=warn))
         try:

@@ -41,13 +41,13 @@ def main() -> int:
     from nfold.launch.fork_server import ForkServer
     from nfold.profiling.recall import Recall
     from nfold.runtime.data.loader_process import read_for_rank
-    from nfold.runtime.data.loaders import Staff
+    from nfold.runtime.data.loaders import LoaderPool
     from nfold.runtime.rank.worker import Worker
     from nfold.verbs.ranks.toolbox import TcpWiring, Toolbox
 
     source = ProgramSource(path=Path(arguments.script), function=arguments.function)
     # Only until here nothing of the user's runs in this process: its threads are ours and hold no lock for long.
-    staff = Staff(ForkServer("nfold-loader", partial(read_for_rank, source)))
+    loader_pool = LoaderPool(ForkServer("nfold-loader", partial(read_for_rank, source)))
     keep_freed()
     address = arguments.host or channel.local_host
     ways = TcpWiring(arguments.member, address, token, _delays_s(arguments))
@@ -59,7 +59,7 @@ def main() -> int:
         WatchedWiring(ways, heartbeat),
         Toolbox(recall=Recall(str(source), Store(user_folder()), ReadRecorder())),
         script=source.path,
-        staff=staff,
+        loader_pool=loader_pool,
         owns_process=True,
     )
     outlive_parent()

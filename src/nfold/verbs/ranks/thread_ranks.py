@@ -9,7 +9,7 @@ import torch
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control.channel import QueueChannel
 from nfold.runtime.control.orders import Orders
-from nfold.runtime.data.loaders import Staff
+from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.rank.worker import Worker
 from nfold.transport.implementations.in_memory import MemoryNetwork
 from nfold.verbs.ranks.toolbox import PACE_IN_TURN_S, MemoryWiring, Toolbox
@@ -41,7 +41,7 @@ class ThreadRanks:
             MemoryWiring(member, self._network),
             Toolbox(pace_s=PACE_IN_TURN_S),
             script=self._script,
-            staff=Staff(None),
+            loader_pool=LoaderPool(None),
             owns_process=False,
             most_threads=lambda: self._most_threads,
         )
