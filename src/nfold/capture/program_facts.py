@@ -30,6 +30,7 @@ from nfold.capture.side_effects.hooks import hooked_modules
 from nfold.capture.side_effects.module_states import changes, held_by_several, loss_snapshot, snapshot
 from nfold.capture.side_effects.moving import Mover, Moving
 from nfold.capture.side_effects.recomputed_state import not_recomputed
+from nfold.capture.side_effects.refusals import refuse_changes, refuse_made, refuse_shared, tensors_by_name
 from nfold.capture.side_effects.shared_state import Watch, places_of_loss, places_of_model
 from nfold.capture.tracing.fx_tracing import is_leaf
 from nfold.core.condition import Condition
@@ -129,14 +130,14 @@ def find_facts(
     bare = plain_loss(loss)
     loss_state = loss_snapshot(bare)
     model = fresh()
-    built = _tensors_by_name(model)
+    built = tensors_by_name(model)
     around, around_loss = Watch(partial(places_of_model, model)), Watch(partial(places_of_loss, bare))
     hooked = hooked_modules(model)  # some libraries hang hooks of their own on a model when it is called
     calls = _call(model, loss, example, (around, around_loss), looks=divisible is None)
-    _refuse_made([name for name in _tensors_by_name(model) if name not in built], model)
+    refuse_made([name for name in tensors_by_name(model) if name not in built], model)
     if divisible is None:
-        _refuse_shared(around.moved)
-        _refuse_changes([*changes(loss_state, loss_snapshot(bare)), *(("", name) for name in around_loss.moved)])
+        refuse_shared(around.moved)
+        refuse_changes([*changes(loss_state, loss_snapshot(bare)), *(("", name) for name in around_loss.moved)])
     carried = CarriedOver() if divisible else carried_over(fresh, loss, example, evaluates=evaluates)
     calls.changed.extend(key for key in carried.changed if key not in calls.changed)
     reason = _EVALUATED if carried.evaluation_shows else ""
@@ -257,40 +258,6 @@ def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, 
             calls.moved.extend(moving.moved(where))
         state = now
     return _Calls(calls.losses, calls.gradients, calls.changed, foreign, sparse, calls.moved)
-
-
-def _tensors_by_name(model: nn.Module) -> dict[str, torch.Tensor]:
-    return dict([*model.named_parameters(), *model.named_buffers()])
-
-
-def _refuse_made(names: list[str], model: nn.Module) -> None:
-    """Refuse a model that has other weights or buffers after a call than before: nobody would keep or train them."""
-    if names:
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        raise ProgramError(
-            f"forward of {type(model).__name__} makes {names[0]}{more} when it is called first. The optimizer is given "
-            "what model() has built, and so are checkpoints and other ranks. Make it in __init__, or call the model "
-            "once on an example inside the function that builds it."
-        )
-
-
-def _refuse_shared(names: list[str]) -> None:
-    """Refuse a model that keeps something where every copy of it does: they are tried before it is trained."""
-    if names:
-        raise ProgramError(
-            f"forward changes {', '.join(names[:3])} whenever it is called, which is no part of the model, and nfold "
-            "calls copies of the model to check and to time it. Make it an attribute or a buffer of the module."
-        )
-
-
-def _refuse_changes(changed: list[tuple[str, str]]) -> None:
-    """Refuse a loss that keeps something: it is called to be checked and timed as well, on some ranks only."""
-    if changed:
-        name = dotted(changed[0])
-        raise ProgramError(
-            f"the loss changes {name} whenever it is called, and nfold calls it more often than once a step: to check "
-            "and to time it, and for each chunk. Make it a function of (outputs, targets) alone."
-        )
 
 
 @contextlib.contextmanager

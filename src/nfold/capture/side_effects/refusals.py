@@ -1,0 +1,42 @@
+"""Refuses what keeps or makes something where copies, checkpoints and other ranks do not have it."""
+
+import torch
+from torch import nn
+
+from nfold.capture.program.program_graph import dotted
+from nfold.errors import ProgramError
+
+
+def tensors_by_name(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return weights and buffers."""
+    return dict([*model.named_parameters(), *model.named_buffers()])
+
+
+def refuse_made(names: list[str], model: nn.Module) -> None:
+    """Refuse a model that has other weights or buffers after a call than before: nobody would keep or train them."""
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        raise ProgramError(
+            f"forward of {type(model).__name__} makes {names[0]}{more} when it is called first. The optimizer is given "
+            "what model() has built, and so are checkpoints and other ranks. Make it in __init__, or call the model "
+            "once on an example inside the function that builds it."
+        )
+
+
+def refuse_shared(names: list[str]) -> None:
+    """Refuse a model that keeps something where every copy of it does: they are tried before it is trained."""
+    if names:
+        raise ProgramError(
+            f"forward changes {', '.join(names[:3])} whenever it is called, which is no part of the model, and nfold "
+            "calls copies of the model to check and to time it. Make it an attribute or a buffer of the module."
+        )
+
+
+def refuse_changes(changed: list[tuple[str, str]]) -> None:
+    """Refuse a loss that keeps something: it is called to be checked and timed as well, on some ranks only."""
+    if changed:
+        name = dotted(changed[0])
+        raise ProgramError(
+            f"the loss changes {name} whenever it is called, and nfold calls it more often than once a step: to check "
+            "and to time it, and for each chunk. Make it a function of (outputs, targets) alone."
+        )
