@@ -21,7 +21,7 @@ from nfold.launch.emulation.owners import STATE
 from nfold.program import ProgramSource
 from nfold.runtime.failures.failure_detector import Patience
 from nfold.runtime.measuring.probing_rounds import PROBING_S
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.running.observer import NullObserver
 from nfold.verbs.running.run_job import Job

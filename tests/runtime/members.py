@@ -15,7 +15,7 @@ import torch
 from harness import graph_of, read_checkpoint
 
 from nfold.core import codec
-from nfold.launch.local import LocalLauncher
+from nfold.launch.local_launcher import LocalLauncher
 from nfold.launch.thread_launcher import ThreadLauncher
 from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.program import Program

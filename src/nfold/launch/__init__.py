@@ -1,1 +1,4 @@
-"""Starts ranks, on this machine or on an emulated cluster, and leaves none behind."""
+"""Starts ranks, on this machine or on an emulated cluster, and leaves none behind.
+
+What a launcher must do stands in `launcher.py`; `verbs/ranks/starting.py` chooses one.
+"""

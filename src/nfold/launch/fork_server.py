@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from nfold.launch.local import describe_exit, exit_code
+from nfold.launch.local_launcher import describe_exit, exit_code
 from nfold.launch.orphans import adopting, end_with_parent
 
 _MOST_BYTES = 4096

@@ -14,7 +14,7 @@ from nfold.errors import ClusterError
 from nfold.launch.emulation import EmulatedCluster, FaultClock, emulated, parse_fault
 from nfold.launch.emulation.namespaces import DEVICE
 from nfold.launch.emulation.node_command import NodeCommand
-from nfold.launch.local import describe_exit
+from nfold.launch.local_launcher import describe_exit
 from nfold.launch.stopping import hearing
 from nfold.machine.memory_check import check_cluster_memory
 from nfold.verbs.ranks.starting import BYTES_PER_RANK

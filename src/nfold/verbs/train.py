@@ -18,7 +18,7 @@ from nfold.planning.choosing.strategies import AUTO, PLACING, SERVING, Single
 from nfold.program import Program, ProgramSource, refuse_while_loading
 from nfold.verbs.options.job_record import JobRecord, Resumed, refuse_unkept
 from nfold.verbs.options.keywords import takes_options
-from nfold.verbs.options.run_options import Options, Wishes, check_faults, check_out, whole_numbers
+from nfold.verbs.options.option_checks import Options, Wishes, check_faults, check_out, whole_numbers
 from nfold.verbs.run_folder.files import MODEL
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.missed_best import keep_missed_best

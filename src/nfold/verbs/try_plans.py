@@ -15,7 +15,7 @@ from nfold.errors import InternalError, PlanError
 from nfold.planning.choosing.wishes import check_ranks
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control import events as ev
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.phases import Phases
 from nfold.verbs.results.summary import RunOutcome, summarise, typed
 from nfold.verbs.running.observer import NullObserver, StepInfo

@@ -87,7 +87,7 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
     ids=" ".join,
 )
 def test_what_is_refused_before_any_rank_starts(nfold, tmp_path, monkeypatch, arguments, fragments):
-    monkeypatch.setattr("nfold.launch.local.LocalLauncher.start", lambda *_: pytest.fail("a rank was started"))
+    monkeypatch.setattr("nfold.launch.local_launcher.LocalLauncher.start", lambda *_: pytest.fail("a rank was started"))
     before = sorted(tmp_path.iterdir())
 
     nfold(*arguments).check_explained(*fragments)
@@ -107,7 +107,7 @@ def test_what_is_refused_before_any_rank_starts(nfold, tmp_path, monkeypatch, ar
 )
 def test_more_ranks_than_memory_holds_are_refused_before_any_starts(nfold, tmp_path, monkeypatch, arguments, fragments):
     monkeypatch.setattr("nfold.machine.memory_check.available_bytes", lambda text: 10**9)
-    monkeypatch.setattr("nfold.launch.local.LocalLauncher.start", lambda *_: pytest.fail("a rank was started"))
+    monkeypatch.setattr("nfold.launch.local_launcher.LocalLauncher.start", lambda *_: pytest.fail("a rank was started"))
 
     nfold(*arguments).check_explained(*fragments, "to start (350 MB each)", "0.9 GiB free", "At most 2 would fit")
 

@@ -18,7 +18,7 @@ from nfold.errors import WorkerLost
 from nfold.program import ProgramSource
 from nfold.runtime.checkpoint.state_file import StoredState
 from nfold.runtime.failures.failure_detector import Patience
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 from nfold.verbs.run_folder.files import CHECKPOINT
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.running.observer import NullObserver

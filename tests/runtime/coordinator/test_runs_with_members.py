@@ -9,7 +9,7 @@ from harness import difference, plain_loop
 from nets import program
 
 from nfold.program import Program, ProgramSource
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.running.observer import NullObserver

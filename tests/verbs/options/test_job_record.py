@@ -9,7 +9,7 @@ import pytest
 from nfold.core import codec
 from nfold.program import ProgramSource
 from nfold.verbs.options.job_record import JobRecord, record_of
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 
 EARLIER = {
     "schema": "nfold.JobRecord/1",

@@ -8,7 +8,7 @@ import pytest
 
 from nfold.errors import ClusterError
 from nfold.runtime.control import events as ev
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks, emulated_ranks
 
 WAIT_S = 10.0

@@ -11,7 +11,7 @@ from nfold.core.text.cluster_file import read_cluster
 from nfold.errors import ProgramError
 from nfold.program import ProgramSource
 from nfold.runtime.control import events as ev
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.summary import typed
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.running.observer import NullObserver, StepInfo

@@ -28,7 +28,7 @@ from nfold.capture.proof.rules.counting import SampleCount, symbols_of
 from nfold.capture.proof.rules.kinds import SHARED, Kind, Mixed, SampleRows, Unknown, plain, worst
 from nfold.capture.proof.rules.layers import STATISTICS
 from nfold.capture.proof.rules.pointwise import combined
-from nfold.capture.proof.rules.rule_table import RULES
+from nfold.capture.proof.rules.rule_registry import RULES
 from nfold.capture.proof.shape_shortcuts import shortcut
 from nfold.capture.proof.tape import Path, Tape
 

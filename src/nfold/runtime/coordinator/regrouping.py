@@ -11,13 +11,13 @@ from nfold.core.plan import Plan
 from nfold.errors import PlanError, RunError
 from nfold.planning.choosing.strategies import AUTO
 from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.generation_end import GenerationEnd
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
 from nfold.runtime.coordinator.membership import Membership
 from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import plan_of
-from nfold.runtime.coordinator.turnover import Turnover
 
 
 class Regrouping:
@@ -34,11 +34,11 @@ class Regrouping:
         self._settings, self._cores, self._requests = settings, cores, requests
         self._generations, self._membership = generations, membership
 
-    def follow(self, turnover: Turnover, ready: Ready, next_step: int) -> Flow:
+    def follow(self, generation_end: GenerationEnd, ready: Ready, next_step: int) -> Flow:
         """Connect the ranks of the next generation; return what it rests on, with its plan.
 
         Args:
-            turnover: why the one before has ended.
+            generation_end: why the one before has ended.
             ready: what ranks told of the program.
             next_step: counts from 0.
 
@@ -46,10 +46,10 @@ class Regrouping:
             PlanError: those who stay cannot go on.
             RunError: nobody stays.
         """
-        known = turnover.planned
-        if turnover.members_change or known is None:
-            ready = {**ready, "chunks": plan_of(turnover.known).chunks}  # the result depends on them
-            known = yield from self._for_members(turnover.known, ready)
+        known = generation_end.planned
+        if generation_end.members_change or known is None:
+            ready = {**ready, "chunks": plan_of(generation_end.known).chunks}  # the result depends on them
+            known = yield from self._for_members(generation_end.known, ready)
         chosen = plan_of(known)
         self._requests.say(ev.Replanned(known, chosen, next_step))
         yield from self._generations.let_go(self._behind(chosen.world_size))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nfold.core.job import JobSettings, Known, Recipe
 from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.generation_end import GenerationEnd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
 from nfold.runtime.coordinator.membership import Membership
 from nfold.runtime.coordinator.progress import Progress
@@ -17,7 +18,6 @@ from nfold.runtime.coordinator.regrouping import Regrouping
 from nfold.runtime.coordinator.replanning import Replanning, plan_of
 from nfold.runtime.coordinator.same_program import tell_kept
 from nfold.runtime.coordinator.training import Training
-from nfold.runtime.coordinator.turnover import Turnover
 from nfold.runtime.measuring.reprobing import Reprobing
 
 
@@ -60,10 +60,10 @@ class Succession:
         """
         beginning, is_first = Beginning(known, checkpoint, first_step), True
         while True:
-            turnover, done, ended = yield from self._generation(beginning, ready, recipe if is_first else None)
+            generation_end, done, ended = yield from self._generation(beginning, ready, recipe if is_first else None)
             if not isinstance(ended, bytes):
                 return ended
-            known = yield from self._regrouping.follow(turnover, ready, done)
+            known = yield from self._regrouping.follow(generation_end, ready, done)
             beginning, is_first = Beginning(known, ended, done), False
 
     def _generation(self, beginning: Beginning, ready: Ready, recipe: Recipe | None) -> Flow:
@@ -89,8 +89,8 @@ class Succession:
             is_wanted=self._settings.checkpoint_every != 0,
         )
         expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
-        turnover = Turnover(known, replanning, self._membership)
+        generation_end = GenerationEnd(known, replanning, self._membership)
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
         progress = Progress(ranks, chosen, beginning.next_step, course.steps_per_epoch)
-        ended = yield from self._training.play(ranks, progress, reprobing, turnover, notes)
-        return turnover, progress.done, ended
+        ended = yield from self._training.play(ranks, progress, reprobing, generation_end, notes)
+        return generation_end, progress.done, ended

@@ -14,10 +14,10 @@ from nfold.core.trace import RankUsage
 from nfold.planning.choosing.early_checks import Course
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.halting import Halting
+from nfold.runtime.coordinator.generation_end import GenerationEnd
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.steering import Steering
-from nfold.runtime.coordinator.turnover import Turnover
 from nfold.runtime.failures.postmortem import Postmortem
 from nfold.runtime.measuring.reprobing import Reprobing
 
@@ -63,7 +63,7 @@ class Training:
         ranks: tuple[int, ...],
         progress: Progress,
         reprobing: Reprobing,
-        turnover: Turnover,
+        generation_end: GenerationEnd,
         commands: list[ev.Command],
     ) -> Flow:
         """Train to the end, or until another generation is to follow; return the last commands, or a state's header."""
@@ -80,9 +80,9 @@ class Training:
                 self._time_is_up and progress.done > self._course.first_step
             ):  # who goes on gets somewhere, however often
                 self._interrupted = True
-            self._interrupted |= turnover.is_last
+            self._interrupted |= generation_end.is_last
             stop = min(self._next_stop(granted), allowed, progress.done + progress.window())
-            is_ending = self._interrupted or turnover.is_due
+            is_ending = self._interrupted or generation_end.is_due
             is_held = is_ending or reprobing.is_open or self._waits_for_best(progress)
             if stop > granted and not is_held:
                 commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
@@ -100,7 +100,7 @@ class Training:
             if isinstance(event, ev.Received):
                 news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news
-                commands += turnover.take(news, total - granted)
+                commands += generation_end.take(news, total - granted)
                 commands += self._best_of(news, ranks, progress)
                 if (halted := halting.take(event)) is not None:
                     granted = max(progress.done, halted)
@@ -109,12 +109,12 @@ class Training:
                     if isinstance(done, ev.StepDone) and granted < total and not self._interrupted:
                         commands += reprobing.look(done)
                 self._postmortem.reached(progress.done)
-        if turnover.is_due and granted < total and not self._interrupted:
+        if generation_end.is_due and granted < total and not self._interrupted:
             kept = yield from self._hand_over(ranks, progress, commands)
             if isinstance(kept, bytes):
                 return kept
-            commands = [*kept, *turnover.give_up()]
-            return (yield from self.play(ranks, progress, reprobing, turnover, commands))
+            commands = [*kept, *generation_end.give_up()]
+            return (yield from self.play(ranks, progress, reprobing, generation_end, commands))
         if self._interrupted and granted < total and self._settings.checkpoint_every != 0 and not progress.unkept:
             commands.append(self._keeping(granted, ranks, progress))
         if self._has_averages(granted):

@@ -13,7 +13,7 @@ from nfold.transport.links.framing import Kind
 from nfold.transport.links.inbox import MAX_EARLY_BYTES, Inbox
 from nfold.transport.links.link import Link
 from nfold.transport.links.loop import Loop
-from nfold.transport.links.socket_carrier import SocketCarrier
+from nfold.transport.links.tcp_carrier import SocketCarrier
 
 __all__ = ["Address", "Listener", "TcpConnections"]
 

@@ -1,1 +1,4 @@
-"""What a user may ask of a run, and the record of it, with which the run goes on."""
+"""What a user may ask of a run, and the record of it, with which the run goes on.
+
+Options are declared in `core/options.py`: one field makes the flag, the keyword and the place in the record.
+"""

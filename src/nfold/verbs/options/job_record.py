@@ -12,7 +12,7 @@ from nfold.errors import CheckpointError
 from nfold.program import ProgramSource
 from nfold.runtime.checkpoint.state_file import StoredState
 from nfold.runtime.control.events import Planned
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

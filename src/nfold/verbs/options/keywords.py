@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nfold.core.options import OPTIONS, RunOptions
-from nfold.verbs.options.run_options import Wishes
+from nfold.verbs.options.option_checks import Wishes
 
 P = ParamSpec("P")
 S = TypeVar("S")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nfold.errors import ClusterError
 from nfold.launch.emulation import EmulatedCluster, Fault, FaultClock, emulated
 from nfold.runtime.control import events as ev
-from nfold.verbs.options.run_options import Options, tell_shared_servers
+from nfold.verbs.options.option_checks import Options, tell_shared_servers
 
 if TYPE_CHECKING:
     import queue

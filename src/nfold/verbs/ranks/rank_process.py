@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from nfold.launch.local import TOKEN_VARIABLE
+from nfold.launch.local_launcher import TOKEN_VARIABLE
 from nfold.launch.orphans import end_with_parent, outlive_parent
 from nfold.machine.heap import keep_freed
 from nfold.program import Program, ProgramSource

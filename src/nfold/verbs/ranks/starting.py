@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 from nfold.launch.launcher import Launcher
-from nfold.launch.local import LocalLauncher
+from nfold.launch.local_launcher import LocalLauncher
 from nfold.launch.thread_launcher import ThreadLauncher
 from nfold.machine.memory_check import check_cluster_memory, check_machine_memory
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.control_server import ControlServer, SocketControlServer, Tell, ThreadControlServer
 from nfold.runtime.control.spool import Spools
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks
 
 HOST = "127.0.0.1"

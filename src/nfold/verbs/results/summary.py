@@ -15,7 +15,7 @@ from nfold.planning.inputs.facts import Facts
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control.events import LinksChanged
 from nfold.runtime.control.spool import Arrived
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.phases import Phases
 from nfold.verbs.results.thinning import SystemSamples, Thinned
 from nfold.verbs.run_folder.files import EMULATED

@@ -11,7 +11,7 @@ from nfold.runtime.coordinator.coordinator import Coordinator
 from nfold.runtime.coordinator.session import Session
 from nfold.runtime.failures.failure_detector import Patience
 from nfold.verbs.options.job_record import Resumed
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks
 from nfold.verbs.ranks.starting import find_ways
 from nfold.verbs.run_folder.folder import RunFolder

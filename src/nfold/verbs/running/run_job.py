@@ -20,7 +20,7 @@ from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.session import Session
 from nfold.runtime.failures.failure_detector import PATIENCE, Patience
 from nfold.verbs.options.job_record import Resumed, record_of
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks, emulated_ranks
 from nfold.verbs.ranks.starting import check_room, own_threads
 from nfold.verbs.results.pages import write_documents

@@ -3,7 +3,7 @@
 from nfold.capture.proof.rules.calls import ONE_OVER, Call
 from nfold.capture.proof.rules.counting import symbols_of
 from nfold.capture.proof.rules.kinds import SHARED, Kind, SampleRows, Sum, plain
-from nfold.capture.proof.rules.rule_table import rule
+from nfold.capture.proof.rules.rule_registry import rule
 from nfold.capture.proof.rules.views import uniform
 
 _CONSTANT = "zeros ones empty new_zeros new_ones new_empty empty_strided new_empty_strided"

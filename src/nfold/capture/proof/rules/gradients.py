@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from nfold.capture.proof.rules.calls import Call, real_dim
 from nfold.capture.proof.rules.kinds import SHARED, TOTAL, Kind, SampleRows, moved, plain, worst
 from nfold.capture.proof.rules.layers import all_on_last
-from nfold.capture.proof.rules.rule_table import rule
+from nfold.capture.proof.rules.rule_registry import rule
 
 _LAST_ONE = "reflection_pad1d_backward replication_pad1d_backward"
 _LAST_TWO = (

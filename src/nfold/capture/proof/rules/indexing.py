@@ -8,7 +8,7 @@ import torch
 from nfold.capture.proof.rules.calls import Call, real_dim
 from nfold.capture.proof.rules.kinds import SHARED, Kind, SampleRows, Sum, moved, plain, worst
 from nfold.capture.proof.rules.pointwise import combined
-from nfold.capture.proof.rules.rule_table import rule
+from nfold.capture.proof.rules.rule_registry import rule
 
 _PICKS = "picks samples of the batch by an index"
 _MASKED = "a mask leaves another number of values in each batch"

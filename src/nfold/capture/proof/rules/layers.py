@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from nfold.capture.proof.rules.calls import Call
 from nfold.capture.proof.rules.kinds import MEAN, SHARED, TOTAL, Kind, Mixed, SampleRows, Sum, plain, worst
 from nfold.capture.proof.rules.pointwise import combined
-from nfold.capture.proof.rules.rule_table import rule
+from nfold.capture.proof.rules.rule_registry import rule
 
 _MEAN = 1
 """Of torch's `reduction`: 0 none, 1 mean, 2 sum."""

@@ -11,7 +11,7 @@ import torch
 from nfold.capture.program.users_line import users_line
 from nfold.capture.proof.rules.calls import ONE_OVER, Call, flat
 from nfold.capture.proof.rules.kinds import MEAN, SHARED, TOTAL, Kind, SampleRows, Shared, Sum, plain, worst
-from nfold.capture.proof.rules.rule_table import rule
+from nfold.capture.proof.rules.rule_registry import rule
 
 _KEEPS = "alias clone contiguous detach lift_fresh lift_fresh_copy positive conj _conj resolve_conj resolve_neg"
 _DRAWS = "bernoulli normal uniform exponential cauchy log_normal geometric random native_dropout rrelu_with_noise"

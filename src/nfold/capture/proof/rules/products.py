@@ -6,7 +6,7 @@ from typing import Any
 from nfold.capture.proof.rules.calls import Call
 from nfold.capture.proof.rules.kinds import SHARED, TOTAL, Kind, SampleRows, Sum, moved, plain, worst
 from nfold.capture.proof.rules.pointwise import combined
-from nfold.capture.proof.rules.rule_table import rule
+from nfold.capture.proof.rules.rule_registry import rule
 
 _PAIRS = "compares every sample with every other"
 

@@ -6,7 +6,7 @@ from nfold.capture.program.users_line import users_call
 from nfold.capture.proof.rules.calls import Call, all_dims
 from nfold.capture.proof.rules.kinds import MEAN, SHARED, TOTAL, Kind, SampleRows, Sum, moved, plain
 from nfold.capture.proof.rules.pointwise import combined
-from nfold.capture.proof.rules.rule_table import rule
+from nfold.capture.proof.rules.rule_registry import rule
 from nfold.capture.proof.rules.views import along
 
 _NAMES = {

@@ -8,7 +8,7 @@ import torch
 from nfold.capture.proof.rules.calls import Call, all_dims, real_dim
 from nfold.capture.proof.rules.counting import expression_of
 from nfold.capture.proof.rules.kinds import SHARED, Kind, SampleRows, Sum, moved, plain, worst
-from nfold.capture.proof.rules.rule_table import rule
+from nfold.capture.proof.rules.rule_registry import rule
 
 _BY_PLACE = "takes samples by their place in the batch"
 

@@ -5,7 +5,7 @@ import pytest
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.errors import PlanError
-from nfold.verbs.options.run_options import Options
+from nfold.verbs.options.option_checks import Options
 from nfold.verbs.train import plan
 
 

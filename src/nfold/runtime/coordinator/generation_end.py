@@ -11,7 +11,7 @@ from nfold.runtime.coordinator.replanning import Replanning
 NOT_KEPT = "nobody could go on from a checkpoint of this program"
 
 
-class Turnover:
+class GenerationEnd:
     """Watches for the end of one generation."""
 
     def __init__(self, known: Known, replanning: Replanning, membership: Membership) -> None:

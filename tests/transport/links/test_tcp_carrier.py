@@ -12,7 +12,7 @@ import pytest
 from nfold.transport.links.framing import Frame
 from nfold.transport.links.link import Link
 from nfold.transport.links.loop import Loop
-from nfold.transport.links.socket_carrier import LEAST_UNSENT_BYTES, MOST_UNSENT_BYTES, SocketCarrier
+from nfold.transport.links.tcp_carrier import LEAST_UNSENT_BYTES, MOST_UNSENT_BYTES, SocketCarrier
 
 pytestmark = pytest.mark.timeout(30)
 SIZES = (1, 24, (16 << 10) - 1, 16 << 10, (16 << 10) + 1, 50_000, 70_000, 300_000)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nfold.errors import RunError
-from nfold.launch.local import LocalLauncher, describe_exit
+from nfold.launch.local_launcher import LocalLauncher, describe_exit
 from nfold.launch.output import LAST_BYTES, MOST_BYTES, Output
 
 pytestmark = pytest.mark.timeout(30)
@@ -112,7 +112,7 @@ def test_no_group_is_signalled_once_its_number_may_be_anothers(launch, monkeypat
         signalled.append((group, Path(f"/proc/{group}/stat").read_text().split()[2]))
         kill(group, number)
 
-    monkeypatch.setattr("nfold.launch.local.os.killpg", note_and_kill)
+    monkeypatch.setattr("nfold.launch.local_launcher.os.killpg", note_and_kill)
     launcher.stop(0.0)
     launcher.stop(0.0)
     assert [state for _, state in signalled] == ["Z"], "its leader held the number until then, and no longer"
