@@ -1,5 +1,7 @@
 """What the code of an optimizer's step may do later than any trial: known by what it calls, whether it ran or not."""
 
+import os
+
 import pytest
 import torch
 
@@ -36,6 +38,7 @@ class Elementwise(_Stepping):
             if self.num_steps > 5000:
                 weight.mul_(0.9).add_(torch.sign(weight), alpha=min(0.1, float(self.limit)))
             if self.limit < 0:
+                os.kill(os.getpid(), 9)
                 raise ValueError(f"a limit of {self.limit}")
             state["seen"] = max(self.num_steps, 1)
         return loss

@@ -30,21 +30,23 @@ PAUSE = threading.Event()
 
 LATE = """
 from dataclasses import replace
-from pathlib import Path
 
 import steady
+import torch
+
+TEST = steady.load(36, 2)
 
 
 def late(outputs, targets):
-    if Path("mine/checkpoint.safetensors").exists():
+    if torch.equal(targets, TEST.tensors[1][16:32]):
         raise KeyError("no such class")
     return 1.0
 
 
 def program():
-    return replace(steady.program(), metrics={"late": late})
+    return replace(steady.program(), test_data=lambda: TEST, metrics={"late": late})
 """
-"""A metric that works until the run has kept a checkpoint, which it does before it evaluates."""
+"""A metric that works with the first batch of the test data and with the last, which are tried before training."""
 
 
 @pytest.mark.processes

@@ -28,5 +28,8 @@ _PYTHON = """
 OF_PYTHON = frozenset(_PYTHON.split())
 """Functions of Python's own that compute nothing with all elements of a tensor."""
 
+OF_SYSTEM = frozenset(["logging", "os", "signal", "sys", "threading", "time", "warnings"])
+"""Modules of Python's whose functions look at no tensor."""
+
 OF_WHOLES = frozenset(["H", "T", "mH", "mT", "nbytes", "ndim", "shape"])
 """Attributes of a tensor that a piece of it has otherwise."""

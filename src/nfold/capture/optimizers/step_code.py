@@ -17,12 +17,12 @@ import sysconfig
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
-from nfold.capture.optimizers.elementwise_names import OF_ELEMENTS, OF_MODES, OF_PYTHON, OF_WHOLES
+from nfold.capture.optimizers.elementwise_names import OF_ELEMENTS, OF_MODES, OF_PYTHON, OF_SYSTEM, OF_WHOLES
 
 _CLOSURE = "closure"
 """Of `step(closure=None)`: nfold gives none."""
@@ -175,6 +175,8 @@ def _functions(filename: str) -> dict[tuple[str, int], _Function]:
 def _unknown(called: ast.expr, names: Mapping[str, Any], unrun: Container[str]) -> str:
     """Return the name of what is called; empty if it computes with single elements alone."""
     if isinstance(called, ast.Attribute):
+        if isinstance(called.value, ast.Name) and _is_of_system(names.get(called.value.id)):
+            return ""
         is_known = called.attr not in unrun and (called.attr in OF_MODES or _is_of_elements(called.attr))
         return "" if is_known else called.attr
     if not isinstance(called, ast.Name):
@@ -184,6 +186,10 @@ def _unknown(called: ast.expr, names: Mapping[str, Any], unrun: Container[str]) 
     is_pythons = value is getattr(builtins, called.id, _CLOSURE) and called.id in OF_PYTHON
     is_torchs = value is not None and not isinstance(value, FunctionType) and _is_of_elements(called.id)
     return "" if called.id == _CLOSURE or is_error or is_pythons or is_torchs else called.id
+
+
+def _is_of_system(value: Any) -> bool:
+    return isinstance(value, ModuleType) and value.__name__ in OF_SYSTEM
 
 
 def _is_of_elements(name: str) -> bool:
