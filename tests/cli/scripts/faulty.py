@@ -67,6 +67,9 @@ class Net(nn.Module):
         if FAULT == "forward" and Optimizer.steps_done == FAULTY_STEP - 1 and RANK == 1:
             note_time()
             raise ValueError("this sample is cursed")
+        if FAULT == "kill" and Optimizer.steps_done >= FAULTY_STEP - 1 and RANK == 1:
+            note_time()
+            os.kill(os.getpid(), signal.SIGKILL)
         if FAULT == "hang" and Optimizer.steps_done == FAULTY_STEP - 1 and RANK == 1:
             note_time()
             threading.Event().wait()
@@ -78,9 +81,6 @@ class Optimizer(torch.optim.SGD):
 
     def step(self, closure=None):
         Optimizer.steps_done += 1
-        if FAULT == "kill" and Optimizer.steps_done == FAULTY_STEP and RANK == 1:
-            note_time()
-            os.kill(os.getpid(), signal.SIGKILL)
         return super().step(closure)
 
 
