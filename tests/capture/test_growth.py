@@ -43,7 +43,7 @@ def test_all_weights_are_named_as_often_in_a_deep_net(monkeypatch: pytest.Monkey
         return found
 
     counts: list[int] = []
-    monkeypatch.setattr(importlib.import_module("nfold.capture.capture"), "describe", watched)
+    monkeypatch.setattr(importlib.import_module("nfold.capture.capture_attempt"), "describe", watched)
     for depth in (2, 8):
         walks.clear()
         captured(depth)
