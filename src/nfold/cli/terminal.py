@@ -47,9 +47,10 @@ class TerminalObserver:
         self._total = self._per_epoch = 1
         self._held: RunProgress | None = None
         self._shown_s = 0.0
+        self._noted: set[str] = set()
 
     def planned(self, planned: ev.Planned, folder: Path | None) -> None:
-        """Say what will run."""
+        """Say what will run. Where another plan follows a first one, what was noted of that is not noted again."""
         plan = planned.plan
         self._plan, self._total, self._per_epoch = plan, planned.total_steps, planned.steps_per_epoch
         self._recent.clear()
@@ -58,7 +59,9 @@ class TerminalObserver:
         graph = planned.known.graph
         tried = tried_note(graph.unproved, plan)
         for note in (*([tried] if tried else []), *graph.notes, *plan.notes, *planned.foretold):
-            self._line.note(f"note: {note}")
+            if note not in self._noted:
+                self._line.note(f"note: {note}")
+                self._noted.add(note)
         self._line.note(
             f"{plan.strategy}, {count(plan.workers, 'worker')}{servers}, "
             f"{count(plan.chunks, 'chunk')} of a batch of {plan.batch_size}, {threads_of(plan)}{where}"
