@@ -241,3 +241,16 @@ def test_a_choice_is_advised_where_the_line_is_one(model):
     (note,) = graph_of(model).notes
     assert "is one operator, cut off before and after" in note
     assert ("torch.where" in note) == (model is Chosen)
+
+
+class Penalised(Net):
+    """The penalty is a constant for who follows it by torch.fx, and exported as it is."""
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x))), sum(each.square().sum() for each in self.parameters())
+
+
+def test_nothing_is_told_of_a_way_that_went_wrong_where_the_next_one_cuts_all():
+    graph = graph_of(Penalised, lambda outputs, y: F.mse_loss(outputs[0], y) + 1e-3 * outputs[1])
+    assert graph.capture == "export"
+    assert not any("would compute something else" in note for note in graph.notes)

@@ -7,7 +7,7 @@ opaque              the whole model and loss are one operator: data parallelism 
 """
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -67,7 +67,7 @@ class CaptureAttempt:
 
     def first_good(self) -> Captured:
         """Return the first capture that passes the gate."""
-        is_wrong = False
+        is_wrong, overcome = False, set[str]()
         if self._example.varying:
             self._notes.append(
                 f"its batches are of unlike shapes, and activations of an unknown size cannot be sent: "
@@ -82,14 +82,15 @@ class CaptureAttempt:
             bound = self.bind(traced)
             captured, failure = self._gated(bound) if bound else (None, "")
             if captured and not failure:
-                return captured
+                return captured if captured.graph.whole else _without_notes(captured, overcome)
             if captured and traced.method == "opaque":  # the user's own module is one operator here
                 where = self._unlike_itself() or failure
                 return _with_note(
                     captured, f"the model does not equal itself when it is called again with the same seed: {where}"
                 )
             if captured:
-                self._note(f"operator by operator, the model would compute something else: {failure}")
+                overcome.add(note := f"operator by operator, the model would compute something else: {failure}")
+                self._note(note)
             is_wrong = is_wrong or traced.method == "fx"
         raise InternalError("not even the whole model as one operator could be captured")
 
@@ -267,6 +268,12 @@ def names_of(captured: Captured) -> list[str]:
 
 def _with_note(captured: Captured, note: str) -> Captured:
     return captured.with_graph(replace(captured.graph, notes=(*captured.graph.notes, note)))
+
+
+def _without_notes(captured: Captured, overcome: Container[str]) -> Captured:
+    """Leave out what went wrong on the way to a capture that cuts all of the model."""
+    notes = tuple(note for note in captured.graph.notes if note not in overcome)
+    return captured.with_graph(replace(captured.graph, notes=notes))
 
 
 def _outside(module: str, kept: list[str]) -> str:
