@@ -89,7 +89,7 @@ class Winner:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Takeover:
+class Crossover:
     """From some size on, another architecture wins."""
 
     link_bytes_per_s: float | None
@@ -115,7 +115,7 @@ class Comparison:
     winners: tuple[Winner, ...] = ()
     """By links and workers. Asynchronous runs do not compete: their steps are worth less, so that only the time to a
     loss tells them from others."""
-    takeovers: tuple[Takeover, ...] = ()
+    takeovers: tuple[Crossover, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     """What could not be run, or did not end well."""
     page: str = ""

@@ -9,7 +9,7 @@ from nfold.core.plan import Plan
 from nfold.core.text.cluster_file import read_cluster
 from nfold.errors import InternalError, PlanError
 from nfold.launch.emulation.cgroups import with_quotas
-from nfold.planning.choosing.early_checks import Course, time_notes
+from nfold.planning.choosing.early_checks import RunSteps, time_notes
 from nfold.planning.choosing.first_step import first_step_notes
 from nfold.planning.choosing.search import plan
 from nfold.planning.choosing.strategies import Single
@@ -57,7 +57,7 @@ def plan_declared(
     )
     found = plan(facts, asked.strategy)
     shared = tell_shared_servers(found.nodes, found.workers)
-    course = Course(
+    run_steps = RunSteps(
         num_samples=measured.steps_per_epoch * found.batch_size,
         batch_size=found.batch_size,
         total_steps=measured.total_steps,
@@ -65,7 +65,7 @@ def plan_declared(
     foretold = (
         *measured.foretold,
         *first_step_notes(found, asked.first_step_within),
-        *time_notes(course, found.predicted.step_s, asked.stop_after_s, asked.checkpoint_every),
+        *time_notes(run_steps, found.predicted.step_s, asked.stop_after_s, asked.checkpoint_every),
     )
     return replace(found, notes=(*found.notes, *([shared] if shared else []), *foretold))
 

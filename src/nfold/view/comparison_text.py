@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from nfold.analysis.measured.winners import TIE
-from nfold.core.comparison import Compared, Comparison, Takeover, Winner
+from nfold.core.comparison import Compared, Comparison, Crossover, Winner
 from nfold.core.text.units import figure, link_rate, seconds
 from nfold.view.rendering import NONE, PLAIN, Look, or_none, render
 from nfold.view.tables import run_name
@@ -129,7 +129,7 @@ def _win(winner: Winner) -> str:
     return f"{winner.architecture} with {workers} ({winner.lead:.2f}x {winner.second})"
 
 
-def _takeover(takeover: Takeover) -> str:
+def _takeover(takeover: Crossover) -> str:
     where = f"{_place(takeover.link_bytes_per_s)}, {takeover.winner} takes over from {takeover.loser}"
     if takeover.workers == takeover.last_workers + 1:
         return f"{where} at {takeover.workers} workers ({takeover.origin})."

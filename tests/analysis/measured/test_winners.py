@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nfold.analysis.measured.winners import narrowed, takeovers, winners
-from nfold.core.comparison import Takeover, Throughput
+from nfold.core.comparison import Crossover, Throughput
 
 SLOW, FAST = 6.25e6, 125e6
 
@@ -51,7 +51,7 @@ def test_a_takeover_lies_between_two_sizes():
     )
 
     assert takeovers(won) == (
-        Takeover(link_bytes_per_s=None, workers=8, last_workers=4, winner="ring", loser="ps", origin="measured"),
+        Crossover(link_bytes_per_s=None, workers=8, last_workers=4, winner="ring", loser="ps", origin="measured"),
     )
 
 
@@ -107,7 +107,7 @@ def test_who_was_not_tried_at_the_smaller_size_takes_nothing_over_unless_it_has_
 
 
 def test_a_takeover_is_narrowed_to_neighbouring_sizes():
-    wide = Takeover(link_bytes_per_s=None, workers=64, last_workers=4, winner="ps", loser="ring", origin="predicted")
+    wide = Crossover(link_bytes_per_s=None, workers=64, last_workers=4, winner="ps", loser="ring", origin="predicted")
     asked = []
 
     def is_ahead(workers):

@@ -47,7 +47,7 @@ def test_a_rank_that_falls_silent_is_told_and_then_given_up(phase):
     job = Job()
     phases()[phase](job)
     limit_s = 600 if phase == "load" else 60
-    told = {now: job.handle(ev.Tick(float(now), {0: float(now), 1: 0.0})) for now in range(limit_s + 1)}
+    told = {now: job.handle(ev.ClockTick(float(now), {0: float(now), 1: 0.0})) for now in range(limit_s + 1)}
     said = {now: commands for now, commands in told.items() if commands}
     assert said == {
         10: [
@@ -58,7 +58,9 @@ def test_a_rank_that_falls_silent_is_told_and_then_given_up(phase):
         ],
         limit_s: [ev.SetTimer(POSTMORTEM_S)],
     }
-    assert job.handle(ev.Tick(limit_s + 1.0, {0: 0.0, 1: 0.0})) == [], "the verdict is near: nobody else is accused"
+    assert job.handle(ev.ClockTick(limit_s + 1.0, {0: 0.0, 1: 0.0})) == [], (
+        "the verdict is near: nobody else is accused"
+    )
     error = failure(job.handle(ev.TimedOut()))
     assert isinstance(error, WorkerLost)
     assert str(error).startswith(f"rank 1 (on host-1, pid 101) has not answered for {limit_s} s ")
@@ -70,7 +72,9 @@ def test_a_rank_that_falls_silent_is_told_and_then_given_up(phase):
 def test_a_long_step_of_a_rank_that_shows_that_it_lives_is_no_failure():
     job = Job()
     job.until_training()
-    assert [job.handle(ev.Tick(float(now), {0: now - 2.0, 1: now - 1.0})) for now in range(10_000)] == [[]] * 10_000
+    assert [job.handle(ev.ClockTick(float(now), {0: now - 2.0, 1: now - 1.0})) for now in range(10_000)] == [
+        []
+    ] * 10_000
     assert orders(job.all_step(0)) == ["StepDone"]
 
 
@@ -78,8 +82,8 @@ def test_a_rank_that_was_silent_and_answers_again_is_told():
     job = Job()
     job.until_training()
     for now in range(30):
-        job.handle(ev.Tick(float(now), {0: float(now), 1: 0.0}))
-    assert job.handle(ev.Tick(30.0, {0: 30.0, 1: 29.5})) == [ev.Noted("rank 1 (on host-1, pid 101) answers again")]
+        job.handle(ev.ClockTick(float(now), {0: float(now), 1: 0.0}))
+    assert job.handle(ev.ClockTick(30.0, {0: 30.0, 1: 29.5})) == [ev.Noted("rank 1 (on host-1, pid 101) answers again")]
     assert orders(job.all_step(0)) == ["StepDone"]
 
 
@@ -95,7 +99,7 @@ def test_ranks_that_live_and_do_not_hear_each_other_are_told_and_then_given_up()
     said = {}
     for now in range(61):
         hear_nothing(job, float(now))
-        if commands := job.handle(ev.Tick(float(now), {0: float(now), 1: float(now)})):
+        if commands := job.handle(ev.ClockTick(float(now), {0: float(now), 1: float(now)})):
             said[now] = commands
     assert said == {
         10: [
@@ -119,9 +123,9 @@ def test_a_network_that_carries_again_is_told():
     job = Job()
     job.until_training()
     hear_nothing(job, 12.0)
-    job.handle(ev.Tick(12.0, {0: 12.0, 1: 12.0}))
+    job.handle(ev.ClockTick(12.0, {0: 12.0, 1: 12.0}))
     hear_nothing(job, 0.0)
-    assert job.handle(ev.Tick(14.0, {0: 14.0, 1: 14.0})) == [
+    assert job.handle(ev.ClockTick(14.0, {0: 14.0, 1: 14.0})) == [
         ev.Noted("rank 1 (on host-1, pid 101) and rank 0 hear each other again")
     ]
     assert orders(job.all_step(0)) == ["StepDone"]
@@ -131,28 +135,28 @@ def test_a_cut_that_grows_to_the_coordinator_is_not_told_as_healed():
     job = Job()
     job.until_training()
     hear_nothing(job, 12.0)
-    (note,) = job.handle(ev.Tick(12.0, {0: 12.0, 1: 12.0}))
+    (note,) = job.handle(ev.ClockTick(12.0, {0: 12.0, 1: 12.0}))
     assert "have heard nothing from each other" in note.text
-    assert job.handle(ev.Tick(16.0, {0: 16.0, 1: 12.0})) == []
-    assert job.handle(ev.Tick(19.0, {0: 19.0, 1: 12.0})) == []
+    assert job.handle(ev.ClockTick(16.0, {0: 16.0, 1: 12.0})) == []
+    assert job.handle(ev.ClockTick(19.0, {0: 19.0, 1: 12.0})) == []
 
 
 def test_a_rank_that_nobody_hears_is_told_of_once_as_silent():
     job = Job()
     job.until_training()
     for now in (0.0, 5.0):
-        assert job.handle(ev.Tick(now, {0: now, 1: 0.0})) == []
+        assert job.handle(ev.ClockTick(now, {0: now, 1: 0.0})) == []
     hear_nothing(job, 10.0)
-    (note,) = job.handle(ev.Tick(10.0, {0: 10.0, 1: 0.0}))
+    (note,) = job.handle(ev.ClockTick(10.0, {0: 10.0, 1: 0.0}))
     assert "has not answered for 10 s" in note.text
-    assert job.handle(ev.Tick(11.0, {0: 11.0, 1: 0.0})) == []
+    assert job.handle(ev.ClockTick(11.0, {0: 11.0, 1: 0.0})) == []
 
 
 def test_a_rank_that_has_finished_is_not_waited_for():
     job = Job()
     phases()["finish"](job)
     job.finish(1)
-    assert [job.handle(ev.Tick(float(now), {0: float(now), 1: 0.0})) for now in range(100)] == [[]] * 100
+    assert [job.handle(ev.ClockTick(float(now), {0: float(now), 1: 0.0})) for now in range(100)] == [[]] * 100
 
 
 @pytest.mark.parametrize("phase", list(phases()))

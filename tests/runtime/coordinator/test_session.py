@@ -105,7 +105,7 @@ class Scripted:
         return [ev.Finished()]
 
 
-@pytest.mark.parametrize(("asynchrony", "hears"), [(object(), ev.TimeUp), (None, ev.Tick)])
+@pytest.mark.parametrize(("asynchrony", "hears"), [(object(), ev.TimeUp), (None, ev.ClockTick)])
 def test_asynchronous_ranks_are_told_that_the_time_is_over_before_what_they_were_given_to_do(asynchrony, hears):
     """Others end with the step under way."""
     events, coordinator, control_server = queue.SimpleQueue(), Scripted(asynchrony), Server()
@@ -165,6 +165,6 @@ def test_members_are_started_at_any_time_and_let_go():
             pass
     assert launcher.started == [0, 1, 2]
     tick, *others = coordinator.heard
-    assert isinstance(tick, ev.Tick)
+    assert isinstance(tick, ev.ClockTick)
     assert others[:2] == [ev.ReleaseWanted(2), ev.Left(1, "exited with code 4")], "who died before it could say so"
     assert (server.forgotten, launcher.released) == ([1], [1])

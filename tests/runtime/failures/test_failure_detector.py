@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfold.runtime.control.events import Tick
+from nfold.runtime.control.events import ClockTick
 from nfold.runtime.failures.failure_detector import OWN_GAP_S, DetectedChanges, FailureDetector, Patience
 
 NOTHING = DetectedChanges(silent=(), back=(), lost=())
@@ -23,7 +23,7 @@ def watch(
     """Look once a second; ranks without an entry are heard all the time. Return what was news, and when."""
     found = []
     for now in range(int(begin_s), int(end_s) + 1):
-        tick = Tick(float(now), {rank: heard_s.get(rank, float(now)) for rank in (0, 1)})
+        tick = ClockTick(float(now), {rank: heard_s.get(rank, float(now)) for rank in (0, 1)})
         news = failure_detector.look(tick, ranks, loading=loading)
         if news != NOTHING:
             found.append((now, news))
@@ -68,11 +68,13 @@ def test_our_own_absence_is_nobodys_silence(gap_s):
     failure_detector = FailureDetector(PATIENCE)
     watch(failure_detector, 0, 5, {})
     back_s = 5 + gap_s
-    assert failure_detector.look(Tick(back_s, {0: 5.0, 1: 5.0}), (0, 1), loading=False) == NOTHING
+    assert failure_detector.look(ClockTick(back_s, {0: 5.0, 1: 5.0}), (0, 1), loading=False) == NOTHING
     found = [
         (
             number,
-            failure_detector.look(Tick(back_s + number, {0: back_s + number, 1: 5.0}), (0, 1), loading=False).silent,
+            failure_detector.look(
+                ClockTick(back_s + number, {0: back_s + number, 1: 5.0}), (0, 1), loading=False
+            ).silent,
         )
         for number in range(1, 12)
     ]
@@ -87,7 +89,7 @@ def test_beats_that_come_in_time_never_alarm_however_irregular_the_ticks(gaps, s
         if index == stopped_at:
             stopped_s = now_s
         alive = stopped_s is None
-        news = failure_detector.look(Tick(now_s, {0: now_s - 4.0 if alive else stopped_s}), (0,), loading=False)
+        news = failure_detector.look(ClockTick(now_s, {0: now_s - 4.0 if alive else stopped_s}), (0,), loading=False)
         silence_s = 0.0 if alive else now_s - stopped_s
         assert bool(news.lost) == (silence_s >= PATIENCE.lost_s)
         assert not (news.silent and silence_s < PATIENCE.noticed_s)

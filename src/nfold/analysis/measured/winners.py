@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from nfold.core.comparison import Takeover, Throughput, Winner
+from nfold.core.comparison import Crossover, Throughput, Winner
 
 TIE = 1.02
 """Architectures closer than that are not told apart."""
@@ -38,7 +38,7 @@ def _winner(points: Sequence[Throughput]) -> Winner:
     )
 
 
-def takeovers(won: Sequence[Winner]) -> tuple[Takeover, ...]:
+def takeovers(won: Sequence[Winner]) -> tuple[Crossover, ...]:
     """Return where, from one size to the next on equal links, another architecture wins; ties take nothing over.
 
     Both must have been ranked at both sizes: who could not be predicted at the larger one has not lost there.
@@ -49,7 +49,7 @@ def takeovers(won: Sequence[Winner]) -> tuple[Takeover, ...]:
         for before, after in pairwise(sorted(clear, key=lambda winner: winner.workers)):
             if before.architecture != after.architecture and _met(before, after):
                 found.append(
-                    Takeover(
+                    Crossover(
                         link_bytes_per_s=link,
                         workers=after.workers,
                         last_workers=before.workers,
@@ -67,7 +67,7 @@ def _met(before: Winner, after: Winner) -> bool:
     return before.architecture in after.ranked and (after.architecture in before.ranked or too_many_servers)
 
 
-def narrowed(takeover: Takeover, is_ahead: Callable[[int], bool]) -> Takeover:
+def narrowed(takeover: Crossover, is_ahead: Callable[[int], bool]) -> Crossover:
     """Return the takeover between two neighbouring sizes; asks about O(log(sizes between)) of them.
 
     Args:

@@ -15,7 +15,7 @@ _MOST_TRIED = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Course:
+class RunSteps:
     """The steps that a run takes."""
 
     num_samples: int
@@ -51,35 +51,35 @@ class ScheduleEnd:
     """What it raises after the next one."""
 
 
-def check_schedule(end: ScheduleEnd | None, course: Course) -> None:
+def check_schedule(end: ScheduleEnd | None, run_steps: RunSteps) -> None:
     """Refuse a run that is longer than its schedule.
 
     Raises:
         ProgramError: with both numbers.
     """
-    if end is None or end.steps >= course.total_steps:
+    if end is None or end.steps >= run_steps.total_steps:
         return
-    shorter = f", or use --steps {end.steps}" if end.steps > course.first_step else ""
-    done = f", {course.first_step} of them done" if course.first_step else ""
+    shorter = f", or use --steps {end.steps}" if end.steps > run_steps.first_step else ""
+    done = f", {run_steps.first_step} of them done" if run_steps.first_step else ""
     raise ProgramError(
-        f"Program(scheduler=...) lasts {_steps(end.steps)}, and the run has {course.total_steps} "
-        f"({_epochs(course)}{done}): after step {end.steps + 1} it raises {end.error}. "
-        f"Give it {course.total_steps} steps{shorter}."
+        f"Program(scheduler=...) lasts {_steps(end.steps)}, and the run has {run_steps.total_steps} "
+        f"({_epochs(run_steps)}{done}): after step {end.steps + 1} it raises {end.error}. "
+        f"Give it {run_steps.total_steps} steps{shorter}."
     )
 
 
-def fade_notes(fade: int | None, course: Course) -> tuple[str, ...]:
+def fade_notes(fade: int | None, run_steps: RunSteps) -> tuple[str, ...]:
     """Return what to know of a schedule whose learning rate is next to nothing after so many steps of a run."""
-    if fade is None or course.total_steps - fade < course.total_steps * _MUCH:
+    if fade is None or run_steps.total_steps - fade < run_steps.total_steps * _MUCH:
         return ()
     return (
         f"Program(scheduler=...) has brought the learning rate to less than a millionth of its largest after "
-        f"{_steps(fade)} of {course.total_steps}, and it stays there. A schedule is stepped after each step, of which "
-        f"an epoch has {course.steps_per_epoch}: count in steps, not in epochs",
+        f"{_steps(fade)} of {run_steps.total_steps}, and it stays there. A schedule is stepped after each step, of "
+        f"which an epoch has {run_steps.steps_per_epoch}: count in steps, not in epochs",
     )
 
 
-def check_last_batch(graph: ModelGraph, course: Course) -> None:
+def check_last_batch(graph: ModelGraph, run_steps: RunSteps) -> None:
     """Refuse a run that comes to a batch of fewer samples than the program computes on.
 
     However such a batch is cut, a chunk of it has no more samples.
@@ -87,44 +87,48 @@ def check_last_batch(graph: ModelGraph, course: Course) -> None:
     Raises:
         ProgramError: with the numbers, the module, and what would do.
     """
-    left = course.last_batch
+    left = run_steps.last_batch
     if not 0 < left < graph.least_samples:
         return
     who = f"module {graph.least_samples_module}" if graph.least_samples_module else "the program"
-    step = (course.first_step // course.steps_per_epoch + 1) * course.steps_per_epoch
-    better = None if graph.only_samples else _better_batch_size(course, graph.least_samples)
+    step = (run_steps.first_step // run_steps.steps_per_epoch + 1) * run_steps.steps_per_epoch
+    better = None if graph.only_samples else _better_batch_size(run_steps, graph.least_samples)
     advice = [f"a batch size of {better}"] if better else []
-    if step - 1 > course.first_step:
+    if step - 1 > run_steps.first_step:
         advice.append(f"--steps {step - 1}")
     advice.append("another number of items in train_data()")
     raise ProgramError(
-        f"the last batch of an epoch has {left} sample{'s' if left > 1 else ''}, since {course.num_samples} samples "
-        f"are cut into batches of {course.batch_size}, and {who} does not compute on so few: step {step} would give "
+        f"the last batch of an epoch has {left} sample{'s' if left > 1 else ''}, since {run_steps.num_samples} samples "
+        f"are cut into batches of {run_steps.batch_size}, and {who} does not compute on so few: step {step} would give "
         f"{graph.least_samples_error}. Use {', or '.join(advice)}."
     )
 
 
-def _better_batch_size(course: Course, least: int) -> int | None:
+def _better_batch_size(run_steps: RunSteps, least: int) -> int | None:
     """Return the batch size nearest to the program's that leaves nothing, or enough."""
-    own = course.batch_size
+    own = run_steps.batch_size
     near = sorted(range(max(least, own - _MOST_TRIED), own + _MOST_TRIED), key=lambda size: (abs(size - own), -size))
-    fits = (size for size in near if size <= course.num_samples)
-    return next((size for size in fits if course.num_samples % size == 0 or course.num_samples % size >= least), None)
+    fits = (size for size in near if size <= run_steps.num_samples)
+    return next(
+        (size for size in fits if run_steps.num_samples % size == 0 or run_steps.num_samples % size >= least), None
+    )
 
 
-def run_notes(course: Course, *, checkpoint_every: int | None, has_metrics: bool, has_test: bool) -> tuple[str, ...]:
+def run_notes(
+    run_steps: RunSteps, *, checkpoint_every: int | None, has_metrics: bool, has_test: bool
+) -> tuple[str, ...]:
     """Return what a user should know of a run before it begins."""
-    return tuple(_run_notes(course, checkpoint_every, has_metrics, has_test))
+    return tuple(_run_notes(run_steps, checkpoint_every, has_metrics, has_test))
 
 
-def _run_notes(course: Course, every: int | None, has_metrics: bool, has_test: bool) -> Iterator[str]:
-    left = course.total_steps - course.first_step
-    if every and every > course.total_steps:
+def _run_notes(run_steps: RunSteps, every: int | None, has_metrics: bool, has_test: bool) -> Iterator[str]:
+    left = run_steps.total_steps - run_steps.first_step
+    if every and every > run_steps.total_steps:
         yield (
-            f"--checkpoint-every {every} is more than the {_steps(course.total_steps)} of the run: "
+            f"--checkpoint-every {every} is more than the {_steps(run_steps.total_steps)} of the run: "
             f"the only checkpoint is the one at its end"
         )
-    elif every and left > 0 and course.first_step // every == (course.total_steps - 1) // every:
+    elif every and left > 0 and run_steps.first_step // every == (run_steps.total_steps - 1) // every:
         yield (
             f"--checkpoint-every {every}: none falls into the {_steps(left)} that are left, "
             "so the only new checkpoint is the one at the end"
@@ -149,12 +153,12 @@ def tried_note(unproved: str, plan: Plan) -> str:
     return f"it is tried, not proved, that samples do not see each other, {again}: {unproved}"
 
 
-def averages_notes(averages: Averages | None, course: Course, graph: ModelGraph) -> tuple[str, ...]:
+def averages_notes(averages: Averages | None, run_steps: RunSteps, graph: ModelGraph) -> tuple[str, ...]:
     """Return what a user should know of the averages of weights before the run begins."""
     if averages is None:
         return ()
-    if not averages.count(course.total_steps, course.steps_per_epoch):
-        return (f"{averages} takes no weights in the {_steps(course.total_steps)} of the run: no average is kept",)
+    if not averages.count(run_steps.total_steps, run_steps.steps_per_epoch):
+        return (f"{averages} takes no weights in the {_steps(run_steps.total_steps)} of the run: no average is kept",)
     if graph.statistics and not averages.use_buffers:
         return (
             "batch norms of the averaged weights have the model's own statistics: before you use them, call "
@@ -193,34 +197,36 @@ def mode_notes(parts: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def time_notes(course: Course, step_s: float, limit_s: float | None, checkpoint_every: int | None) -> tuple[str, ...]:
+def time_notes(
+    run_steps: RunSteps, step_s: float, limit_s: float | None, checkpoint_every: int | None
+) -> tuple[str, ...]:
     """Return what a time limit will cut off, by prediction.
 
     Args:
-        course: of the run.
+        run_steps: of the run.
         step_s: predicted for a step; reading, evaluating and writing come on top.
         limit_s: the limit; None: there is none.
         checkpoint_every: steps between checkpoints; None: at each end of an epoch; 0: none.
     """
-    left = course.total_steps - course.first_step
+    left = run_steps.total_steps - run_steps.first_step
     if limit_s is None or left * step_s <= limit_s:
         return ()
-    every = course.steps_per_epoch if checkpoint_every is None else checkpoint_every
+    every = run_steps.steps_per_epoch if checkpoint_every is None else checkpoint_every
     done = int(limit_s / step_s)
     told = f"about {done} of the {_steps(left)} fit into {limit_s:g} s, at {step_s:.3g} s a step, as predicted"
     if done < 1:
         return (f"not one step fits into {limit_s:g} s: it takes {step_s:.3g} s, as predicted",)
-    until_kept = every - course.first_step % every if every else 0
+    until_kept = every - run_steps.first_step % every if every else 0
     if every and done < until_kept:
         told += f": the time is over before the first checkpoint, which is due after {_steps(until_kept)}"
-    elif done < course.steps_per_epoch:
-        told += f": less than an epoch, which has {_steps(course.steps_per_epoch)}"
+    elif done < run_steps.steps_per_epoch:
+        told += f": less than an epoch, which has {_steps(run_steps.steps_per_epoch)}"
     return (told,)
 
 
-def _epochs(course: Course) -> str:
-    count = f"{course.epochs:.3g}"
-    return f"{count} epoch{'s' if count != '1' else ''} of {course.steps_per_epoch}"
+def _epochs(run_steps: RunSteps) -> str:
+    count = f"{run_steps.epochs:.3g}"
+    return f"{count} epoch{'s' if count != '1' else ''} of {run_steps.steps_per_epoch}"
 
 
 def _steps(count: int) -> str:

@@ -95,7 +95,7 @@ class TimedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class ClockTick:
     """Time has passed."""
 
     now_s: float
@@ -130,7 +130,7 @@ Event = (
     | Continue
     | CheckpointWanted
     | TimedOut
-    | Tick
+    | ClockTick
     | KillAnnounced
     | StateTaken
 )

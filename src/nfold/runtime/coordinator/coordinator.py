@@ -87,7 +87,7 @@ class Coordinator:
         """Take in an event and return what to do about it."""
         if self._over:
             return []
-        if isinstance(event, ev.Tick):
+        if isinstance(event, ev.ClockTick):
             return [] if self._postmortem.open else self._watch(event) or self._watch_network(event)
         if isinstance(event, ev.Said):
             return self._hear(event)
@@ -149,7 +149,7 @@ class Coordinator:
     def _ranks_of(self, members: Iterable[int]) -> tuple[int, ...]:
         return tuple(rank for number in members if (rank := self._membership.rank_of(number)) is not None)
 
-    def _watch(self, tick: ev.Tick) -> list[ev.ToShell]:
+    def _watch(self, tick: ev.ClockTick) -> list[ev.ToShell]:
         """Say which ranks have fallen silent, and give up those that stay so."""
         patience, loading = self._patience, self._postmortem.is_loading
         news = self._failure_detector.look(tick, self._membership.awaited, loading=loading)
@@ -164,7 +164,7 @@ class Coordinator:
         commands: list[ev.ToShell] = [ev.Noted(note) for note in notes]
         return commands + (self._examine(tick) if self._postmortem.open else [])
 
-    def _watch_network(self, tick: ev.Tick) -> list[ev.ToShell]:
+    def _watch_network(self, tick: ev.ClockTick) -> list[ev.ToShell]:
         """Say which ranks hear nothing from each other, and give up when that stays so."""
         awaited = self._membership.awaited
         heard = {number for number in awaited if tick.now_s - tick.heard_s.get(number, tick.now_s) < QUIET_S}
@@ -207,12 +207,12 @@ class Coordinator:
             known = yield from self._preparation.measure(facts)
         else:
             known = self._known
-            check_last_batch(known.graph, self._planning.course(facts))
+            check_last_batch(known.graph, self._planning.run_steps(facts))
             yield from self._preparation.wire()
         chosen = known.plan or self._planning.plan(known, facts)
         known = replace(known, plan=chosen)
-        course, foretold = self._planning.course(facts), self._planning.notes(facts, chosen, known.graph)
-        total, per_epoch = course.total_steps, course.steps_per_epoch
+        run_steps, foretold = self._planning.run_steps(facts), self._planning.notes(facts, chosen, known.graph)
+        total, per_epoch = run_steps.total_steps, run_steps.steps_per_epoch
         planned = ev.Planned(known, chosen, total, per_epoch, self._first_step, recipe, foretold)
         if self._settings.plan_only:
             self._requests.say(planned)
@@ -231,7 +231,7 @@ class Coordinator:
 
     def _succession(self, facts: Ready) -> Succession:
         training = Training(
-            self._settings, self._planning.course(facts), averages_of(facts), self._best, self._steering,
+            self._settings, self._planning.run_steps(facts), averages_of(facts), self._best, self._steering,
             self._requests, self._postmortem, evaluates=bool(facts["has_test"]) and self._settings.evaluate,
         )  # fmt: skip
         regrouping = Regrouping(self._settings, self._cores, self._requests, self._generations, self._membership)

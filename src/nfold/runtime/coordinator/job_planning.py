@@ -13,7 +13,7 @@ from nfold.core.profile import Profile
 from nfold.planning.asynchronous.asynchronous_strategies import play
 from nfold.planning.choosing.candidates import simulate_proposal
 from nfold.planning.choosing.early_checks import (
-    Course,
+    RunSteps,
     averages_notes,
     fade_notes,
     loaders_notes,
@@ -51,11 +51,11 @@ class JobPlanning:
         settings = replace(self.settings, workers=chosen.workers, servers=chosen.servers, nodes=nodes)
         return JobPlanning(settings, self._first_step)
 
-    def course(self, ready: Ready) -> Course:
+    def run_steps(self, ready: Ready) -> RunSteps:
         """Return the steps that the run takes."""
         per_epoch = -(-ready["num_samples"] // ready["batch_size"])
         asked = max((trial.steps for trial in self.settings.trials), default=self.settings.steps)
-        return Course(
+        return RunSteps(
             num_samples=ready["num_samples"],
             batch_size=ready["batch_size"],
             total_steps=asked or ready["epochs"] * per_epoch,
@@ -64,20 +64,20 @@ class JobPlanning:
 
     def notes(self, ready: Ready, chosen: Plan, graph: ModelGraph) -> tuple[str, ...]:
         """Return what a user should know of the run that is planned, beside what its plan says."""
-        settings, course = self.settings, self.course(ready)
+        settings, run_steps = self.settings, self.run_steps(ready)
         return (
             *run_notes(
-                course,
+                run_steps,
                 checkpoint_every=settings.checkpoint_every,
                 has_metrics=bool(ready["has_metrics"]),
                 has_test=bool(ready["has_test"]),
             ),
-            *averages_notes(averages_of(ready), course, graph),
+            *averages_notes(averages_of(ready), run_steps, graph),
             *loaders_notes(ready["loaders"], chosen.loaders, chosen.workers),
             *mode_notes(ready["set_to_train"]),
-            *fade_notes(ready["schedule_fade"], course),
+            *fade_notes(ready["schedule_fade"], run_steps),
             *first_step_notes(chosen, settings.first_step_limit_s),
-            *time_notes(course, chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every),
+            *time_notes(run_steps, chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every),
         )
 
     def foresee(self, graph: ModelGraph, profiles: dict[int, Profile], declared: Cluster, ready: Ready) -> None:

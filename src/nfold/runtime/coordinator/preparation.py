@@ -85,7 +85,7 @@ class Preparation:
                 f"batch_size is {first['batch_size']}, but train_data() has only {first['num_samples']} samples. "
                 f"Use a batch size of at most {first['num_samples']}."
             )
-        check_schedule(first["schedule_end"] and ScheduleEnd(**first["schedule_end"]), self._planning.course(first))
+        check_schedule(first["schedule_end"] and ScheduleEnd(**first["schedule_end"]), self._planning.run_steps(first))
         return first
 
     def measure(self, ready: Ready) -> Flow:
@@ -97,7 +97,7 @@ class Preparation:
         check_batch(self._settings.strategy, self._settings.workers, ready["chunks"], ready["batch_size"])
         graph, profiles, cluster = yield from self.profile(ready)
         self._check_kept(graph)
-        check_last_batch(graph, self._planning.course(ready))
+        check_last_batch(graph, self._planning.run_steps(ready))
         check_possible(self._planning.facts(graph, profiles, with_fast_links(cluster), ready), self._settings.strategy)
         self._planning.foresee(graph, profiles, cluster, ready)
         self._requests.say(ev.Prepared("profiling"))

@@ -224,13 +224,13 @@ class Session:
             self._limit.tell()
             return ev.TimeUp(self._stop_after_s)
         self._tick_s = now_s + TICK_S
-        return ev.Tick(now_s, self._control_server.heard_s())
+        return ev.ClockTick(now_s, self._control_server.heard_s())
 
     def _note_arrival(self, event: ev.Event) -> None:
         """Take note of who has come, and let it be an event that somebody ended who has not."""
         if isinstance(event, ev.Said | ev.Left):
             self._coming.discard(event.member)
-        if isinstance(event, ev.Tick):
+        if isinstance(event, ev.ClockTick):
             for member in sorted(self._coming - self._control_server.channels.keys()):
                 if (how := self._launcher.ended(member, 0.0)) is not None:
                     self._events.put(ev.Left(member, how))

@@ -74,9 +74,9 @@ class Succession:
             ready: what ranks told of the program.
             recipe: to say what a checkpoint has changed of it, in the first generation of a run that goes on.
         """
-        known, chosen, course = beginning.known, plan_of(beginning.known), self._planning.course(ready)
+        known, chosen, run_steps = beginning.known, plan_of(beginning.known), self._planning.run_steps(ready)
         ranks = tuple(range(chosen.world_size))
-        orders = build_orders(known, chosen, course.total_steps, beginning.header)
+        orders = build_orders(known, chosen, run_steps.total_steps, beginning.header)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
         notes = [*(tell_kept(built.values(), recipe) if recipe else ()), *(ev.Noted(f"note: {text}") for text in told)]
@@ -91,6 +91,6 @@ class Succession:
         expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
         generation_end = GenerationEnd(known, replanning, self._membership)
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-        progress = Progress(ranks, chosen, beginning.next_step, course.steps_per_epoch)
+        progress = Progress(ranks, chosen, beginning.next_step, run_steps.steps_per_epoch)
         ended = yield from self._training.play(ranks, progress, reprobing, generation_end, notes)
         return generation_end, progress.done, ended

@@ -11,7 +11,7 @@ from nfold.core.averages import Averages, is_averaged
 from nfold.core.best_model import BestSoFar
 from nfold.core.job import JobSettings
 from nfold.core.trace import RankUsage
-from nfold.planning.choosing.early_checks import Course
+from nfold.planning.choosing.early_checks import RunSteps
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.halting import Halting
 from nfold.runtime.coordinator.generation_end import GenerationEnd
@@ -33,7 +33,7 @@ class Training:
     def __init__(
         self,
         settings: JobSettings,
-        course: Course,
+        run_steps: RunSteps,
         averages: Averages | None,
         best: BestSoFar,
         steering: Steering,
@@ -44,7 +44,7 @@ class Training:
     ) -> None:
         """Args:
         settings: of the job.
-        course: its steps.
+        run_steps: its steps.
         averages: of the weights, that the program asks for.
         best: the best evaluation so far.
         steering: how far the caller's loop lets ranks go.
@@ -52,7 +52,7 @@ class Training:
         postmortem: learns what ranks were told, and how far they came.
         evaluates: whether there are test data and they are to be used.
         """
-        self._settings, self._course, self._averages = settings, course, averages
+        self._settings, self._run_steps, self._averages = settings, run_steps, averages
         self._best, self._steering, self._requests, self._postmortem = best, steering, requests, postmortem
         self._evaluates = evaluates
         self._gathers = 0
@@ -67,17 +67,17 @@ class Training:
         commands: list[ev.Command],
     ) -> Flow:
         """Train to the end, or until another generation is to follow; return the last commands, or a state's header."""
-        total, halting, granted = self._course.total_steps, Halting(ranks), progress.done
+        total, halting, granted = self._run_steps.total_steps, Halting(ranks), progress.done
         begun = self._settings.begun
         self._postmortem.ordered("until")
-        if granted == self._course.first_step and self._evaluates and begun is not None and not begun.is_evaluated:
+        if granted == self._run_steps.first_step and self._evaluates and begun is not None and not begun.is_evaluated:
             commands = [*commands, self._evaluation(granted, ranks, progress)]
         for wish in self._requests.take_postponed():
             commands = [*commands, *self._hear_wish(wish, granted, ranks, progress)]
         while progress.done < total or self._steering.is_held(progress.done) or self._waits_for_best(progress):
             allowed = self._steering.allowed(total)
             if (
-                self._time_is_up and progress.done > self._course.first_step
+                self._time_is_up and progress.done > self._run_steps.first_step
             ):  # who goes on gets somewhere, however often
                 self._interrupted = True
             self._interrupted |= generation_end.is_last
@@ -170,7 +170,7 @@ class Training:
             else:
                 commands = progress.take(event)
         order = tuple(usage[rank] for rank in sorted(usage))
-        is_early = progress.done < self._course.total_steps
+        is_early = progress.done < self._run_steps.total_steps
         ended = ev.Finished(
             order,
             model,
@@ -183,15 +183,15 @@ class Training:
 
     def _next_stop(self, granted: int) -> int:
         """The next step after which something else than a step is due."""
-        per_epoch = self._course.steps_per_epoch
-        stops = [self._course.total_steps, (granted // per_epoch + 1) * per_epoch]
+        per_epoch = self._run_steps.steps_per_epoch
+        stops = [self._run_steps.total_steps, (granted // per_epoch + 1) * per_epoch]
         if self._settings.checkpoint_every:
             stops.append((granted // self._settings.checkpoint_every + 1) * self._settings.checkpoint_every)
         return min(stops)
 
     def _orders_at(self, step: int, ranks: tuple[int, ...], progress: Progress) -> list[ev.Command]:
         commands: list[ev.Command] = []
-        ends_epoch, total = step % self._course.steps_per_epoch == 0, self._course.total_steps
+        ends_epoch, total = step % self._run_steps.steps_per_epoch == 0, self._run_steps.total_steps
         every = 0 if progress.unkept else self._settings.checkpoint_every
         keeps = ends_epoch if every is None else bool(every) and step % every == 0
         keeps = keeps or (step == total and every != 0)
@@ -218,7 +218,7 @@ class Training:
 
     def _has_averages(self, step: int) -> bool:
         """Whether weights were averaged by then."""
-        return self._averages is not None and self._averages.count(step, self._course.steps_per_epoch) > 0
+        return self._averages is not None and self._averages.count(step, self._run_steps.steps_per_epoch) > 0
 
     def _waits_for_best(self, progress: Progress) -> bool:
         """Whether ranks must not go on: an evaluation may turn out to be the best, and its model is to be kept."""

@@ -7,7 +7,7 @@ of reach, never that a step is long.
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from nfold.runtime.control.events import Tick
+from nfold.runtime.control.events import ClockTick
 
 OWN_GAP_S = 5.0
 """Ticks further apart than this mean that we were stopped ourselves, and could hear nobody."""
@@ -48,7 +48,7 @@ class FailureDetector:
         self._looked_s = self._awake_s = float("-inf")
         self._silent: set[int] = set()
 
-    def look(self, tick: Tick, ranks: Collection[int], *, loading: bool) -> DetectedChanges:
+    def look(self, tick: ClockTick, ranks: Collection[int], *, loading: bool) -> DetectedChanges:
         """Return what is new about some ranks; those that the tick does not tell of cannot fall silent."""
         if tick.now_s - self._looked_s > OWN_GAP_S:
             self._awake_s = tick.now_s

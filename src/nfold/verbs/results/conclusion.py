@@ -7,7 +7,7 @@ from math import isfinite
 from nfold.analysis.measured.steps_to_loss import common_loss, running_losses, steps_to_loss
 from nfold.analysis.measured.winners import narrowed, takeovers, winners
 from nfold.core.cluster import Cluster
-from nfold.core.comparison import Architecture, Compared, Comparison, Takeover, Throughput
+from nfold.core.comparison import Architecture, Compared, Comparison, Crossover, Throughput
 from nfold.core.job import Known
 from nfold.core.plan import Plan
 from nfold.core.report import Report
@@ -175,7 +175,7 @@ def _over_prediction(run: _Run) -> float:
     return run.report.samples_per_s / predicted_point(run.known, run.plan, run.report.workers).samples_per_s
 
 
-def _narrowed(takeover: Takeover, largest: _Largest) -> Takeover:
+def _narrowed(takeover: Crossover, largest: _Largest) -> Crossover:
     """Say with how many workers another takes over, where both can be asked about any number."""
     if takeover.origin == "measured":
         return takeover
