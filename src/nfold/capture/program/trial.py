@@ -70,11 +70,20 @@ def try_step(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> torch.Tens
         ProgramError: forward or the loss raised, or the loss is not a scalar that depends on the weights.
     """
     value = try_loss(try_forward(model, batch[0]), batch[1], loss)
+    try_backward(model, value)
+    return value
+
+
+def try_backward(model: nn.Module, value: torch.Tensor) -> None:
+    """Compute the gradients of a loss.
+
+    Raises:
+        ProgramError: the backward pass, or a hook in it, raised.
+    """
     try:
         value.backward()  # type: ignore[no-untyped-call]
     except Exception as error:
         raise ProgramError(f"the backward pass of {type(model).__name__} raised {describe(error)}.") from error
-    return value
 
 
 def try_forward(model: nn.Module, inputs: Any) -> Any:
