@@ -177,6 +177,19 @@ def test_an_item_that_is_another_when_it_is_read_again_is_refused(name):
         found(OTHER[name])
 
 
+def test_a_collate_that_mixes_in_the_batch_before_is_named():
+    before = []
+
+    def collate(items):
+        rows = torch.stack([row for row, _ in items])
+        before.append(rows)
+        return 0.8 * rows + 0.2 * before[-2:][0], torch.tensor([label for _, label in items])
+
+    stored = lambda: Made(lambda own, index: own.rows[index], rows=torch.arange(COUNT * 3.0).view(COUNT, 3))  # noqa: E731
+    with pytest.raises(ProgramError, match=r"item \d+ of train_data\(\), joined by Program\(collate=...\), is another"):
+        found(stored, collate=collate)
+
+
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_what_changes_the_data_set_in_place_is_named_before_the_first_step(name):
     words = (

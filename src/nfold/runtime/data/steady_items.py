@@ -56,7 +56,7 @@ def check_items(
         found = [check_moved(moving, lambda index=index: read(index), index, what)]  # type: ignore[misc]
         if found[0] != before:
             check_kept(index)
-            raise ProgramError(_told_other(index, what))
+            raise ProgramError(_told_other(index, what, joined=collate is not None))
     is_moving = any(each.draws for each in moving.values())
     step = max(1, len(dataset) // _MORE)
     for index in range(step // 2, len(dataset), step) if is_moving or draws else ():
@@ -152,10 +152,12 @@ def _told_moved(owner: str, mover: Mover, index: int, what: str) -> str:
     return f"{named}, {why}. Let items follow from their index, and from what they draw, alone."
 
 
-def _told_other(index: int, what: str) -> str:
+def _told_other(index: int, what: str, *, joined: bool) -> str:
+    by = ", joined by Program(collate=...)," if joined else ""
+    keeps = " A collate keeps nothing between calls." if joined else ""
     return (
-        f"item {index} of {what}() is another one when it is read again under the same seed. Items must follow from "
-        "their index, and from what they draw from torch's, numpy's or Python's own generator, which nfold seeds for "
-        "each item: leave out generators without a seed (np.random.default_rng()) and the clock, and clone what is "
-        "stored before it is changed in place."
+        f"item {index} of {what}(){by} is another one when it is read again under the same seed. Items must follow "
+        "from their index, and from what they draw from torch's, numpy's or Python's own generator, which nfold seeds "
+        "for each item: leave out generators without a seed (np.random.default_rng()) and the clock, and clone what is "
+        f"stored before it is changed in place.{keeps}"
     )
