@@ -184,7 +184,7 @@ def find_facts(
         least=least,
         only_samples=example.only,
         why_pairs=why_pairs,
-        unkept=_told_unkept(moved, forgotten if shows else []),
+        unkept=_told_unkept(moved, [*(forgotten if shows else []), *_forgotten(model, carried.by_evaluation)]),
         notes=tuple(notes),
     )
 

@@ -202,3 +202,30 @@ def test_a_module_that_a_loss_moves_is_refused() -> None:
 def test_what_evaluations_leave_to_training_keeps_the_batch_whole(uses: int, evaluates: bool) -> None:
     graph = graph_of(lambda: Evaluated(uses), evaluates=evaluates)
     assert graph.indivisible.startswith("a forward in eval mode changes") == (uses == 1 and evaluates)
+
+
+class Counted(nn.Module):
+    """Counts its evaluations and trains by their number, in an attribute or in a buffer, which is saved."""
+
+    def __init__(self, saved: bool) -> None:
+        super().__init__()
+        self.inner = nn.Linear(12, 4)
+        if saved:
+            self.register_buffer("times", torch.zeros(()))
+        else:
+            self.times = torch.zeros(())
+
+    def train(self, mode: bool = True) -> "Counted":
+        if not mode:
+            self.times = self.times + 1
+        return super().train(mode)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * (1 + self.times)
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_what_evaluations_leave_to_training_is_not_gone_on_from_where_nothing_saves_it(saved: bool) -> None:
+    assert (
+        "changes times, which no checkpoint holds" in graph_of(lambda: Counted(saved), evaluates=True).unkept
+    ) != saved

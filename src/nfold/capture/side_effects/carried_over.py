@@ -32,6 +32,8 @@ class CarriedOver:
     """Whether the loss differs."""
     evaluation_shows: bool = False
     """Whether it does after a pass in eval mode."""
+    by_evaluation: list[tuple[str, str]] = field(default_factory=list)
+    """What such a pass then left otherwise, as in `changed`."""
 
 
 def carried_over(
@@ -55,9 +57,10 @@ def carried_over(
     try:
         alone = passed("")
         found = _compared(passed("training"), alone)
-        evaluated = evaluates and not alike(passed("evaluation")[0], alone[0])
-        if (found != CarriedOver() or evaluated) and _compared(passed(""), alone) == CarriedOver():
-            return replace(found, evaluation_shows=evaluated)
+        evaluated = _compared(passed("evaluation"), alone) if evaluates else CarriedOver()
+        if (found != CarriedOver() or evaluated.shows) and _compared(passed(""), alone) == CarriedOver():
+            left = evaluated.changed if evaluated.shows else []
+            return replace(found, evaluation_shows=evaluated.shows, by_evaluation=left)
     except ProgramError:
         pass  # it does not compute at other weights
     return CarriedOver()
