@@ -58,8 +58,8 @@ def _unseen_gradients(parameters: tuple[Parameter, ...]) -> str:
         return ""
     return (
         f"{len(unseen)} trainable parameters, {unseen[0]!r} among them, got no gradient when the program was tried, "
-        "and the model cannot be traced to tell whether they ever do. Freeze what is never used (requires_grad_(False)); "
-        "what other batches use, as routed experts, trains on one worker"
+        "and the model cannot be traced to tell whether they ever do. Freeze what is never used "
+        "(requires_grad_(False)); what other batches use, as routed experts are, trains on one worker"
     )
 
 
