@@ -11,9 +11,9 @@ TYPE_CHECKING = False  # typing itself would take longer to import than all else
 if TYPE_CHECKING:
     from typing import Any
 
-    from nfold.core.averages import Averages
     from nfold.core.cluster import Cluster
     from nfold.core.graph import ModelGraph
+    from nfold.core.options.averages import Averages
     from nfold.core.placement import Placement, chunk_sizes
     from nfold.core.plan import Plan
     from nfold.core.profile import Profile

@@ -20,8 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from nfold.core.averages import Averages, check_averages
-from nfold.core.whole import whole
+from nfold.core.options.averages import Averages, check_averages
+from nfold.core.options.whole import whole
 from nfold.errors import NfoldError, ProgramError, one_line
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from nfold.core.averages import Averages
+from nfold.core.options.averages import Averages
 from nfold.errors import NfoldError, ProgramError
 from nfold.program import Program, ProgramSource, describe
 

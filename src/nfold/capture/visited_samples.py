@@ -9,7 +9,7 @@ import torch
 
 from nfold.capture.computing.random import LOCK, RandomState, seed_all
 from nfold.capture.side_effects.moving import Mover, Moving
-from nfold.core.whole import whole
+from nfold.core.options.whole import whole
 from nfold.errors import ProgramError, one_line
 from nfold.program import Program, describe
 

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nfold.cli.flags import add_json, add_options, names, numbers, only_result_on_stdout, wishes
-from nfold.core.options import flags_of
+from nfold.core.options.run_options import flags_of
 from nfold.errors import PlanError
 
 if TYPE_CHECKING:

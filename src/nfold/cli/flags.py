@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from nfold.core.options import OPTIONS, flags_of, kind_of
+from nfold.core.options.run_options import OPTIONS, flags_of, kind_of
 from nfold.errors import PlanError
 
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from nfold.core.averages import Averages
-from nfold.core.best_model import Keep, read_keep
 from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
-from nfold.core.options import JobOptions
+from nfold.core.options.averages import Averages
+from nfold.core.options.best_model import Keep, read_keep
+from nfold.core.options.run_options import JobOptions
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.comparison import Architecture, Comparison, LeftOut
-from nfold.core.options import RunOptions
+from nfold.core.options.run_options import RunOptions
+from nfold.core.options.whole import whole
 from nfold.core.text.cluster_file import read_cluster
 from nfold.core.text.units import link_rate
-from nfold.core.whole import whole
 from nfold.errors import ClusterError, PlanError, RunError
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous.asynchronous_strategies import ASYNCHRONOUS, StaleSynchronous
@@ -145,8 +145,8 @@ def compare(program: Source, asked: CompareOptions, wishes: Wishes) -> Compariso
         target_loss: what `time_to_loss_s` is about; None: the lowest that all runs reached.
         observer: is shown what happens.
         out: the folder of all the runs.
-        servers, steps, seed ..: other fields of nfold.core.options.RunOptions. What only some strategies understand
-            goes to the runs of those, and a fault to the runs with a rank on its node.
+        servers, steps, seed ..: other fields of RunOptions (`core/options/run_options.py`). What only some strategies
+            understand goes to the runs of those, and a fault to the runs with a rank on its node.
 
     Returns:
         The comparison; compare.json and compare.html lie beside the runs.

@@ -9,7 +9,7 @@ from typing import Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.job import Begun
-from nfold.core.options import LastingOptions, RunOptions, shared
+from nfold.core.options.run_options import LastingOptions, RunOptions, shared
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.text.units import count
@@ -69,7 +69,8 @@ def train(program: Source, asked: TrainOptions, wishes: Wishes) -> Run:
         go_on: go on with the run that `out` holds, as `resume` does, if it holds one; one that is complete is returned.
         observer: is shown what happens.
         begun_s: when the run's ledger begins, by time.perf_counter(); None: now.
-        workers, strategy, servers ..: the fields of nfold.core.options.RunOptions, named as the flags of `nfold train`.
+        workers, strategy, servers ..: the fields of RunOptions (`core/options/run_options.py`), named as the flags of
+            `nfold train`.
 
     Raises:
         NfoldError: with what happened, where, and what to do; nothing is left running.

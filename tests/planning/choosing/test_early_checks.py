@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from grids import chain, facts
 
-from nfold.core.averages import Averages
 from nfold.core.graph import Statistic
+from nfold.core.options.averages import Averages
 from nfold.errors import ProgramError
 from nfold.planning.choosing.early_checks import (
     RunSteps,

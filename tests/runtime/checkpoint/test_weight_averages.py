@@ -10,8 +10,8 @@ from nets import program
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from nfold.capture.program.building import build_model
-from nfold.core.averages import Averages
 from nfold.core.graph import ModelGraph, Parameter
+from nfold.core.options.averages import Averages
 from nfold.core.placement import Placement
 from nfold.errors import ProgramError
 from nfold.planning.reductions.buckets import buckets_of

@@ -3,8 +3,8 @@
 from coordinated import READY, Job, file, orders
 
 from nfold.core import codec
-from nfold.core.averages import Averages
 from nfold.core.job import JobSettings
+from nfold.core.options.averages import Averages
 from nfold.runtime.control import events as ev
 
 PROGRAM = {**READY, "has_test": True, "metrics": ["test_loss"]}

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from nfold.capture.program.building import build_model
-from nfold.core.averages import Averages
 from nfold.core.graph import ModelGraph
+from nfold.core.options.averages import Averages
 from nfold.core.placement import Placement
 from nfold.core.plan import Plan
 from nfold.planning.operator_parts.splitting import split_graph

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nfold.core.averages import Averages
 from nfold.core.graph import ModelGraph
+from nfold.core.options.averages import Averages
 from nfold.core.plan import Plan
 from nfold.errors import ProgramError
 

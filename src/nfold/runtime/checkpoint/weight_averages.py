@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from nfold.capture.side_effects.module_states import is_freed
-from nfold.core.averages import Averages
+from nfold.core.options.averages import Averages
 from nfold.errors import ProgramError
 from nfold.runtime.checkpoint.model_state import Checkpoint, Offer, StatePart
 from nfold.runtime.checkpoint.state_file import AVERAGE_PREFIX, MODEL_PREFIX

@@ -14,10 +14,10 @@ one is `Received` from it, and an `Order` to ranks leaves as `Send` to members.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from nfold.core.averages import averaged
-from nfold.core.best_model import BestSoFar, check_keep
 from nfold.core.job import JobSettings, Known
 from nfold.core.members import Member
+from nfold.core.options.averages import averaged
+from nfold.core.options.best_model import BestSoFar, check_keep
 from nfold.errors import NfoldError
 from nfold.planning.choosing.early_checks import check_last_batch
 from nfold.runtime.control import events as ev

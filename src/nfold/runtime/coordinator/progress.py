@@ -8,7 +8,6 @@ from nfold.core.trace import ReductionParts, Span, StepParts, StepTrace, SystemS
 from nfold.planning.asynchronous.asynchronous_strategies import serving_ranks
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.ticket_rows import aligned
-from nfold.runtime.coordinator.evaluation_means import means
 
 if TYPE_CHECKING:
     from nfold.runtime.control.spool import Arrived
@@ -134,8 +133,14 @@ class Progress:
             if kind == "average":
                 commands.append(ev.KeepAverage(step, self._files.pop((step, kind))))
             if kind == "evaluated":
-                commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, means(self._sums.pop(step, []))))
+                commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, _means(self._sums.pop(step, []))))
         return commands
 
     def _checkpoint(self, step: int, file: "Arrived") -> ev.Command:
         return ev.Unkept(step, file, self.unkept) if self.unkept else ev.KeepCheckpoint(step, file)
+
+
+def _means(parts: list[dict[str, list[float]]]) -> dict[str, float]:
+    """Join the ranks' sums into means; a value may be NaN or infinite."""
+    joined = {name: [sum(part[name][side] for part in parts) for side in (0, 1)] for name in parts[0]}
+    return {name: total / count for name, (total, count) in joined.items() if count}

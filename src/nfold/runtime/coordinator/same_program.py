@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nfold.core import codec
-from nfold.core.averages import Averages
 from nfold.core.job import Begun, Recipe
+from nfold.core.options.averages import Averages
 from nfold.errors import ProgramError
 from nfold.runtime.control import events as ev
 

@@ -7,9 +7,9 @@ until k ── evaluate, checkpoint, best model ── until .. ──> average,
 from typing import TYPE_CHECKING
 
 from nfold.core import codec
-from nfold.core.averages import Averages, is_averaged
-from nfold.core.best_model import BestSoFar
 from nfold.core.job import JobSettings
+from nfold.core.options.averages import Averages, is_averaged
+from nfold.core.options.best_model import BestSoFar
 from nfold.core.trace import RankUsage
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.runtime.control import events as ev

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from nfold.capture.program.building import build_model
-from nfold.core.averages import averaged
+from nfold.core.options.averages import averaged
 from nfold.machine.heap import give_back
 from nfold.program import Program
 from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica

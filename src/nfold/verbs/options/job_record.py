@@ -7,7 +7,7 @@ from typing import Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.job import Begun, Known, Recipe
-from nfold.core.options import LastingOptions, shared
+from nfold.core.options.run_options import LastingOptions, shared
 from nfold.errors import CheckpointError
 from nfold.program import ProgramSource
 from nfold.runtime.checkpoint.state_file import StoredState

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from nfold.core.options import OPTIONS, RunOptions
+from nfold.core.options.run_options import OPTIONS, RunOptions
 from nfold.verbs.options.option_checks import Wishes
 
 P = ParamSpec("P")

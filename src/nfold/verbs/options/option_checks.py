@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nfold.core.best_model import read_keep
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings
-from nfold.core.options import DEVICES, OPTIONS, JobOptions, RunOptions, kind_of, shared
+from nfold.core.options.best_model import read_keep
+from nfold.core.options.run_options import DEVICES, OPTIONS, JobOptions, RunOptions, kind_of, shared
+from nfold.core.options.whole import whole
 from nfold.core.text.cluster_file import read_cluster
 from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
-from nfold.core.whole import whole
 from nfold.errors import PlanError
 from nfold.launch.emulation.cgroups import as_emulated, at_own_speed
 from nfold.launch.emulation.faults import Fault, parse_fault

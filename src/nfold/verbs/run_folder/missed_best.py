@@ -3,8 +3,8 @@
 Ranks wait for that model, and a checkpoint comes before each evaluation: what was missed is the last checkpoint's.
 """
 
-from nfold.core.averages import is_averaged
-from nfold.core.best_model import read_keep
+from nfold.core.options.averages import is_averaged
+from nfold.core.options.best_model import read_keep
 from nfold.runtime.checkpoint.state_file import AVERAGE_PREFIX, MODEL_PREFIX, StoredState
 from nfold.verbs.run_folder.files import BEST
 from nfold.verbs.run_folder.folder import RunFolder

@@ -3,7 +3,7 @@
 import pytest
 
 from nfold.core import codec
-from nfold.core.averages import Averages, averaged, check_averages
+from nfold.core.options.averages import Averages, averaged, check_averages
 from nfold.errors import ProgramError
 
 

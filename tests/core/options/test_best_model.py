@@ -5,8 +5,8 @@ from math import nan
 import pytest
 from coordinated import READY, Job, failure, file, orders
 
-from nfold.core.best_model import BestSoFar, Keep, check_keep, read_keep
 from nfold.core.job import JobSettings
+from nfold.core.options.best_model import BestSoFar, Keep, check_keep, read_keep
 from nfold.errors import PlanError
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nfold.core.whole import whole
+from nfold.core.options.whole import whole
 from nfold.errors import ProgramError
 
 EPOCH: Literal["epoch"] = "epoch"
