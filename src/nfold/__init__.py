@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nfold.version import __version__
 
 _HOME = {
-    "Averages": "core.averages",
+    "Averages": "core.options.averages",
     "Cluster": "core.cluster",
     "ModelGraph": "core.graph",
     "NfoldError": "errors",

@@ -1,5 +1,6 @@
 """What the code of an optimizer's step may do later than any trial: known by what it calls, whether it ran or not."""
 
+import gc
 import os
 
 import pytest
@@ -120,3 +121,24 @@ def test_code_whose_source_is_not_there_may_look_at_wholes():
     with code.watch():
         optimizer.step()
     assert [(use.name, use.has_run) for use in code.uses(names["Typed"])] == [("code without a source", False)]
+
+
+def test_what_a_collection_of_garbage_calls_is_no_code_of_the_step():
+    def called(phase, info):
+        torch.norm(torch.ones(2))
+
+    class Littering(_Stepping):
+        def step(self, closure=None):
+            for _ in range(2000):
+                pair = [[]]
+                pair[0].append(pair)
+
+    gc.callbacks.append(called)
+    optimizer, code = Littering(), StepCode()
+    try:
+        with code.watch():
+            optimizer.step()
+    finally:
+        gc.callbacks.remove(called)
+    assert not any(use.name == "norm" for use in code.uses(Littering))
+    assert gc.isenabled()

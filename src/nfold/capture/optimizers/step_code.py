@@ -10,6 +10,7 @@ import builtins
 import contextlib
 import dis
 import functools
+import gc
 import linecache
 import os
 import sys
@@ -62,12 +63,15 @@ class StepCode:
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
         """Watch what this thread computes inside. About a microsecond for each instruction."""
-        before = sys.gettrace()
+        before, collects = sys.gettrace(), gc.isenabled()
+        gc.disable()  # a collection calls what others have asked it to, in the middle of a step
         sys.settrace(self._enter)
         try:
             yield
         finally:
             sys.settrace(before)
+            if collects:
+                gc.enable()
 
     def uses(self, kind: type) -> list[Use]:
         """Return where the code may look at wholes, what has not run first.
