@@ -364,3 +364,7 @@ def test_no_thread_outlives_a_run_of_threads(tmp_path, case):
     with contextlib.suppress(library.NfoldError):
         library.train(script, workers=2, strategy="ring", debug=True, out=tmp_path / "run")
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("nfold")]
+
+
+def test_every_name_of_nfold_is_there():
+    assert all(getattr(library, name) is not None for name in library.__all__)
