@@ -42,7 +42,7 @@ from nfold.errors import InternalError
 from nfold.planning.asynchronous.asynchronous_simulation import STEPS, SimulatedRun
 from nfold.planning.asynchronous.asynchronous_strategies import play, serving_ranks
 from nfold.planning.inputs.facts import Facts as Question
-from nfold.planning.inputs.facts import Proposal
+from nfold.planning.inputs.facts import proposal_of
 
 _MESSAGES = 3
 """To each server and slice: a request, an answer and a gradient."""
@@ -57,14 +57,7 @@ def drift_back(plan: Plan, question: Question) -> SimulatedRun:
     """
     if plan.asynchrony is None:
         raise InternalError(f"{plan.strategy} plays a schedule, and workers do not drift apart")
-    proposal = Proposal(
-        placement=plan.placement,
-        reductions=plan.reductions,
-        workers=plan.workers,
-        servers=plan.servers,
-        asynchrony=plan.asynchrony,
-    )
-    return play(replace(question, nodes=plan.nodes), proposal, plan.asynchrony, plan.threads)
+    return play(replace(question, nodes=plan.nodes), proposal_of(plan), plan.asynchrony, plan.threads)
 
 
 def num_tasks(plan: Plan) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction
-from nfold.core.plan import Asynchrony
+from nfold.core.plan import Asynchrony, Plan
 from nfold.core.profile import Profile
 
 ABOUT_AS_FAST = 1.1
@@ -74,6 +74,19 @@ class Proposal:
     `planning/scheduling/windows.py`."""
     notes: tuple[str, ...] = ()
     """What a user should know of how it was found."""
+
+
+def proposal_of(plan: Plan) -> Proposal:
+    """Return what a plan was made from, to simulate it again."""
+    return Proposal(
+        placement=plan.placement,
+        reductions=plan.reductions,
+        workers=plan.workers,
+        servers=plan.servers,
+        splits=plan.splits,
+        asynchrony=plan.asynchrony,
+        windows=plan.windows,
+    )
 
 
 def worker_seconds(

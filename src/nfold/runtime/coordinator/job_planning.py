@@ -23,7 +23,7 @@ from nfold.planning.choosing.early_checks import (
 )
 from nfold.planning.choosing.first_step import check_first_step, first_step_notes
 from nfold.planning.choosing.search import plan
-from nfold.planning.inputs.facts import Facts, Proposal
+from nfold.planning.inputs.facts import Facts, proposal_of
 from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.same_program import averages_of
@@ -111,7 +111,7 @@ class JobPlanning:
         """Return how long everything that is watched while training should take; see `slowness`."""
         if chosen.world_size == 1 or (chosen.asynchrony is not None and self._rests_often(ready)):
             return {}
-        facts, proposal = self.facts(known.graph, known.profiles, known.cluster, ready), _proposal_of(chosen)
+        facts, proposal = self.facts(known.graph, known.profiles, known.cluster, ready), proposal_of(chosen)
         if chosen.asynchrony is not None:
             nodes = replace(facts, nodes=chosen.nodes)
             played = play(nodes, proposal, chosen.asynchrony, chosen.threads)
@@ -121,7 +121,7 @@ class JobPlanning:
     def predicted_s(self, known: Known, chosen: Plan, ready: Ready) -> float:
         """Return what a step of a plan takes with the links of what is known, which may not be those of the plan."""
         facts = self.facts(known.graph, known.profiles, known.cluster, ready)
-        return simulate_proposal(facts, chosen.strategy, _proposal_of(chosen)).predicted.step_s
+        return simulate_proposal(facts, chosen.strategy, proposal_of(chosen)).predicted.step_s
 
     def _rests_often(self, ready: Ready) -> bool:
         """Whether workers of an asynchronous plan wait for each other at most steps, of which no prediction knows."""
@@ -149,17 +149,6 @@ class JobPlanning:
             evaluates=bool(ready["has_test"]) and self.settings.evaluate,
             chunks_are_settled=self.settings.begun is not None,
         )
-
-
-def _proposal_of(chosen: Plan) -> Proposal:
-    return Proposal(
-        placement=chosen.placement,
-        reductions=chosen.reductions,
-        workers=chosen.workers,
-        servers=chosen.servers,
-        splits=chosen.splits,
-        windows=chosen.windows,
-    )
 
 
 def build_orders(known: Known, chosen: Plan, total_steps: int, checkpoint: bytes = b"") -> list[ev.Order]:
