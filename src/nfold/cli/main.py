@@ -126,6 +126,7 @@ def build_parser() -> "argparse.ArgumentParser":
     import argparse
 
     from nfold.cli import (
+        agent_command,
         compare_command,
         demo_command,
         emulate_command,
@@ -150,6 +151,7 @@ def build_parser() -> "argparse.ArgumentParser":
         why_command,
         report_command,
         emulate_command,
+        agent_command,
     ):
         command.add_parser(commands)
     parser.set_defaults(commands=tuple(commands.choices))

@@ -27,15 +27,20 @@ class LocalLauncher:
         log: Path | None,
         *,
         place: Place = lambda member, command: command,
+        relay: Callable[[bytes], None] | None = None,
+        folder: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         command: what starts a member; `--launcher PID --member M --connect HOST:PORT` is added.
         log: where the members' own output goes, appended, but for the middle of very much; None: only to `last_lines`.
         place: turns what starts a member into what starts it at its place.
+        relay: is given what members print instead of a log, by a thread of its own.
+        folder: in which members work; None: in that of this process.
         clock: for the grace period.
         """
         self._command, self._log, self._place, self._clock = list(command), log, place, clock
+        self._relay, self._folder = relay, folder
         self._output: Output | None = None
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -43,10 +48,11 @@ class LocalLauncher:
         """Start a member."""
         ours = ["--launcher", str(os.getpid()), "--member", str(member), "--connect", f"{host}:{port}"]
         environment = {**os.environ, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
-        self._output = self._output or Output(self._log)
+        self._output = self._output or Output(self._log, relay=self._relay)
         self._processes[member] = subprocess.Popen(
             self._place(member, [*self._command, *ours]),
             env=environment,
+            cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=self._output.file,
             stderr=self._output.file,

@@ -192,7 +192,7 @@ class Coordinator:
 
     def _run(self) -> Flow:
         everyone = tuple(range(self._settings.world_size))
-        ready = yield from self._requests.ask(everyone, self._preparation.load_order(), "ready")
+        ready = yield from self._requests.collect(everyone, self._preparation.load_orders(everyone), "ready")
         facts = self._preparation.check_ready(ready)
         recipe = recipe_of(facts)
         if self._settings.kept is not None:

@@ -26,6 +26,8 @@ CHALLENGE_BYTES = _OPENING.size + NONCE_BYTES
 HELLO_BYTES = _WHO.size + _DIGEST_BYTES
 COORDINATOR = 0xFFFFFFFF
 """Whom a member dials that is no member."""
+AGENT = 0xFFFFFFFE
+"""Who dials the coordinator for a host, and is no member either."""
 
 
 @dataclass(frozen=True, slots=True)

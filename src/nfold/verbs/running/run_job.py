@@ -2,6 +2,7 @@
 
 import contextlib
 import queue
+import secrets
 import signal
 import threading
 import time
@@ -22,6 +23,7 @@ from nfold.runtime.failures.failure_detector import PATIENCE, Patience
 from nfold.verbs.options.job_record import Resumed, record_of
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks, emulated_ranks
+from nfold.verbs.ranks.remote_hosts import RemoteHosts, remote_hosts
 from nfold.verbs.ranks.starting import check_room, own_threads
 from nfold.verbs.results.pages import write_documents
 from nfold.verbs.results.phases import ENDING, SUMMING_UP, Phases
@@ -84,6 +86,7 @@ class Job:
         self.unkept = ""
         """Why the run cannot be resumed, where that showed while it trained."""
         self._emulated: EmulatedRanks | None = None
+        self._hosts: RemoteHosts | None = None
         self.session: Session | None = None
         """While it plays: takes in members, and lets them go."""
         self._telling = threading.RLock()
@@ -124,11 +127,12 @@ class Job:
         events, is_left = queue.SimpleQueue[ev.Event](), False
         check_room(self._source, self._options)
         with contextlib.ExitStack() as ending:
-            if self._options.emulated:
+            if self._options.emulated or self._options.target:
                 # Outside of the session, which hears for itself: what is half built, or half removed, is not left so.
                 ending.enter_context(hearing(lambda: stops.put(None)))
             ending.enter_context(own_threads(self._source, self._options))
             self._emulated = ending.enter_context(emulated_ranks(self._options, self._note, events))
+            self._hosts = ending.enter_context(self._bring_hosts(events, lambda: not stops.empty()))
             session = self.session = ending.enter_context(self._session(events))
             if not stops.empty() or self._terminations:
                 session.interrupt(by_manager=bool(self._terminations))
@@ -181,11 +185,37 @@ class Job:
             self.folder,
             self._resumed,
             emulated=self._emulated,
+            hosts=self._hosts,
             patience=self._patience,
             stop_in_s=self._left_s(),
             tell=self._log,
             events=events,
         )
+
+    @contextlib.contextmanager
+    def _bring_hosts(
+        self, events: "queue.SimpleQueue[ev.Event]", is_called_off: Callable[[], bool]
+    ) -> Iterator[RemoteHosts | None]:
+        """Bring the hosts that the run asks for, and settle what hangs on which they are."""
+        if self._options.target is None:
+            yield None
+            return
+        folder = self.folder
+        with remote_hosts(
+            self._source,
+            self._options,
+            token=secrets.token_hex(16),
+            events=events,
+            log=folder.log if folder else None,
+            spools=folder.spools() if folder else None,
+            say=self._note,
+            tell=self._log,
+            is_called_off=is_called_off,
+        ) as hosts:
+            self._settings = replace(self._settings, cluster=hosts.cluster, nodes=hosts.nodes)
+            if self._resumed is not None:
+                self._resumed = self._resumed.on_hosts(hosts.cluster)
+            yield hosts
 
     def _left_s(self) -> float | None:
         """Seconds until the run must stop, of those that it was given from its very beginning."""
