@@ -57,7 +57,8 @@ def _sshd(folder: Path, number: int) -> "subprocess.Popen[str]":
     port, address = _place(number)
     text = (
         f"Port {port}\nListenAddress {address}\nHostKey {folder / 'host'}\nAuthorizedKeysFile {folder / 'user.pub'}\n"
-        "AcceptEnv *\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nLogLevel INFO\n"
+        "AcceptEnv *\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
+        "PasswordAuthentication no\nLogLevel INFO\n"
     )
     (folder / f"sshd{number}").write_text(text)
     command = [SSHD, "-D", "-e", "-f", str(folder / f"sshd{number}")]
