@@ -129,6 +129,7 @@ def build_parser() -> "argparse.ArgumentParser":
         agent_command,
         compare_command,
         demo_command,
+        doctor_command,
         emulate_command,
         plan_command,
         report_command,
@@ -151,6 +152,7 @@ def build_parser() -> "argparse.ArgumentParser":
         why_command,
         report_command,
         emulate_command,
+        doctor_command,
         agent_command,
     ):
         command.add_parser(commands)

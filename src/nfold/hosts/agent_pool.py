@@ -2,9 +2,10 @@
 
 import contextlib
 import itertools
+import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nfold.core import codec
@@ -33,9 +34,13 @@ class HostAgent:
     """Of its host, as plans and messages call it; no two are equal."""
     facts: HostFacts
     channel: SocketChannel
+    skew_s: float = 0.0
+    """How far its clock is ahead of this machine's, as far as a message's way lets that be seen."""
     holds_program: bool = False
     gone: str = ""
     """How its connection ended; empty: it is there."""
+    replies: "queue.SimpleQueue[Message]" = field(default_factory=queue.SimpleQueue, repr=False)
+    """What it answered to orders that are waited for."""
     left_over: bytes = field(default=b"", repr=False)
     """What members printed of a line that has not ended."""
 
@@ -82,7 +87,9 @@ class AgentPool:
                 self._changed.notify_all()
                 return None
             place = hello["place"] if hello["place"] is not None else self._free_place()
-            agent = self._agents[place] = HostAgent(place, self._unique(name), facts, channel)
+            agent = self._agents[place] = HostAgent(
+                place, self._unique(name), facts, channel, facts.time_s - time.time()
+            )
             self._tell_skew(agent)
             self._changed.notify_all()
         return agent
@@ -109,7 +116,7 @@ class AgentPool:
         return name if name not in taken else next(each for each in numbered if each not in taken)
 
     def _tell_skew(self, agent: HostAgent) -> None:
-        skew_s = agent.facts.time_s - time.time()
+        skew_s = agent.skew_s
         if abs(skew_s) > SKEW_S:
             side = "ahead of" if skew_s > 0 else "behind"
             self._say(
@@ -194,6 +201,28 @@ class AgentPool:
     def _without_program(self) -> list[str]:
         return [agent.name for agent in self._agents.values() if not agent.holds_program]
 
+    # Meeting
+
+    def ask(self, orders: Mapping[int, Message], within_s: float) -> dict[int, Message]:
+        """Give orders to agents by place, all at once; return each one's reply.
+
+        Raises:
+            ClusterError: one is gone, says that it cannot, or does not answer in time.
+        """
+        agents = {place: self._agents[place] for place in orders}
+        for place, agent in agents.items():
+            _tell(agent, orders[place])
+        deadline_s, replies = self._clock() + within_s, {}
+        for place, agent in agents.items():
+            try:
+                replies[place] = agent.replies.get(timeout=max(0.0, deadline_s - self._clock()))
+            except queue.Empty:
+                why = agent.gone or f"it did not answer within {seconds(within_s)}"
+                raise ClusterError(f"{agent.name}: {why}") from None
+            if replies[place]["is"] == "failed":
+                raise ClusterError(f"{agent.name}: {replies[place]['why']}")
+        return replies
+
     # Members
 
     def start(self, member: int, agent: HostAgent) -> None:
@@ -275,6 +304,9 @@ class AgentPool:
                 with self._changed:
                     self._error = self._error or WorkerLost(f"{agent.name}: {message['why']}")
                     self._changed.notify_all()
+                agent.replies.put(message)
+            case "listening" | "connected" | "probed":
+                agent.replies.put(message)
             case _ if message == ALIVE:
                 pass
 

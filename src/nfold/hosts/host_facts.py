@@ -3,11 +3,13 @@
 import importlib.metadata
 import os
 import platform
+import shutil
 import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from nfold.cache import user_folder
 from nfold.core.cluster import Device
 from nfold.machine.limits import available_cores, available_memory
 from nfold.version import __version__
@@ -42,6 +44,8 @@ class HostFacts:
     """By affinity and control groups, which is what job systems set."""
     quota_period_s: float
     memory_bytes: int
+    disk_bytes: int
+    """Free where programs are kept."""
     devices: tuple[Device, ...]
     versions: Versions
     interpreter: str
@@ -71,11 +75,19 @@ def facts_of_this_host(interpreter: str) -> HostFacts:
         cores=share.cores,
         quota_period_s=share.period_s,
         memory_bytes=memory_bytes,
+        disk_bytes=_free_bytes(user_folder()),
         devices=_devices(),
         versions=own_versions(),
         interpreter=interpreter,
         time_s=time.time(),
     )
+
+
+def _free_bytes(folder: Path | None) -> int:
+    """Of the disk on which a folder is, or would be made."""
+    while folder is not None and not folder.is_dir():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free if folder is not None else 0
 
 
 def _devices() -> tuple[Device, ...]:

@@ -8,6 +8,9 @@
     start          -->                  starts the process of a member, which dials the coordinator by itself
                    <--     ended        how a member ended
                    <--     output       what members print
+    listen         -->     listening    opens a port, as a rank would
+    connect        -->     connected    to the other agents
+    probe          -->     probed       how fast bytes move to another one
     release        -->                  ends a member that has left the job, and all that it started
     stop           -->     bye          ends all members, and the agent with them
                    <--     failed       why it cannot do what it was told; leaving: it was told to end by its host
@@ -24,7 +27,8 @@ from typing import Any
 
 from nfold.cache import user_folder
 from nfold.core import codec
-from nfold.errors import ClusterError
+from nfold.errors import ClusterError, TransportError
+from nfold.hosts.agent.meeting import Meeting
 from nfold.hosts.host_facts import facts_of_this_host
 from nfold.hosts.program_files.unpacked import ProgramCache
 from nfold.launch.local_launcher import LocalLauncher
@@ -69,6 +73,7 @@ class Agent:
         self._programs = ProgramCache(_cache_folder())
         self._wanted: Message = {}
         self._launcher: LocalLauncher | None = None
+        self._meeting: Meeting | None = None
 
     def run(self) -> int:
         """Obey until told to stop; return the exit code. Nothing that it started is left."""
@@ -90,6 +95,8 @@ class Agent:
             return EXIT_LOST
         finally:
             self._end_members(0.0)
+            if self._meeting is not None:
+                self._meeting.close()
             self._channel.close()
 
     def leave(self) -> None:
@@ -115,9 +122,18 @@ class Agent:
                     self._start(order["member"])
                 case "release":
                     self._the_launcher.release(order["member"])
+                case "listen":
+                    self._meeting = Meeting(order["place"], self._channel.local_host, self._settings.token)
+                    self._send("listening", address=self._meeting.address)
+                case "connect":
+                    self._the_meeting.connect({place: (host, port) for place, host, port in order["addresses"]})
+                    self._send("connected")
+                case "probe":
+                    found = self._the_meeting.probe(order["peer"], measures=order["measures"])
+                    self._send("probed", found=codec.encode(found) if found else None)
                 case other:
                     raise ClusterError(f"the coordinator gave the order {other!r}, which this agent does not know")
-        except (ClusterError, OSError) as error:
+        except (ClusterError, TransportError, OSError) as error:
             self._send("failed", why=str(error))
 
     def _take_program(self, order: Message) -> None:
@@ -163,6 +179,11 @@ class Agent:
 
     def _send(self, what: str, **told: Any) -> None:
         self._channel.send({"is": what, **told})
+
+    @property
+    def _the_meeting(self) -> Meeting:
+        assert self._meeting is not None, "listen comes first"
+        return self._meeting
 
     @property
     def _the_launcher(self) -> LocalLauncher:

@@ -51,6 +51,58 @@ class RemoteHosts:
     token: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComeHosts:
+    """Hosts whose agents have come."""
+
+    pool: AgentPool
+    agents: list[HostAgent]
+    manager: Manager
+    output: Output
+    control_server: SocketControlServer
+
+
+@contextlib.contextmanager
+def come_hosts(
+    options: Options,
+    *,
+    token: str,
+    events: "queue.SimpleQueue[ev.Event]",
+    log: Path | None,
+    spools: Spools | None,
+    say: Callable[[str], None],
+    tell: Tell,
+    is_called_off: Callable[[], bool],
+) -> Iterator[ComeHosts]:
+    """Bring the hosts that options ask for, and give them back in the end; arguments as of `remote_hosts`.
+
+    Raises:
+        ClusterError: a host cannot be had, or not used.
+    """
+    output = Output(log)
+    pool = AgentPool(output, say)
+    manager = find_manager(options, token_file(), say)
+    with contextlib.ExitStack() as ending:
+        ending.callback(output.close)
+        ending.callback(manager.close)
+        ending.callback(pool.stop, 0.0)
+        host, port = _where(options)
+        control_server = SocketControlServer(
+            host,
+            port,
+            token,
+            events,
+            lambda member: pool.ended(member, _EXIT_WAIT_S),
+            tell=tell,
+            spools=spools,
+            agents=pool.take,
+        )
+        ending.callback(control_server.close)
+        manager.start(_call(options, host, control_server.port, token), options.num_hosts)
+        agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), is_called_off)
+        yield ComeHosts(pool=pool, agents=agents, manager=manager, output=output, control_server=control_server)
+
+
 @contextlib.contextmanager
 def remote_hosts(
     source: ProgramSource | Program,
@@ -82,35 +134,24 @@ def remote_hosts(
         ProgramError: the program cannot be sent.
     """
     archive = pack(_script(source).path)
-    output = Output(log)
-    pool = AgentPool(output, say)
-    manager = find_manager(options, token_file(), say)
-    with contextlib.ExitStack() as ending:
-        ending.callback(output.close)
-        ending.callback(manager.close)
-        ending.callback(pool.stop, 0.0)
-        host, port = _where(options)
-        control_server = SocketControlServer(
-            host,
-            port,
-            token,
-            events,
-            lambda member: pool.ended(member, _EXIT_WAIT_S),
-            tell=tell,
-            spools=spools,
-            agents=pool.take,
-        )
-        ending.callback(control_server.close)
-        manager.start(_call(options, host, control_server.port, token), options.num_hosts)
-        agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), is_called_off)
-        pool.send_program(archive, _script(source).function, PROGRAM_S)
-        say(_told(agents, manager))
-        homes = homes_of_ranks(agents, _slots(options, agents), options.workers + options.servers)
+    with come_hosts(
+        options,
+        token=token,
+        events=events,
+        log=log,
+        spools=spools,
+        say=say,
+        tell=tell,
+        is_called_off=is_called_off,
+    ) as come:
+        come.pool.send_program(archive, _script(source).function, PROGRAM_S)
+        say(_told(come.agents, come.manager))
+        homes = homes_of_ranks(come.agents, _slots(options, come.agents), options.workers + options.servers)
         yield RemoteHosts(
-            cluster=cluster_of(agents),
+            cluster=cluster_of(come.agents),
             nodes=tuple(home.name for home in homes),
-            launcher=AgentLauncher(pool, homes, output),
-            control_server=control_server,
+            launcher=AgentLauncher(come.pool, homes, come.output),
+            control_server=come.control_server,
             token=token,
         )
 
