@@ -42,8 +42,6 @@ from nfold.transport.connecting.listener import Address
 EXIT_DONE, EXIT_LOST, EXIT_REFUSED = 0, 1, 2
 DIAL_S = 10.0
 """For each address of the coordinator."""
-GRACE_S = 1.0
-"""How long members have to end by themselves once the host wants the agent to."""
 _LONG_S = 3600.0
 
 
