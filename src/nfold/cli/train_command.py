@@ -1,4 +1,4 @@
-"""nfold train"""
+"""nfold train: flags to `train` or `resume`, and what came of the run in at most 25 lines."""
 
 import argparse
 import shlex
@@ -38,7 +38,12 @@ def add_parser(commands: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Train, then say what came of it; return the exit code."""
+    """Train, then say what came of it; return the exit code: 0, or EXIT_STOPPED where the run can go on.
+
+    Raises:
+        NfoldError: as the verbs do, or the flags contradict each other.
+        KeyboardInterrupt: Ctrl-C.
+    """
     from nfold.cli.terminal import TerminalObserver
     from nfold.errors import Terminated
     from nfold.launch.stopping import own_process
