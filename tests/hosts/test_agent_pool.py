@@ -1,6 +1,7 @@
 """The coordinator's side of agents; the agents are sockets of this test."""
 
 import queue
+import re
 import socket
 import threading
 from contextlib import contextmanager
@@ -71,6 +72,21 @@ def pool(output, said):
     return AgentPool(output, said.put)
 
 
+@pytest.fixture
+def arrive(pool):
+    """Let an agent dial in; all of them hang up at the end."""
+    come = []
+
+    def arrive(**told):
+        come.append(FakeAgent(pool, **told))
+        return come[-1]
+
+    yield arrive
+    for agent in come:
+        agent.channel.close()
+        agent.thread.join(30.0)
+
+
 def wait(pool, number, manager=None, within_s=30.0, is_called_off=lambda: False):
     return pool.wait(number, manager or NoManager(), within_s, is_called_off)
 
@@ -87,10 +103,10 @@ def held(pool, *agents):
     yield
 
 
-def test_agents_are_ordered_by_place_and_named_apart(pool):
-    FakeAgent(pool, place=1)
-    FakeAgent(pool, place=0)
-    FakeAgent(pool, place=2, name="pi-1")
+def test_agents_are_ordered_by_place_and_named_apart(pool, arrive):
+    arrive(place=1)
+    arrive(place=0)
+    arrive(place=2, name="pi-1")
 
     agents = wait(pool, 3)
 
@@ -98,32 +114,34 @@ def test_agents_are_ordered_by_place_and_named_apart(pool):
     assert sorted(agent.name for agent in agents) == ["h", "h-2", "pi-1"]
 
 
-def test_who_joins_by_hand_fills_the_next_place(pool):
-    FakeAgent(pool, place=0)
+def test_who_joins_by_hand_fills_the_next_place(pool, arrive):
+    arrive(place=0)
     wait_for_one = wait(pool, 1)
     assert wait_for_one[0].place == 0
 
 
-def test_other_versions_are_refused_on_both_sides(pool):
+def test_other_versions_are_refused_on_both_sides(pool, arrive):
     own = facts_of_this_host("python").versions
-    agent = FakeAgent(pool, place=0, name="pi-1", versions=replace(own, torch="1.0"))
+    agent = arrive(place=0, name="pi-1", versions=replace(own, torch="1.0"))
 
-    with pytest.raises(ClusterError, match=rf"pi-1 has .* torch 1\.0; this machine has .* torch {own.torch}"):
+    with pytest.raises(
+        ClusterError, match=rf"pi-1 has .* torch 1\.0; this machine has .* torch {re.escape(own.torch)}"
+    ):
         wait(pool, 1)
     assert "Install the same versions" in agent.hear()[0]["why"]
 
 
-def test_an_agent_too_many_is_sent_away(pool):
-    FakeAgent(pool, place=0)
+def test_an_agent_too_many_is_sent_away(pool, arrive):
+    arrive(place=0)
     wait(pool, 1)
 
-    late = FakeAgent(pool, place=1)
+    late = arrive(place=1)
 
     assert "has all the hosts" in late.hear()[0]["why"]
 
 
-def test_a_place_whose_agent_ended(pool):
-    FakeAgent(pool, place=0)
+def test_a_place_whose_agent_ended(pool, arrive):
+    arrive(place=0)
     ended = PlaceState(place=1, name="pi-2", stage="ended", reason="exited with code 127")
 
     with pytest.raises(ClusterError, match="a stub: the agent on pi-2 exited with code 127 before") as raised:
@@ -144,9 +162,9 @@ def test_waiting_can_be_called_off(pool):
         wait(pool, 1, is_called_off=lambda: True)
 
 
-def test_a_clock_that_is_wrong_is_told(pool, said):
+def test_a_clock_that_is_wrong_is_told(pool, arrive, said):
     now_s = facts_of_this_host("python").time_s
-    FakeAgent(pool, place=0, name="pi-1", time_s=now_s + 3600)
+    arrive(place=0, name="pi-1", time_s=now_s + 3600)
     wait(pool, 1)
 
     told = said.get()
@@ -154,8 +172,8 @@ def test_a_clock_that_is_wrong_is_told(pool, said):
     assert "ahead of this machine's" in told
 
 
-def test_the_program_is_sent_to_who_wants_it(pool):
-    has, wants = FakeAgent(pool, place=0), FakeAgent(pool, place=1)
+def test_the_program_is_sent_to_who_wants_it(pool, arrive):
+    has, wants = arrive(place=0), arrive(place=1)
     wait(pool, 2)
     sending = threading.Thread(target=pool.send_program, args=(PROGRAM, "program", 30.0))
     sending.start()
@@ -169,8 +187,8 @@ def test_the_program_is_sent_to_who_wants_it(pool):
     assert not sending.is_alive()
 
 
-def test_a_host_without_room_ends_the_wait(pool):
-    agent = FakeAgent(pool, place=0, name="pi-1")
+def test_a_host_without_room_ends_the_wait(pool, arrive):
+    agent = arrive(place=0, name="pi-1")
     wait(pool, 1)
     agent.say("failed", why="cannot unpack: No space left on device")
 
@@ -178,8 +196,8 @@ def test_a_host_without_room_ends_the_wait(pool):
         pool.send_program(PROGRAM, "program", 30.0)
 
 
-def test_how_a_member_ended_is_told_with_its_host(pool):
-    agent = FakeAgent(pool, place=0, name="pi-1")
+def test_how_a_member_ended_is_told_with_its_host(pool, arrive):
+    agent = arrive(place=0, name="pi-1")
     (home,) = wait(pool, 1)
     with held(pool, agent):
         pool.start(3, home)
@@ -189,27 +207,29 @@ def test_how_a_member_ended_is_told_with_its_host(pool):
         assert pool.ended(3, 30.0) == "was killed by signal 9 (SIGKILL) on pi-1"
 
 
-def test_members_are_lost_with_their_host(pool):
-    agent = FakeAgent(pool, place=0, name="pi-1")
+def test_members_are_lost_with_their_host(pool, arrive):
+    agent = arrive(place=0, name="pi-1")
     (home,) = wait(pool, 1)
     with held(pool, agent):
         pool.start(0, home)
+        agent.hear()
         agent.channel.close()
         assert pool.ended(0, 30.0) == "was lost with its host pi-1: its agent closed the connection"
 
 
-def test_a_host_that_leaves_says_why(pool):
-    agent = FakeAgent(pool, place=0, name="pi-1")
+def test_a_host_that_leaves_says_why(pool, arrive):
+    agent = arrive(place=0, name="pi-1")
     (home,) = wait(pool, 1)
     with held(pool, agent):
         pool.start(0, home)
+        agent.hear()
         agent.say("leaving", why="the agent on pi-1 was told to end")
         agent.channel.close()
         assert pool.ended(0, 30.0) == "was lost with its host pi-1: the agent on pi-1 was told to end"
 
 
-def test_lines_are_written_whole_behind_their_host(pool, output, tmp_path):
-    agents = [FakeAgent(pool, place=0, name="a"), FakeAgent(pool, place=1, name="b")]
+def test_lines_are_written_whole_behind_their_host(pool, arrive, output, tmp_path):
+    agents = [arrive(place=0, name="a"), arrive(place=1, name="b")]
     wait(pool, 2)
     with held(pool, *agents):
         agents[0].say("output", b"one\ntw")
@@ -224,8 +244,8 @@ def test_lines_are_written_whole_behind_their_host(pool, output, tmp_path):
     assert sorted(lines) == ["[a] one", "[a] two", "[b] else"]
 
 
-def test_stop_ends_agents_and_waits_for_them(pool):
-    agent = FakeAgent(pool, place=0)
+def test_stop_ends_agents_and_waits_for_them(pool, arrive):
+    agent = arrive(place=0)
     wait(pool, 1)
     stopping = threading.Thread(target=pool.stop, args=(2.0,))
     stopping.start()
@@ -245,4 +265,5 @@ def test_who_says_nonsense_is_no_agent(pool, said):
 
     pool.take(SocketChannel(near), "10.0.0.9:1")
 
+    channel.close()
     assert "10.0.0.9:1 said that it is an agent" in said.get()

@@ -71,7 +71,7 @@ def test_a_large_folder_is_refused_with_what_is_large(script, monkeypatch):
     (script.parent / "photos").mkdir()
     (script.parent / "photos" / "1.jpg").write_bytes(bytes(5000))
 
-    with pytest.raises(ProgramError, match=r"files of 5 kB .* The largest: photos \(5 kB\).*\.nfoldignore"):
+    with pytest.raises(ProgramError, match=r"files of 4.91 KiB .* The largest: photos \(4.88 KiB\).*\.nfoldignore"):
         pack(script)
 
 

@@ -267,20 +267,20 @@ class AgentPool:
     # Hearing
 
     def _listen(self, agent: HostAgent) -> None:
-        how = "its agent closed the connection"
+        told = how = ""
         try:
             while True:
                 message, blob = agent.channel.receive()
                 if message["is"] == "bye":
                     break
                 if message["is"] == "leaving":
-                    how = message["why"]
+                    told = message["why"]
                 self._hear(agent, message, blob)
         except ChannelClosed as error:
-            how = how if "closed" in str(error) else f"its agent's connection broke ({error})"
+            how = "" if "closed" in str(error) else f"its agent's connection broke ({error})"
         agent.channel.close()
         with self._changed:
-            agent.gone = how
+            agent.gone = told or how or "its agent closed the connection"
             if not self._is_complete:
                 self._agents.pop(agent.place, None)
             self._changed.notify_all()

@@ -92,3 +92,12 @@ def test_more_hosts_than_the_file_lists(hosts, tmp_path):
     (tmp_path / "hosts.txt").write_text("a b")
     with pytest.raises(ClusterError, match="line 1"):
         Options(on=hosts)
+
+
+def test_what_to_type_for_the_same_hosts_again(hosts):
+    assert (
+        Options(on=hosts, nodes=2, python="/opt/my python").typed_hosts
+        == f"--on {hosts} --nodes 2 --python '/opt/my python'"
+    )
+    assert Options(listen="0.0.0.0:7000", nodes=2).typed_hosts == "--nodes 2 --listen 0.0.0.0:7000"
+    assert Options().typed_hosts == ""

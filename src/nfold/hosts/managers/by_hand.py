@@ -13,7 +13,7 @@ class ByHand:
     """Tells what to type; whoever types it fills the next place."""
 
     title = "hosts that join by hand"
-    most_time_s = None
+    most_time_s: float | None = None
 
     def __init__(self, token_file: Path, say: Callable[[str], None]) -> None:
         """Args:

@@ -10,7 +10,7 @@ class LocalAgents:
     """Agents as children of this process; their hosts are called local-0, local-1 .."""
 
     title = "agents on this machine"
-    most_time_s = None
+    most_time_s: float | None = None
 
     def __init__(self) -> None:
         self._agents = ChildAgents()

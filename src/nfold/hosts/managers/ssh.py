@@ -23,7 +23,7 @@ _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAlive
 class SshManager:
     """One place for each host of a list, in its order."""
 
-    most_time_s = None
+    most_time_s: float | None = None
 
     def __init__(self, hosts: Sequence[ListedHost], where: str) -> None:
         """Args:

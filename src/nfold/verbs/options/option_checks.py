@@ -1,6 +1,7 @@
 """What a user may ask of a run, whether by flags or by arguments: the same names and the same checks."""
 
 import numbers
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,12 @@ class Options(RunOptions):
         """Hosts to ask for: no more than there are ranks, unless more are wanted."""
         world_size = self.workers + self.servers
         return self.nodes or min(len(self.listed_hosts) or world_size, world_size)
+
+    @property
+    def typed_hosts(self) -> str:
+        """The flags that ask for the same hosts again; empty: none are asked for."""
+        given = {"--on": self.on, "--nodes": self.nodes, "--listen": self.listen, "--python": self.python}
+        return " ".join(f"{flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None)
 
     def _take_hosts(self) -> None:
         """Raise for what makes no sense with, or without, hosts."""
