@@ -69,7 +69,7 @@ def output(tmp_path):
 
 @pytest.fixture
 def pool(output, said):
-    return AgentPool(output, said.put)
+    return AgentPool(output, said.put, lost=lambda member, how: said.put((member, how)))
 
 
 @pytest.fixture
@@ -207,14 +207,16 @@ def test_how_a_member_ended_is_told_with_its_host(pool, arrive):
         assert pool.ended(3, 30.0) == "was killed by signal 9 (SIGKILL) on pi-1"
 
 
-def test_members_are_lost_with_their_host(pool, arrive):
+def test_members_are_lost_with_their_host(pool, arrive, said):
     agent = arrive(place=0, name="pi-1")
     (home,) = wait(pool, 1)
     with held(pool, agent):
         pool.start(0, home)
         agent.hear()
         agent.channel.close()
-        assert pool.ended(0, 30.0) == "was lost with its host pi-1: its agent closed the connection"
+        how = "was lost with its host pi-1: its agent closed the connection"
+        assert pool.ended(0, 30.0) == how
+        assert said.get(timeout=30.0) == (0, how)
 
 
 def test_a_host_that_leaves_says_why(pool, arrive):

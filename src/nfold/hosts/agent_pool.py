@@ -48,13 +48,21 @@ class HostAgent:
 class AgentPool:
     """Takes in agents as they come, and gives them orders."""
 
-    def __init__(self, output: Output, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        output: Output,
+        say: Callable[[str], None],
+        *,
+        lost: Callable[[int, str], None] = lambda member, how: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Args:
         output: takes what members print.
         say: is given lines for the user, from any thread.
+        lost: is told of each member whose agent is gone, and how; its own process may still be there.
         clock: gives seconds.
         """
-        self._output, self._say, self._clock = output, say, clock
+        self._output, self._say, self._lost, self._clock = output, say, lost, clock
         self._agents: dict[int, HostAgent] = {}
         self._ends: dict[int, str] = {}
         self._homes: dict[int, HostAgent] = {}
@@ -283,7 +291,10 @@ class AgentPool:
             agent.gone = told or how or "its agent closed the connection"
             if not self._is_complete:
                 self._agents.pop(agent.place, None)
+            lost = [] if self._is_closed else [member for member, home in self._homes.items() if home is agent]
             self._changed.notify_all()
+        for member in lost:
+            self._lost(member, self.ended(member, 0.0) or agent.gone)
 
     def _hear(self, agent: HostAgent, message: Message, blob: bytes) -> None:
         match message["is"]:

@@ -21,6 +21,7 @@ from nfold.hosts.program_files.archive import pack
 from nfold.launch.output import Output
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control.control_server import SocketControlServer, Tell
+from nfold.runtime.control.events import Left
 from nfold.runtime.control.spool import Spools
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import read_listen
@@ -80,7 +81,7 @@ def come_hosts(
         ClusterError: a host cannot be had, or not used.
     """
     output = Output(log)
-    pool = AgentPool(output, say)
+    pool = AgentPool(output, say, lost=lambda member, how: events.put(Left(member, how)))
     manager = find_manager(options, token_file(), say)
     with contextlib.ExitStack() as ending:
         ending.callback(output.close)
