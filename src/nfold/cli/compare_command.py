@@ -1,4 +1,4 @@
-"""nfold compare"""
+"""nfold compare: flags to `compare` or `compare_runs`, and a Comparison to tables and sentences."""
 
 import argparse
 import os
@@ -47,7 +47,11 @@ def add_parser(commands: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    """Compare and print."""
+    """Compare and print: folders of runs that have ended as they are, a script after running it.
+
+    Raises:
+        NfoldError: as the verbs do, or the flags contradict each other.
+    """
     comparison = _of_runs(parsed) if _are_runs(parsed.program) else _of_program(parsed)
     show(comparison, as_json=parsed.json)
 
@@ -97,7 +101,7 @@ def _of_program(parsed: argparse.Namespace) -> "Comparison":
 
 
 def links(text: str) -> list[float]:
-    """Read `50,200 Mbit/s`: a rate without a unit has that of the last one.
+    """Read `50,200 Mbit/s` as bytes per second: a rate without a unit has that of the last one.
 
     Raises:
         ClusterError: the last one has no unit, or a rate is not positive.
@@ -110,7 +114,7 @@ def links(text: str) -> list[float]:
 
 
 def show(comparison: "Comparison", *, as_json: bool) -> None:
-    """Print a comparison."""
+    """Print a comparison: as tables, sentences and commands that look closer, or as JSON."""
     from nfold.cli.terminal import look
     from nfold.core import codec
     from nfold.view import compare_table

@@ -1,4 +1,4 @@
-"""nfold demo"""
+"""nfold demo: flags to `demo`, and the Comparison that it returns, printed as `nfold compare` does."""
 
 import argparse
 from typing import Any

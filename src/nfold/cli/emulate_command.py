@@ -33,7 +33,11 @@ def add_parser(commands: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Run the command and return its exit code."""
+    """Run the command on every node and return its exit code.
+
+    Raises:
+        NfoldError: as `emulate` does, or no command was given.
+    """
     from nfold.verbs.emulate import emulate
 
     own, command = split(parsed.rest)
@@ -75,6 +79,6 @@ class Prefixed:
         self._writing = threading.Lock()
 
     def __call__(self, line: str, node: str, is_error: bool) -> None:
-        """Write a line."""
+        """Write a line, to stderr if it is of the node's error output, else to stdout."""
         with self._writing:
             print(f"[{node}] {line}", file=sys.stderr if is_error else sys.stdout, flush=True)

@@ -11,7 +11,7 @@ from nfold.errors import PlanError
 
 
 def add_program(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Add the positional script."""
+    """Add the script, FILE.py[:function], as the positional `program`; one that is optional and absent is None."""
     parser.add_argument(
         "program",
         metavar="FILE.py[:function]",
@@ -21,14 +21,14 @@ def add_program(parser: argparse.ArgumentParser, *, optional: bool = False) -> N
 
 
 def add_options(parser: argparse.ArgumentParser, *, without: Collection[str] = ()) -> None:
-    """Add the flags of all options but some; what is not given is not in the result."""
+    """Add the flags of all fields of RunOptions but some; what is not given is not in the result."""
     for name in OPTIONS:
         if name not in without and flags_of(name):
             add_option(parser, name)
 
 
 def add_option(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add the flags of one option."""
+    """Add the flags of one field of RunOptions, which says their names, type, choices and help."""
     what, kind = OPTIONS[name].metadata, kind_of(name)
     understood: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": what["told"]}
     if kind is bool:
@@ -40,12 +40,12 @@ def add_option(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add --json."""
+    """Add --json, which every command that prints a result has."""
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, all else on stderr")
 
 
 def wishes(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that were given, by name."""
+    """Return the fields of RunOptions that were given, by name."""
     return {name: value for name, value in vars(parsed).items() if name in OPTIONS}
 
 
@@ -57,7 +57,7 @@ def only_result_on_stdout(parsed: argparse.Namespace) -> Iterator[None]:
 
 
 def numbers(text: str) -> list[int]:
-    """Read `1,2,4`.
+    """Read `1,2,4` of -n or --servers.
 
     Raises:
         PlanError: it is something else.
@@ -69,5 +69,5 @@ def numbers(text: str) -> list[int]:
 
 
 def names(text: str) -> list[str]:
-    """Read `ring,ps`."""
+    """Read `ring,ps`; what is empty between commas is left out."""
     return [part.strip() for part in text.split(",") if part.strip()]

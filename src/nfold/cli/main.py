@@ -126,8 +126,10 @@ def build_parser() -> "argparse.ArgumentParser":
     import argparse
 
     from nfold.cli import (
+        agent_command,
         compare_command,
         demo_command,
+        doctor_command,
         emulate_command,
         plan_command,
         report_command,
@@ -150,6 +152,8 @@ def build_parser() -> "argparse.ArgumentParser":
         why_command,
         report_command,
         emulate_command,
+        doctor_command,
+        agent_command,
     ):
         command.add_parser(commands)
     parser.set_defaults(commands=tuple(commands.choices))

@@ -1,4 +1,4 @@
-"""nfold plan"""
+"""nfold plan: flags to `plan`, and the Plan that it returns as a table or as JSON."""
 
 import argparse
 import sys
@@ -22,7 +22,11 @@ def add_parser(commands: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    """Plan and print."""
+    """Plan and print.
+
+    Raises:
+        NfoldError: as `plan` does.
+    """
     from nfold.cli.terminal import look
     from nfold.core import codec
     from nfold.verbs.train import plan

@@ -1,4 +1,4 @@
-"""nfold report"""
+"""nfold report: flags to `report`, and the files that it wrote, by name."""
 
 import argparse
 import json
@@ -20,7 +20,11 @@ def add_parser(commands: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    """Write and say where."""
+    """Write and say where.
+
+    Raises:
+        NfoldError: as `report` does.
+    """
     from nfold.verbs.results.pages import report
 
     written = report(parsed.folder, chrome=parsed.chrome)

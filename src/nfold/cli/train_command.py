@@ -1,4 +1,4 @@
-"""nfold train"""
+"""nfold train: flags to `train` or `resume`, and what came of the run in at most 25 lines."""
 
 import argparse
 import shlex
@@ -28,12 +28,22 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--go-on", action="store_true", help="go on with the run that --out holds; begin it where it holds none"
     )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="with --on or --listen: print what would be submitted, and submit nothing",
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Train, then say what came of it; return the exit code."""
+    """Train, then say what came of it; return the exit code: 0, or EXIT_STOPPED where the run can go on.
+
+    Raises:
+        NfoldError: as the verbs do, or the flags contradict each other.
+        KeyboardInterrupt: Ctrl-C.
+    """
     from nfold.cli.terminal import TerminalObserver
     from nfold.errors import Terminated
     from nfold.launch.stopping import own_process
@@ -42,6 +52,8 @@ def run(parsed: argparse.Namespace) -> int:
         raise PlanError("give a script to train, or --resume RUN to go on with a run")
     if parsed.go_on and parsed.resume is not None:
         raise PlanError("--go-on and --resume say the same: leave one of them out")
+    if parsed.dry_run:
+        return _show_dry_run(parsed)
     if parsed.is_process:
         own_process()
     observer, begun = TerminalObserver(), begun_s(with_process=parsed.is_process)
@@ -56,6 +68,15 @@ def run(parsed: argparse.Namespace) -> int:
         sys.stdout.flush()
         print(f"nfold: stopped by --stop-after {parsed.stop_after}. {done.told}", file=sys.stderr, flush=True)
         return EXIT_STOPPED
+    return 0
+
+
+def _show_dry_run(parsed: argparse.Namespace) -> int:
+    from nfold.verbs.train import dry_run
+
+    if parsed.program is None:
+        raise PlanError("--dry-run needs a script: nfold train FILE.py --on ... --dry-run")
+    print(dry_run(parsed.program, **wishes(parsed)))
     return 0
 
 

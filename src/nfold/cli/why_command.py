@@ -1,4 +1,4 @@
-"""nfold why"""
+"""nfold why: a run's folder to `why`, and the Report that it returns as text or as JSON."""
 
 import argparse
 import sys
@@ -17,7 +17,11 @@ def add_parser(commands: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    """Read the report and print it."""
+    """Read the report and print it.
+
+    Raises:
+        NfoldError: as `why` does.
+    """
     from nfold.cli.terminal import look
     from nfold.core import codec
     from nfold.verbs.train import why

@@ -97,7 +97,7 @@ class Forked:
         self._code: int | None = None
 
     def ended(self) -> str:
-        """Wait for its end, and say how it came."""
+        """Wait for its end, and say how it came: `exited with code 1`; `ended` where nobody can tell."""
         try:
             code = exit_code(self.pid, None)
         except (ProcessLookupError, ChildProcessError):
@@ -105,7 +105,7 @@ class Forked:
         return "ended" if code is None else describe_exit(code)
 
     def end(self, grace_s: float | None) -> None:
-        """Wait for its end, at most some seconds, then kill it; None: never. It is gone afterwards."""
+        """Wait for its end, at most `grace_s`, then kill it; None: wait as long as it takes. It is gone afterwards."""
         with contextlib.suppress(ProcessLookupError, ChildProcessError):  # the user's program ignores SIGCHLD
             self._code = exit_code(self.pid, grace_s)
             if self._code is None:

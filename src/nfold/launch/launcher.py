@@ -11,7 +11,7 @@ class Launcher(Protocol):
     """Starts members, at any time, says how they ended, and ends them."""
 
     def start(self, member: int, host: str, port: int, token: str) -> None:
-        """Start a member that will dial the coordinator at host:port and show the token."""
+        """Start a member that will dial the coordinator at host:port and show the token; return at once."""
         ...
 
     def ended(self, member: int, timeout_s: float) -> str | None:
@@ -30,5 +30,5 @@ class Launcher(Protocol):
         ...
 
     def stop(self, grace_s: float) -> None:
-        """End every member: wait for those that are leaving, then kill. Safe to call again."""
+        """End every member: wait up to `grace_s` for all that are leaving, then kill. Safe to call again."""
         ...

@@ -27,26 +27,38 @@ class LocalLauncher:
         log: Path | None,
         *,
         place: Place = lambda member, command: command,
+        relay: Callable[[bytes], None] | None = None,
+        folder: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         command: what starts a member; `--launcher PID --member M --connect HOST:PORT` is added.
         log: where the members' own output goes, appended, but for the middle of very much; None: only to `last_lines`.
         place: turns what starts a member into what starts it at its place.
+        relay: is given what members print instead of a log, by a thread of its own.
+        folder: in which members work; None: in that of this process.
         clock: for the grace period.
         """
         self._command, self._log, self._place, self._clock = list(command), log, place, clock
+        self._relay, self._folder = relay, folder
         self._output: Output | None = None
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, member: int, host: str, port: int, token: str) -> None:
-        """Start a member."""
+        """Start a member, which dials host:port. The token travels in its environment, not in its command.
+
+        Raises:
+            OSError: there is no such command, or no process can be started.
+            RunError: the log cannot be written.
+            ClusterError: it has no place.
+        """
         ours = ["--launcher", str(os.getpid()), "--member", str(member), "--connect", f"{host}:{port}"]
         environment = {**os.environ, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
-        self._output = self._output or Output(self._log)
+        self._output = self._output or Output(self._log, relay=self._relay)
         self._processes[member] = subprocess.Popen(
             self._place(member, [*self._command, *ours]),
             env=environment,
+            cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=self._output.file,
             stderr=self._output.file,
@@ -54,7 +66,7 @@ class LocalLauncher:
         )
 
     def ended(self, member: int, timeout_s: float) -> str | None:
-        """Return how a member ended, or None while it runs."""
+        """Return how a member ended, or None while it runs; waits up to `timeout_s` for it."""
         process = self._processes.get(member)
         if process is None:
             return "was let go"
@@ -78,7 +90,7 @@ class LocalLauncher:
         return self._output.last_lines() if self._output is not None else []
 
     def stop(self, grace_s: float) -> None:
-        """Wait for members that are leaving, then kill their process groups."""
+        """Wait up to `grace_s` for all members together, which are leaving, then kill their process groups."""
         deadline_s = self._clock() + grace_s
         left = [process for process in self._processes.values() if process.returncode is None]
         for process in left:
@@ -94,7 +106,7 @@ class LocalLauncher:
 
 
 def describe_exit(code: int) -> str:
-    """Return an exit code of subprocess in words."""
+    """Return an exit code of subprocess in words: `exited with code 1`, `was killed by signal 9 (SIGKILL)`."""
     if code >= 0:
         return f"exited with code {code}"
     try:
@@ -109,6 +121,9 @@ def exit_code(pid: int, timeout_s: float | None) -> int | None:
 
     The child is not reaped: as long as it is a zombie, no other process can have its number, so its group, which may
     outlive it, can be killed without hitting a stranger.
+
+    Raises:
+        ProcessLookupError, ChildProcessError: somebody has reaped it.
     """
     descriptor = os.pidfd_open(pid)
     try:

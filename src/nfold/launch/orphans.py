@@ -5,6 +5,7 @@ starts ──> end_with_parent ──> connects ──> imports torch ──> ou
 
 The kernel kills no more than one process, and what it calls the parent is the thread that started it. So a rank that
 works notices by itself: it takes along what it has started, and the user's loop may go on in another thread.
+All three are prctl(2): PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER.
 """
 
 import contextlib
@@ -18,20 +19,35 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def end_with_parent(parent: int) -> None:
-    """Have this process killed at the end of the one that started it; end now if that is gone already."""
+    """Have this process killed at the end of the one that started it; end now if that is gone already.
+
+    Args:
+        parent: its number.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def outlive_parent() -> None:
-    """Undo `end_with_parent`."""
+    """Undo `end_with_parent`.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
     _tell_kernel(_PR_SET_PDEATHSIG, 0)
 
 
 @contextlib.contextmanager
 def adopting() -> Iterator[None]:
-    """Become the parent of processes whose parent, a descendant of this process, ends meanwhile."""
+    """Become the parent of processes whose parent, a descendant of this process, ends meanwhile.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
     _tell_kernel(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         yield

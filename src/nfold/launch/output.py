@@ -13,6 +13,7 @@ import itertools
 import os
 import select
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from nfold.errors import RunError
@@ -35,9 +36,17 @@ _LEFTOVER_READS = 64
 class Output:
     """A pipe into which ranks print, and the thread that empties it."""
 
-    def __init__(self, log: Path | None, *, most_bytes: int = MOST_BYTES, last_bytes: int = LAST_BYTES) -> None:
+    def __init__(
+        self,
+        log: Path | None,
+        *,
+        relay: Callable[[bytes], None] | None = None,
+        most_bytes: int = MOST_BYTES,
+        last_bytes: int = LAST_BYTES,
+    ) -> None:
         """Args:
         log: is appended to, and others may write to it as well; None: only the last lines are kept.
+        relay: is given all that is printed, by a thread of its own, instead of a log.
         most_bytes: of the beginning that go to the log.
         last_bytes: of the end.
 
@@ -48,6 +57,7 @@ class Output:
             self._log = open(log, "ab", buffering=0) if log else None  # noqa: SIM115  # until `close`
         except OSError as error:
             raise RunError(f"cannot write the log {log}: {error.strerror}. Let this user write there.") from error
+        self._relay = relay
         self._room_bytes = self._most_bytes = most_bytes
         self._last_bytes = last_bytes
         self._last, self._tail = b"", b""
@@ -74,6 +84,11 @@ class Output:
             return lines[-MOST_LINES:]
         where = (line for line in lines[broke[-1] :] if line.startswith(_FRAME))
         return [lines[broke[-1]], *itertools.islice(where, MOST_LINES - 1)]
+
+    def add(self, printed: bytes) -> None:
+        """Take in what came another way than through the pipe; any thread may."""
+        with self._taking:
+            self._keep(printed)
 
     def close(self) -> None:
         """Take in what is still there, and let go of the log; safe to call again."""
@@ -105,6 +120,9 @@ class Output:
 
     def _keep(self, printed: bytes) -> None:
         self._tail = (self._tail + printed)[-_TAIL_BYTES:]
+        if self._relay is not None:
+            self._relay(printed)
+            return
         first, beyond = printed[: self._room_bytes], printed[self._room_bytes :]
         self._room_bytes -= len(first)
         self._beyond_bytes += len(beyond)

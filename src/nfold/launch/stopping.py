@@ -28,7 +28,10 @@ def hearing(
 ) -> Iterator[None]:
     """Call `hear` at every signal that asks for an end, in place of what the signal would do.
 
-    Whoever gives `terminate` has that called at SIGTERM, which is sent by a job manager and not by a person.
+    Args:
+        hear: is called between two instructions of the main thread, whatever that does.
+        terminate: is called instead at SIGTERM, which is sent by a job manager and not by a person; None: `hear` is.
+        signals: that are heard.
 
     Several may lie in each other: the innermost hears. Only a program's main thread is told of signals; elsewhere this
     changes nothing.

@@ -33,7 +33,7 @@ class ThreadLauncher:
         thread.start()
 
     def ended(self, member: int, timeout_s: float) -> str | None:
-        """Return how a member ended, or None while it runs."""
+        """Return how a member ended, or None while it runs; waits up to `timeout_s` for it."""
         thread = self._threads.get(member)
         if thread is None:
             return "was never started"
@@ -50,7 +50,7 @@ class ThreadLauncher:
         return []
 
     def stop(self, grace_s: float) -> None:
-        """Wait for the threads to end."""
+        """Wait up to `grace_s`, or LEAST_GRACE_S if that is longer, for all threads together, then call `finish`."""
         deadline_s = self._clock() + max(grace_s, LEAST_GRACE_S)
         for thread in self._threads.values():
             thread.join(max(0.0, deadline_s - self._clock()))

@@ -7,6 +7,8 @@ Every text may be empty, where a machine does not tell: what it would have count
     cpu.stat of the cgroup    time without a processor because the quota was used up, version 1 or 2
     /proc/net/dev             bytes by interface, of the process's own network namespace
     /proc/self/status, io     resident memory, bytes read from and written to disks
+
+The formats are those of proc(5) and of the kernel's Documentation/admin-guide/cgroup-v2.rst.
 """
 
 from collections.abc import Mapping
@@ -26,11 +28,15 @@ class KernelCounters:
 
     at_s: float
     process_cpu_s: float
+    """Of this process and its loaders."""
     communication_cpu_s: Mapping[int, float]
     """Of the threads that move bytes, by their number: threads come and go."""
     node_busy_s: float
+    """Processor seconds of all programs, over all cores."""
     node_steal_s: float
+    """Processor seconds that a hypervisor took, over all cores."""
     throttled_s: float
+    """In which threads were ready while the quota was used up."""
     rss_bytes: int
     sent_bytes: int
     received_bytes: int
@@ -70,13 +76,16 @@ def sample_between(before: KernelCounters, after: KernelCounters, rank: int, nod
 
 
 def thread_cpu_s(stat: str, ticks_per_s: int) -> float:
-    """Return the processor seconds of a thread. Its name, in brackets, may hold anything."""
+    """Return the processor seconds of a thread, user and system, from its `stat`; 0.0 where it is gone.
+
+    Its name, in brackets, may hold anything.
+    """
     numbers = stat.rpartition(")")[2].split()
     return (int(numbers[11]) + int(numbers[12])) / ticks_per_s if numbers else 0.0
 
 
 def node_cpu_s(stat: str, ticks_per_s: int) -> tuple[float, float]:
-    """Return the busy and the stolen processor seconds of a node, all cores together."""
+    """Return the busy and the stolen processor seconds of a node, all cores together, from /proc/stat."""
     first = stat.partition("\n")[0].split()
     if len(first) <= _STEAL + 1 or first[0] != "cpu":
         return 0.0, 0.0
@@ -103,7 +112,7 @@ def throttling_files(groups: str) -> list[str]:
 
 
 def throttled_s(cpu_stat: str) -> float:
-    """Return how long a cgroup's threads were ready while its quota was used up."""
+    """Return the seconds in which a cgroup's threads were ready while its quota was used up, from its `cpu.stat`."""
     counters = _fields(cpu_stat)
     if "throttled_usec" in counters:
         return counters["throttled_usec"] / 1e6
@@ -111,7 +120,7 @@ def throttled_s(cpu_stat: str) -> float:
 
 
 def interface_bytes(net_dev: str, interface: str) -> tuple[int, int]:
-    """Return the bytes that an interface has sent and received."""
+    """Return the bytes that an interface has sent and received, from /proc/net/dev; zeros if it is not there."""
     for line in net_dev.splitlines():
         name, colon, counts = line.partition(":")
         if colon and name.strip() == interface:
@@ -121,18 +130,18 @@ def interface_bytes(net_dev: str, interface: str) -> tuple[int, int]:
 
 
 def resident_bytes(status: str) -> int:
-    """Return the memory that a process holds."""
+    """Return the bytes that are resident in a process, from its `status`."""
     return _fields(status).get("VmRSS", 0) * 1024
 
 
 def shared_resident_bytes(status: str) -> int:
-    """Return how much of that is of files, as libraries are, and of shared memory: other processes may hold it too."""
+    """Return how many of those are of files, as libraries are, and of shared memory: others may hold them too."""
     fields = _fields(status)
     return (fields.get("RssFile", 0) + fields.get("RssShmem", 0)) * 1024
 
 
 def disk_bytes(io: str) -> int:
-    """Return the bytes that a process caused to be read from and written to disks."""
+    """Return the bytes that a process caused to be read from and written to disks, from its `io`."""
     counters = _fields(io)
     return counters.get("read_bytes", 0) + counters.get("write_bytes", 0)
 

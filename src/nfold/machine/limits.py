@@ -10,9 +10,10 @@ _UNLIMITED = 1 << 60
 
 
 class CoreShare(NamedTuple):
-    """Of a machine's cores."""
+    """What a process may use of a machine's cores."""
 
     cores: float
+    """0.5 is half of the time of one."""
     period_s: float
     """It is a quota of processor time, granted anew so often; 0: whole cores."""
 

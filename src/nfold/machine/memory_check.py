@@ -59,7 +59,7 @@ def check_cluster_memory(cluster: Cluster, bytes_per_process: int, processes: Se
 
 
 def available_bytes(meminfo: str) -> int:
-    """Return how much memory is free, from the text of /proc/meminfo."""
+    """Return how many bytes programs can have without swapping, from the text of /proc/meminfo: its MemAvailable."""
     fields = dict(line.split(":") for line in meminfo.splitlines())
     return int(fields["MemAvailable"].split()[0]) << 10
 

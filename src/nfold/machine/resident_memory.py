@@ -22,9 +22,9 @@ def settle() -> None:
 
 
 def peak_bytes(process: int | None = None) -> int:
-    """Return the most memory that a process has held since it last settled; 0 of another one that is gone.
+    """Return the most bytes that a process has held since it last settled; 0 of another one that is gone.
 
-    What getrusage says would begin with what the process held that started this one.
+    It is VmHWM of proc_pid_status(5): getrusage would begin with what the process held that started this one.
 
     Args:
         process: its number; None: this one.

@@ -35,7 +35,14 @@ _GET_ADDRESS = 0x8915
 
 
 class SystemSampler:
-    """Collects samples from `start` to `stop`."""
+    """Collects samples from `start` to `stop`, in a thread of its own; each is of the time since the one before.
+
+    Args:
+        rank: whose process it is.
+        node: where it runs.
+        read: returns the counters of now.
+        period_s: between two samples.
+    """
 
     def __init__(self, rank: int, node: str, read: Callable[[], KernelCounters], *, period_s: float = PERIOD_S) -> None:
         self._rank, self._node, self._read, self._period_s = rank, node, read, period_s
@@ -46,7 +53,7 @@ class SystemSampler:
         self._began_s = 0.0
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Begin to sample: the rank begins to train now."""
         self._before = self._read()
         self._began_s = self._before.at_s
         self._thread.start()
@@ -118,12 +125,12 @@ class Kernel:
 
 
 def shared_bytes_of_this_process() -> int:
-    """Return how much of this process's memory other processes may hold too."""
+    """Return how many of this process's resident bytes other processes may hold too."""
     return shared_resident_bytes(_text("/proc/self/status"))
 
 
 def interface_of(address: str) -> str:
-    """Return the network interface that has an address, the loopback for none; empty if no interface has this one."""
+    """Return the network interface that has an IPv4 address, the loopback for none; empty if no interface has it."""
     if not address or address.startswith("127."):
         return LOOPBACK
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:

@@ -14,11 +14,12 @@ from nfold.program import Program
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """A program on the test bench."""
+    """A captured program, batches for it, and the clock that it is timed by."""
 
     program: Program
     captured: Captured
     example: Example
+    """Where batches come from."""
     meter: Meter
     after_forward: Callable[[], None]
     """Called when a forward's activations are alive."""

@@ -24,7 +24,16 @@ LEAST_WAIT = 0.25
 
 
 def time_whole(bench: Bench, chunk_sizes: tuple[int, ...], budget_s: float) -> tuple[ChunkTiming, ...]:
-    """Time forward and backward of model and loss at every chunk size."""
+    """Time forward and backward of model and loss at every chunk size.
+
+    Args:
+        bench: with the program.
+        chunk_sizes: in samples.
+        budget_s: for all sizes together, in equal shares; each is timed at least twice.
+
+    Raises:
+        ProgramError: the program fails by itself.
+    """
     share_s = budget_s / max(1, len(chunk_sizes))
     found = []
     for size in chunk_sizes:
@@ -41,6 +50,14 @@ def time_operators(bench: Bench, whole: tuple[ChunkTiming, ...], budget_s: float
 
     They are played one after another as in a step, all forwards and then all backwards. An operator that is repeated
     finds its weights in the cache: those with many weights would seem to take a third less, or half.
+
+    Args:
+        bench: with the program.
+        whole: what `time_whole` found, the smallest size first.
+        budget_s: for all sizes together.
+
+    Returns:
+        one per operator, in the order of the graph.
     """
     operators, kept = bench.captured.graph.operators, operators_kept(bench)
     if len(operators) == 1:

@@ -24,10 +24,11 @@ class Meter:
     """Reads a clock when the device has finished what it was given."""
 
     clock: Clock = time.perf_counter
+    """Gives seconds, from any zero."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def now(self) -> float:
-        """Return seconds."""
+        """Return the seconds of the clock, once the device is idle."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return self.clock()
@@ -60,7 +61,7 @@ class Meter:
 
 
 def timing(seconds: Sequence[float]) -> Timing:
-    """Return the median of repeated measurements and the distance between their quartiles."""
+    """Return the median of at least one measurement in seconds, and the distance between the quartiles."""
     spread_s = 0.0
     if len(seconds) > 1:
         low, _, high = statistics.quantiles(seconds, n=4, method="inclusive")
@@ -69,7 +70,7 @@ def timing(seconds: Sequence[float]) -> Timing:
 
 
 def chunk_timing(chunk_size: int, pairs: Sequence[Pair]) -> ChunkTiming:
-    """Return what repeated forward and backward passes of a chunk took."""
+    """Return what repeated passes of a chunk of so many samples took, forward and backward each for itself."""
     return ChunkTiming(
         chunk_size=chunk_size,
         forward=timing([forward for forward, _ in pairs]),

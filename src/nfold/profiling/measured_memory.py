@@ -18,12 +18,12 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_bytes() -> int:
-    """Return the memory that the process holds now."""
+    """Return the bytes that are resident in the process now; where /proc is missing, the most that ever were."""
     return _held_bytes()[0]
 
 
 def own_bytes() -> int:
-    """Return what the process holds now, but for what is of files, as libraries are: a fork begins with that."""
+    """Return the bytes resident now without those of files, as libraries are: as many as a fork begins with."""
     resident, of_files = _held_bytes()
     return resident - of_files
 

@@ -186,6 +186,11 @@ def fitting(chunk_sizes: tuple[int, ...], kept_per_sample: float, room_bytes: fl
     """Return the chunk sizes, ascending, whose activations have room; the smallest in any case.
 
     A batch that is cut in training may have no room whole, and what is not measured is in proportion to what is.
+
+    Args:
+        chunk_sizes: in samples, ascending.
+        kept_per_sample: bytes that one sample keeps from forward to backward.
+        room_bytes: for those of a chunk.
     """
     return tuple(size for size in chunk_sizes if size == chunk_sizes[0] or size * kept_per_sample <= room_bytes)
 
@@ -197,7 +202,7 @@ def device_kind(device: torch.device) -> str:
 
 @contextlib.contextmanager
 def undisturbed(num_threads: int) -> Iterator[None]:
-    """Compute with a rank's threads, and put the process's generators, threads and modes back."""
+    """Compute with a rank's number of threads, and put the process's generators, threads and modes back after."""
     threads = torch.get_num_threads()
     with LOCK, torch.enable_grad():
         before = RandomState()

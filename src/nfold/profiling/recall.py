@@ -53,7 +53,7 @@ class Asked:
     """What the rank found when it loaded the program; JSON."""
     device: torch.device
     anew: bool = False
-    """Whether to measure although something is kept."""
+    """Whether to measure, whatever is kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,11 +66,11 @@ class FirstPass:
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> "FirstPass":
-        """Read it as a rank tells it."""
+        """Read it as a rank tells it: `samples`, and `outputs` as JSON of ModuleOutput."""
         return cls(samples=told["samples"], outputs=tuple(codec.decode(ModuleOutput, each) for each in told["outputs"]))
 
     def equals(self, other: "FirstPass") -> bool:
-        """Return whether both are of one program."""
+        """Return whether both are of one program: the same samples, and outputs that differ by rounding alone."""
         return self.samples == other.samples and not first_difference(self.outputs, other.outputs, scale=_ROUNDING)
 
 

@@ -14,7 +14,7 @@ _SMALL, _LARGE = 2, 4
 
 
 def whole_kept(bench: Bench) -> float:
-    """Return how much more the user's own module keeps for the backward of one more sample."""
+    """Return how many more bytes the user's own module keeps for the backward of one more sample."""
 
     def kept(size: int) -> int:
         inputs, target = bench.example.batch(size, LONGEST)
@@ -27,7 +27,10 @@ def whole_kept(bench: Bench) -> float:
 
 
 def operators_kept(bench: Bench) -> dict[str, float]:
-    """Return how much more each operator keeps; what several keep counts for the first. Two forward passes."""
+    """Return how many more bytes each operator keeps for one more sample; what several keep counts for the first.
+
+    Takes two forward passes.
+    """
     operators = bench.captured.graph.operators
     if len(operators) == 1:
         return {operators[0].name: whole_kept(bench)}

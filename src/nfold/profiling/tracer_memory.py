@@ -11,7 +11,7 @@ from nfold.profiling.measured_memory import resident_bytes
 
 @functools.cache
 def tracer_bytes() -> int:
-    """Load the tracer by following a program of one layer, and return what the process holds more; 0 if it had it.
+    """Load the tracer by following a program of one layer; return the bytes that it adds, 0 if it was loaded before.
 
     About 1.4 s of processor time the first time.
     """

@@ -105,7 +105,10 @@ def _copies(weights: Weights) -> Weights:
 
 
 def in_slices(weights: Weights, part_bytes: int) -> Iterator[tuple[str, nn.Parameter]]:
-    """Cut weights that are too large to be a part into runs of their elements, over the same memory."""
+    """Cut weights of more than `part_bytes` into runs of their elements, over the same memory; gradients with them.
+
+    One without a gradient, or with a sparse one, stays whole.
+    """
     for name, weight in weights:
         gradient, count = weight.grad, ceil(weight.nbytes / part_bytes)
         if gradient is None or gradient.is_sparse or count <= 1:
@@ -119,7 +122,7 @@ def in_slices(weights: Weights, part_bytes: int) -> Iterator[tuple[str, nn.Param
 
 
 def parts_of(weights: Weights, part_bytes: int) -> Iterator[Weights]:
-    """Cut weights into runs of about so many bytes."""
+    """Yield weights in their order, in groups of at most `part_bytes`; a larger weight is a group of its own."""
     part: Weights = []
     for weight in weights:
         if part and sum(each.nbytes for _, each in (*part, weight)) > part_bytes:

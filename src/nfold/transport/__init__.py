@@ -1,2 +1,1 @@
-"""Moves bytes between ranks: one protocol (`protocol`), over memory, TCP or torch.distributed, and a probe of its
-speed."""
+"""Moves bytes between ranks: one protocol (`protocol`), over memory or TCP, and a probe of its speed."""

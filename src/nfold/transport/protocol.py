@@ -44,6 +44,10 @@ class Transport(Protocol):
             tag: of `nfold.transport.tags`, without a generation.
             data: what to send.
             done: called once the bytes may change.
+
+        Raises:
+            InternalError: no way leads to that rank.
+            TransportError: this process has closed its connections.
         """
         ...
 
@@ -51,6 +55,16 @@ class Transport(Protocol):
         """Receive exactly `len(into)` bytes.
 
         A message of another length is a failure of the peer.
+
+        Args:
+            peer: another rank.
+            tag: as for `send`.
+            into: where the bytes go; nobody else may use it until `done`.
+            done: called once they are there.
+
+        Raises:
+            InternalError: no way leads to that rank.
+            TransportError: this process has closed its connections.
         """
         ...
 
@@ -59,7 +73,7 @@ class Transport(Protocol):
         ...
 
     def limit_unsent(self, peer: int, num_bytes: int | None) -> None:
-        """Hear how much may wait outside of our hands on the way to a peer: it goes in its own order, not in ours.
+        """Limit what may wait in the kernel on the way to a peer: that goes in its own order, not in ours.
 
         Args:
             peer: a connected rank.
@@ -80,7 +94,7 @@ class Way(Protocol):
         ...
 
     def limit_unsent(self, num_bytes: int | None) -> None:
-        """Hear how much may wait outside of our hands."""
+        """Limit what may wait in the kernel; see `Transport.limit_unsent`."""
         ...
 
     def silent_s(self) -> float:

@@ -210,6 +210,22 @@ def _tell_anew(folder: RunFolder, steps_done: int) -> str:
     )
 
 
+@takes_options(RunOptions)
+def dry_run(program: Source, asked: RunOptions, wishes: Wishes) -> str:
+    """Return the script, the commands or the request that would bring a run's hosts; nothing is submitted.
+
+    Raises:
+        NfoldError: the run asks for no hosts, or for some that it cannot have.
+    """
+    del asked
+    from nfold.verbs.ranks.remote_hosts import dry_run as dry_run_of
+
+    options = Options(**wishes)
+    if options.target is None:
+        raise PlanError("--dry-run shows how hosts are asked for, and this run asks for none. Add --on or --listen.")
+    return dry_run_of(find_source(program), options, lambda _: None)
+
+
 @takes_options(PlanOptions)
 def plan(program: Source, asked: PlanOptions, wishes: Wishes) -> Plan:
     """Say what `train` would do, and why the other strategies lost. Measures the program, trains nothing.
@@ -327,7 +343,7 @@ def _tell_complete(folder: RunFolder, step: int, total: int, *, is_scheduled: bo
 
 def _ways(wishes: Options | JobRecord) -> tuple[object, ...]:
     """What a plan depends on, of what may differ when a run goes on."""
-    places = (wishes.workers, wishes.servers, wishes.emulated, wishes.device)
+    places = (wishes.workers, wishes.servers, wishes.emulated, wishes.on, wishes.device)
     return *places, wishes.strategy, wishes.staleness, wishes.staleness_aware
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nfold.core.job import Trial
+from nfold.core.job import JobSettings, Trial
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Trace
@@ -18,7 +18,8 @@ from nfold.runtime.control import events as ev
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.phases import Phases
 from nfold.verbs.results.summary import RunOutcome, summarise, typed
-from nfold.verbs.running.observer import NullObserver, StepInfo
+from nfold.verbs.running.job_recorder import JobRecorder
+from nfold.verbs.running.observer import NullObserver
 from nfold.verbs.running.run_job import Job
 from nfold.verbs.train import Source, find_source
 
@@ -83,10 +84,33 @@ class TrialsJob(Job):
     ) -> None:
         super().__init__(source, options, NullObserver(), folder=None)
         self._settings = replace(self._settings, trials=trials)
-        self._trials, self._on_tried = trials, on_tried
+        self._recorder = self._trials = TrialsRecorder(source, options, self._settings, on_tried)
+
+    @property
+    def tried(self) -> list[TriedPlan]:
+        """What the trials came to, in their order."""
+        return self._trials.tried
+
+    def _complete(self, phases: Phases) -> None:
+        """Nothing to sum up: every trial has been."""
+
+
+class TrialsRecorder(JobRecorder):
+    """Sums up one trial after another."""
+
+    def __init__(
+        self,
+        source: ProgramSource | Program,
+        options: Options,
+        settings: JobSettings,
+        on_tried: Callable[[TriedPlan], None],
+    ) -> None:
+        super().__init__(source, options, settings, NullObserver(), folder=None)
+        self._trials, self._on_tried = settings.trials, on_tried
+        self._script = typed(source, options, None)
         self.tried: list[TriedPlan] = []
 
-    def _take(self, happening: Any) -> StepInfo | None:
+    def _take(self, happening: Any) -> None:
         if isinstance(happening, ev.TrialPlanned):
             self.outcome = RunOutcome(known=happening.known, plan=happening.known.plan)
         elif isinstance(happening, ev.TrialRefused):
@@ -94,20 +118,15 @@ class TrialsJob(Job):
         elif isinstance(happening, ev.TrialDone):
             self._sum_up(happening)
         else:
-            return super()._take(happening)
-        return None
+            super()._take(happening)
 
     def _sum_up(self, done: ev.TrialDone) -> None:
         outcome = self.outcome
         if outcome.plan is None:
             raise InternalError("a trial ended that was never planned")
-        script = typed(self._source, self._options, None)
-        trace, report = summarise(outcome, done.usage, {}, script, self._alone)
+        trace, report = summarise(outcome, done.usage, {}, self._script, None)
         self._keep(TriedPlan(trial=self._trials[done.index], plan=outcome.plan, report=report, trace=trace))
 
     def _keep(self, tried: TriedPlan) -> None:
         self.tried.append(tried)
         self._on_tried(tried)
-
-    def _complete(self, phases: Phases) -> None:
-        """Nothing to sum up: every trial has been."""

@@ -34,7 +34,7 @@ def _to_loss(run: Compared) -> str:
 
 
 def winner_sentences(comparison: Comparison) -> list[str]:
-    """Return a sentence for each link: who wins at which measured sizes, whether any of it pays, who learns first."""
+    """Return a sentence for each link, who wins at which measured sizes; then if any of it pays, who learns first."""
     measured = [winner for winner in comparison.winners if winner.origin == "measured"]
     sentences = []
     for link in dict.fromkeys(winner.link_bytes_per_s for winner in measured):

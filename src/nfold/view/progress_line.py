@@ -33,12 +33,13 @@ class RunProgress:
     """The first is 1."""
     num_epochs: int
     fraction: float
-    """Of this epoch."""
+    """Of this epoch that is done, 0 to 1."""
     loss: float | None = None
     samples_per_s: float | None = None
     parts: TimeParts | None = None
     """Of a recent step."""
     eta_s: float | None = None
+    """Until the whole run is done."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Of the epoch's evaluation, when it has just ended."""
 
@@ -143,7 +144,7 @@ class BesideLine:
         """By thread."""
 
     def write(self, text: str) -> int:
-        """Take a text; whole lines go out."""
+        """Take a text and return its length; whole lines go out, the rest waits for its end or for `flush`."""
         thread = threading.get_ident()
         begun = self._begun.pop(thread, "") + text
         end = max(begun.rfind("\n"), begun.rfind("\r")) + 1

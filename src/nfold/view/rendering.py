@@ -43,7 +43,7 @@ def render(head: Sequence[str], rows: Sequence[Sequence[str]], look: Look, *, nu
 
     Args:
         head: one word or two per column.
-        rows: cells.
+        rows: cells, as many in each row as there are heads.
         look: where it will be read.
         numeric: columns after the first are figures, to the right and unbroken; otherwise the last one is prose.
         title: a line above.

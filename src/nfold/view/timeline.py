@@ -40,6 +40,7 @@ class Bar:
     start_s: float
     end_s: float
     peer: int = -1
+    """The other rank of a message; -1: it is none."""
     payload_bytes: int = 0
 
 

@@ -30,7 +30,11 @@ def worker_steps(trace: Trace, skip: int) -> tuple[WorkerStep, ...]:
 
 
 def busy_steps(of_workers: Sequence[StepParts], skip: int) -> tuple[WorkerStep, ...]:
-    """Return what `worker_steps` does, of rows of workers alone."""
+    """Return what `worker_steps` does, of rows of workers alone.
+
+    Raises:
+        InternalError: there are none.
+    """
     busy = {parts.rank for parts in of_workers if _is_busy(parts)}
     steps: dict[int, list[StepParts]] = {}
     for parts in of_workers:
@@ -53,7 +57,7 @@ def time_parts(trace: Trace, skip: int) -> TimeParts:
 
 
 def mean_parts(steps: Sequence[WorkerStep], *, is_asynchronous: bool = False) -> TimeParts:
-    """Return mean seconds over steps and workers."""
+    """Return mean seconds over steps and workers; there must be at least one step."""
     every = [parts for step in steps for parts in step]
     waits = [wait for step in steps for wait in peer_waits(step, is_asynchronous=is_asynchronous)]
     communication_s = fmean(parts.communication_s for parts in every)
@@ -133,7 +137,7 @@ def _of_full_steps(trace: Trace, batch_size: int) -> list[StepParts]:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return a quantile, linear between the two nearest values."""
+    """Return a quantile of values in any order, linear between the two nearest; `share` is 0.5 for the median."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     low = int(place)

@@ -44,12 +44,12 @@ class ChannelUse:
 
     @property
     def place(self) -> str:
-        """`n2 uplink`."""
+        """Its name in tables: `n2 uplink`."""
         return f"{self.node} {self.side}"
 
     @property
     def owner(self) -> str:
-        """`n2's uplink`."""
+        """Its name in sentences: `n2's uplink`."""
         return f"{self.node}'s {self.side}"
 
     @property

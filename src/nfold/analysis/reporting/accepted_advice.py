@@ -12,7 +12,7 @@ _FLAG = re.compile(r"(-n|--\w[\w-]*) ([\w,-]+)")
 
 
 def is_accepted(command: str, question: Question) -> bool:
-    """Plan every run that a command asks for, without the searches that take seconds.
+    """Return whether every run that a command asks for can be planned. The searches that take seconds are left out.
 
     Args:
         command: `nfold VERB FILE FLAGS`; its flags are numbers of ranks and chunks, and strategies.

@@ -104,6 +104,7 @@ class PossibleGains:
     tried: tuple[TriedChange, ...]
     """Those that win enough, the largest first; those that save memory where that is what lacks, fast or slow."""
     useful_workers: int | None
+    """Beyond which more of them gain little; None: more always help, or it was not looked for."""
     ages: Mapping[int, int] = field(default_factory=dict)
     """Of an asynchronous run: gradients by staleness in updates, as measured: what all that it wins is worth."""
 
@@ -117,7 +118,7 @@ def possible_gains(
         case: the run.
         found: what costs time in it.
         main: what holds it back most; says which link or node to change.
-        num_tasks: that are played.
+        num_tasks: that a simulation of it plays; of more than MOST_TASKS no other numbers of workers are tried.
         ages: of its gradients, as measured.
     """
     step_s = sum(finding.lost_s for finding in found if finding.kind != "shared cores")

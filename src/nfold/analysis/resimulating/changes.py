@@ -106,7 +106,7 @@ def proposed_like(question: Question, strategy: Strategy, number: int) -> Change
 
 
 def number_of_proposal(case: Case) -> int | None:
-    """Return which proposal of its strategy the run's plan is; None where it is none of them any more.
+    """Return which proposal of its strategy the run's plan is, from 0; None where it is none of them any more.
 
     A placement that was searched for is made for its number of workers; another number has others.
     """

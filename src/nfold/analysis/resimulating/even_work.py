@@ -26,7 +26,7 @@ def evened(work_s: Mapping[int, float], speeds: Mapping[int, float]) -> Evened:
 
     Args:
         work_s: of each rank that computes, in seconds on a node of speed 1.
-        speeds: of its node.
+        speeds: of each rank's node.
     """
     loads_s = {rank: seconds / speeds[rank] for rank, seconds in work_s.items()}
     usual = median_high(speeds.values()) if speeds else 1.0

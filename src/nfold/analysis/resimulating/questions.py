@@ -9,13 +9,13 @@ from nfold.planning.inputs.facts import Facts as Question
 
 
 def with_nodes(question: Question, change: Callable[[Node], Node]) -> Question:
-    """Return the question with every node changed."""
+    """Return the question with `change` made to every node of its cluster."""
     nodes = tuple(change(node) for node in question.cluster.nodes)
     return replace(question, cluster=replace(question.cluster, nodes=nodes))
 
 
 def with_profiles(question: Question, change: Callable[[Profile], Profile]) -> Question:
-    """Return the question with every profile changed."""
+    """Return the question with `change` made to the profile of every number of threads."""
     return replace(question, profiles={threads: change(each) for threads, each in question.profiles.items()})
 
 

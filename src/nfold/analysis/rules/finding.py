@@ -40,5 +40,5 @@ class Finding:
 
     @property
     def weight_s(self) -> float:
-        """What the verdict is chosen by."""
+        """What the verdict is chosen by: seconds per step won without it, or lost to it where no simulation says so."""
         return self.lost_s if self.regained_s is None else self.regained_s

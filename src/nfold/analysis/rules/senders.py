@@ -15,7 +15,10 @@ MOVING = 0.3
 
 
 def busy_senders(facts: MeasuredFacts) -> Finding | None:
-    """The threads that move bytes have no processor time left, though the link has room."""
+    """Return a finding where the threads that move bytes have no processor time left, though the link has room.
+
+    It is of the rank whose threads are busiest, if that is >= BUSY of a core, or of what their node leaves them.
+    """
     busy = {rank: _sending_share(facts, rank) for rank in facts.loads}
     rank = max(busy, key=lambda rank: busy[rank], default=None)
     if rank is None or busy[rank] < BUSY:
@@ -33,6 +36,11 @@ def busy_senders(facts: MeasuredFacts) -> Finding | None:
 
 
 def throttled_senders(facts: MeasuredFacts) -> Finding | None:
+    """Return a finding where a quota holds up a rank that moves bytes.
+
+    It is of the rank that was throttled most, if that was > THROTTLED of the time, among those whose moving of bytes
+    took > MOVING of what it could get.
+    """
     moving = [load for load in facts.loads.values() if _sending_share(facts, load.rank) > MOVING]
     load = max(moving, key=lambda load: load.throttled_share, default=None)
     if load is None or load.throttled_share <= THROTTLED:
@@ -101,6 +109,7 @@ def _sending_share(facts: MeasuredFacts, rank: int) -> float:
 
 
 def unexplained(facts: MeasuredFacts) -> Finding:
+    """Return a finding for a wait for messages that no other rule explains, with what the fullest channel moved."""
     exposed_s, place, evidence = facts.parts.exposed_communication_s, "network", "no message of it was traced"
     if facts.channels:
         use, place = facts.channels[0], facts.channels[0].place
@@ -128,7 +137,7 @@ def of_what_it_can(use: ChannelUse) -> str:
 
 
 def processor_s(facts: MeasuredFacts) -> float:
-    """Processor seconds per step of all messages, over the cores of the node that works most for them."""
+    """Return the processor seconds per step of all messages, over the cores of the node that works most for them."""
     spans = [span for step in facts.trace.steps for span in step.spans if span.kind == "SEND"]
     num_bytes = sum(span.payload_bytes for span in spans) / max(1, len(facts.trace.steps))
     num_messages = len(spans) / max(1, len(facts.trace.steps))
@@ -141,6 +150,6 @@ def _work_s_of(use: ChannelUse, facts: MeasuredFacts, num_bytes: float, num_mess
 
 
 def compare_architectures(facts: MeasuredFacts) -> str:
-    """A question that the run did not answer: the other architecture at its size."""
+    """Return the command for a question that the run did not answer: ring or ps, whichever it was not, at its size."""
     other = "ps" if facts.plan.strategy == "ring" else "ring"
     return f"nfold compare {{file}} -n {facts.plan.workers} --strategies {facts.plan.strategy},{other}"

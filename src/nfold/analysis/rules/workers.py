@@ -135,7 +135,7 @@ def fixed_costs(facts: MeasuredFacts) -> list[Finding]:
 
 
 def memory(facts: MeasuredFacts) -> Finding | None:
-    """Return the node that is nearly out of memory; None when there is room."""
+    """Return a finding where a node is nearly out of memory, of the fullest one. It costs no time as yet."""
     used = node_resident_bytes(facts.trace)
     limits = {name: facts.cluster.node(name).memory_bytes for name in used}
     name = max(used, key=lambda name: used[name] / max(1, limits[name]), default=None)

@@ -64,6 +64,12 @@ class LastingOptions:
         "best:METRIC",
     )
     """`:max` or `:min` behind it says which values are better."""
+    on: str | None = option(
+        None,
+        "hosts to run on: ssh:HOSTS_FILE, slurm[:PARTITION], mpi, ray[:ADDRESS], yarn:URL, local (agents on this "
+        "machine); here: this machine without agents, as unless given",
+        "KIND[:WHERE]",
+    )
     evaluate: bool = option(True, "evaluate the test data after each epoch and at the end", flags=())
 
 
@@ -93,6 +99,23 @@ class RunOptions(JobOptions):
 
     out: str | Path | None = option(None, "folder of the run; a new one under runs/ unless given", "RUN")
     port: int = option(0, "where the coordinator listens; any free port unless given", "P", least=0)
+    nodes: int | None = option(
+        None,
+        "with --on or --listen: hosts to ask for; those of a hosts file, or one for each rank, unless given",
+        "N",
+        least=1,
+    )
+    listen: str | None = option(
+        None,
+        "where hosts reach the coordinator; without --on it waits for --nodes hosts that join by hand",
+        "HOST:PORT",
+    )
+    hosts_within: float | str = option(
+        600.0, "give up when the hosts are not there in time: 90 (seconds), 30m, 3h; 10m unless given", "TIME"
+    )
+    python: str | None = option(
+        None, "path of the Python that has nfold, on the hosts; this one's unless given", "PATH"
+    )
     debug: bool = option(
         False,
         "ranks are threads of this process, so that a debugger works; the program prints to the terminal "

@@ -3,7 +3,8 @@
     version 1   /sys/fs/cgroup/cpu/nfold-7/node-pi      and      /sys/fs/cgroup/memory/nfold-7/node-pi
     version 2   /sys/fs/cgroup/nfold-7/node-pi
 
-The period of a quota is short: with the usual 100 ms, a step of 20 ms would never meet its quota.
+A quota is processor time per period (CFS bandwidth control, the kernel's Documentation/scheduler/sched-bwc.rst). The
+period is short: with the usual 100 ms, a step of 20 ms would never meet its quota.
 """
 
 import contextlib
@@ -73,7 +74,7 @@ def find_hierarchy(mounts: str, controllers: "dict[str, str] | None" = None) -> 
 
 
 def cpu_quota(cores: float) -> tuple[int, int]:
-    """Return quota and period in microseconds for a share of cores."""
+    """Return quota and period, in microseconds, for so many cores: 0.5 is half of one, 2.0 is two."""
     period_us = min(MOST_PERIOD_US, max(PERIOD_US, round(LEAST_QUOTA_US / cores)))
     return max(LEAST_QUOTA_US, round(cores * period_us)), period_us
 
@@ -102,7 +103,7 @@ def _with_quota(node: Node) -> Node:
 
 
 def cpu_settings(version: Literal[1, 2], cores: float) -> list[tuple[str, str]]:
-    """Return files and what to write into them for a share of cores."""
+    """Return files of a group, and what to write into each, for so many cores."""
     quota_us, period_us = cpu_quota(cores)
     if version == 2:
         return [("cpu.max", f"{quota_us} {period_us}")]
@@ -110,14 +111,14 @@ def cpu_settings(version: Literal[1, 2], cores: float) -> list[tuple[str, str]]:
 
 
 def memory_settings(version: Literal[1, 2], node: Node) -> list[tuple[str, str]]:
-    """Return files and what to write into them for a node's memory."""
+    """Return files of a group, and what to write into each, for a node's memory; none where it has no limit."""
     if not node.limits_memory:
         return []
     return [("memory.max" if version == 2 else "memory.limit_in_bytes", str(node.memory_bytes))]
 
 
 def swap_settings(version: Literal[1, 2], node: Node) -> list[tuple[str, str]]:
-    """Return files and what to write into them so that a node cannot have more memory by swapping.
+    """Return files of a group, and what to write into each, so that a node has no more memory by swapping.
 
     Version 1 limits memory and swap together, which it takes only after the limit of memory.
     """
@@ -162,7 +163,7 @@ class Groups:
             ) from error
 
     def set_cores(self, node: str, cores: float) -> None:
-        """Change a node's share of cores.
+        """Let a node use so many cores from now on; 0.5 is half of one.
 
         Raises:
             ClusterError: the kernel does not take it.
@@ -175,11 +176,11 @@ class Groups:
             ) from error
 
     def process_lists(self, node: str) -> list[Path]:
-        """Return the files through which a process enters a node."""
+        """Return the files through which a process enters a node: it writes its number to each."""
         return [folder / "cgroup.procs" for folder in self._folders(node)]
 
     def processes(self, node: str) -> list[int]:
-        """Return the processes of a node."""
+        """Return the numbers of a node's processes; none where the node is not there."""
         return sorted(
             {int(pid) for processes in self.process_lists(node) for pid in read_or_nothing(processes).split()}
         )
@@ -198,12 +199,16 @@ class Groups:
         raise ClusterError(f"processes of node {node} cannot be killed: pid {', '.join(map(str, pids))}")
 
     def terminate(self, node: str) -> None:
-        """Ask every process of a node to end."""
+        """Send SIGTERM to every process of a node, and do not wait."""
         with self._held(node) as held:
             _send(signal.SIGTERM, held)
 
     def remove(self) -> None:
-        """Kill what runs in the groups and remove them. Safe to call for groups that are half made or gone."""
+        """Kill what runs in the groups and remove them. Safe to call for groups that are half made or gone.
+
+        Raises:
+            ClusterError: some processes will not go.
+        """
         for name in sorted({child.name for parent in self._parents for child in _children(parent)}):
             self.kill(name.removeprefix(_PREFIX))
         for parent in self._parents:

@@ -39,7 +39,10 @@ _BUFFER_PER_WINDOW = 2
 
 
 class EmulatedCluster:
-    """An emulated cluster; `emulated` makes and removes one."""
+    """An emulated cluster; `emulated` makes and removes one.
+
+    What changes it raises a ClusterError where the kernel refuses, and names the node or the device.
+    """
 
     def __init__(self, cluster: Cluster, number: int, folder: Path) -> None:
         self.cluster, self.folder, self.number = cluster, folder, number
@@ -105,11 +108,11 @@ class EmulatedCluster:
         return found
 
     def address(self, node: str) -> str:
-        """Return a node's address."""
+        """Return a node's address in the emulated network, as 10.77.0.3."""
         return self._seats[node].address
 
     def delay_s(self, source: str, target: str) -> float:
-        """Return how much later than the kernel does it a message must be delivered."""
+        """Return how much later than the kernel does it a message must be delivered; 0.0 where the kernel delays."""
         if source == target or self.has_netem:
             return 0.0
         uplink, downlink = self.cluster.node(source).uplink, self.cluster.node(target).downlink
@@ -152,7 +155,7 @@ class EmulatedCluster:
             self.set_downlink(node, bytes_per_s)
 
     def slow(self, node: str, factor: float) -> None:
-        """Give a node that much of the cores that it had at first."""
+        """Give a node `factor` times the cores that it had at first, or those of this machine if it declares more."""
         usable = min(self._cores[node], float(len(os.sched_getaffinity(0))))
         self._groups.set_cores(node, usable * factor)
 
@@ -165,11 +168,11 @@ class EmulatedCluster:
         perform(separation(self.number, self._seats[node], joined=True))
 
     def kill(self, node: str) -> None:
-        """Kill every process of a node."""
+        """Kill every process of a node, and wait until it is gone."""
         self._groups.kill(node)
 
     def terminate(self, node: str) -> None:
-        """Ask every process of a node to end."""
+        """Send SIGTERM to every process of a node, and do not wait."""
         self._groups.terminate(node)
 
     # Inside

@@ -31,14 +31,14 @@ _FORMS: dict[Verb, str] = {
 
 
 class Nodes(Protocol):
-    """What faults are done to."""
+    """What faults are done to. What it cannot do raises a ClusterError."""
 
     def kill(self, node: str) -> None:
         """Kill every process of a node."""
         ...
 
     def slow(self, node: str, factor: float) -> None:
-        """Give a node a part of its cores."""
+        """Give a node `factor` times the cores that it had at first; 1.0 gives them back."""
         ...
 
     def set_uplink(self, node: str, bytes_per_s: float | None) -> None:

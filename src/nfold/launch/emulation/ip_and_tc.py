@@ -11,10 +11,10 @@ _PRIVILEGES = "Emulating a cluster needs a root that may make network namespaces
 
 
 def perform(batch: Batch, *, timeout_s: float = TIMEOUT_S) -> None:
-    """Have a tool carry out its lines.
+    """Have a tool carry out its lines, in their order, until one fails.
 
     Raises:
-        ClusterError: it fails, or does not come to an end; the message says what the tool said.
+        ClusterError: it cannot be started, fails, or has not ended after `timeout_s`; the message has what it said.
     """
     text = "".join(f"{line}\n" for line in batch.lines)
     command = " ".join(batch.command)

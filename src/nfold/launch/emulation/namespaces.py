@@ -34,7 +34,7 @@ class NodeNamespace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """Lines for one call of `ip` or `tc`."""
+    """Lines for one call of `ip -batch` or `tc -batch`, which stops at the first that fails."""
 
     tool: str
     namespace: str | None
@@ -43,7 +43,7 @@ class Batch:
 
     @property
     def command(self) -> list[str]:
-        """Return what reads the lines."""
+        """Return the command that reads the lines from its standard input."""
         return [self.tool, *(("-n", self.namespace) if self.namespace else ()), "-batch", "-"]
 
 
@@ -53,12 +53,12 @@ def switch_namespace(number: int) -> str:
 
 
 def is_namespace_of(number: int, name: str) -> bool:
-    """Return whether a namespace belongs to an emulation."""
+    """Return whether the namespace of that name belongs to an emulation: its switch's or a node's."""
     return name == switch_namespace(number) or name.startswith(f"{switch_namespace(number)}-")
 
 
 def make_seats(number: int, nodes: Sequence[str]) -> tuple[NodeNamespace, ...]:
-    """Give every node its namespace, address and port.
+    """Give every node its namespace, address and port, in the order of the nodes.
 
     Raises:
         ClusterError: there are more nodes than addresses.
@@ -82,7 +82,7 @@ def hosts(seats: Sequence[NodeNamespace]) -> str:
 
 
 def network(number: int, seats: Sequence[NodeNamespace]) -> list[Batch]:
-    """Return what builds the network, unshaped."""
+    """Return what builds the network, in this order; no link is shaped yet."""
     switch = switch_namespace(number)
     return [
         Batch(tool="ip", namespace=None, lines=tuple(f"netns add {name}" for name in _namespaces(number, seats))),

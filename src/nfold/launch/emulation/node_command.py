@@ -42,7 +42,7 @@ class OutputListener(Protocol):
         ...
 
     def ended(self, code: int) -> None:
-        """It has ended, and was heard to its last line; an exit code as subprocess counts."""
+        """It has ended, and was heard to its last line; `code` is as subprocess counts: -9 after signal 9."""
         ...
 
 
@@ -55,6 +55,17 @@ class NodeCommand:
     def __init__(
         self, name: str, command: Sequence[str], environment: Mapping[str, str], listener: OutputListener
     ) -> None:
+        """Start it.
+
+        Args:
+            name: of the thread.
+            command: with what makes it enter its node.
+            environment: all of it.
+            listener: is told what it writes and how it ends.
+
+        Raises:
+            OSError: it cannot be started.
+        """
         self._listener = listener
         self._process = subprocess.Popen(
             command,

@@ -26,14 +26,15 @@ _START_FIELD = 19
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """A process."""
+    """The process that an emulation belongs to."""
 
     pid: int
     start_ticks: int
+    """When it started, in clock ticks since boot."""
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process started, or None where there is none."""
+    """Return when a process started, in clock ticks since boot (proc_pid_stat(5), field 22); None where none runs."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -43,19 +44,24 @@ def start_ticks(pid: int) -> int | None:
 
 
 def this_process() -> Owner:
-    """Return this process."""
+    """Return this process as an owner."""
     ticks = start_ticks(os.getpid())
     assert ticks is not None, "this process runs"
     return Owner(pid=os.getpid(), start_ticks=ticks)
 
 
 def is_dead(owner: Owner | None, look: Callable[[int], int | None] = start_ticks) -> bool:
-    """Return whether an emulation has lost its owner, or never had one written down."""
+    """Return whether an emulation has lost its owner, or never had one written down.
+
+    Args:
+        owner: as it was written down.
+        look: returns when a process started, as `start_ticks` does.
+    """
     return owner is None or look(owner.pid) != owner.start_ticks
 
 
 class Registry:
-    """The emulations of this machine."""
+    """The numbers of this machine's emulations, and who owns each. Processes take turns with a lock."""
 
     def __init__(self, state: Path = STATE) -> None:
         self._state = state

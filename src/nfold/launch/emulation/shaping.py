@@ -6,7 +6,7 @@ peers is what its link carries while a quota lets it wait. So nothing is lost: T
 behind a queue of a second it then waits for several.
 Packets are no larger than the bucket: the kernel would take a larger one apart into frames of 1500 bytes, and carrying
 each of them by itself costs this machine ten times as much, which a network card would do for a real node.
-Delay needs the kernel's netem; where that is missing, the transport delays what arrives.
+Delay needs the kernel's netem; where that is missing, the transport delays what arrives. See tc-tbf(8), tc-netem(8).
 """
 
 from nfold.core.cluster import Channel
@@ -27,7 +27,7 @@ _NETEM_QUEUE = 100_000
 
 
 def window_bytes(channel: Channel | None, round_trip_s: float = 0.0) -> int:
-    """Return how much each peer may have on its way to a node.
+    """Return how many bytes each peer may have on its way to a node.
 
     Args:
         channel: in which the node receives; None: nothing holds it back.
@@ -40,7 +40,7 @@ def window_bytes(channel: Channel | None, round_trip_s: float = 0.0) -> int:
 
 
 def burst_bytes(channel: Channel) -> int:
-    """Return the size of the bucket for a link, also that of the largest packet with its headers."""
+    """Return the size of a link's token bucket, which is also that of its largest packet, headers included."""
     return _between(LEAST_BURST_BYTES, channel.bandwidth_bytes_per_s * BURST_S, MOST_BURST_BYTES)
 
 

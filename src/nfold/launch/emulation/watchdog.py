@@ -22,7 +22,11 @@ _IN_ORDER = b"."
 
 @contextmanager
 def watchdog() -> Iterator[None]:
-    """Have what this process emulates removed if it is killed in the block."""
+    """Have what this process emulates removed if it is killed in the block.
+
+    Raises:
+        OSError: the watchdog cannot be started.
+    """
     command = [sys.executable, "-P", "-m", "nfold.launch.emulation.watchdog", str(os.getpid())]
     silent = subprocess.DEVNULL
     # A session of its own: a Ctrl-C in the terminal is for its owner.

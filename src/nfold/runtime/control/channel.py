@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from nfold.errors import RunError, TransportError
 from nfold.transport.connecting.handshake import (
+    AGENT,
     CHALLENGE_BYTES,
     COORDINATOR,
     HELLO_BYTES,
@@ -133,8 +134,15 @@ class SocketChannel:
         self._heard_s = self._clock()
 
 
-def connect(host: str, port: int, token: str, rank: int, timeout_s: float = 30.0) -> SocketChannel:
+def connect(host: str, port: int, token: str, member: int, timeout_s: float = 30.0) -> SocketChannel:
     """Dial the coordinator; each side proves to the other that it knows the token.
+
+    Args:
+        host: of the coordinator, or the path of its Unix socket.
+        port: that it listens on.
+        token: of the job.
+        member: that dials, or AGENT.
+        timeout_s: for each answer.
 
     Raises:
         ChannelClosed: nobody answers there, or somebody else.
@@ -142,17 +150,21 @@ def connect(host: str, port: int, token: str, rank: int, timeout_s: float = 30.0
     try:
         connection = _dial(host, port, timeout_s)
     except OSError as error:
-        raise ChannelClosed(f"rank {rank} cannot reach the coordinator at {host}:{port}: {error}") from error
+        raise ChannelClosed(f"{_name(member)} cannot reach the coordinator at {host}:{port}: {error}") from error
     try:
         challenge = unpack_challenge(_read(connection, CHALLENGE_BYTES))
-        hello = Hello(rank, COORDINATOR, new_nonce())
+        hello = Hello(member, COORDINATOR, new_nonce())
         connection.sendall(pack_hello(hello, token, "report", challenge))
         unpack_hello(_read(connection, HELLO_BYTES), token, "welcome", hello.nonce)
     except (OSError, ChannelClosed, TransportError) as error:
         connection.close()
-        raise ChannelClosed(f"rank {rank} was not let in by the coordinator at {host}:{port}: {error}") from error
+        raise ChannelClosed(f"{_name(member)} was not let in by the coordinator at {host}:{port}: {error}") from error
     connection.settimeout(None)
     return SocketChannel(connection)
+
+
+def _name(member: int) -> str:
+    return "the agent" if member == AGENT else f"rank {member}"
 
 
 def is_path(host: str) -> bool:
@@ -161,7 +173,7 @@ def is_path(host: str) -> bool:
 
 
 def greet(connection: socket.socket, token: str, timeout_s: float) -> int | None:
-    """Let a newcomer prove that it knows the token and return its rank, or None where it does not."""
+    """Let a newcomer prove that it knows the token and return its number, or AGENT; None where it does not."""
     connection.settimeout(timeout_s)
     nonce = new_nonce()
     try:

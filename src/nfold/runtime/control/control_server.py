@@ -20,6 +20,7 @@ from nfold.runtime.control.channel import (
     is_path,
 )
 from nfold.runtime.control.events import Event, Left, Said
+from nfold.transport.connecting.handshake import AGENT
 
 if TYPE_CHECKING:
     import queue
@@ -34,6 +35,8 @@ MOST_REFUSALS = 20
 
 Ended = Callable[[int], str | None]
 Tell = Callable[[str], None]
+TakeAgent = Callable[[SocketChannel, str], None]
+"""Is given an agent's connection and its address, by a thread of the connection's."""
 
 
 class ControlServer(Protocol):
@@ -77,6 +80,7 @@ class SocketControlServer:
         *,
         tell: Tell,
         spools: "Spools | None" = None,
+        agents: TakeAgent | None = None,
     ) -> None:
         """Listen on a host's port, or where the host is the path of a Unix socket, on that.
 
@@ -88,6 +92,7 @@ class SocketControlServer:
             ended: says how a member ended.
             tell: is given a line for the log about each of the first strangers, from a thread of the server's.
             spools: take the files that members send; None where nothing is kept.
+            agents: is given the connection of each agent that knows the token; None: none is let in.
 
         Raises:
             ClusterError: the port is in use, or the address is not ours.
@@ -107,7 +112,7 @@ class SocketControlServer:
         self._numbers, self._expected = itertools.count(), set[int]()
         self._heard: dict[int, SocketChannel] = {}
         self._lock = threading.Lock()
-        self._tell, self._spools = tell, spools
+        self._tell, self._spools, self._take_agent = tell, spools, agents
         self._is_closed = False
         self.refused = 0
         threading.Thread(target=self._accept, name="nfold-control-server", daemon=True).start()
@@ -156,6 +161,9 @@ class SocketControlServer:
 
     def _greet(self, connection: socket.socket, who: str) -> None:
         member = greet(connection, self._token, HELLO_TIMEOUT_S)
+        if member == AGENT and self._take_agent is not None:
+            self._take_agent(SocketChannel(connection), who)
+            return
         with self._lock:
             if member is None:
                 self._refuse(connection, who, "it did not prove that it knows the job's token")

@@ -94,7 +94,7 @@ class Admission:
     def _welcome(self, number: int, standard: Standard) -> list[ev.ToShell]:
         if self._membership.fixed:
             return self._refuse(number, self._membership.fixed)
-        return [ev.Send((number,), standard.load_order)]
+        return [ev.Send((number,), {**standard.load_order, "local_rank": number})]
 
     def _examine(self, number: int, ready: dict[str, Any], standard: Standard) -> list[ev.ToShell]:
         try:

@@ -76,10 +76,12 @@ class Coordinator:
         """Return the first commands; call it once, when every member that the job begins with has said hello.
 
         Args:
-            places: host and process id of each, by its number. Ranks are in the order of numbers.
+            places: host and process id of each, by its number. Ranks are in the order of numbers. A host is called as
+                the plan calls its node, where there are several.
         """
-        for number, (host, pid) in sorted(places.items()):
-            self._membership.take(ms.MemberCame(Member(number=number, host=host, pid=pid)))
+        for rank, (number, (host, pid)) in enumerate(sorted(places.items())):
+            name = self._settings.nodes[rank] if self._settings.nodes else host
+            self._membership.take(ms.MemberCame(Member(number=number, host=name, pid=pid)))
         self._generations.enlist(tuple(sorted(places)))
         return self._advance(None)
 
@@ -192,7 +194,7 @@ class Coordinator:
 
     def _run(self) -> Flow:
         everyone = tuple(range(self._settings.world_size))
-        ready = yield from self._requests.ask(everyone, self._preparation.load_order(), "ready")
+        ready = yield from self._requests.collect(everyone, self._preparation.load_orders(everyone), "ready")
         facts = self._preparation.check_ready(ready)
         recipe = recipe_of(facts)
         if self._settings.kept is not None:

@@ -1,11 +1,11 @@
 """From ranks that have just said hello to all that a plan rests on: load, profile, wire, probe, pace."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from nfold.core import codec
-from nfold.core.cluster import Cluster
+from nfold.core.cluster import Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.job import Known
 from nfold.core.measured import Measured
@@ -51,8 +51,14 @@ class Preparation:
         self._planning, self._settings = planning, planning.settings
         self._cores, self._requests, self._generations = cores, requests, generations
 
+    def load_orders(self, ranks: Sequence[int]) -> list[ev.Order]:
+        """Return the orders that make ranks load the program, each with a device of its own where its host has some."""
+        nodes = self._settings.nodes or ("",) * len(ranks)
+        local = {rank: nodes[:rank].count(nodes[rank]) for rank in ranks}
+        return [ev.Order((rank,), {**self.load_order(), "local_rank": local[rank]}) for rank in ranks]
+
     def load_order(self) -> dict[str, Any]:
-        """Return the order that makes every rank load the program."""
+        """Return the order that makes every rank load the program, as the first of its host."""
         settings = self._settings
         overrides = {"seed": settings.seed, "chunks": settings.chunks, "loaders": settings.loaders}
         return {
@@ -133,10 +139,24 @@ class Preparation:
         if reply["note"]:
             self._requests.say(ev.Noted(reply["note"]))
         found = codec.decode(Measured, reply["measured"])
-        cluster = self._settings.cluster or Cluster(nodes=(found.node,))
+        cluster = self._cluster(found.node)
         profiles = {count: replace(profile, profiler=self._profiler) for count, profile in found.profiles.items()}
         share = least_share(cluster, self._planning.nodes(cluster))
         return found.graph, {count: within_cores(each, share) for count, each in profiles.items()}, cluster
+
+    def _cluster(self, measured: Node) -> Cluster:
+        """The machines as declared, or as agents told; what the profiler measured of its own goes for all real ones."""
+        declared = self._settings.cluster
+        if declared is None:
+            return Cluster(nodes=(measured,))
+        if declared.is_emulated:
+            return declared
+        alike: dict[str, Any] = {
+            "local": measured.local,
+            "crowding": measured.crowding,
+            "step_cpu_s": measured.step_cpu_s,
+        }
+        return replace(declared, nodes=tuple(replace(node, **alike) for node in declared.nodes))
 
     def meet(
         self,

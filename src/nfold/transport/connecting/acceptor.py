@@ -25,8 +25,11 @@ class UnprovedPeer:
 
     connection: socket.socket
     deadline_s: float
+    """When it is dropped, on time.monotonic()."""
     nonce: bytes = field(default_factory=new_nonce)
+    """What its proof must cover."""
     heard: bytearray = field(default_factory=bytearray)
+    """Of its hello so far."""
 
 
 class Acceptor:
@@ -35,6 +38,12 @@ class Acceptor:
     def __init__(
         self, member: int, expected: set[int], token: str, welcome: Callable[[int, socket.socket], None]
     ) -> None:
+        """Args:
+        member: this process.
+        expected: the members that may come, each once.
+        token: the job's secret, which they prove that they have.
+        welcome: takes a member and its proven connection, which blocks, from the thread that runs this.
+        """
         self._member = member
         self._expected = set(expected)
         self._token = token
@@ -43,7 +52,10 @@ class Acceptor:
         self._selector = selectors.DefaultSelector()
 
     def run(self, listener: Listener, stop: threading.Event) -> None:
-        """Accept until all are there or someone says stop."""
+        """Accept until all are there or another thread sets `stop`; who is unproven then is dropped.
+
+        What a stranger does raises nothing: it is dropped, at the latest after HELLO_S.
+        """
         with self._selector:
             self._selector.register(listener.socket, selectors.EVENT_READ)
             while self._expected and not stop.is_set():

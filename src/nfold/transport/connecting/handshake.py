@@ -6,6 +6,7 @@
 
 The token itself never travels, and each proof covers a fresh number of the other side, so what an eavesdropper has
 heard is of no use in another connection. What is said afterwards is not protected: the network must be trusted.
+The proof is HMAC-SHA-256 (RFC 2104).
 """
 
 import hashlib
@@ -26,11 +27,13 @@ CHALLENGE_BYTES = _OPENING.size + NONCE_BYTES
 HELLO_BYTES = _WHO.size + _DIGEST_BYTES
 COORDINATOR = 0xFFFFFFFF
 """Whom a member dials that is no member."""
+AGENT = 0xFFFFFFFE
+"""Who dials the coordinator for a host, and is no member either."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who speaks to whom."""
+    """Who speaks to whom: two members, or COORDINATOR."""
 
     source: int
     target: int
@@ -39,17 +42,17 @@ class Hello:
 
 
 def new_nonce() -> bytes:
-    """Return a number that was never used before."""
+    """Return random bytes, NONCE_BYTES of them: too many to be drawn twice."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
 def pack_challenge(nonce: bytes) -> bytes:
-    """Return what an acceptor says first."""
+    """Return what an acceptor says first, CHALLENGE_BYTES long."""
     return _OPENING.pack(MAGIC, VERSION) + nonce
 
 
 def unpack_challenge(data: bytes) -> bytes:
-    """Return the nonce of a challenge.
+    """Return the nonce of a challenge, which is CHALLENGE_BYTES long.
 
     Raises:
         TransportError: it is not one, or of another version.
@@ -59,13 +62,26 @@ def unpack_challenge(data: bytes) -> bytes:
 
 
 def pack_hello(hello: Hello, token: str, role: str, heard: bytes) -> bytes:
-    """Return the bytes with which a side proves who it is, now: `heard` is the other side's nonce."""
+    """Return the bytes with which a side proves who it is, now: HELLO_BYTES of them.
+
+    Args:
+        hello: what it says.
+        token: the job's secret.
+        role: `dial` or `answer`.
+        heard: the other side's nonce.
+    """
     who = _WHO.pack(MAGIC, VERSION, hello.source, hello.target, hello.nonce)
     return who + _digest(who, token, role, heard)
 
 
 def unpack_hello(data: bytes | bytearray, token: str, role: str, said: bytes) -> Hello:
-    """Read and check a hello: `said` is our nonce.
+    """Read and check a hello.
+
+    Args:
+        data: what came, HELLO_BYTES long.
+        token: the job's secret.
+        role: of the side that it comes from, as for `pack_hello`.
+        said: our nonce.
 
     Raises:
         TransportError: it is not one, of another version, or made with another token or for another connection.

@@ -2,7 +2,7 @@
 
 Kernels answer for programs that are stopped or busy, so this silence means that the network does not carry, or that
 the other machine is gone. A connection by itself notices neither: with bytes on the way it sends them again for a
-quarter of an hour, and without it waits for ever.
+quarter of an hour, and without it waits for ever. The options of sockets are those of tcp(7).
 """
 
 import socket
@@ -18,7 +18,11 @@ _TCP_INFO = struct.Struct("=52x2I")
 
 
 def enable_keepalive(connection: socket.socket) -> None:
-    """Let the kernel ask the other end for a sign of life when nothing else is said."""
+    """Let the kernel ask the other end for a sign of life every ASK_AFTER_S, and break after BREAK_AFTER_S without.
+
+    Raises:
+        OSError: it is no TCP connection, or is closed.
+    """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ASK_AFTER_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ASK_AFTER_S)
@@ -26,7 +30,11 @@ def enable_keepalive(connection: socket.socket) -> None:
 
 
 def silent_s(connection: socket.socket) -> float:
-    """Return for how long nothing came from the other end: no data, and no answer of its kernel."""
+    """Return for how long nothing came from the other end: no data, and no answer of its kernel. Exact to 1 ms.
+
+    Raises:
+        OSError: it is no TCP connection, or is closed.
+    """
     told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
     data_ms, acknowledgement_ms = _TCP_INFO.unpack(told)
     return float(min(data_ms, acknowledgement_ms)) / 1e3

@@ -40,7 +40,9 @@ class MeshOrder:
     addresses: Mapping[int, Address]
     """Of every peer that is to be met."""
     token: str
+    """The job's secret."""
     timeout_s: float
+    """For all of them together."""
 
 
 Met = Callable[[int, socket.socket], None]

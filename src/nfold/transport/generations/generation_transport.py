@@ -34,13 +34,23 @@ class GenerationTransport:
         return sum(way.received_bytes(self.number) for way in self._ways.values())
 
     def send(self, peer: int, tag: int, data: memoryview, done: Done) -> None:
-        """Send bytes. They must not change until `done`."""
+        """Send bytes, as `Transport.send` says.
+
+        Raises:
+            InternalError: no way leads to that rank.
+            TransportError: this process has closed its connections.
+        """
         way = self._way(peer)
         if not self._is_over:
             way.send(in_generation(self.number, tag), flat(data), done)
 
     def receive(self, peer: int, tag: int, into: memoryview, done: Done) -> None:
-        """Receive exactly as many bytes as `into` holds."""
+        """Receive exactly as many bytes as `into` holds, as `Transport.receive` says.
+
+        Raises:
+            InternalError: no way leads to that rank.
+            TransportError: this process has closed its connections.
+        """
         way = self._way(peer)
         if not self._is_over:
             way.receive(in_generation(self.number, tag), flat(into), done)
@@ -50,13 +60,17 @@ class GenerationTransport:
         self._losses.tell(callback)
 
     def limit_unsent(self, peer: int, num_bytes: int | None) -> None:
-        """Hear how much may wait outside of our hands on the way to a peer."""
+        """Limit what may wait in the kernel on the way to a peer, as `Transport.limit_unsent` says.
+
+        Raises:
+            InternalError: no way leads to that rank.
+        """
         self._way(peer).limit_unsent(num_bytes)
 
     # For the connections below
 
     def lose(self, peer: int, why: str) -> None:
-        """Tell that a rank is lost."""
+        """Tell whoever asked that a rank is lost, and why; only its first loss counts."""
         self._losses.report(peer, why)
 
     def end(self) -> None:

@@ -1,1 +1,1 @@
-"""The transports themselves: over memory, over sockets, and over what libraries offer."""
+"""The transports themselves: over memory for threads of one process, and over TCP."""

@@ -152,7 +152,11 @@ class MemoryWay(ByteCounts):
         self._is_gone = self._is_lost = False
 
     def send(self, tag: int, data: memoryview, done: Done) -> None:
-        """Copy bytes to the peer."""
+        """Copy bytes to the peer.
+
+        Raises:
+            TransportError: this member has left.
+        """
         self._check(tag)
         copy = bytes(data)
         with self._lock:
@@ -160,12 +164,16 @@ class MemoryWay(ByteCounts):
         self._here.soon(lambda: self._deliver(tag, copy, done))
 
     def receive(self, tag: int, into: memoryview, done: Done) -> None:
-        """Receive exactly as many bytes as `into` holds."""
+        """Receive exactly as many bytes as `into` holds.
+
+        Raises:
+            TransportError: this member has left.
+        """
         self._check(tag)
         self._here.soon(lambda: self._guard(lambda: self._inbox.post(tag, into, done)))
 
     def limit_unsent(self, num_bytes: int | None) -> None:
-        """Take no notice: nothing waits outside of our hands."""
+        """Take no notice: no kernel is in between."""
 
     def silent_s(self) -> float:
         """Return 0: memory always carries."""
@@ -178,7 +186,7 @@ class MemoryWay(ByteCounts):
     # In the delivery thread
 
     def arrive(self, tag: int, payload: bytes) -> None:
-        """Take a message."""
+        """Take a message in; it is handed over once a receive asks for it."""
         self._guard(lambda: self._take(tag, payload))
 
     def depart(self) -> None:

@@ -6,7 +6,7 @@ from nfold.transport.tags import generation_of
 
 
 class ByteCounts:
-    """The part of a `Way` that counts."""
+    """The part of a `Way` that counts. Each direction is counted by one thread at a time."""
 
     def __init__(self) -> None:
         self._sent_bytes: Counter[int] = Counter()

@@ -32,7 +32,7 @@ class DelayLine:
         self._thread.start()
 
     def put(self, act: Act) -> None:
-        """Hand in something to do."""
+        """Hand in something to do, `delay_s` from now."""
         with self._changed:
             self._line.append((self._clock() + self._delay_s, act))
             if len(self._line) == 1:

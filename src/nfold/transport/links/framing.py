@@ -20,7 +20,7 @@ HEADER_BYTES = _HEADER.size
 
 
 class Kind(IntEnum):
-    """What a frame says."""
+    """What a frame says: a message, or one of the last words above."""
 
     DATA = 0
     GOODBYE = 1
@@ -34,16 +34,18 @@ class FrameHeader:
 
     kind: Kind
     tag: int = 0
+    """Of a message, its generation included (`tags.py`)."""
     length: int = 0
+    """Of the payload, in bytes."""
 
 
 def pack_header(header: FrameHeader) -> bytes:
-    """Return the header's bytes."""
+    """Return the header as HEADER_BYTES bytes."""
     return _HEADER.pack(MAGIC, header.kind, header.tag, header.length)
 
 
 def unpack_header(data: bytes | bytearray | memoryview) -> FrameHeader:
-    """Read a header.
+    """Read a header of HEADER_BYTES bytes.
 
     Raises:
         TransportError: these bytes are no header.
@@ -55,14 +57,14 @@ def unpack_header(data: bytes | bytearray | memoryview) -> FrameHeader:
 
 
 def flat(data: memoryview) -> memoryview:
-    """Return the same memory as plain bytes."""
+    """Return the same memory as bytes in a row, whatever its shape and format; it must be contiguous."""
     if data.format == "B" and data.ndim == 1:
         return data
     return data.cast("B") if data.nbytes else memoryview(bytearray())
 
 
 def advance(parts: Sequence[memoryview], num_bytes: int) -> list[memoryview]:
-    """Return what is left of the parts after their first bytes went out."""
+    """Return what is left of the parts after the first `num_bytes` of them went out; nothing is copied."""
     left = []
     for part in parts:
         skipped = min(num_bytes, len(part))
@@ -79,6 +81,7 @@ class Frame:
     parts: list[memoryview]
     """What is still to be written."""
     num_bytes: int
+    """Of the whole frame, header included."""
     done: Callable[[], None]
     tag: int | None = None
     """Of a message."""
@@ -99,7 +102,7 @@ class Frame:
 
 
 def data_frame(tag: int, payload: memoryview, done: Callable[[], None]) -> Frame:
-    """Return the frame of a message."""
+    """Return the frame of a message; `done` is called when it has gone out."""
     header = pack_header(FrameHeader(Kind.DATA, tag, len(payload)))
     parts = [memoryview(header), payload] if len(payload) else [memoryview(header)]
     return Frame(parts, HEADER_BYTES + len(payload), done, tag)

@@ -47,7 +47,7 @@ class Inbox:
         """Messages of earlier ones are thrown away."""
 
     def post(self, tag: int, into: memoryview, done: Done) -> None:
-        """Ask for a message.
+        """Ask for a message, whose bytes go to `into`; `done` is called when they are there.
 
         Raises:
             TransportError: it has another length, or its sender has said goodbye.
@@ -68,7 +68,7 @@ class Inbox:
         _hand_over(arrival)
 
     def begin(self, tag: int, length: int) -> Arrival:
-        """Say where the bytes of a message go.
+        """Take note that a message of `length` bytes comes; the arrival says where they go.
 
         Raises:
             TransportError: its length is not the posted one, it is too long to keep, or its tag is used twice.

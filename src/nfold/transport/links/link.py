@@ -45,7 +45,7 @@ class Carrier(Protocol):
         ...
 
     def limit_unsent(self, num_bytes: int | None) -> None:
-        """Hear how much may wait outside of our hands."""
+        """Limit what may wait in the kernel; see `Transport.limit_unsent`."""
         ...
 
     def silent_s(self) -> float:
@@ -57,7 +57,11 @@ class Carrier(Protocol):
         ...
 
     def close(self, deadline_s: float) -> None:
-        """Wait until all is written and the peer has said its last word, at most until then; let go of everything."""
+        """Wait until all is written and the peer has said its last word; let go of everything.
+
+        Args:
+            deadline_s: when to wait no longer, on time.monotonic().
+        """
         ...
 
 
@@ -95,7 +99,11 @@ class Link(ByteCounts):
         self._carrier.start()
 
     def send(self, tag: int, data: memoryview, done: Done) -> None:
-        """Send a message. `done` may be called before this returns."""
+        """Send a message. `done` may be called before this returns.
+
+        Raises:
+            TransportError: this side has closed the link. That the peer is gone raises nothing: `on_lost` is told.
+        """
         with self._lock:
             if self._closing:
                 raise TransportError(f"tag {without_generation(tag)} cannot be sent: the connection is closed")
@@ -108,7 +116,12 @@ class Link(ByteCounts):
             self._submit(data_frame(tag, data, done))
 
     def receive(self, tag: int, into: memoryview, done: Done) -> None:
-        """Post a receive. `done` is called before this returns if the message is here already."""
+        """Post a receive. `done` is called before this returns if the message is here already.
+
+        Raises:
+            TransportError: this side has closed the link. That the peer is gone raises nothing: `on_lost` is told.
+            InternalError: a receive with this tag waits already.
+        """
         if self._closing:
             raise TransportError(f"tag {without_generation(tag)} cannot be received: the connection is closed")
         try:
@@ -117,7 +130,7 @@ class Link(ByteCounts):
             self._lose(str(error))
 
     def limit_unsent(self, num_bytes: int | None) -> None:
-        """Hear how much may wait outside of our hands on the way to the peer."""
+        """Limit what may wait in the kernel on the way to the peer; of a lost one nothing is asked."""
         with contextlib.suppress(OSError):  # lost just now: that is told on its own
             self._carrier.limit_unsent(num_bytes)
 
@@ -189,7 +202,7 @@ class Link(ByteCounts):
             self._carrier.wake()
 
     def finish_close(self, deadline_s: float) -> None:
-        """Wait for the peer's answer until the deadline, then let go of the way to it."""
+        """Wait for the peer's answer until `deadline_s`, on time.monotonic(), then let go of the way to it."""
         self._carrier.close(deadline_s)
         if self._late is not None:
             self._late.close()

@@ -44,7 +44,14 @@ class Loop:
                 self._waker.send(b"\0")
 
     def watch(self, connection: socket.socket, events: int, before: int, ready: Ready) -> None:
-        """Change what is waited for on a socket, 0 being nothing. Only its own thread may."""
+        """Change what is waited for on a socket. Only its own thread may.
+
+        Args:
+            connection: the socket, which does not block.
+            events: READ, WRITE, or both added; 0: nothing.
+            before: what was waited for until now.
+            ready: is told which of them can be done.
+        """
         if not before:
             self._selector.register(connection, events, ready)
         elif events:

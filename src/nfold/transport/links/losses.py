@@ -25,7 +25,7 @@ class Losses:
             callback(error)
 
     def report(self, peer: int, why: str) -> None:
-        """Take note of a lost peer; only its first loss counts."""
+        """Take note of a lost peer and tell whoever asked, as a PeerLost that says why; only its first loss counts."""
         with self._lock:
             if self._silent or peer in self._lost:
                 return

@@ -62,12 +62,12 @@ class SocketCarrier:
             self._loop.call(self._called)
 
     def limit_unsent(self, num_bytes: int | None) -> None:
-        """Let the kernel take no more ahead."""
+        """Let the kernel hold about so many bytes that it has not sent, within our bounds; None: the upper one."""
         limit = MOST_UNSENT_BYTES if num_bytes is None else min(MOST_UNSENT_BYTES, max(LEAST_UNSENT_BYTES, num_bytes))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limit)
 
     def silent_s(self) -> float:
-        """Return for how long the peer's kernel has said nothing."""
+        """Return for how long the peer's kernel has said nothing, as `keepalive.silent_s` reads it."""
         return silent_s(self._socket)
 
     def shutdown(self) -> None:
@@ -76,7 +76,7 @@ class SocketCarrier:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self, deadline_s: float) -> None:
-        """Wait for the last words until the deadline, then close the socket."""
+        """Wait for the last words until `deadline_s`, on time.monotonic(), then close the socket."""
         waits = not self._loop.is_current
         if waits:
             self._over.wait(max(0.0, deadline_s - time.monotonic()))

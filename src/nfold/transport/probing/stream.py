@@ -1,8 +1,8 @@
 """Decides how a one-way transfer grows, and what rate it has shown. Pure.
 
 Blocks go one way, an answer of one byte per block comes back. How much may be on its way grows with what has
-arrived, like TCP's slow start, so a fast link is filled soon and a slow one is left with little to drain. Both ends
-know the size of every block, since it follows from the number of blocks alone.
+arrived, like TCP's slow start (RFC 5681, section 3.1), so a fast link is filled soon and a slow one is left with little
+to drain. Both ends know the size of every block, since it follows from the number of blocks alone.
 
     arrived bytes  |                        ___---          A token bucket lets its first bytes pass at line speed.
                    |              ___---                    They lie at the start, so the rate is taken from the
@@ -65,11 +65,14 @@ class RateMeter:
     """When bytes arrived, on the clock of the end that takes them."""
 
     budget_s: float
+    """For the stream; one that has moved little gets PATIENCE of them."""
     at_s: list[float] = field(default_factory=list)
+    """Of each block, when the last of it came."""
     total_bytes: list[int] = field(default_factory=list)
+    """Up to that block, with it."""
 
     def arrived(self, at_s: float, total_bytes: int) -> None:
-        """Take note of a block."""
+        """Take note that a block came at `at_s`, and with it `total_bytes` of all blocks so far."""
         self.at_s.append(at_s)
         self.total_bytes.append(total_bytes)
 
@@ -81,7 +84,7 @@ class RateMeter:
         return self.at_s[-1] - self.at_s[0] >= budget_s
 
     def bytes_per_s(self) -> float:
-        """Return the rate over the second half of the time."""
+        """Return the rate over the second half of the time; at least two blocks must have come."""
         half_s = (self.at_s[0] + self.at_s[-1]) / 2
         first = bisect_right(self.at_s, half_s, hi=len(self.at_s) - 1) - 1
         seconds = max(1e-9, self.at_s[-1] - self.at_s[first])

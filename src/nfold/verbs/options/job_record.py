@@ -1,7 +1,7 @@
 """How a run was started and where it stopped, which is what it takes to go on with it, and what to type for that."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,16 @@ class Resumed:
     begun: Begun
     checkpoint: StoredState | None
     history: list[dict[str, Any]]
+
+    def on_hosts(self, cluster: Cluster) -> "Resumed":
+        """Return where to go on with these hosts; what was measured and planned on others is so anew."""
+        known = self.known
+        is_same = known is not None and _sizes(known.cluster) == _sizes(cluster)
+        return self if known is None or is_same else replace(self, known=None)
+
+
+def _sizes(cluster: Cluster) -> list[tuple[str, float]]:
+    return [(node.name, node.cores) for node in cluster.nodes]
 
 
 def resume_command(path: Path) -> str:

@@ -1,6 +1,7 @@
 """What a user may ask of a run, whether by flags or by arguments: the same names and the same checks."""
 
 import numbers
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,15 @@ from nfold.core.text.cluster_file import read_cluster
 from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
 from nfold.errors import PlanError
+from nfold.hosts.managers.hosts_file import ListedHost, read_hosts
 from nfold.launch.emulation.cgroups import as_emulated, at_own_speed
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous.asynchronous_strategies import check_staleness
 from nfold.planning.choosing.strategies import Single
 from nfold.planning.choosing.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
+from nfold.verbs.options.target import LAST_PORT, Target, read_target
 
-LAST_PORT = 65535
 Wishes = Mapping[str, Any]
 """Options that were given, by name."""
 
@@ -45,9 +47,10 @@ class Options(RunOptions):
         self._take_numbers()
         self._take_stop_after()
         self._read_cluster()
+        self._take_hosts()
         if self.workers is None:
-            nodes = len(self.emulated.nodes) if self.emulated and self.strategy != Single.name else 1
-            object.__setattr__(self, "workers", max(1, nodes - self.servers))
+            places = self._num_places() if self.strategy != Single.name else 1
+            object.__setattr__(self, "workers", max(1, places - self.servers))
         self._check_emulation()
         if self.port > LAST_PORT:
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
@@ -64,8 +67,8 @@ class Options(RunOptions):
         return self.emulate
 
     @property
-    def nodes(self) -> tuple[str, ...]:
-        """Node of each rank, dedicated servers last; empty: all on this machine."""
+    def rank_nodes(self) -> tuple[str, ...]:
+        """Emulated node of each rank, dedicated servers last; empty: nothing is emulated."""
         if self.emulated is None:
             return ()
         return nodes_of_ranks(self.emulated, self.workers + self.servers)
@@ -74,6 +77,56 @@ class Options(RunOptions):
     def faults(self) -> tuple[Fault, ...]:
         """What shall go wrong."""
         return tuple(parse_fault(text, self.emulated) for text in self.fault) if self.emulated else ()
+
+    @property
+    def target(self) -> Target | None:
+        """What brings hosts that are not this machine; None: ranks run here."""
+        return read_target(self.on, self.listen)
+
+    @property
+    def listed_hosts(self) -> tuple[ListedHost, ...]:
+        """The hosts of a hosts file, as many as are asked for; empty: a manager chooses."""
+        target = self.target
+        if target is None or target.kind != "ssh":
+            return ()
+        return read_hosts(target.where)[: self.nodes]
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts to ask for: no more than there are ranks, unless more are wanted."""
+        world_size = self.workers + self.servers
+        return self.nodes or min(len(self.listed_hosts) or world_size, world_size)
+
+    @property
+    def typed_hosts(self) -> str:
+        """The flags that ask for the same hosts again; empty: none are asked for."""
+        given = {"--on": self.on, "--nodes": self.nodes, "--listen": self.listen, "--python": self.python}
+        return " ".join(f"{flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None)
+
+    def _take_hosts(self) -> None:
+        """Raise for what makes no sense with, or without, hosts."""
+        object.__setattr__(self, "hosts_within", duration_s(self.hosts_within, "--hosts-within"))
+        target = self.target
+        if target is None:
+            for flag, value in (("--nodes", self.nodes), ("--python", self.python)):
+                if value is not None:
+                    raise PlanError(f"{flag} {value} is for hosts, and none are asked for. Add --on or --listen.")
+            return
+        if self.emulate is not None or self.debug:
+            other = "--debug" if self.debug else "--emulate"
+            raise PlanError(f"{other} keeps all ranks on this machine, and {target.told} brings hosts. Leave one out.")
+        listed = self.listed_hosts
+        if listed and self.nodes is not None and self.nodes > len(listed):
+            raise PlanError(f"--nodes {self.nodes}: {target.where} lists {count(len(listed), 'host')}. Ask for fewer.")
+        if not listed and self.nodes is None and self.workers is None:
+            raise PlanError(f"{target.told} needs to know how many hosts to ask for. Add --nodes N.")
+
+    def _num_places(self) -> int:
+        """Ranks that there are places for, where nobody said how many."""
+        if self.emulated is not None:
+            return len(self.emulated.nodes)
+        listed = self.listed_hosts
+        return sum(host.slots or 1 for host in listed) or self.nodes or 1
 
     def _check_keep(self) -> None:
         if self.keep is None:
@@ -129,10 +182,10 @@ class Options(RunOptions):
         if self.port:
             raise PlanError(f"--port {self.port}: emulated ranks reach the coordinator without a port. Leave it out.")
         for fault in self.faults:
-            if fault.node not in self.nodes:
+            if fault.node not in self.rank_nodes:
                 raise PlanError(
                     f"--fault {fault.text!r}: no rank lives on {fault.node}; ranks live on "
-                    f"{', '.join(dict.fromkeys(self.nodes))}. Name one of those, or use a larger -n."
+                    f"{', '.join(dict.fromkeys(self.rank_nodes))}. Name one of those, or use a larger -n."
                 )
 
     def settings(self, *, lockstep: bool = False, plan_only: bool = False) -> JobSettings:
@@ -144,7 +197,7 @@ class Options(RunOptions):
             first_step_limit_s=self.first_step_within,
             stop_after_s=self.stop_after_s,
             cluster=at_own_speed(self.emulated) if self.emulated else None,
-            nodes=self.nodes,
+            nodes=self.rank_nodes,
         )
 
 

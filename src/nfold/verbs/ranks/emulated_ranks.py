@@ -77,16 +77,16 @@ def emulated_ranks(
         yield None
         return
     with emulated(cluster) as box:
-        shared = tell_shared_servers(options.nodes, options.workers)
+        shared = tell_shared_servers(options.rank_nodes, options.workers)
         for note in (*box.notes, *([shared] if shared else ())):
             say(f"note: {note}")
 
         def warn(fault: Fault) -> None:
             if fault.verb == "kill":
-                doomed = tuple(rank for rank, node in enumerate(options.nodes) if node == fault.node)
+                doomed = tuple(rank for rank, node in enumerate(options.rank_nodes) if node == fault.node)
                 events.put(ev.KillAnnounced(doomed, fault.text))
 
-        ranks = EmulatedRanks(box, options.nodes, FaultClock(options.faults, box, say, warn=warn))
+        ranks = EmulatedRanks(box, options.rank_nodes, FaultClock(options.faults, box, say, warn=warn))
         try:
             yield ranks
         finally:

@@ -2,11 +2,11 @@
 
 import contextlib
 import queue
-import sys
 from pathlib import Path
 
 from nfold.launch.launcher import Launcher
 from nfold.launch.local_launcher import LocalLauncher
+from nfold.launch.rank_command import rank_command
 from nfold.launch.thread_launcher import ThreadLauncher
 from nfold.machine.memory_check import check_cluster_memory, check_machine_memory
 from nfold.program import Program, ProgramSource
@@ -15,6 +15,7 @@ from nfold.runtime.control.control_server import ControlServer, SocketControlSer
 from nfold.runtime.control.spool import Spools
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks
+from nfold.verbs.ranks.remote_hosts import RemoteHosts
 
 HOST = "127.0.0.1"
 EXIT_WAIT_S = 1.0
@@ -35,8 +36,10 @@ def check_room(source: Source, options: Options) -> None:
     """
     if _are_threads(source, options):
         return
+    if options.target is not None:
+        return  # what its hosts have is told by their agents, and planned with
     if options.emulated is not None:
-        check_cluster_memory(options.emulated, BYTES_PER_RANK, options.nodes)
+        check_cluster_memory(options.emulated, BYTES_PER_RANK, options.rank_nodes)
         return
     count = options.workers + options.servers
     check_machine_memory(f"{count} rank{'s' if count > 1 else ''}", count, BYTES_PER_RANK)
@@ -57,6 +60,7 @@ def find_ways(
     world_size: int,
     *,
     emulated: EmulatedRanks | None,
+    hosts: RemoteHosts | None,
     log: Path | None,
     token: str,
     events: Events,
@@ -70,15 +74,18 @@ def find_ways(
         options: of the run.
         world_size: ranks, dedicated servers included.
         emulated: where ranks live in an emulated cluster.
+        hosts: where ranks live on other hosts; they have arrived.
         log: takes what ranks print.
         token: they prove that they know it.
         events: what they say is put there.
         tell: is given lines for the log, from any thread.
         spools: take the files that ranks send.
     """
+    if hosts is not None:
+        return hosts.launcher, hosts.control_server
     if isinstance(source, Program) or options.debug:
         return _threads(source, world_size, events, spools)
-    command = _rank_command(source)
+    command = rank_command(source.path, source.function)
     launcher = LocalLauncher(command, log, place=emulated.place) if emulated else LocalLauncher(command, log)
     host = emulated.control_socket if emulated else HOST
     return launcher, SocketControlServer(
@@ -104,9 +111,3 @@ def _threads(source: Source, world_size: int, events: Events, spools: Spools | N
     launcher = ThreadLauncher(lambda rank: ranks.run(rank, control_server.far_ends[rank]), finish=ranks.close)
     control_server = ThreadControlServer(events, lambda rank: launcher.ended(rank, EXIT_WAIT_S), spools)
     return launcher, control_server
-
-
-def _rank_command(source: ProgramSource) -> list[str]:
-    """What starts a rank, but for its number and our address."""
-    module = [sys.executable, "-P", "-m", "nfold.verbs.ranks.rank_process"]
-    return [*module, "--script", str(source.path), "--function", source.function]

@@ -121,6 +121,8 @@ def summarise(
 def typed(source: ProgramSource | Program, options: Options, folder: RunFolder | None) -> str:
     """Return what to type for a program where it ran, but for what a suggestion changes."""
     script = shlex.quote(source.short) if isinstance(source, ProgramSource) else "FILE.py"
+    if options.target is not None:
+        return f"{script} {options.typed_hosts}"
     file = options.cluster_file
     if options.emulated is not None and not file and folder is not None:
         file = str(folder.path / EMULATED)

@@ -13,6 +13,7 @@ from nfold.runtime.failures.failure_detector import Patience
 from nfold.verbs.options.job_record import Resumed
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks
+from nfold.verbs.ranks.remote_hosts import RemoteHosts
 from nfold.verbs.ranks.starting import find_ways
 from nfold.verbs.run_folder.folder import RunFolder
 
@@ -30,6 +31,7 @@ def session_of(
     resumed: Resumed | None,
     *,
     emulated: EmulatedRanks | None,
+    hosts: RemoteHosts | None,
     patience: Patience,
     stop_in_s: float | None,
     tell: Callable[[str], None],
@@ -43,13 +45,14 @@ def session_of(
         settings: what the coordinator goes by.
         folder: of the run; None: nothing is kept.
         resumed: where an earlier run stopped; None: it begins.
-        emulated: where ranks live; None: in this machine itself.
+        emulated: where ranks live; None: in this machine itself, or on other hosts.
+        hosts: where ranks live; None: on this machine.
         patience: with ranks that are silent.
         stop_in_s: seconds until the run must stop; None: it need not.
         tell: takes lines for the log.
         events: what ranks say is put there.
     """
-    token = secrets.token_hex(16)
+    token = hosts.token if hosts else secrets.token_hex(16)
     checkpoint = resumed.checkpoint if resumed else None
     coordinator = Coordinator(
         settings,
@@ -65,6 +68,7 @@ def session_of(
         options,
         settings.world_size,
         emulated=emulated,
+        hosts=hosts,
         log=folder.log if folder else None,
         token=token,
         events=events,

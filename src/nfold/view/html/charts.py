@@ -41,7 +41,7 @@ class Chart:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return what the script reads."""
+        """Return what the script reads to draw it; title, caption and legend are the template's."""
         return {"key": self.key, "kind": self.kind, "height": self.height, "data": self.data}
 
 
@@ -50,6 +50,7 @@ class Curve:
     """Points joined by a line, or dots."""
 
     what: str
+    """It shows, in the words of the legend."""
     color: str
     x: Sequence[float]
     y: Sequence[float]
@@ -62,7 +63,7 @@ class Curve:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return what the script reads."""
+        """Return what the script reads to draw it, with values to five digits."""
         x, y = list(self.x), [float(f"{value:.5g}") for value in self.y]
         look = {"color": self.color, "dash": self.dash, "width": self.width, "alpha": self.alpha, "dots": self.dots}
         return {"what": self.what, "x": x, "y": y, **look}
@@ -101,7 +102,7 @@ def stack_data(names: Sequence[str], parts: Sequence[tuple[str, str, Sequence[fl
 
 
 def shortened(name: str) -> str:
-    """Return a name that leaves room for what it names, on a narrow screen too."""
+    """Return a name cut to 22 letters, which leaves room for what it names, on a narrow screen too."""
     return name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 2]}.."
 
 

@@ -36,6 +36,9 @@ def document(template: str, *, charts: Sequence[Chart], **values: Any) -> str:
         template: name of a file under templates/.
         charts: in any order; the template says where each goes.
         values: what else the template shows.
+
+    Raises:
+        InternalError: BokehJS, which draws the charts, is not installed.
     """
     scripts = _scripts() if charts else ()
     return (

@@ -24,6 +24,7 @@ class Row:
 
     label: str
     owners: tuple[int, ...]
+    """Rank of each chunk."""
 
 
 def grid_chart(placement: Placement, graph: ModelGraph) -> Chart | None:

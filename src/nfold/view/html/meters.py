@@ -16,8 +16,11 @@ class FillMeter:
     """A part of a whole, with words for both."""
 
     what: str
+    """`memory, peak`, `uplink`."""
     share: float
+    """Of the whole, from 0."""
     words: str
+    """The part and the whole, with units."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

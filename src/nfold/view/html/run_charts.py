@@ -83,7 +83,16 @@ def nodes_chart(trace: Trace, nodes: Sequence[str], held_s: Mapping[int, float])
 
 
 def node_parts(trace: Trace, nodes: Sequence[str], held_s: Mapping[int, float]) -> dict[str, dict[str, float]]:
-    """Return mean seconds of a worker's step by node and part."""
+    """Return mean seconds of a worker's step by node and part.
+
+    Args:
+        trace: of the run.
+        nodes: node of each rank.
+        held_s: as for `nodes_chart`.
+
+    Raises:
+        InternalError: nothing was measured.
+    """
     collected: dict[str, list[dict[str, float]]] = defaultdict(list)
     held: dict[str, list[float]] = defaultdict(list)
     for step in worker_steps(trace, _WARM_UP_STEPS):
@@ -112,7 +121,11 @@ def _with_held(parts: dict[str, float], held_s: float) -> dict[str, float]:
 
 
 def server_parts(trace: Trace, nodes: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return mean seconds of a dedicated server's step by node and part; the names say that servers are meant."""
+    """Return mean seconds of a dedicated server's step by node and part; the names say that servers are meant.
+
+    Raises:
+        InternalError: nothing was measured.
+    """
     servers = {usage.rank for usage in trace.usage if usage.role == "server"}
     first_step = worker_steps(trace, _WARM_UP_STEPS)[0][0].step
     collected: dict[str, list[dict[str, float]]] = defaultdict(list)

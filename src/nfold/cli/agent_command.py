@@ -1,0 +1,61 @@
+"""nfold agent, nfold join"""
+
+import argparse
+from typing import Any
+
+from nfold.errors import ClusterError
+
+LAST_PORT = 65535
+
+
+def add_parser(commands: Any) -> None:
+    """Add both commands."""
+    agent = commands.add_parser(
+        "agent",
+        help="take part in a job on this host; started by nfold itself",
+        description="Serve one job on this host.",
+    )
+    agent.add_argument("--connect", required=True, metavar="HOST:PORT,..", help="where the job may be reached")
+    agent.add_argument("--place", type=int, metavar="K", help="which of the places that were asked for this is")
+    _add_rest(agent)
+    join = commands.add_parser(
+        "join",
+        help="lend this host to a job that listens",
+        description="Take part in a job on another machine, as it says when it is started with --listen.",
+    )
+    join.add_argument("connect", metavar="HOST:PORT", help="where the job listens")
+    join.set_defaults(place=None)
+    _add_rest(join)
+
+
+def _add_rest(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--token-file",
+        required=True,
+        metavar="FILE",
+        help="holds the job's token, for nobody else to read; -: the first line of standard input",
+    )
+    parser.add_argument("--name", default="", help="of this host in plans and messages; its own unless given")
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Serve until the job is over; return the exit code."""
+    from nfold.hosts.agent.agent import AgentSettings, serve
+    from nfold.transport.connecting.token_file import read_token
+
+    addresses = tuple(read_address(text) for text in parsed.connect.split(","))
+    token = read_token(parsed.token_file)
+    return serve(AgentSettings(addresses=addresses, token=token, place=parsed.place, name=parsed.name))
+
+
+def read_address(text: str) -> tuple[str, int]:
+    """Read `HOST:PORT`.
+
+    Raises:
+        ClusterError: it is something else.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= LAST_PORT:
+        raise ClusterError(f"{text!r} is no address. Give the job's as it was printed, as in 10.0.0.1:7000")
+    return host, int(port)

@@ -1,0 +1,1 @@
+"""What runs on a host: tells what it has, holds the program, starts ranks and ends them."""

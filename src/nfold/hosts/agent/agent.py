@@ -1,0 +1,225 @@
+"""One agent: `nfold agent`, started on a host by whoever owns it. Never by hand, but for `nfold join`.
+
+    coordinator            agent
+                   <--     agent        place, name and facts of the host, once the token is proven
+    program        -->     holds        the script's folder is here already
+                   <--     wants        it is not: `archive` brings it
+    archive        -->     holds
+    start          -->                  starts the process of a member, which dials the coordinator by itself
+                   <--     ended        how a member ended
+                   <--     output       what members print
+    listen         -->     listening    opens a port, as a rank would
+    connect        -->     connected    to the other agents
+    probe          -->     probed       how fast bytes move to another one
+    release        -->                  ends a member that has left the job, and all that it started
+    stop           -->     bye          ends all members, and the agent with them
+                   <--     failed       why it cannot do what it was told; leaving: it was told to end by its host
+
+When the coordinator is gone, so are the members, and the agent. It imports nothing heavy.
+"""
+
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nfold.cache import user_folder
+from nfold.core import codec
+from nfold.errors import ClusterError, TransportError
+from nfold.hosts.agent.meeting import Meeting
+from nfold.hosts.host_facts import facts_of_this_host
+from nfold.hosts.program_files.unpacked import ProgramCache
+from nfold.launch.local_launcher import LocalLauncher
+from nfold.launch.rank_command import rank_command
+from nfold.launch.stopping import hearing
+from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel, connect
+from nfold.runtime.rank.heartbeat import Heartbeat
+from nfold.transport.connecting.handshake import AGENT
+from nfold.transport.connecting.listener import Address
+
+EXIT_DONE, EXIT_LOST, EXIT_REFUSED = 0, 1, 2
+DIAL_S = 10.0
+"""For each address of the coordinator."""
+_LONG_S = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentSettings:
+    """What an agent was started with."""
+
+    addresses: tuple[Address, ...]
+    """Of the coordinator, to be tried in turn."""
+    token: str
+    place: int | None = None
+    """Number of what its manager was asked for; None: it came by itself."""
+    name: str = ""
+    """Of the host, as the user calls it; empty: its own."""
+
+
+class Agent:
+    """Does what the coordinator says, from the hello to the end."""
+
+    def __init__(self, channel: SocketChannel, address: Address, settings: AgentSettings) -> None:
+        """Args:
+        channel: to the coordinator.
+        address: of the coordinator, as it is reached from here.
+        settings: what the agent was started with.
+        """
+        self._channel, self._address, self._settings = channel, address, settings
+        self._programs = ProgramCache(_cache_folder())
+        self._wanted: Message = {}
+        self._launcher: LocalLauncher | None = None
+        self._meeting: Meeting | None = None
+
+    def run(self) -> int:
+        """Obey until told to stop; return the exit code. Nothing that it started is left."""
+        Heartbeat(self._channel)
+        facts = facts_of_this_host(sys.executable)
+        try:
+            self._send("agent", place=self._settings.place, name=self._settings.name, facts=codec.encode(facts))
+            while True:
+                order, blob = self._channel.receive()
+                if order["do"] == "refuse":
+                    print(f"nfold agent: {order['why']}", file=sys.stderr, flush=True)
+                    return EXIT_REFUSED
+                if order["do"] == "stop":
+                    self._end_members(order["grace_s"])
+                    self._send("bye")
+                    return EXIT_DONE
+                self._obey(order, blob)
+        except ChannelClosed:
+            return EXIT_LOST
+        finally:
+            self._end_members(0.0)
+            if self._meeting is not None:
+                self._meeting.close()
+            self._channel.close()
+
+    def leave(self) -> None:
+        """End, since the host wants it to; from a signal, so that it may interrupt anything."""
+        threading.Thread(target=self._leave, name="nfold-leaving", daemon=True).start()
+
+    def _leave(self) -> None:
+        try:
+            self._send("leaving", why=f"the agent on {facts_of_this_host('').host} was told to end")
+        except ChannelClosed:
+            pass
+        finally:
+            self._channel.close()  # ends `run`, which ends the members
+
+    def _obey(self, order: Message, blob: bytes) -> None:
+        try:
+            match order["do"]:
+                case "program":
+                    self._take_program(order)
+                case "archive":
+                    self._begin(self._programs.unpack(blob, self._wanted["digest"]))
+                case "start":
+                    self._start(order["member"])
+                case "release":
+                    self._the_launcher.release(order["member"])
+                case "listen":
+                    self._meeting = Meeting(order["place"], self._channel.local_host, self._settings.token)
+                    self._send("listening", address=self._meeting.address)
+                case "connect":
+                    self._the_meeting.connect({place: (host, port) for place, host, port in order["addresses"]})
+                    self._send("connected")
+                case "probe":
+                    found = self._the_meeting.probe(order["peer"], measures=order["measures"])
+                    self._send("probed", found=codec.encode(found) if found else None)
+                case other:
+                    raise ClusterError(f"the coordinator gave the order {other!r}, which this agent does not know")
+        except (ClusterError, TransportError, OSError) as error:
+            self._send("failed", why=str(error))
+
+    def _take_program(self, order: Message) -> None:
+        self._wanted = order
+        found = self._programs.find(order["digest"])
+        if found is None:
+            self._send("wants")
+        else:
+            self._begin(found)
+
+    def _begin(self, folder: Path) -> None:
+        """Be ready to start members of the program."""
+        command = rank_command(folder / self._wanted["script"], self._wanted["function"])
+        self._launcher = LocalLauncher(command, None, relay=self._relay, folder=folder)
+        self._send("holds")
+
+    def _start(self, member: int) -> None:
+        """Start a member. By the main thread: the kernel ends a member with the thread that started it."""
+        try:
+            self._the_launcher.start(member, *self._address, self._settings.token)
+        except OSError as error:
+            self._send("ended", member=member, how=f"could not be started: {error.strerror}")
+            return
+        threading.Thread(target=self._watch, args=(member,), name=f"nfold-watch-{member}", daemon=True).start()
+
+    def _watch(self, member: int) -> None:
+        while (how := self._the_launcher.ended(member, _LONG_S)) is None:
+            pass
+        try:
+            self._send("ended", member=member, how=how)
+        except ChannelClosed:
+            return  # nobody is left to tell
+
+    def _relay(self, printed: bytes) -> None:
+        try:
+            self._channel.send({"is": "output"}, printed)
+        except ChannelClosed:
+            return
+
+    def _end_members(self, grace_s: float) -> None:
+        if self._launcher is not None:
+            self._launcher.stop(grace_s)
+
+    def _send(self, what: str, **told: Any) -> None:
+        self._channel.send({"is": what, **told})
+
+    @property
+    def _the_meeting(self) -> Meeting:
+        assert self._meeting is not None, "listen comes first"
+        return self._meeting
+
+    @property
+    def _the_launcher(self) -> LocalLauncher:
+        assert self._launcher is not None, "the program comes first"
+        return self._launcher
+
+
+def serve(settings: AgentSettings) -> int:
+    """Be an agent, until the job is over; return the exit code.
+
+    Raises:
+        ClusterError: none of the addresses leads to the job.
+    """
+    channel, address = _dial(settings)
+    agent = Agent(channel, address, settings)
+    with hearing(agent.leave, agent.leave):
+        return agent.run()
+
+
+def _dial(settings: AgentSettings) -> tuple[SocketChannel, Address]:
+    """Reach the coordinator: the token proves that it is the right one."""
+    errors = []
+    for address in dict.fromkeys((*settings.addresses, *_seen_by_ssh(settings.addresses))):
+        try:
+            return connect(*address, settings.token, AGENT, DIAL_S), address
+        except ChannelClosed as error:
+            errors.append(str(error))
+    raise ClusterError("; ".join(errors) + ". Is the job still there, and no firewall between?")
+
+
+def _seen_by_ssh(addresses: tuple[Address, ...]) -> list[Address]:
+    """The address from which ssh came, which may be the coordinator's as seen from here."""
+    client = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
+    return [(client, addresses[0][1])] if client and addresses else []
+
+
+def _cache_folder() -> Path:
+    folder = user_folder()
+    if folder is None:
+        raise ClusterError("this host has no cache folder for programs: set HOME or XDG_CACHE_HOME to a full path")
+    return folder / "programs"

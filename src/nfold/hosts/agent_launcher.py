@@ -1,0 +1,51 @@
+"""Starts the members of a job on hosts where agents are."""
+
+from collections.abc import Sequence
+
+from nfold.errors import ClusterError
+from nfold.hosts.agent_pool import AgentPool, HostAgent
+from nfold.launch.output import Output
+
+
+class AgentLauncher:
+    """A member for each of the first places, on the host that its rank was planned on."""
+
+    def __init__(self, pool: AgentPool, homes: Sequence[HostAgent], output: Output) -> None:
+        """Args:
+        pool: of agents that hold the program.
+        homes: host of each member that the job begins with.
+        output: takes what members print; is closed at the end.
+        """
+        self._pool, self._homes, self._output = pool, homes, output
+        self._is_stopped = False
+
+    def start(self, member: int, host: str, port: int, token: str) -> None:
+        """Start a member; its agent knows where the coordinator is, and the token.
+
+        Raises:
+            ClusterError: the job began with fewer members.
+        """
+        del host, port, token
+        if member >= len(self._homes):
+            raise ClusterError(
+                f"member {member} has no host: the job began with {len(self._homes)} members on its hosts"
+            )
+        self._pool.start(member, self._homes[member])
+
+    def ended(self, member: int, timeout_s: float) -> str | None:
+        """Return how a member ended, and on which host, or None while it runs."""
+        return self._pool.ended(member, timeout_s)
+
+    def release(self, member: int) -> None:
+        """Let go of a member that has left the job."""
+        self._pool.release(member)
+
+    def last_lines(self) -> list[str]:
+        """Return the last lines that members have printed, whichever it was; none after `stop`."""
+        return [] if self._is_stopped else self._output.last_lines()
+
+    def stop(self, grace_s: float) -> None:
+        """End every agent, and every member with it."""
+        self._pool.stop(grace_s)
+        self._is_stopped = True
+        self._output.close()

@@ -1,0 +1,350 @@
+"""The agents of a job, as its coordinator sees them: who has come, what each holds, how members on them ended."""
+
+import contextlib
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nfold.core import codec
+from nfold.core.text.units import count, seconds
+from nfold.errors import ClusterError, NfoldError, WorkerLost
+from nfold.hosts.host_facts import HostFacts, Versions, own_versions
+from nfold.hosts.manager import Manager, PlaceState
+from nfold.hosts.program_files.archive import Archive
+from nfold.launch.output import Output
+from nfold.runtime.control.channel import ALIVE, ChannelClosed, Message, SocketChannel
+
+LOOK_S = 0.5
+"""While hosts are waited for: how often their manager is asked."""
+SKEW_S = 60.0
+"""Clocks that differ by more are told of."""
+_LEAVING_S = 5.0
+"""How long agents have to end beyond what members may take."""
+
+
+@dataclass(slots=True)
+class HostAgent:
+    """One agent that has come."""
+
+    place: int
+    name: str
+    """Of its host, as plans and messages call it; no two are equal."""
+    facts: HostFacts
+    channel: SocketChannel
+    skew_s: float = 0.0
+    """How far its clock is ahead of this machine's, as far as a message's way lets that be seen."""
+    holds_program: bool = False
+    gone: str = ""
+    """How its connection ended; empty: it is there."""
+    replies: "queue.SimpleQueue[Message]" = field(default_factory=queue.SimpleQueue, repr=False)
+    """What it answered to orders that are waited for."""
+    left_over: bytes = field(default=b"", repr=False)
+    """What members printed of a line that has not ended."""
+
+
+class AgentPool:
+    """Takes in agents as they come, and gives them orders."""
+
+    def __init__(
+        self,
+        output: Output,
+        say: Callable[[str], None],
+        *,
+        lost: Callable[[int, str], None] = lambda member, how: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Args:
+        output: takes what members print.
+        say: is given lines for the user, from any thread.
+        lost: is told of each member whose agent is gone, and how; its own process may still be there.
+        clock: gives seconds.
+        """
+        self._output, self._say, self._lost, self._clock = output, say, lost, clock
+        self._agents: dict[int, HostAgent] = {}
+        self._ends: dict[int, str] = {}
+        self._homes: dict[int, HostAgent] = {}
+        self._error: NfoldError | None = None
+        self._archive: Archive | None = None
+        self._changed = threading.Condition()
+        self._is_closed = self._is_complete = False
+
+    # Coming
+
+    def take(self, channel: SocketChannel, who: str) -> None:
+        """Take in an agent that knows the token, and hear it until its connection ends. By a thread of its own."""
+        try:
+            hello, _ = channel.receive()
+            agent = self._admit(hello, channel)
+        except (ChannelClosed, NfoldError, KeyError, TypeError) as error:
+            self._say(f"note: {who} said that it is an agent, and then no more: {error}")
+            channel.close()
+            return
+        if agent is not None:
+            self._listen(agent)
+
+    def _admit(self, hello: Message, channel: SocketChannel) -> HostAgent | None:
+        facts = codec.decode(HostFacts, hello["facts"])
+        with self._changed:
+            name, why = hello["name"] or facts.host, self._refusal(hello, facts)
+            if why:
+                channel.send({"do": "refuse", "why": why})
+                channel.close()
+                self._changed.notify_all()
+                return None
+            place = hello["place"] if hello["place"] is not None else self._free_place()
+            agent = self._agents[place] = HostAgent(
+                place, self._unique(name), facts, channel, facts.time_s - time.time()
+            )
+            self._tell_skew(agent)
+            self._changed.notify_all()
+        return agent
+
+    def _refusal(self, hello: Message, facts: HostFacts) -> str:
+        """Why an agent is not let in; empty: it is."""
+        if self._is_closed or self._is_complete:
+            return "the job has all the hosts that it asked for"
+        if hello["place"] in self._agents:
+            return f"place {hello['place']} is filled by {self._agents[hello['place']].name} already"
+        own = own_versions()
+        if facts.versions == own:
+            return ""
+        why = _tell_versions(hello["name"] or facts.host, facts.versions, own)
+        self._error = self._error or ClusterError(why)
+        return why
+
+    def _free_place(self) -> int:
+        return next(number for number in itertools.count() if number not in self._agents)
+
+    def _unique(self, name: str) -> str:
+        taken = {agent.name for agent in self._agents.values()}
+        numbered = (f"{name}-{number}" for number in itertools.count(2))
+        return name if name not in taken else next(each for each in numbered if each not in taken)
+
+    def _tell_skew(self, agent: HostAgent) -> None:
+        skew_s = agent.skew_s
+        if abs(skew_s) > SKEW_S:
+            side = "ahead of" if skew_s > 0 else "behind"
+            self._say(
+                f"note: the clock of {agent.name} is {seconds(abs(skew_s))} {side} this machine's. Training does not "
+                "mind; times in what it prints are its own"
+            )
+
+    def wait(
+        self, count_wanted: int, manager: Manager, within_s: float, is_called_off: Callable[[], bool]
+    ) -> list[HostAgent]:
+        """Wait until so many agents are there; return them in the order of their places.
+
+        Args:
+            count_wanted: how many.
+            manager: that starts them; knows why one does not come.
+            within_s: how long to wait.
+            is_called_off: whether the user wants no more.
+
+        Raises:
+            ClusterError: one cannot come, may not come, or does not come in time.
+            KeyboardInterrupt: it was called off.
+        """
+        deadline_s, told = self._clock() + within_s, ""
+        while True:
+            with self._changed:
+                if self._error is not None:
+                    raise self._error
+                if len(self._agents) >= count_wanted and all(not agent.gone for agent in self._agents.values()):
+                    self._is_complete = True
+                    return [self._agents[place] for place in sorted(self._agents)]
+                self._changed.wait(LOOK_S)
+                here = frozenset(self._agents)
+            if is_called_off():
+                raise KeyboardInterrupt
+            states = [state for state in manager.states() if state.place not in here]
+            self._check_ended(states, manager)
+            told = self._tell_waiting(told, states, count_wanted - len(here), manager)
+            if self._clock() > deadline_s:
+                raise ClusterError(_tell_late(manager, states, count_wanted, len(here), within_s))
+
+    def _check_ended(self, states: Sequence[PlaceState], manager: Manager) -> None:
+        """Raise for a place whose agent will not come any more; it may have been refused, which says more."""
+        ended = next((state for state in states if state.stage == "ended"), None)
+        if ended is None:
+            return
+        with self._changed:
+            if self._error is not None:
+                raise self._error
+        lines = manager.last_lines(ended.place)
+        where = ended.name or f"place {ended.place}"
+        error = ClusterError(f"{manager.title}: the agent on {where} {ended.reason} before it reached this machine.")
+        if lines:
+            error.add_note("\n  ".join(("The last lines from there:", *lines)))
+        raise error
+
+    def _tell_waiting(self, told: str, states: Sequence[PlaceState], missing: int, manager: Manager) -> str:
+        reasons = dict.fromkeys(state.reason for state in states if state.stage == "waiting" and state.reason)
+        text = f"waiting for {count(missing, 'host')} of {manager.title}: {'; '.join(reasons)}" if reasons else told
+        if text != told:
+            self._say(text)
+        return text
+
+    # The program
+
+    def send_program(self, archive: Archive, function: str, within_s: float) -> None:
+        """Let every agent hold the program.
+
+        Raises:
+            ClusterError: one cannot, or not in time.
+        """
+        self._archive = archive
+        for agent in self._agents.values():
+            _tell(agent, {"do": "program", "digest": archive.digest, "script": archive.script, "function": function})
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or not self._without_program, within_s)
+            if self._error is not None:
+                raise self._error
+            if missing := self._without_program:
+                raise ClusterError(f"the program did not reach {', '.join(missing)} within {seconds(within_s)}.")
+
+    @property
+    def _without_program(self) -> list[str]:
+        return [agent.name for agent in self._agents.values() if not agent.holds_program]
+
+    # Meeting
+
+    def ask(self, orders: Mapping[int, Message], within_s: float) -> dict[int, Message]:
+        """Give orders to agents by place, all at once; return each one's reply.
+
+        Raises:
+            ClusterError: one is gone, says that it cannot, or does not answer in time.
+        """
+        agents = {place: self._agents[place] for place in orders}
+        for place, agent in agents.items():
+            _tell(agent, orders[place])
+        deadline_s, replies = self._clock() + within_s, {}
+        for place, agent in agents.items():
+            try:
+                replies[place] = agent.replies.get(timeout=max(0.0, deadline_s - self._clock()))
+            except queue.Empty:
+                why = agent.gone or f"it did not answer within {seconds(within_s)}"
+                raise ClusterError(f"{agent.name}: {why}") from None
+            if replies[place]["is"] == "failed":
+                raise ClusterError(f"{agent.name}: {replies[place]['why']}")
+        return replies
+
+    # Members
+
+    def start(self, member: int, agent: HostAgent) -> None:
+        """Start a member on a host."""
+        with self._changed:
+            self._homes[member] = agent
+        _tell(agent, {"do": "start", "member": member})
+
+    def ended(self, member: int, timeout_s: float) -> str | None:
+        """Return how a member ended, or None while it runs; waits up to `timeout_s` for it to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._end_of(member) is not None, timeout_s)
+            return self._end_of(member)
+
+    def _end_of(self, member: int) -> str | None:
+        if member in self._ends:
+            return self._ends[member]
+        home = self._homes.get(member)
+        if home is None:
+            return "was let go"
+        return f"was lost with its host {home.name}: {home.gone}" if home.gone else None
+
+    def release(self, member: int) -> None:
+        """Let go of a member that has left the job."""
+        with self._changed:
+            home = self._homes.pop(member, None)
+        if home is not None:
+            _tell(home, {"do": "release", "member": member})
+
+    def stop(self, grace_s: float) -> None:
+        """End all agents and what they have started. Safe to call again."""
+        with self._changed:
+            self._is_closed = True
+            there = [agent for agent in self._agents.values() if not agent.gone]
+        for agent in there:
+            _tell(agent, {"do": "stop", "grace_s": grace_s})
+        with self._changed:
+            self._changed.wait_for(lambda: all(agent.gone for agent in there), grace_s + _LEAVING_S)
+        for agent in there:
+            agent.channel.close()
+
+    # Hearing
+
+    def _listen(self, agent: HostAgent) -> None:
+        told = how = ""
+        try:
+            while True:
+                message, blob = agent.channel.receive()
+                if message["is"] == "bye":
+                    break
+                if message["is"] == "leaving":
+                    told = message["why"]
+                self._hear(agent, message, blob)
+        except ChannelClosed as error:
+            how = "" if "closed" in str(error) else f"its agent's connection broke ({error})"
+        agent.channel.close()
+        with self._changed:
+            agent.gone = told or how or "its agent closed the connection"
+            if not self._is_complete:
+                self._agents.pop(agent.place, None)
+            lost = [] if self._is_closed else [member for member, home in self._homes.items() if home is agent]
+            self._changed.notify_all()
+        for member in lost:
+            self._lost(member, self.ended(member, 0.0) or agent.gone)
+
+    def _hear(self, agent: HostAgent, message: Message, blob: bytes) -> None:
+        match message["is"]:
+            case "output":
+                self._print(agent, blob)
+            case "wants":
+                assert self._archive is not None, "it was told of a program"
+                agent.channel.send({"do": "archive"}, self._archive.content)
+            case "holds":
+                with self._changed:
+                    agent.holds_program = True
+                    self._changed.notify_all()
+            case "ended":
+                with self._changed:
+                    self._ends[message["member"]] = f"{message['how']} on {agent.name}"
+                    self._changed.notify_all()
+            case "failed":
+                with self._changed:
+                    self._error = self._error or WorkerLost(f"{agent.name}: {message['why']}")
+                    self._changed.notify_all()
+                agent.replies.put(message)
+            case "listening" | "connected" | "probed":
+                agent.replies.put(message)
+            case _ if message == ALIVE:
+                pass
+
+    def _print(self, agent: HostAgent, printed: bytes) -> None:
+        """Write whole lines, each behind the name of its host."""
+        *lines, agent.left_over = (agent.left_over + printed).split(b"\n")
+        mark = f"[{agent.name}] ".encode()
+        self._output.add(b"".join(mark + line + b"\n" for line in lines))
+
+
+def _tell(agent: HostAgent, order: Message) -> None:
+    """Give an order; one who is gone is found out by who hears it."""
+    with contextlib.suppress(ChannelClosed):
+        agent.channel.send(order)
+
+
+def _tell_versions(name: str, there: Versions, here: Versions) -> str:
+    return (
+        f"{name} has {there.told}; this machine has {here.told}. Ranks that compute by different versions may compute "
+        "different things. Install the same versions on both."
+    )
+
+
+def _tell_late(manager: Manager, states: Sequence[PlaceState], wanted: int, come: int, within_s: float) -> str:
+    reasons = [f"{state.name or f'place {state.place}'} ({state.reason or state.stage})" for state in states]
+    missing = f" Missing: {', '.join(reasons)}." if reasons else ""
+    return (
+        f"{manager.title}: {come} of {count(wanted, 'host')} came within {seconds(within_s)}.{missing} Ask for fewer "
+        "with --nodes, or wait longer with --hosts-within."
+    )

@@ -1,0 +1,1 @@
+"""What starts agents: one module for each way to come to hosts."""

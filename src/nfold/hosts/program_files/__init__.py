@@ -1,0 +1,1 @@
+"""The script's folder on its way to hosts that have not got it."""

@@ -1,0 +1,51 @@
+"""Reads the job's token from where only its owner can."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from nfold.errors import ClusterError
+
+STANDARD_INPUT = "-"
+
+
+def read_token(path: str) -> str:
+    """Return the token in a file, or the first line of standard input for "-".
+
+    Raises:
+        ClusterError: there is none, or others may read it too.
+    """
+    if path == STANDARD_INPUT:
+        token = sys.stdin.readline().strip()
+        if not token:
+            raise ClusterError("no token came on standard input: --token-file - takes its first line")
+        return token
+    try:
+        with open(path, encoding="utf-8") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            token = file.readline().strip()
+    except OSError as error:
+        raise ClusterError(
+            f"cannot read the token file {path}: {error.strerror}. Copy it from the machine that printed its path."
+        ) from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ClusterError(
+            f"the token file {path} can be read or changed by others (mode {stat.S_IMODE(mode):o}), and who knows the "
+            f"token can take part in the job. Type: chmod 600 {path}"
+        )
+    if not token:
+        raise ClusterError(f"the token file {path} is empty. Copy it anew from the machine that printed its path.")
+    return token
+
+
+def write_token(path: Path, token: str) -> None:
+    """Write a token where only its owner can read it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"{token}\n")

@@ -1,0 +1,35 @@
+"""Finds what brings the hosts that a run asks for."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from nfold.errors import ClusterError
+from nfold.hosts.manager import Manager
+from nfold.hosts.managers.by_hand import ByHand
+from nfold.hosts.managers.local_agents import LocalAgents
+from nfold.hosts.managers.ssh import SshManager
+from nfold.verbs.options.option_checks import Options
+from nfold.verbs.options.target import BY_HAND
+
+
+def find_manager(options: Options, token_file: Path, say: Callable[[str], None]) -> Manager:
+    """Return what brings hosts.
+
+    Args:
+        options: that ask for some.
+        token_file: where people who join by hand find the token.
+        say: is given lines for the user.
+
+    Raises:
+        ClusterError: it is not there.
+    """
+    target = options.target
+    assert target is not None, "who asks for no hosts needs no manager"
+    match target.kind:
+        case "ssh":
+            return SshManager(options.listed_hosts, target.where)
+        case "local":
+            return LocalAgents()
+        case kind if kind == BY_HAND:
+            return ByHand(token_file, say)
+    raise ClusterError(f"{target.told}: this version of nfold cannot start agents there yet. Use ssh or --listen.")

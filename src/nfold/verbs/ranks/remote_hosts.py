@@ -1,0 +1,246 @@
+"""The ranks of a job on hosts that are not this machine: who brings agents there, and which rank lives where."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nfold.core.cluster import Cluster, Node
+from nfold.core.text.cluster_file import LOCAL
+from nfold.core.text.units import count, figure, size
+from nfold.errors import ProgramError
+from nfold.hosts.agent_launcher import AgentLauncher
+from nfold.hosts.agent_pool import AgentPool, HostAgent
+from nfold.hosts.manager import Call, Manager
+from nfold.hosts.own_addresses import LOOPBACK, own_addresses
+from nfold.hosts.program_files.archive import pack
+from nfold.launch.output import Output
+from nfold.program import Program, ProgramSource
+from nfold.runtime.control.control_server import SocketControlServer, Tell
+from nfold.runtime.control.events import Left
+from nfold.runtime.control.spool import Spools
+from nfold.verbs.options.option_checks import Options
+from nfold.verbs.options.target import read_listen
+from nfold.verbs.ranks.managers import find_manager
+
+if TYPE_CHECKING:
+    import queue
+
+    from nfold.runtime.control import events as ev
+
+ANYWHERE = "0.0.0.0"
+"""Hosts dial in at any address of this machine, and prove that they know the token."""
+PROGRAM_S = 120.0
+"""How long the program may take to every host."""
+_EXIT_WAIT_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoteHosts:
+    """Hosts that are there, with all that a session needs to start ranks on them."""
+
+    cluster: Cluster
+    """As their agents told; links are not measured yet."""
+    nodes: tuple[str, ...]
+    """Host of each rank, dedicated servers last."""
+    launcher: AgentLauncher
+    control_server: SocketControlServer
+    token: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComeHosts:
+    """Hosts whose agents have come."""
+
+    pool: AgentPool
+    agents: list[HostAgent]
+    manager: Manager
+    output: Output
+    control_server: SocketControlServer
+
+
+@contextlib.contextmanager
+def come_hosts(
+    options: Options,
+    *,
+    token: str,
+    events: "queue.SimpleQueue[ev.Event]",
+    log: Path | None,
+    spools: Spools | None,
+    say: Callable[[str], None],
+    tell: Tell,
+    is_called_off: Callable[[], bool],
+) -> Iterator[ComeHosts]:
+    """Bring the hosts that options ask for, and give them back in the end; arguments as of `remote_hosts`.
+
+    Raises:
+        ClusterError: a host cannot be had, or not used.
+    """
+    output = Output(log)
+    pool = AgentPool(output, say, lost=lambda member, how: events.put(Left(member, how)))
+    manager = find_manager(options, token_file(), say)
+    with contextlib.ExitStack() as ending:
+        ending.callback(output.close)
+        ending.callback(manager.close)
+        ending.callback(pool.stop, 0.0)
+        host, port = _where(options)
+        control_server = SocketControlServer(
+            host,
+            port,
+            token,
+            events,
+            lambda member: pool.ended(member, _EXIT_WAIT_S),
+            tell=tell,
+            spools=spools,
+            agents=pool.take,
+        )
+        ending.callback(control_server.close)
+        manager.start(_call(options, host, control_server.port, token), options.num_hosts)
+        agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), is_called_off)
+        yield ComeHosts(pool=pool, agents=agents, manager=manager, output=output, control_server=control_server)
+
+
+@contextlib.contextmanager
+def remote_hosts(
+    source: ProgramSource | Program,
+    options: Options,
+    *,
+    token: str,
+    events: "queue.SimpleQueue[ev.Event]",
+    log: Path | None,
+    spools: Spools | None,
+    say: Callable[[str], None],
+    tell: Tell,
+    is_called_off: Callable[[], bool],
+) -> Iterator[RemoteHosts]:
+    """Bring the hosts that options ask for, and give them back in the end.
+
+    Args:
+        source: of the program.
+        options: of the job.
+        token: of the job.
+        events: the coordinator's.
+        log: takes what members print.
+        spools: take the files that members send.
+        say: is given lines for the user, from any thread.
+        tell: is given lines for the log, from any thread.
+        is_called_off: whether the user wants no more.
+
+    Raises:
+        ClusterError: a host cannot be had, or not used.
+        ProgramError: the program cannot be sent.
+    """
+    archive = pack(_script(source).path)
+    with come_hosts(
+        options,
+        token=token,
+        events=events,
+        log=log,
+        spools=spools,
+        say=say,
+        tell=tell,
+        is_called_off=is_called_off,
+    ) as come:
+        come.pool.send_program(archive, _script(source).function, PROGRAM_S)
+        say(_told(come.agents, come.manager))
+        homes = homes_of_ranks(come.agents, _slots(options, come.agents), options.workers + options.servers)
+        yield RemoteHosts(
+            cluster=cluster_of(come.agents),
+            nodes=tuple(home.name for home in homes),
+            launcher=AgentLauncher(come.pool, homes, come.output),
+            control_server=come.control_server,
+            token=token,
+        )
+
+
+def dry_run(source: ProgramSource | Program, options: Options, say: Callable[[str], None]) -> str:
+    """Return what would be submitted to bring hosts; nothing is.
+
+    Raises:
+        ClusterError: there is nothing to submit it to.
+        ProgramError: the program cannot be sent.
+    """
+    pack(_script(source).path)
+    manager = find_manager(options, token_file(), say)
+    try:
+        host, port = _where(options)
+        return manager.dry_run(_call(options, host, port, ""), options.num_hosts)
+    finally:
+        manager.close()
+
+
+def token_file() -> Path:
+    """Return where the token of this process's job is written for people who join by hand."""
+    folder = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    return Path(folder) / f"nfold-{os.getuid()}-{os.getpid()}.token"
+
+
+def homes_of_ranks(agents: Sequence[HostAgent], slots: Sequence[int], num_ranks: int) -> list[HostAgent]:
+    """Return the host of each rank: one for each host, in order, and again while a host has slots left; then anew.
+
+    Args:
+        agents: of the hosts.
+        slots: ranks that each is meant for.
+        num_ranks: that need one.
+    """
+    turns = [agent for turn in range(max(slots)) for agent, most in zip(agents, slots, strict=True) if turn < most]
+    return [turns[rank % len(turns)] for rank in range(num_ranks)]
+
+
+def cluster_of(agents: Sequence[HostAgent]) -> Cluster:
+    """Return the machines as their agents describe them; how fast they compute and send is measured later."""
+    return Cluster(
+        nodes=tuple(
+            Node(
+                name=agent.name,
+                cores=agent.facts.cores,
+                quota_period_s=agent.facts.quota_period_s,
+                memory_bytes=agent.facts.memory_bytes,
+                devices=agent.facts.devices,
+                local=LOCAL,
+            )
+            for agent in agents
+        )
+    )
+
+
+def _script(source: ProgramSource | Program) -> ProgramSource:
+    if isinstance(source, Program):
+        raise ProgramError(
+            "this program was made in Python and has no script that hosts could import. Write it as a function of a "
+            "file."
+        )
+    return source
+
+
+def _where(options: Options) -> tuple[str, int]:
+    """The address to listen on."""
+    if options.listen is not None:
+        host, port = read_listen(options.listen)
+        return host, port or options.port
+    is_here = options.target is not None and options.target.kind == "local"
+    return (LOOPBACK if is_here else ANYWHERE), options.port
+
+
+def _call(options: Options, host: str, port: int, token: str) -> Call:
+    hosts = own_addresses() if host == ANYWHERE else [host]
+    return Call(
+        addresses=tuple((each, port) for each in hosts), token=token, interpreter=options.python or sys.executable
+    )
+
+
+def _slots(options: Options, agents: Sequence[HostAgent]) -> list[int]:
+    """Ranks that each host is meant for: as its file says, one for each accelerator, or one."""
+    listed = {number: host.slots for number, host in enumerate(options.listed_hosts)}
+    return [listed.get(agent.place) or max(1, sum(device.count for device in agent.facts.devices)) for agent in agents]
+
+
+def _told(agents: Sequence[HostAgent], manager: Manager) -> str:
+    hosts = ", ".join(
+        f"{agent.name} ({figure(agent.facts.cores)} cores, {size(agent.facts.memory_bytes)})" for agent in agents
+    )
+    return f"{count(len(agents), 'host')} by {manager.title}: {hosts}. What they send each other is not encrypted."

@@ -1,0 +1,237 @@
+"""What happens in a run, taken in event by event: it is summed up, kept in the run's folder, and shown to the user."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nfold.analysis.measured.breakdown import step_duration
+from nfold.core.job import JobSettings
+from nfold.program import Program, ProgramSource
+from nfold.runtime.control import events as ev
+from nfold.verbs.options.job_record import Resumed, record_of
+from nfold.verbs.options.option_checks import Options
+from nfold.verbs.results.summary import RunOutcome
+from nfold.verbs.run_folder.disk import check_disk, files_of
+from nfold.verbs.run_folder.files import AVERAGE, BEST, CHECKPOINT
+from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.run_folder.history_writer import HistoryWriter
+from nfold.verbs.running.kept_run import KeptRun
+from nfold.verbs.running.observer import Observer, StepInfo
+
+if TYPE_CHECKING:
+    from nfold.core.trace import RankUsage
+
+
+class JobRecorder:
+    """Turns the events of a run into its outcome, its files and what its observer is shown.
+
+    It knows neither the session that the events come from nor the signals that end it.
+    """
+
+    def __init__(
+        self,
+        source: ProgramSource | Program,
+        options: Options,
+        settings: JobSettings,
+        observer: Observer,
+        *,
+        folder: RunFolder | None,
+        resumed: Resumed | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Args:
+        source: of the program.
+        options: as the user gave them.
+        settings: what the coordinator goes by.
+        observer: is shown what happens.
+        folder: where the run is kept; None: nowhere.
+        resumed: where an earlier run stopped; None: it begins.
+        clock: gives seconds.
+        """
+        self._source, self._options, self._settings, self._observer = source, options, settings, observer
+        self._folder, self._resumed = folder, resumed
+        self.outcome = RunOutcome(history=list(resumed.history) if resumed else [])
+        self.usage: tuple[RankUsage, ...] = ()
+        """Of every rank, once the run has ended."""
+        self.kept_step = resumed.checkpoint.step if resumed and resumed.checkpoint else 0
+        """Of the last checkpoint; 0: there is none."""
+        self.unkept = ""
+        """Why the run cannot be resumed, where that showed while it trained."""
+        self.is_stopped = self.is_terminated = False
+        """Whether its time was over before its last step; whether SIGTERM ended it."""
+        self._history_writer = HistoryWriter(self.outcome.history, folder, clock)
+        self._step: StepInfo | None = None
+        """The last one, with what is known of it."""
+        self._planned: ev.Planned | None = None
+        self._is_saved = False
+        self._telling = threading.RLock()
+        """The observer is told things by the thread of the faults too."""
+
+    @property
+    def kept(self) -> KeptRun:
+        """What is kept of the run as far as it came."""
+        return KeptRun(self._source, self._folder, self.outcome, self.kept_step, self.unkept)
+
+    def take(self, happening: Any) -> StepInfo | None:
+        """Take in an event. Return the last step if all that is due after it is done now; None after other events.
+
+        Raises:
+            PlanError: the run was planned, and the disk has no room for its files.
+            CheckpointError: a file cannot be written.
+        """
+        with self._telling:
+            self._take(happening)
+            return self._step if isinstance(happening, ev.Settled) else None
+
+    def note(self, text: str) -> None:
+        """Tell the user, and the log; any thread may call this."""
+        with self._telling:
+            self._observer.noted(text)
+            self.log(text)
+
+    def log(self, text: str) -> None:
+        """Add to the log of the folder, where there is one."""
+        if self._folder is not None and text:
+            self._folder.append_log(text)
+
+    def write_history(self) -> None:
+        """Bring the lines that are kept in memory to the folder."""
+        self._history_writer.write()
+
+    def _take(self, happening: Any) -> None:
+        if isinstance(happening, ev.Planned):
+            self._take_plan(happening)
+        elif isinstance(happening, ev.Replanned):
+            self._take_other_plan(happening)
+        elif isinstance(happening, ev.StepDone):
+            self._take_step(happening)
+        elif isinstance(happening, ev.Evaluated):
+            self._take_evaluation(happening)
+        elif isinstance(happening, ev.Settled):
+            self.write_history()  # so that the loop reads what it is told
+        elif isinstance(happening, ev.Sampled):
+            self.outcome.samples.keep(happening.samples)
+        elif isinstance(happening, ev.LinksChanged):
+            self.outcome.changes.append((happening, self._history_writer.session_s))
+        elif isinstance(happening, ev.Noted):
+            self.note(happening.text)
+        elif isinstance(happening, ev.Finished):
+            self._take_end(happening)
+        elif isinstance(happening, ev.Unkept):
+            self._drop_checkpoint(happening)
+        elif self._folder is not None:
+            self._take_file(happening, self._folder)
+
+    # The plan
+
+    def _take_plan(self, planned: ev.Planned) -> None:
+        outcome = self.outcome
+        outcome.known, outcome.plan, outcome.steps_per_epoch = planned.known, planned.plan, planned.steps_per_epoch
+        outcome.last_step, outcome.total_steps = planned.first_step, planned.total_steps
+        self._planned = planned
+        self._check_disk(planned)
+        if self._resumed is None:
+            self._save_plan()
+        outcome.foretold = planned.foretold
+        self._observer.planned(planned, self._folder.path if self._folder else None)
+
+    def _take_other_plan(self, other: ev.Replanned) -> None:
+        """Let what is said of the run be of the steps from now on: those before had another plan."""
+        assert self._planned is not None, "another plan follows a first one"
+        self._planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
+        self.outcome.begin_anew(other.known, other.plan)
+        self._is_saved = False
+        self._save_plan()
+        self._observer.planned(self._planned, None)
+
+    def _check_disk(self, planned: ev.Planned) -> None:
+        where = self._folder.path if self._folder is not None else self._options.out
+        if where is not None:
+            files = files_of(planned, self._settings)
+            check_disk(Path(where), files, may_do_without=self._options.stop_after is None)
+
+    def _save_plan(self) -> None:
+        """Write what the run rests on; a resumed run keeps what it has until the first step shows that it can go on."""
+        planned = self._planned
+        if self._folder is not None and planned is not None and not self._is_saved:
+            if self._resumed is not None:
+                self._folder.cut_history(planned.first_step)
+            self._folder.save_known(planned.known, planned.plan)
+            self._save_record()
+            if self._options.emulated is not None and not self._options.cluster_file:
+                self._folder.save_emulated(self._options.emulated)
+            self._folder.log.touch()
+            self._is_saved = True
+
+    def _save_record(self) -> None:
+        """Write what it takes to go on, which needs a script."""
+        assert self._planned is not None, "what is kept was planned"
+        if self._folder is not None and isinstance(self._source, ProgramSource):
+            kept = bool(self.kept_step)
+            record = record_of(self._source, self._options, self._planned, has_checkpoint=kept, unkept=self.unkept)
+            self._folder.save(record)
+
+    # Steps
+
+    def _take_step(self, done: ev.StepDone) -> None:
+        self._save_plan()
+        outcome = self.outcome
+        step_s = step_duration(done.parts)
+        outcome.last_step = done.step + 1
+        outcome.parts.keep(done.parts)
+        outcome.reductions.keep(done.reductions)
+        if done.trace is not None:
+            outcome.traces.append(done.trace)
+        outcome.losses.append(done.loss)
+        self._history_writer.stepped(done, step_s)
+        self._observer.stepped(done)
+        self._step = StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
+
+    def _take_evaluation(self, evaluated: ev.Evaluated) -> None:
+        self._save_plan()  # a resumed run may owe one before its first step
+        # JSON has no NaN: the name stands without a number.
+        metrics = {name: value if isfinite(value) else None for name, value in evaluated.metrics.items()}
+        self.outcome.metrics = metrics
+        self._history_writer.evaluated(evaluated, metrics)
+        if self._step is not None and self._step.step == evaluated.step:
+            self._step = replace(self._step, metrics=evaluated.metrics)
+        self._observer.evaluated(evaluated)
+
+    def _take_end(self, end: ev.Finished) -> None:
+        self.outcome.model, self.outcome.interrupted = end.model, end.interrupted
+        self.outcome.staleness = end.staleness
+        self.is_stopped, self.is_terminated = end.is_time_up, end.is_terminated
+        self.usage = end.usage
+
+    # Files that ranks sent
+
+    def _take_file(self, happening: Any, folder: RunFolder) -> None:
+        if isinstance(happening, ev.KeepCheckpoint):
+            self._keep_checkpoint(happening, folder)
+        elif isinstance(happening, ev.KeepBest):
+            folder.put_in_place(BEST, happening.file, f"the best model, of step {happening.step}")
+        elif isinstance(happening, ev.KeepAverage):
+            folder.put_in_place(AVERAGE, happening.file, f"the averaged weights, of step {happening.step}")
+
+    def _keep_checkpoint(self, kept: ev.KeepCheckpoint, folder: RunFolder) -> None:
+        self.write_history()
+        is_first = not self.kept_step
+        folder.put_in_place(CHECKPOINT, kept.file, f"the checkpoint of step {kept.step}")
+        self.kept_step = kept.step
+        if is_first:
+            self._save_record()
+
+    def _drop_checkpoint(self, dropped: ev.Unkept) -> None:
+        """Go on without checkpoints, and say so in the folder too."""
+        dropped.file.drop()
+        if self.unkept:
+            return
+        self.unkept = dropped.reason
+        self.note(
+            f"note: no checkpoint is written from step {dropped.step} on, and this run cannot be resumed: {self.unkept}"
+        )
+        self._save_record()

@@ -1,0 +1,103 @@
+"""Hosts that cannot be had, and hosts that join by hand."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+TAG = "NFOLD_TEST_TAG"
+
+
+@pytest.fixture
+def hosts(shell):
+    shell.environment["XDG_CACHE_HOME"] = str(shell.folder / "cache")
+    return shell
+
+
+def test_a_hosts_file_with_a_bad_line(nfold, tmp_path):
+    (tmp_path / "hosts.txt").write_text("pi-1\npi-2 cores=4\n")
+
+    nfold("train", "steady.py", "--on", "ssh:hosts.txt").check_explained("hosts.txt, line 2: 'cores=4'")
+
+
+@pytest.mark.processes
+def test_a_host_that_cannot_be_reached(hosts):
+    (hosts.folder / "hosts.txt").write_text("nowhere\n")
+    hosts.environment["NFOLD_SSH"] = "sh -c 'echo no route to host; exit 255'"
+
+    result = hosts.run("train", "steady.py", "--on", "ssh:hosts.txt")
+
+    result.check_explained(
+        "the agent on nowhere exited with code 255", "The last lines from there:\n  no route to host"
+    )
+    assert not list(hosts.folder.glob("runs/*"))
+
+
+@pytest.mark.processes
+def test_hosts_that_do_not_come_in_time(hosts):
+    result = hosts.run("train", "steady.py", "--listen", "127.0.0.1:0", "--nodes", "2", "--hosts-within", "1")
+
+    result.check_explained("0 of 2 hosts came within 1", "--hosts-within")
+
+
+@pytest.mark.processes
+def test_a_folder_that_is_too_large_to_be_sent(hosts):
+    with open(hosts.folder / "photos.bin", "wb") as file:
+        file.truncate(3 << 30)
+
+    result = hosts.run("train", "steady.py", "--on", "local", "--nodes", "2")
+
+    result.check_explained("The largest: photos.bin (3", ".nfoldignore", "NFOLD_DATA")
+
+
+@pytest.mark.processes
+def test_hosts_join_by_hand(hosts):
+    job = hosts.start("train", "steady.py", "--listen", "127.0.0.1:0", "--nodes", "2", "--strategy", "ring")
+    told = next(line for line in iter(job.stderr.readline, "") if "nfold join" in line)
+    address, token_file = re.search(r"nfold join (\S+) --token-file (\S+)", told).groups()
+    stranger = hosts.start("join", address, "--token-file", "none.txt")
+    assert "cannot read the token file none.txt" in stranger.communicate(timeout=60)[1]
+    guests = [hosts.start("join", address, "--token-file", token_file) for _ in range(2)]
+
+    out, err = job.communicate(timeout=60)
+
+    assert job.returncode == 0, err
+    assert [guest.wait(30) for guest in guests] == [0, 0]
+    for guest in guests:
+        guest.communicate()
+    assert "run: " in out
+    assert hosts.processes() == []
+
+
+@pytest.mark.processes
+def test_a_wrong_token_leads_nowhere(hosts):
+    (hosts.folder / "wrong").write_text("0" * 32)
+    (hosts.folder / "wrong").chmod(0o600)
+    job = hosts.start("train", "steady.py", "--listen", "127.0.0.1:0", "--nodes", "1", "--hosts-within", "8")
+    told = next(line for line in iter(job.stderr.readline, "") if "nfold join" in line)
+    address = re.search(r"nfold join (\S+)", told)[1]
+
+    guest = subprocess.run(
+        [sys.executable, "-m", "nfold.cli.main", "join", address, "--token-file", "wrong"],
+        cwd=hosts.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert guest.returncode == 2
+    assert "was not let in by the coordinator" in guest.stderr
+    hosts.finish(job).check_explained("0 of 1 host came within 8")
+
+
+def test_a_dry_run_shows_the_command_without_the_token(nfold, tmp_path):
+    (tmp_path / "hosts.txt").write_text("pi-1\n")
+
+    result = nfold("train", "steady.py", "--on", "ssh:hosts.txt", "--listen", "10.0.0.1:7000", "--dry-run")
+
+    assert result.code == 0, result.err
+    assert re.search(
+        r"^ssh .* pi-1 'exec \S+ -P -m nfold agent --connect 10\.0\.0\.1:7000 --token-file - --place 0", result.out
+    )

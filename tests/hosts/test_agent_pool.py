@@ -1,0 +1,271 @@
+"""The coordinator's side of agents; the agents are sockets of this test."""
+
+import queue
+import re
+import socket
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from nfold.core import codec
+from nfold.errors import ClusterError
+from nfold.hosts.agent_pool import AgentPool
+from nfold.hosts.host_facts import facts_of_this_host
+from nfold.hosts.manager import PlaceState
+from nfold.hosts.program_files.archive import Archive
+from nfold.launch.output import Output
+from nfold.runtime.control.channel import ChannelClosed, SocketChannel
+
+PROGRAM = Archive(content=b"packed", digest="d1", script="train.py")
+
+
+class NoManager:
+    """Tells what it was told to tell."""
+
+    title = "a stub"
+    most_time_s = None
+
+    def __init__(self, *states):
+        self.told = list(states)
+
+    def states(self):
+        return self.told
+
+    def last_lines(self, place):
+        return [f"last line of {place}"]
+
+
+class FakeAgent:
+    """The far end of one agent."""
+
+    def __init__(self, pool, place=None, name="", **facts):
+        near, far = socket.socketpair()
+        self.channel = SocketChannel(far)
+        self.thread = threading.Thread(target=pool.take, args=(SocketChannel(near), "10.0.0.9:1"), daemon=True)
+        self.thread.start()
+        own = replace(facts_of_this_host("python"), **{"host": "h", **facts})
+        self.say("agent", place=place, name=name, facts=codec.encode(own))
+
+    def say(self, what, blob=b"", **told):
+        self.channel.send({"is": what, **told}, blob)
+
+    def hear(self):
+        return self.channel.receive()
+
+
+@pytest.fixture
+def said():
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def output(tmp_path):
+    made = Output(tmp_path / "log.txt")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pool(output, said):
+    return AgentPool(output, said.put, lost=lambda member, how: said.put((member, how)))
+
+
+@pytest.fixture
+def arrive(pool):
+    """Let an agent dial in; all of them hang up at the end."""
+    come = []
+
+    def arrive(**told):
+        come.append(FakeAgent(pool, **told))
+        return come[-1]
+
+    yield arrive
+    for agent in come:
+        agent.channel.close()
+        agent.thread.join(30.0)
+
+
+def wait(pool, number, manager=None, within_s=30.0, is_called_off=lambda: False):
+    return pool.wait(number, manager or NoManager(), within_s, is_called_off)
+
+
+@contextmanager
+def held(pool, *agents):
+    """Agents that have got the program."""
+    sending = threading.Thread(target=pool.send_program, args=(PROGRAM, "program", 30.0))
+    sending.start()
+    for agent in agents:
+        assert agent.hear()[0] == {"do": "program", "digest": "d1", "script": "train.py", "function": "program"}
+        agent.say("holds")
+    sending.join()
+    yield
+
+
+def test_agents_are_ordered_by_place_and_named_apart(pool, arrive):
+    arrive(place=1)
+    arrive(place=0)
+    arrive(place=2, name="pi-1")
+
+    agents = wait(pool, 3)
+
+    assert [agent.place for agent in agents] == [0, 1, 2]
+    assert sorted(agent.name for agent in agents) == ["h", "h-2", "pi-1"]
+
+
+def test_who_joins_by_hand_fills_the_next_place(pool, arrive):
+    arrive(place=0)
+    wait_for_one = wait(pool, 1)
+    assert wait_for_one[0].place == 0
+
+
+def test_other_versions_are_refused_on_both_sides(pool, arrive):
+    own = facts_of_this_host("python").versions
+    agent = arrive(place=0, name="pi-1", versions=replace(own, torch="1.0"))
+
+    with pytest.raises(
+        ClusterError, match=rf"pi-1 has .* torch 1\.0; this machine has .* torch {re.escape(own.torch)}"
+    ):
+        wait(pool, 1)
+    assert "Install the same versions" in agent.hear()[0]["why"]
+
+
+def test_an_agent_too_many_is_sent_away(pool, arrive):
+    arrive(place=0)
+    wait(pool, 1)
+
+    late = arrive(place=1)
+
+    assert "has all the hosts" in late.hear()[0]["why"]
+
+
+def test_a_place_whose_agent_ended(pool, arrive):
+    arrive(place=0)
+    ended = PlaceState(place=1, name="pi-2", stage="ended", reason="exited with code 127")
+
+    with pytest.raises(ClusterError, match="a stub: the agent on pi-2 exited with code 127 before") as raised:
+        wait(pool, 2, NoManager(ended))
+    assert "last line of 1" in raised.value.__notes__[0]
+
+
+def test_who_waits_too_long_is_told_why(pool, said):
+    waiting = PlaceState(place=0, name="", stage="waiting", reason="Priority")
+
+    with pytest.raises(ClusterError, match=r"0 of 2 hosts came within .*Missing: place 0 \(Priority\).*--hosts-within"):
+        wait(pool, 2, NoManager(waiting), within_s=0.01)
+    assert said.get() == "waiting for 2 hosts of a stub: Priority"
+
+
+def test_waiting_can_be_called_off(pool):
+    with pytest.raises(KeyboardInterrupt):
+        wait(pool, 1, is_called_off=lambda: True)
+
+
+def test_a_clock_that_is_wrong_is_told(pool, arrive, said):
+    now_s = facts_of_this_host("python").time_s
+    arrive(place=0, name="pi-1", time_s=now_s + 3600)
+    wait(pool, 1)
+
+    told = said.get()
+    assert "the clock of pi-1 is" in told
+    assert "ahead of this machine's" in told
+
+
+def test_the_program_is_sent_to_who_wants_it(pool, arrive):
+    has, wants = arrive(place=0), arrive(place=1)
+    wait(pool, 2)
+    sending = threading.Thread(target=pool.send_program, args=(PROGRAM, "program", 30.0))
+    sending.start()
+    has.hear()
+    has.say("holds")
+    wants.hear()
+    wants.say("wants")
+    assert wants.hear() == ({"do": "archive"}, b"packed")
+    wants.say("holds")
+    sending.join(30.0)
+    assert not sending.is_alive()
+
+
+def test_a_host_without_room_ends_the_wait(pool, arrive):
+    agent = arrive(place=0, name="pi-1")
+    wait(pool, 1)
+    agent.say("failed", why="cannot unpack: No space left on device")
+
+    with pytest.raises(Exception, match="pi-1: cannot unpack: No space left"):
+        pool.send_program(PROGRAM, "program", 30.0)
+
+
+def test_how_a_member_ended_is_told_with_its_host(pool, arrive):
+    agent = arrive(place=0, name="pi-1")
+    (home,) = wait(pool, 1)
+    with held(pool, agent):
+        pool.start(3, home)
+        assert agent.hear()[0] == {"do": "start", "member": 3}
+        assert pool.ended(3, 0.0) is None
+        agent.say("ended", member=3, how="was killed by signal 9 (SIGKILL)")
+        assert pool.ended(3, 30.0) == "was killed by signal 9 (SIGKILL) on pi-1"
+
+
+def test_members_are_lost_with_their_host(pool, arrive, said):
+    agent = arrive(place=0, name="pi-1")
+    (home,) = wait(pool, 1)
+    with held(pool, agent):
+        pool.start(0, home)
+        agent.hear()
+        agent.channel.close()
+        how = "was lost with its host pi-1: its agent closed the connection"
+        assert pool.ended(0, 30.0) == how
+        assert said.get(timeout=30.0) == (0, how)
+
+
+def test_a_host_that_leaves_says_why(pool, arrive):
+    agent = arrive(place=0, name="pi-1")
+    (home,) = wait(pool, 1)
+    with held(pool, agent):
+        pool.start(0, home)
+        agent.hear()
+        agent.say("leaving", why="the agent on pi-1 was told to end")
+        agent.channel.close()
+        assert pool.ended(0, 30.0) == "was lost with its host pi-1: the agent on pi-1 was told to end"
+
+
+def test_lines_are_written_whole_behind_their_host(pool, arrive, output, tmp_path):
+    agents = [arrive(place=0, name="a"), arrive(place=1, name="b")]
+    wait(pool, 2)
+    with held(pool, *agents):
+        agents[0].say("output", b"one\ntw")
+        agents[1].say("output", b"else\n")
+        agents[0].say("output", b"o\n")
+        for agent in agents:
+            agent.say("ended", member=0, how="x")
+            agent.say("bye")
+            agent.thread.join(30.0)
+    output.close()
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    assert sorted(lines) == ["[a] one", "[a] two", "[b] else"]
+
+
+def test_stop_ends_agents_and_waits_for_them(pool, arrive):
+    agent = arrive(place=0)
+    wait(pool, 1)
+    stopping = threading.Thread(target=pool.stop, args=(2.0,))
+    stopping.start()
+    assert agent.hear()[0] == {"do": "stop", "grace_s": 2.0}
+    agent.say("bye")
+    stopping.join(30.0)
+    assert not stopping.is_alive()
+    with pytest.raises(ChannelClosed):
+        agent.hear()
+    pool.stop(0.0)
+
+
+def test_who_says_nonsense_is_no_agent(pool, said):
+    near, far = socket.socketpair()
+    channel = SocketChannel(far)
+    channel.send({"is": "agent", "place": 0, "name": "", "facts": {"host": 3}})
+
+    pool.take(SocketChannel(near), "10.0.0.9:1")
+
+    channel.close()
+    assert "10.0.0.9:1 said that it is an agent" in said.get()

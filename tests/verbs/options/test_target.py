@@ -1,0 +1,103 @@
+"""What hosts a run may ask for."""
+
+import pytest
+
+from nfold.errors import ClusterError, PlanError
+from nfold.verbs.options.option_checks import Options
+from nfold.verbs.options.target import Target, read_listen, read_target
+
+
+@pytest.mark.parametrize(
+    ("on", "target"),
+    [
+        ("ssh:hosts.txt", Target(kind="ssh", where="hosts.txt")),
+        ("slurm", Target(kind="slurm")),
+        ("slurm:short", Target(kind="slurm", where="short")),
+        ("yarn:http://rm:8088", Target(kind="yarn", where="http://rm:8088")),
+        ("here", None),
+        (None, None),
+    ],
+)
+def test_kinds_of_hosts(on, target):
+    assert read_target(on, None) == target
+
+
+def test_who_only_listens_waits_for_people():
+    assert read_target(None, "0.0.0.0:7000") == Target(kind="hand", where="0.0.0.0:7000")
+    assert read_target("local", "0.0.0.0:7000") == Target(kind="local")
+
+
+@pytest.mark.parametrize(
+    ("on", "told"),
+    [
+        ("kubernetes", "no kind of hosts 'kubernetes'.*ssh, slurm, mpi, ray, yarn, local, here"),
+        ("ssh", "needs a hosts file"),
+        ("yarn:", "needs the ResourceManager"),
+        ("mpi:4", "nothing stands behind mpi"),
+    ],
+)
+def test_what_is_no_kind(on, told):
+    with pytest.raises(PlanError, match=told):
+        read_target(on, None)
+
+
+@pytest.mark.parametrize(("text", "address"), [("0.0.0.0:7000", ("0.0.0.0", 7000)), ("10.0.0.1", ("10.0.0.1", 0))])
+def test_where_to_listen(text, address):
+    assert read_listen(text) == address
+
+
+@pytest.mark.parametrize("text", [":7000", "10.0.0.1:", "10.0.0.1:99999", "host:port"])
+def test_nowhere_to_listen(text):
+    with pytest.raises(PlanError, match="must be an address of this machine and a port"):
+        read_listen(text)
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    (tmp_path / "hosts.txt").write_text("a slots=2\nb\nc slots=4\n")
+    return f"ssh:{tmp_path / 'hosts.txt'}"
+
+
+def test_ranks_fill_the_slots_of_a_hosts_file(hosts):
+    assert (Options(on=hosts).workers, Options(on=hosts).num_hosts) == (7, 3)
+    assert (Options(on=hosts, nodes=2).workers, Options(on=hosts, nodes=2).num_hosts) == (3, 2)
+    assert (Options(on=hosts, servers=1, strategy="ps").workers, Options(on=hosts, workers=2).num_hosts) == (6, 2)
+
+
+def test_ranks_where_a_manager_chooses_the_hosts():
+    assert (Options(on="slurm", nodes=4).workers, Options(on="slurm", nodes=4).num_hosts) == (4, 4)
+    assert Options(on="slurm", workers=3, servers=1, strategy="ps").num_hosts == 4
+    assert Options(on="slurm", workers=8, nodes=2).num_hosts == 2
+
+
+@pytest.mark.parametrize(
+    ("wishes", "told"),
+    [
+        ({"nodes": 3}, "--nodes 3 is for hosts, and none are asked for"),
+        ({"python": "/usr/bin/python3"}, "is for hosts"),
+        ({"on": "slurm"}, "needs to know how many hosts.*--nodes N"),
+        ({"on": "local", "nodes": 2, "debug": True}, "--debug keeps all ranks on this machine"),
+        ({"on": "local", "nodes": 0}, "nodes is 0"),
+        ({"on": "local", "nodes": 2, "hosts_within": "soon"}, "--hosts-within"),
+    ],
+)
+def test_wishes_that_make_no_sense(wishes, told):
+    with pytest.raises(PlanError, match=told):
+        Options(**wishes)
+
+
+def test_more_hosts_than_the_file_lists(hosts, tmp_path):
+    with pytest.raises(PlanError, match=r"--nodes 4: .* lists 3 hosts"):
+        Options(on=hosts, nodes=4)
+    (tmp_path / "hosts.txt").write_text("a b")
+    with pytest.raises(ClusterError, match="line 1"):
+        Options(on=hosts)
+
+
+def test_what_to_type_for_the_same_hosts_again(hosts):
+    assert (
+        Options(on=hosts, nodes=2, python="/opt/my python").typed_hosts
+        == f"--on {hosts} --nodes 2 --python '/opt/my python'"
+    )
+    assert Options(listen="0.0.0.0:7000", nodes=2).typed_hosts == "--nodes 2 --listen 0.0.0.0:7000"
+    assert Options().typed_hosts == ""
