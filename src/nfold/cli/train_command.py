@@ -1,6 +1,7 @@
 """nfold train: flags to `train` or `resume`, and what came of the run in at most 25 lines."""
 
 import argparse
+import os
 import shlex
 import sys
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,18 @@ def run(parsed: argparse.Namespace) -> int:
         NfoldError: as the verbs do, or the flags contradict each other.
         KeyboardInterrupt: Ctrl-C.
     """
+    from nfold.hosts.managers.mpi_start import check_started_alone
+
+    if wishes(parsed).get("on") != "mpi":
+        check_started_alone(os.environ)
+        return _run(parsed)
+    from nfold.hosts.managers.mpi import with_others
+
+    with with_others():
+        return _run(parsed)
+
+
+def _run(parsed: argparse.Namespace) -> int:
     from nfold.cli.terminal import TerminalObserver
     from nfold.errors import Terminated
     from nfold.launch.stopping import own_process
