@@ -2,6 +2,7 @@
 
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 from stub_agents import TOKEN, StubAgents
@@ -9,6 +10,7 @@ from stub_agents import TOKEN, StubAgents
 from nfold.errors import ClusterError
 from nfold.hosts.manager import Call
 from nfold.hosts.managers.mpi import Mpi, with_others
+from nfold.hosts.managers.mpi_broadcast import broadcast
 from nfold.hosts.managers.mpi_start import among_mpi, check_started_alone, outside_of_mpi, started_together
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "3", "PMIX_RANK": "0"}
@@ -128,6 +130,13 @@ def test_another_process_ends_well_when_no_agents_are_needed():
 def test_another_process_does_not_train():
     with pytest.raises(ClusterError, match="this is process 1 of MPI, and the first one alone trains"):
         Mpi(environment=SECOND)
+
+
+def test_mpi_is_entered_once(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(Is_finalized=lambda: True))
+
+    with pytest.raises(ClusterError, match="brings hosts once in a command"):
+        broadcast(b"", size=3)
 
 
 def test_a_machine_without_mpi4py(monkeypatch):

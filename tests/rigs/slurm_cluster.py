@@ -6,6 +6,7 @@ Nothing is left behind: daemons end with the process that started them, and netw
 by the next.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -201,6 +202,7 @@ def _remove(owner: int, num_nodes: int) -> None:
         name = _namespace(owner, number)
         there = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
         for pid in there.stdout.split():
-            os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
     subprocess.run(["ip", "link", "del", _bridge(owner)], capture_output=True, check=False)

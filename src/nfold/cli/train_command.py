@@ -1,13 +1,13 @@
 """nfold train: flags to `train` or `resume`, and what came of the run in at most 25 lines."""
 
 import argparse
-import os
 import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 from nfold.cli.beginning import begun_s
 from nfold.cli.flags import add_json, add_options, add_program, only_result_on_stdout, wishes
+from nfold.cli.started_together import first_or_alone
 from nfold.errors import PlanError
 
 if TYPE_CHECKING:
@@ -45,14 +45,7 @@ def run(parsed: argparse.Namespace) -> int:
         NfoldError: as the verbs do, or the flags contradict each other.
         KeyboardInterrupt: Ctrl-C.
     """
-    from nfold.hosts.managers.mpi_start import check_started_alone
-
-    if wishes(parsed).get("on") != "mpi":
-        check_started_alone(os.environ)
-        return _run(parsed)
-    from nfold.hosts.managers.mpi import with_others
-
-    with with_others():
+    with first_or_alone(parsed):
         return _run(parsed)
 
 

@@ -60,11 +60,12 @@ def test_processes_of_mpi(shell, here):
     check_same(shell, here)
 
 
-def test_one_of_many_commands_does_not_train(nfold, monkeypatch):
+@pytest.mark.parametrize("command", ["train", "plan", "compare"])
+def test_one_of_many_commands_does_not_train(command, nfold, monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
 
-    nfold("train", "steady.py").check_explained("Open MPI has started this command 4 times", "Give --on mpi")
+    nfold(command, "steady.py").check_explained("Open MPI has started this command 4 times", "Give --on mpi")
 
 
 def test_mpi_is_begun_with_mpirun(nfold):

@@ -89,6 +89,12 @@ def test_wishes_that_make_no_sense(wishes, told):
         Options(**wishes)
 
 
+def test_jobs_of_slurm_can_be_asked_for_again():
+    options = Options(on="slurm:short", nodes=2, gang=True, cpus=4, hosts_for="1h")
+
+    assert options.typed_hosts == "--on slurm:short --nodes 2 --hosts-for 3600.0 --cpus 4 --gang"
+
+
 def test_hosts_that_are_there_already(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")

@@ -29,8 +29,12 @@ def broadcast(payload: bytes, *, size: int) -> bytes:
         size: how many processes there are.
 
     Raises:
-        ClusterError: there is no mpi4py, or it speaks another MPI than the one that has started us.
+        ClusterError: there is no mpi4py, it speaks another MPI than the one that has started us, or all was told.
     """
+    if has_left():
+        raise ClusterError(
+            "--on mpi brings hosts once in a command, and this one asks for them again. Use other hosts."
+        )
     with _mpi() as mpi:
         world = mpi.COMM_WORLD
         if world.Get_size() != size:
