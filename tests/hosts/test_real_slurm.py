@@ -100,10 +100,13 @@ def test_nobody_can_read_the_token(cluster, stubs, logs):
 
 
 def test_what_waits_says_why_and_is_given_back(cluster, stubs, logs):
-    gang = Slurm("prod", logs=logs, gang=True)
+    gang = Slurm("prod", logs=logs, gang=True, cpus=1)
     gang.start(stubs.call, NODES)
     stubs.hear(NODES)
-    assert [state.name for state in gang.states()] == [stubs.hellos[place]["name"] for place in range(NODES)]
+    hellos = [stubs.hellos[place] for place in range(NODES)]
+    assert [hello["environment"]["SLURM_CPUS_ON_NODE"] for hello in hellos] == ["1"] * NODES
+    assert sorted(hello["name"] for hello in hellos) == cluster.nodes
+    assert [state.name for state in gang.states()] == [hello["name"] for hello in hellos]
     pool = Slurm("short", logs=logs, clock=iter(range(0, 10**6, 10)).__next__)
     pool.start(stubs.call, 2)
     cluster.wait_until(lambda: all(state.reason for state in pool.states()))
