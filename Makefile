@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pure check browser bench docs clean
+.PHONY: help demo test pure check browser managers bench docs clean
 
 help:
 	@echo 'make demo    install into $(VENV) and train the real digits three ways, side by side'
@@ -18,6 +18,7 @@ help:
 	@echo 'make check   the same without the tests'
 	@echo 'make pure    only the tests that need neither torch nor ranks nor a browser; those marked long with LONG=1'
 	@echo 'make browser install chromium with apt-get if it is missing, for the tests of pages'
+	@echo 'make managers install Slurm and Open MPI with apt-get if they are missing, for the tests of hosts'
 	@echo 'make bench   every benchmark, hours, some as root; rewrites benchmarks/*/result.json'
 	@echo 'make docs    check that what documents link to, name and tell to type exists'
 	@echo 'make clean   remove what was built; $(VENV) stays'
@@ -29,7 +30,7 @@ demo: $(VENV)/.installed
 # wait. Those that start ranks come second, and those that judge what ranks measured have the machine for themselves.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')
 PICK = $(if $(ALL),,and not exhaustive)
-test: check browser
+test: check browser managers
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m 'not processes and not quiet $(PICK)' \
 	  $(if $(ALL),,--hypothesis-profile quick) -n $(WORKERS)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist worksteal -m 'processes $(PICK)' -n $(WORKERS) \
@@ -65,6 +66,16 @@ browser:
 	  { timeout 300 apt-get -q update && timeout 600 env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; } \
 	    >$(VENV)/chromium.log 2>&1 || echo 'chromium could not be installed ($(VENV)/chromium.log): tests of pages will be skipped'; \
 	else echo 'there is no chromium and no right to install it: tests of pages will be skipped'; fi
+
+# Job systems are tested with the real ones. Where they are missing and cannot be installed, those tests are skipped.
+managers:
+	@if command -v sbatch >/dev/null && command -v mpirun >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo 'installing Slurm and Open MPI, to test with (once)'; \
+	  { timeout 300 apt-get -q update && timeout 600 env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+	    slurmctld slurmd slurm-client openmpi-bin; } \
+	    >$(VENV)/managers.log 2>&1 || echo 'Slurm and Open MPI could not be installed ($(VENV)/managers.log): their tests will be skipped'; \
+	else echo 'there are no Slurm and Open MPI and no right to install them: their tests will be skipped'; fi
 
 bench: $(VENV)/.installed
 	@for run in benchmarks/*/run.py; do echo "== $$run"; $(BIN)/python $$run || exit 1; done

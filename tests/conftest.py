@@ -15,7 +15,7 @@ from nfold.errors import ClusterError
 from nfold.launch.emulation.cgroups import MOUNTS, find_hierarchy
 from nfold.launch.emulation.emulated_cluster import check_machine
 
-for folder in ("runtime", "view"):
+for folder in ("rigs", "runtime", "view"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 # No deadlines: on shared cores they judge the machine.

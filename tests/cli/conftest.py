@@ -71,8 +71,12 @@ class Shell:
         return self._start(["-m", "nfold.cli.main", *map(str, arguments)], cwd)
 
     def _start(self, arguments: list[str], cwd: Path | None = None) -> "subprocess.Popen[str]":
+        return self.start_program(sys.executable, *arguments, cwd=cwd)
+
+    def start_program(self, *words: str, cwd: Path | None = None) -> "subprocess.Popen[str]":
+        """Start any program as a process."""
         return subprocess.Popen(
-            [sys.executable, *arguments],
+            words,
             cwd=cwd or self.folder,
             env={**os.environ, **self.environment, TAG: self.tag},
             stdout=subprocess.PIPE,

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nfold.cli.flags import add_json, add_options, names, numbers, only_result_on_stdout, wishes
+from nfold.cli.started_together import first_or_alone
 from nfold.core.options.run_options import flags_of
 from nfold.errors import PlanError
 
@@ -52,7 +53,8 @@ def run(parsed: argparse.Namespace) -> None:
     Raises:
         NfoldError: as the verbs do, or the flags contradict each other.
     """
-    comparison = _of_runs(parsed) if _are_runs(parsed.program) else _of_program(parsed)
+    with first_or_alone(parsed):
+        comparison = _of_runs(parsed) if _are_runs(parsed.program) else _of_program(parsed)
     show(comparison, as_json=parsed.json)
 
 

@@ -5,9 +5,10 @@ import sys
 from typing import Any
 
 from nfold.cli.flags import add_json, add_option, wishes
+from nfold.cli.started_together import first_or_alone
 
 EXIT_FAILED = 2
-_OPTIONS = ("on", "nodes", "listen", "hosts_within", "python")
+_OPTIONS = ("on", "nodes", "listen", "hosts_within", "hosts_for", "gang", "cpus", "python")
 
 
 def add_parser(commands: Any) -> None:
@@ -30,7 +31,8 @@ def run(parsed: argparse.Namespace) -> int:
 
     from nfold.verbs.doctor import doctor
 
-    checks = doctor(wishes(parsed), lambda text: print(text, file=sys.stderr, flush=True))
+    with first_or_alone(parsed):
+        checks = doctor(wishes(parsed), lambda text: print(text, file=sys.stderr, flush=True))
     if parsed.json:
         print(json.dumps([asdict(check) for check in checks], indent=1))
     else:

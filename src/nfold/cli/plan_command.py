@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from nfold.cli.flags import add_json, add_options, add_program, only_result_on_stdout, wishes
+from nfold.cli.started_together import first_or_alone
 
 
 def add_parser(commands: Any) -> None:
@@ -32,6 +33,6 @@ def run(parsed: argparse.Namespace) -> None:
     from nfold.verbs.train import plan
     from nfold.view import plan_table
 
-    with only_result_on_stdout(parsed):
+    with first_or_alone(parsed), only_result_on_stdout(parsed):
         made = plan(parsed.program, cluster=parsed.cluster, **wishes(parsed))
     print(codec.dumps(made, indent=1) if parsed.json else plan_table(made, shows_all=parsed.all, look=look(sys.stdout)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nfold.cli.beginning import begun_s
 from nfold.cli.flags import add_json, add_options, add_program, only_result_on_stdout, wishes
+from nfold.cli.started_together import first_or_alone
 from nfold.errors import PlanError
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ def run(parsed: argparse.Namespace) -> int:
         NfoldError: as the verbs do, or the flags contradict each other.
         KeyboardInterrupt: Ctrl-C.
     """
+    with first_or_alone(parsed):
+        return _run(parsed)
+
+
+def _run(parsed: argparse.Namespace) -> int:
     from nfold.cli.terminal import TerminalObserver
     from nfold.errors import Terminated
     from nfold.launch.stopping import own_process

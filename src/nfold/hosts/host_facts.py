@@ -6,6 +6,7 @@ import platform
 import shutil
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class HostFacts:
     pid: int
     """Of the agent."""
     cores: float
-    """By affinity and control groups, which is what job systems set."""
+    """By affinity, control groups, and what Slurm granted: not every Slurm holds processes to it."""
     quota_period_s: float
     memory_bytes: int
     disk_bytes: int
@@ -72,7 +73,7 @@ def facts_of_this_host(interpreter: str) -> HostFacts:
     return HostFacts(
         host=socket.gethostname() or "localhost",
         pid=os.getpid(),
-        cores=share.cores,
+        cores=min(share.cores, _granted_cores(os.environ)),
         quota_period_s=share.period_s,
         memory_bytes=memory_bytes,
         disk_bytes=_free_bytes(user_folder()),
@@ -88,6 +89,10 @@ def _free_bytes(folder: Path | None) -> int:
     while folder is not None and not folder.is_dir():
         folder = folder.parent
     return shutil.disk_usage(folder).free if folder is not None else 0
+
+
+def _granted_cores(environment: Mapping[str, str]) -> float:
+    return float(environment.get("SLURM_CPUS_ON_NODE", "inf"))
 
 
 def _devices() -> tuple[Device, ...]:

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parent))
-from rigs import RIGS
 from safetensors.torch import load_file
+
+from rigs import RIGS
 
 MODEL = "model.safetensors"
 

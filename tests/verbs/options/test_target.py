@@ -79,11 +79,32 @@ def test_ranks_where_a_manager_chooses_the_hosts():
         ({"on": "local", "nodes": 2, "debug": True}, "--debug keeps all ranks on this machine"),
         ({"on": "local", "nodes": 0}, "nodes is 0"),
         ({"on": "local", "nodes": 2, "hosts_within": "soon"}, "--hosts-within"),
+        ({"on": "local", "nodes": 2, "gang": True}, "--gang is for hosts of Slurm"),
+        ({"cpus": 2}, "--cpus is for hosts of Slurm"),
+        ({"on": "slurm", "nodes": 2, "hosts_for": "long"}, "--hosts-for long"),
     ],
 )
 def test_wishes_that_make_no_sense(wishes, told):
     with pytest.raises(PlanError, match=told):
         Options(**wishes)
+
+
+def test_jobs_of_slurm_can_be_asked_for_again():
+    options = Options(on="slurm:short", nodes=2, gang=True, cpus=4, hosts_for="1h")
+
+    assert options.typed_hosts == "--on slurm:short --nodes 2 --hosts-for 3600.0 --cpus 4 --gang"
+
+
+def test_hosts_that_are_there_already(monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "5")
+
+    assert (Options(on="mpi").workers, Options(on="mpi", workers=6).num_hosts) == (3, 3)
+    assert (Options(on="slurm").workers, Options(on="slurm", workers=4).num_hosts) == (5, 4)
+    with pytest.raises(PlanError, match="needs to know how many hosts"):
+        Options(on="slurm:short")
 
 
 def test_more_hosts_than_the_file_lists(hosts, tmp_path):

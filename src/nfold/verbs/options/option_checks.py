@@ -1,6 +1,7 @@
 """What a user may ask of a run, whether by flags or by arguments: the same names and the same checks."""
 
 import numbers
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
 from nfold.errors import PlanError
 from nfold.hosts.managers.hosts_file import ListedHost, read_hosts
+from nfold.hosts.managers.mpi_start import among_mpi
+from nfold.hosts.managers.slurm_allocation import nodes_of_allocation
 from nfold.launch.emulation.cgroups import as_emulated, at_own_speed
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous.asynchronous_strategies import check_staleness
@@ -100,8 +103,15 @@ class Options(RunOptions):
     @property
     def typed_hosts(self) -> str:
         """The flags that ask for the same hosts again; empty: none are asked for."""
-        given = {"--on": self.on, "--nodes": self.nodes, "--listen": self.listen, "--python": self.python}
-        return " ".join(f"{flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None)
+        given: dict[str, object] = {
+            "--on": self.on,
+            "--nodes": self.nodes,
+            "--listen": self.listen,
+            "--python": self.python,
+        }
+        given |= {"--hosts-for": self.hosts_for, "--cpus": self.cpus}
+        typed = [f"{flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None]
+        return " ".join([*typed, *(["--gang"] if self.gang else [])])
 
     def _take_hosts(self) -> None:
         """Raise for what makes no sense with, or without, hosts."""
@@ -111,15 +121,34 @@ class Options(RunOptions):
             for flag, value in (("--nodes", self.nodes), ("--python", self.python)):
                 if value is not None:
                     raise PlanError(f"{flag} {value} is for hosts, and none are asked for. Add --on or --listen.")
+        self._take_wishes_for_jobs(target)
+        if target is None:
             return
         if self.emulate is not None or self.debug:
             other = "--debug" if self.debug else "--emulate"
             raise PlanError(f"{other} keeps all ranks on this machine, and {target.told} brings hosts. Leave one out.")
+        object.__setattr__(self, "nodes", self.nodes or self._known_hosts(target))
         listed = self.listed_hosts
         if listed and self.nodes is not None and self.nodes > len(listed):
             raise PlanError(f"--nodes {self.nodes}: {target.where} lists {count(len(listed), 'host')}. Ask for fewer.")
         if not listed and self.nodes is None and self.workers is None:
             raise PlanError(f"{target.told} needs to know how many hosts to ask for. Add --nodes N.")
+
+    def _take_wishes_for_jobs(self, target: Target | None) -> None:
+        """Raise for what only a manager that starts jobs understands."""
+        for flag, value in (("--hosts-for", self.hosts_for), ("--gang", self.gang), ("--cpus", self.cpus)):
+            if value and (target is None or target.kind != "slurm"):
+                raise PlanError(f"{flag} is for hosts of Slurm. Add --on slurm:PARTITION, or leave {flag} out.")
+        if self.hosts_for is not None:
+            object.__setattr__(self, "hosts_for", duration_s(self.hosts_for, "--hosts-for"))
+
+    def _known_hosts(self, target: Target) -> int | None:
+        """How many hosts there are, where they are there already; None: as many as are asked for."""
+        if target.kind == "mpi":
+            return among_mpi(os.environ).size
+        if target.kind == "slurm" and not target.where and self.workers is None:
+            return nodes_of_allocation(os.environ)
+        return None
 
     def _num_places(self) -> int:
         """Ranks that there are places for, where nobody said how many."""

@@ -1,12 +1,16 @@
 """Finds what brings the hosts that a run asks for."""
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from nfold.cache import user_folder
 from nfold.errors import ClusterError
 from nfold.hosts.manager import Manager
 from nfold.hosts.managers.by_hand import ByHand
 from nfold.hosts.managers.local_agents import LocalAgents
+from nfold.hosts.managers.mpi import Mpi
+from nfold.hosts.managers.slurm import slurm_manager
 from nfold.hosts.managers.ssh import SshManager
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import BY_HAND
@@ -30,6 +34,16 @@ def find_manager(options: Options, token_file: Path, say: Callable[[str], None])
             return SshManager(options.listed_hosts, target.where)
         case "local":
             return LocalAgents()
+        case "slurm":
+            return slurm_manager(
+                target.where,
+                logs=(user_folder() or Path(tempfile.gettempdir(), "nfold")) / "slurm",
+                gang=options.gang,
+                limit_s=None if options.hosts_for is None else float(options.hosts_for),
+                cpus=options.cpus,
+            )
+        case "mpi":
+            return Mpi()
         case kind if kind == BY_HAND:
             return ByHand(token_file, say)
     raise ClusterError(f"{target.told}: this version of nfold cannot start agents there yet. Use ssh or --listen.")
