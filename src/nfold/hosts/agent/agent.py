@@ -165,9 +165,9 @@ class Agent:
         except ChannelClosed:
             return  # nobody is left to tell
 
-    def _relay(self, printed: bytes) -> None:
+    def _relay(self, member: int, printed: bytes) -> None:
         try:
-            self._channel.send({"is": "output"}, printed)
+            self._channel.send({"is": "output", "member": member}, printed)
         except ChannelClosed:
             return
 
