@@ -40,7 +40,7 @@ test: check browser managers
 # Machines of the runtime decide and do nothing, so they are pure, too.
 PURE := $(addprefix tests/,cache core program simulation planning analysis verbs view) \
   tests/examples/test_documents.py $(patsubst %,tests/launch/test_%.py,emulation_plan faults thread_launcher) \
-  $(patsubst %,tests/machine/test_%.py,kernel_counters memory_check) \
+  $(patsubst %,tests/machine/test_%.py,kernel_counters memory_check processes user_folders) \
   $(patsubst %,tests/runtime/asynchronous/test_%.py,pure_parts) \
   $(patsubst %,tests/runtime/checkpoint/test_%.py,gather) \
   $(patsubst %,tests/runtime/coordinator/test_%.py,asked_averages coming_and_going coordinator failing_ranks going_on job_planning membership replanning) \

@@ -25,10 +25,14 @@ settings.load_profile("patient")
 
 
 def pytest_configure(config) -> None:
-    """Let runs find nothing of earlier ones, neither of the user's nor of other tests': the cache cannot be written."""
+    """Let runs find nothing of earlier ones, neither of the user's nor of other tests': the cache cannot be written.
+
+    They are listed apart from the user's.
+    """
     config.cache_home = Path(tempfile.mkdtemp(prefix="nfold-tests-"))
     (config.cache_home / "nfold").write_text("a file where a folder would be")
     os.environ["XDG_CACHE_HOME"] = str(config.cache_home)
+    os.environ["XDG_STATE_HOME"] = str(config.cache_home / "state")
 
 
 def pytest_unconfigure(config) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from nfold.cache.measurement_store import FORMAT, Store, user_folder
+from nfold.cache.measurement_store import FORMAT, Store
 
 
 def aged(folder, key, age_s):
@@ -113,10 +113,3 @@ def test_several_may_write_at_once(tmp_path):
     assert found[-1] is not None
     assert all(len(set(each["by"])) == 1 for each in found if each is not None)
     assert {path.name for path in tmp_path.iterdir()} == {"a.json"}
-
-
-def test_the_folder_is_the_users(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert user_folder({"XDG_CACHE_HOME": "/caches"}).as_posix() == "/caches/nfold"
-    for named in ({}, {"XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "relative"}):
-        assert user_folder(named) == tmp_path / ".cache" / "nfold"

@@ -230,20 +230,20 @@ def test_a_host_that_leaves_says_why(pool, arrive):
         assert pool.ended(0, 30.0) == "was lost with its host pi-1: the agent on pi-1 was told to end"
 
 
-def test_lines_are_written_whole_behind_their_host(pool, arrive, output, tmp_path):
+def test_lines_are_written_whole_behind_their_member_and_host(pool, arrive, output, tmp_path):
     agents = [arrive(place=0, name="a"), arrive(place=1, name="b")]
     wait(pool, 2)
     with held(pool, *agents):
-        agents[0].say("output", b"one\ntw")
-        agents[1].say("output", b"else\n")
-        agents[0].say("output", b"o\n")
+        agents[0].say("output", b"one\ntw", member=0)
+        agents[1].say("output", b"else\n", member=1)
+        agents[0].say("output", b"o\n", member=0)
         for agent in agents:
             agent.say("ended", member=0, how="x")
             agent.say("bye")
             agent.thread.join(30.0)
     output.close()
     lines = (tmp_path / "log.txt").read_text().splitlines()
-    assert sorted(lines) == ["[a] one", "[a] two", "[b] else"]
+    assert sorted(lines) == ["[0 on a] one", "[0 on a] two", "[1 on b] else"]
 
 
 def test_stop_ends_agents_and_waits_for_them(pool, arrive):

@@ -24,7 +24,7 @@ from nfold.launch.emulation.cgroups import (
 )
 from nfold.launch.emulation.controllers import enable_controllers, put_back
 from nfold.launch.emulation.namespaces import hosts, is_namespace_of, make_seats, network, separation
-from nfold.launch.emulation.owners import Owner, Registry, is_dead, start_ticks, this_process
+from nfold.launch.emulation.owners import Owner, Registry, is_dead, this_process
 from nfold.launch.emulation.shaping import (
     LEAST_BURST_BYTES,
     LEAST_WINDOW_BYTES,
@@ -35,6 +35,7 @@ from nfold.launch.emulation.shaping import (
     shape,
     window_bytes,
 )
+from nfold.machine.processes import start_ticks
 
 
 def channel(rate, latency_s=0.0):

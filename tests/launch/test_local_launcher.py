@@ -11,7 +11,7 @@ import pytest
 
 from nfold.errors import RunError
 from nfold.launch.local_launcher import LocalLauncher, describe_exit
-from nfold.launch.output import LAST_BYTES, MOST_BYTES, Output
+from nfold.launch.output import LAST_BYTES, LINE_BYTES, MOST_BYTES, Output
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -167,30 +167,65 @@ def test_what_ranks_print_is_appended_to_the_log(launch, tmp_path):
         launcher = launch(command)
         launcher.ended(0, 10.0)
         launcher.stop(0.0)
-    assert (tmp_path / "log.txt").read_text() == "before\none\ntwo\n"
+    assert (tmp_path / "log.txt").read_text() == "before\n[0] one\n[0] two\n"
+
+
+def test_lines_of_several_are_never_mixed_and_say_who_printed_them(tmp_path):
+    output = Output(tmp_path / "log.txt")
+    with output.file_of(0) as first, output.file_of(3) as other:
+        os.write(first, b"beg")
+        os.write(other, b"whole\n")
+        os.write(first, b"un\nleft open")
+        output.last_lines()
+        lines = sorted((tmp_path / "log.txt").read_bytes().splitlines())
+        assert lines == [b"[0] begun", b"[3] whole"], "a line that has no end has to wait"
+    output.close()
+    assert (tmp_path / "log.txt").read_bytes().endswith(b"\n[0] left open\n")
+
+
+def test_who_comes_late_is_heard_while_others_print(tmp_path):
+    output, log = Output(tmp_path / "log.txt"), tmp_path / "log.txt"
+    with output.file_of(0) as early:
+        os.write(early, b"early\n")
+        with output.file_of(1) as late:
+            os.write(late, b"late\n")
+        while log.read_bytes().count(b"\n") < 2:
+            threading.Event().wait(0.001)
+    output.close()
+    assert sorted(log.read_bytes().splitlines()) == [b"[0] early", b"[1] late"]
+
+
+def test_a_line_without_an_end_is_cut(tmp_path):
+    output = Output(tmp_path / "log.txt")
+    with output.file_of(0) as file:
+        os.write(file, b"x" * (LINE_BYTES + 1))
+    output.close()
+    assert (tmp_path / "log.txt").read_bytes() == b"[0] " + b"x" * LINE_BYTES + b"\n[0] x\n"
 
 
 def test_a_log_takes_no_more_than_its_share_of_what_is_printed_and_says_what_it_lacks(tmp_path):
     log = tmp_path / "log.txt"
     log.write_text("before\n")
-    output = Output(log, most_bytes=10, last_bytes=5)
-    os.write(output.file, b"01234")
-    assert output.last_lines() == ["01234"]
-    assert log.read_bytes() == b"before\n01234", "what comes first is there at once"
-    os.write(output.file, b"56789abcdefgh")
-    os.write(output.file, b"ijklmn\n")
-    assert output.last_lines() == ["0123456789abcdefghijklmn"]
+    output = Output(log, most_bytes=16, last_bytes=7)
+    with output.file_of(0) as file:
+        os.write(file, b"0123\n")
+        assert output.last_lines() == ["0123"]
+        assert log.read_bytes() == b"before\n[0] 0123\n", "what comes first is there at once"
+        os.write(file, b"4567")
+        os.write(file, b"89\nab\n")
+        assert output.last_lines() == ["0123", "456789", "ab"]
     output.close()
     output.close()
-    told = "\n[nfold: of what ranks printed after the first 10 bytes, 10 are left out here]\n"
-    assert log.read_text() == f"before\n0123456789{told}klmn\n"
+    told = "\n[nfold: of what ranks printed after the first 16 bytes, 4 are left out here]\n"
+    assert log.read_text() == f"before\n[0] 0123\n[0] 456{told}[0] ab\n"
 
 
 def test_what_is_just_too_much_is_whole(tmp_path):
-    output = Output(tmp_path / "log.txt", most_bytes=10, last_bytes=5)
-    os.write(output.file, b"0123456789abcde")
+    output = Output(tmp_path / "log.txt", most_bytes=12, last_bytes=5)
+    with output.file_of(0) as file:
+        os.write(file, b"0123456789ab\n")
     output.close()
-    assert (tmp_path / "log.txt").read_bytes() == b"0123456789abcde"
+    assert (tmp_path / "log.txt").read_bytes() == b"[0] 0123456789ab\n"
 
 
 def test_a_rank_that_prints_without_end_neither_stands_still_nor_fills_the_disk(launch, tmp_path):
@@ -199,9 +234,11 @@ def test_a_rank_that_prints_without_end_neither_stands_still_nor_fills_the_disk(
     assert launcher.last_lines()[-1] == "the end"
     launcher.stop(0.0)
     log = (tmp_path / "log.txt").read_bytes()
+    lines = -(-30_000_000 // LINE_BYTES)
+    left_out = 30_000_000 + 5 * lines + len(b"[0] the end\n") - MOST_BYTES - LAST_BYTES
     assert MOST_BYTES + LAST_BYTES < len(log) < MOST_BYTES + LAST_BYTES + 200
-    assert b"after the first 10,000,000 bytes, 19,900,009 are left out here]" in log
-    assert log.endswith(b"x\nthe end\n")
+    assert f"after the first 10,000,000 bytes, {left_out:,} are left out here]".encode() in log
+    assert log.endswith(b"x\n[0] the end\n")
 
 
 def test_who_outlives_its_rank_and_prints_is_not_waited_for(launch, tmp_path, pipe):
@@ -217,7 +254,7 @@ def test_a_rank_learns_where_to_dial_and_the_token_is_for_no_other_eyes(launch, 
     launcher.ended(0, 10.0)
     launcher.stop(0.0)
     assert (tmp_path / "log.txt").read_text() == (
-        f"--launcher {os.getpid()} --member 0 --connect 127.0.0.1:4000\nsecret\n"
+        f"[0] --launcher {os.getpid()} --member 0 --connect 127.0.0.1:4000\n[0] secret\n"
     ), "and there is no input"
 
 
@@ -241,7 +278,8 @@ def test_a_rank_that_broke_down_is_told_by_where_it_was(tmp_path):
     output = Output(None)
     frames = "".join(f'  File "net.py", line {line} in forward\n' for line in (7, 9, 11))
     told = f"a print\nFatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n{frames}"
-    os.write(output.file, f"{told}\nExtension modules: numpy\n".encode())
+    with output.file_of(0) as file:
+        os.write(file, f"{told}\nExtension modules: numpy\n".encode())
     assert output.last_lines() == [
         "Fatal Python error: Segmentation fault",
         '  File "net.py", line 7 in forward',

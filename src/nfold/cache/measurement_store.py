@@ -15,15 +15,6 @@ MOST_BYTES = 64 << 20
 _SUFFIX, _HALF = ".json", ".half"
 
 
-def user_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return where nfold keeps what can be made anew, by the XDG Base Directory Specification; None: nowhere."""
-    named = environment.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(named):
-        return Path(named, "nfold")
-    home = os.path.expanduser("~")
-    return Path(home, ".cache", "nfold") if os.path.isabs(home) else None
-
-
 class Store:
     """Documents in a folder. What cannot be read is absent, what cannot be written is not kept."""
 

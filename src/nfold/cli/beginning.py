@@ -2,10 +2,8 @@
 
 import os
 import time
-from pathlib import Path
 
-_STARTED = 19
-"""Of the fields in /proc/self/stat behind the program's name: when it started, in ticks since the machine did."""
+from nfold.machine.processes import start_ticks
 
 
 def begun_s(*, with_process: bool) -> float:
@@ -17,5 +15,6 @@ def begun_s(*, with_process: bool) -> float:
     now_s = time.perf_counter()
     if not with_process:
         return now_s
-    ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[_STARTED])
+    ticks = start_ticks(os.getpid())
+    assert ticks is not None, "this process runs"
     return now_s - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))

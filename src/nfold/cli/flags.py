@@ -44,6 +44,13 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, all else on stderr")
 
 
+def add_run(parser: argparse.ArgumentParser, *, unless_given: str = "the newest") -> None:
+    """Add the positional run."""
+    parser.add_argument(
+        "named", metavar="RUN", nargs="?", help=f"number of a run in `nfold ps`, or its folder; {unless_given}"
+    )
+
+
 def wishes(parsed: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of RunOptions that were given, by name."""
     return {name: value for name, value in vars(parsed).items() if name in OPTIONS}

@@ -4,14 +4,14 @@ import argparse
 import json
 from typing import Any
 
-from nfold.cli.flags import add_json
+from nfold.cli.flags import add_json, add_run
 
 
 def add_parser(commands: Any) -> None:
     """Add the command."""
     description = "Write a run's report.html again from the files in its folder: one page that opens without a network."
     parser = commands.add_parser("report", help="write a run's page again, or its trace", description=description)
-    parser.add_argument("folder", metavar="RUN", help="folder of a run")
+    add_run(parser)
     parser.add_argument(
         "--chrome", metavar="OUT.json", help="also write its traced steps for ui.perfetto.dev or chrome://tracing"
     )
@@ -25,9 +25,10 @@ def run(parsed: argparse.Namespace) -> None:
     Raises:
         NfoldError: as `report` does.
     """
+    from nfold.verbs.jobs.run_list import find_reported
     from nfold.verbs.results.pages import report
 
-    written = report(parsed.folder, chrome=parsed.chrome)
+    written = report(find_reported(parsed.named), chrome=parsed.chrome)
     if parsed.json:
         print(json.dumps({"page": str(written.page), "chrome": str(written.chrome) if written.chrome else None}))
         return

@@ -5,24 +5,17 @@ import os
 import shutil
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TextIO, cast
 
-from nfold.analysis.measured.breakdown import busy_steps, mean_parts, step_duration
+from nfold.analysis.measured.recent_steps import RecentSteps
 from nfold.core.text.units import count
 from nfold.planning.choosing.early_checks import tried_note
 from nfold.runtime.control import events as ev
 from nfold.view import BesideLine, Look, ProgressLine, RunProgress, threads_of
 
-if TYPE_CHECKING:
-    from nfold.core.plan import Plan
-    from nfold.core.report import TimeParts
-    from nfold.core.trace import StepParts
-
-RECENT_STEPS = 50
 REDRAW_S = 0.1
 """Summing up costs processor time that the ranks want."""
 
@@ -42,8 +35,7 @@ class TerminalObserver:
         seen = look(stream)
         self._line = ProgressLine(stream, is_terminal=seen.is_terminal, clock=time.monotonic, width=seen.width)
         self._is_terminal = seen.is_terminal
-        self._recent: deque[tuple[StepParts, ...]] = deque(maxlen=RECENT_STEPS)
-        self._plan: Plan | None = None
+        self._recent: RecentSteps | None = None
         self._total = self._per_epoch = 1
         self._held: RunProgress | None = None
         self._shown_s = 0.0
@@ -52,8 +44,8 @@ class TerminalObserver:
     def planned(self, planned: ev.Planned, folder: Path | None) -> None:
         """Say what will run. Where another plan follows a first one, what was noted of that is not noted again."""
         plan = planned.plan
-        self._plan, self._total, self._per_epoch = plan, planned.total_steps, planned.steps_per_epoch
-        self._recent.clear()
+        self._total, self._per_epoch = planned.total_steps, planned.steps_per_epoch
+        self._recent = RecentSteps(plan)
         servers = f" and {count(plan.servers, 'server')}" if plan.servers else ""
         where = f" -> {folder}" if folder else ""
         graph = planned.known.graph
@@ -70,7 +62,8 @@ class TerminalObserver:
     def stepped(self, done: ev.StepDone) -> None:
         """Move the line. The last one of an epoch waits for the metrics that may follow."""
         self._release()
-        self._recent.append(done.parts)
+        assert self._recent is not None, "a plan comes before its steps"
+        self._recent.keep(done.parts)
         ends_epoch = (done.step + 1) % self._per_epoch == 0 or done.step + 1 == self._total
         now_s = time.monotonic()
         if not ends_epoch and now_s - self._shown_s < REDRAW_S:
@@ -119,22 +112,14 @@ class TerminalObserver:
         self._line.close()
 
     def _progress(self, step: int, loss: float | None) -> RunProgress:
+        assert self._recent is not None, "a plan comes before its steps"
         epoch, position = divmod(step - 1, self._per_epoch)
-        durations = [step_duration(parts) for parts in self._recent]
-        mean_s = sum(durations) / len(durations) if durations else 0.0
-        samples = sum(part.samples for parts in self._recent for part in parts)
         return RunProgress(
             epoch=epoch + 1,
             num_epochs=-(-self._total // self._per_epoch),
             fraction=(position + 1) / self._per_epoch,
             loss=loss,
-            samples_per_s=samples / sum(durations) if durations else None,
-            parts=self._parts() if durations else None,
-            eta_s=(self._total - step) * mean_s if durations else None,
+            samples_per_s=self._recent.samples_per_s,
+            parts=self._recent.parts,
+            eta_s=self._recent.left_s(self._total - step),
         )
-
-    def _parts(self) -> "TimeParts":
-        """Return what the recent steps of the workers went to, on average."""
-        assert self._plan is not None, "a plan comes before its steps"
-        of_workers = [parts for step in self._recent for parts in step if parts.rank < self._plan.workers]
-        return mean_parts(busy_steps(of_workers, 0), is_asynchronous=self._plan.asynchrony is not None)

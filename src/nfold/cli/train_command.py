@@ -87,10 +87,12 @@ def _show_dry_run(parsed: argparse.Namespace) -> int:
 
 
 def _train(parsed: argparse.Namespace, observer: "TerminalObserver", begun: float) -> "Run":
+    from nfold.verbs.jobs.run_list import find_folder
     from nfold.verbs.train import resume, train
 
     if parsed.resume is not None:
-        return resume(parsed.resume, program=parsed.program, observer=observer, begun_s=begun, **wishes(parsed))
+        folder = find_folder(parsed.resume)
+        return resume(folder, program=parsed.program, observer=observer, begun_s=begun, **wishes(parsed))
     return train(parsed.program, go_on=parsed.go_on, observer=observer, begun_s=begun, **wishes(parsed))
 
 

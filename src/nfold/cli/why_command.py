@@ -4,14 +4,14 @@ import argparse
 import sys
 from typing import Any
 
-from nfold.cli.flags import add_json
+from nfold.cli.flags import add_json, add_run
 
 
 def add_parser(commands: Any) -> None:
     """Add the command."""
     description = "Say what held a run back: verdict, ledger, causes ranked by seconds lost, next command."
     parser = commands.add_parser("why", help="say what held a run back", description=description)
-    parser.add_argument("folder", metavar="RUN", help="folder of a run")
+    add_run(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -24,8 +24,9 @@ def run(parsed: argparse.Namespace) -> None:
     """
     from nfold.cli.terminal import look
     from nfold.core import codec
+    from nfold.verbs.jobs.run_list import find_reported
     from nfold.verbs.train import why
     from nfold.view import why_text
 
-    report = why(parsed.folder)
+    report = why(find_reported(parsed.named))
     print(codec.dumps(report, indent=1) if parsed.json else why_text(report, look=look(sys.stdout)))

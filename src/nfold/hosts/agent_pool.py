@@ -41,8 +41,6 @@ class HostAgent:
     """How its connection ended; empty: it is there."""
     replies: "queue.SimpleQueue[Message]" = field(default_factory=queue.SimpleQueue, repr=False)
     """What it answered to orders that are waited for."""
-    left_over: bytes = field(default=b"", repr=False)
-    """What members printed of a line that has not ended."""
 
 
 class AgentPool:
@@ -299,7 +297,7 @@ class AgentPool:
     def _hear(self, agent: HostAgent, message: Message, blob: bytes) -> None:
         match message["is"]:
             case "output":
-                self._print(agent, blob)
+                self._output.add(message["member"], blob, agent.name)
             case "wants":
                 assert self._archive is not None, "it was told of a program"
                 agent.channel.send({"do": "archive"}, self._archive.content)
@@ -320,12 +318,6 @@ class AgentPool:
                 agent.replies.put(message)
             case _ if message == ALIVE:
                 pass
-
-    def _print(self, agent: HostAgent, printed: bytes) -> None:
-        """Write whole lines, each behind the name of its host."""
-        *lines, agent.left_over = (agent.left_over + printed).split(b"\n")
-        mark = f"[{agent.name}] ".encode()
-        self._output.add(b"".join(mark + line + b"\n" for line in lines))
 
 
 def _tell(agent: HostAgent, order: Message) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfold.cache import user_folder
 from nfold.core.cluster import Device
 from nfold.machine.limits import available_cores, available_memory
+from nfold.machine.user_folders import cache_folder
 from nfold.version import __version__
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -76,7 +76,7 @@ def facts_of_this_host(interpreter: str) -> HostFacts:
         cores=min(share.cores, _granted_cores(os.environ)),
         quota_period_s=share.period_s,
         memory_bytes=memory_bytes,
-        disk_bytes=_free_bytes(user_folder()),
+        disk_bytes=_free_bytes(cache_folder()),
         devices=_devices(),
         versions=own_versions(),
         interpreter=interpreter,

@@ -27,7 +27,7 @@ class LocalLauncher:
         log: Path | None,
         *,
         place: Place = lambda member, command: command,
-        relay: Callable[[bytes], None] | None = None,
+        relay: Callable[[int, bytes], None] | None = None,
         folder: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -55,15 +55,16 @@ class LocalLauncher:
         ours = ["--launcher", str(os.getpid()), "--member", str(member), "--connect", f"{host}:{port}"]
         environment = {**os.environ, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
         self._output = self._output or Output(self._log, relay=self._relay)
-        self._processes[member] = subprocess.Popen(
-            self._place(member, [*self._command, *ours]),
-            env=environment,
-            cwd=self._folder,
-            stdin=subprocess.DEVNULL,
-            stdout=self._output.file,
-            stderr=self._output.file,
-            start_new_session=True,
-        )
+        with self._output.file_of(member) as file:
+            self._processes[member] = subprocess.Popen(
+                self._place(member, [*self._command, *ours]),
+                env=environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
 
     def ended(self, member: int, timeout_s: float) -> str | None:
         """Return how a member ended, or None while it runs; waits up to `timeout_s` for it."""

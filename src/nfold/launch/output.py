@@ -1,11 +1,15 @@
-"""What ranks print: read from a pipe, its beginning and its end written to a log, its last lines kept for an error.
+"""What members of a job print: line by line and marked to one log, its beginning and end kept; last lines for an error.
 
-    ranks ──> pipe ──> the first MOST_BYTES ─────────────────────> log, at once
-                       what comes then: counted, the last of it ──> log, at the end, behind a line that says how much
-                                                                   was left out
+    member 0 ──> pipe ─┐   the first MOST_BYTES of marked lines ──> log, at once
+    member 1 ──> pipe ─┴─> what comes then: counted, the last of it ──> log, at the end, behind a line that says how
+                           much was left out
+
+    [0] epoch 1
+    [1 on pi-2] UserWarning: ..
 
 A program that prints in every step must not fill a disk. What it said first (warnings, settings) and last (why it
-ended) is what a log is read for.
+ended) is what a log is read for. Each member has a pipe of its own: lines of several are never mixed, and each says who
+printed it, and on which other host. An agent there relays what its members print, and the command adds it to its log.
 """
 
 import contextlib
@@ -13,7 +17,7 @@ import itertools
 import os
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from nfold.errors import RunError
@@ -25,28 +29,35 @@ LAST_BYTES = 100_000
 MOST_LINES = 3
 """The last lines of a traceback say what it is about."""
 MOST_CHARACTERS = 300
+LINE_BYTES = 16_384
+"""A longer line is cut: nobody waits for the end of one that may have none."""
 _BROKE_DOWN, _FRAME = "Fatal Python error: ", "  File "
 """As faulthandler writes; the innermost frame comes first."""
 _TAIL_BYTES = 8192
 _READ_BYTES = 65_536
 _LEFTOVER_READS = 64
-"""At the end: more than a pipe holds. Who still prints then has outlived its rank."""
+"""At the end: more than a pipe holds. Who still prints then has outlived its member."""
+
+
+def mark_of(member: int, host: str = "") -> bytes:
+    """Return what a line of a member begins with in the log; `host` names another one than that of the command."""
+    return f"[{member} on {host}] ".encode() if host else f"[{member}] ".encode()
 
 
 class Output:
-    """A pipe into which ranks print, and the thread that empties it."""
+    """A pipe for each member to print into, and the thread that empties them."""
 
     def __init__(
         self,
         log: Path | None,
         *,
-        relay: Callable[[bytes], None] | None = None,
+        relay: Callable[[int, bytes], None] | None = None,
         most_bytes: int = MOST_BYTES,
         last_bytes: int = LAST_BYTES,
     ) -> None:
         """Args:
         log: is appended to, and others may write to it as well; None: only the last lines are kept.
-        relay: is given all that is printed, by a thread of its own, instead of a log.
+        relay: is given all that a member prints, by a thread of its own, instead of a log.
         most_bytes: of the beginning that go to the log.
         last_bytes: of the end.
 
@@ -62,21 +73,42 @@ class Output:
         self._last_bytes = last_bytes
         self._last, self._tail = b"", b""
         self._beyond_bytes = 0
-        self._reads, self.file = os.pipe()
-        """`file`: the descriptor that ranks print to."""
-        os.set_blocking(self._reads, False)
+        self._begun: dict[bytes, bytes] = {}
+        """By mark: the line that a member has begun to print."""
+        self._members: dict[int, int] = {}
+        """By the end of a pipe that is read here."""
         self._taking = threading.Lock()
         self._ended, self._end = os.pipe()
+        self._poll = select.epoll()  # unlike poll, it may be told of another pipe while it waits
+        self._poll.register(self._ended, select.EPOLLIN)
         self._thread = threading.Thread(target=self._run, name="nfold-output", daemon=True)
         self._thread.start()
         self._is_open = True
+
+    @contextlib.contextmanager
+    def file_of(self, member: int) -> Iterator[int]:
+        """Yield a descriptor for a member to inherit; the copy of this process is closed at the end of the block."""
+        reads, writes = os.pipe()
+        os.set_blocking(reads, False)
+        with self._taking:
+            self._members[reads] = member
+        self._poll.register(reads, select.EPOLLIN)
+        try:
+            yield writes
+        finally:
+            os.close(writes)
+
+    def add(self, member: int, printed: bytes, host: str) -> None:
+        """Take in what a member on another host has printed; any thread may call this."""
+        with self._taking:
+            self._keep(member, printed, host)
 
     def last_lines(self) -> list[str]:
         """Return the last lines with something in them that were printed, as plain text.
 
         Of a process that broke down: what happened, and where it was.
         """
-        self._take()
+        self._take_all()
         plain = [_plain(line) for line in self._tail.decode(errors="replace").splitlines()]
         lines = [line[:MOST_CHARACTERS] for line in plain if line.strip()]
         broke = [index for index, line in enumerate(lines) if line.startswith(_BROKE_DOWN)]
@@ -85,11 +117,6 @@ class Output:
         where = (line for line in lines[broke[-1] :] if line.startswith(_FRAME))
         return [lines[broke[-1]], *itertools.islice(where, MOST_LINES - 1)]
 
-    def add(self, printed: bytes) -> None:
-        """Take in what came another way than through the pipe; any thread may."""
-        with self._taking:
-            self._keep(printed)
-
     def close(self) -> None:
         """Take in what is still there, and let go of the log; safe to call again."""
         if not self._is_open:
@@ -97,33 +124,65 @@ class Output:
         self._is_open = False
         os.close(self._end)
         self._thread.join()
-        self._take()
-        for descriptor in (self.file, self._reads, self._ended):
+        self._take_all()
+        self._poll.close()
+        for descriptor in (*self._members, self._ended):
             os.close(descriptor)
+        for mark, begun in self._begun.items():
+            self._put(_marked(mark, [begun] if begun else []))
+        self._begun = {}
         if self._log is not None:
             self._write(self._rest())
             self._log.close()
 
     def _run(self) -> None:
-        """Empty the pipe until `close`; a rank that finds it full stands still."""
-        poll = select.poll()
-        for descriptor in (self._reads, self._ended):
-            poll.register(descriptor, select.POLLIN)
-        while all(descriptor != self._ended for descriptor, _ in poll.poll()):
-            self._take()
+        """Empty the pipes until `close`; a member that finds its own full stands still."""
+        while True:
+            ready = [descriptor for descriptor, _ in self._poll.poll()]
+            if self._ended in ready:
+                return
+            for descriptor in ready:
+                self._take_from(descriptor)
 
-    def _take(self) -> None:
-        """Take in what is in the pipe now; the writing end is ours too, so it never ends by itself."""
+    def _take_all(self) -> None:
+        with self._taking:
+            descriptors = list(self._members)
+        for descriptor in descriptors:
+            self._take_from(descriptor)
+
+    def _take_from(self, descriptor: int) -> None:
+        """Take in what is in a pipe now, and let go of one that nobody holds any more."""
         with self._taking, contextlib.suppress(BlockingIOError):
+            if descriptor not in self._members:
+                return  # another thread was faster
             for _ in range(_LEFTOVER_READS):
-                self._keep(os.read(self._reads, _READ_BYTES))
+                printed = os.read(descriptor, _READ_BYTES)
+                if not printed:
+                    self._let_go(descriptor)
+                    return
+                self._keep(self._members[descriptor], printed)
 
-    def _keep(self, printed: bytes) -> None:
+    def _let_go(self, descriptor: int) -> None:
+        member = self._members.pop(descriptor)
+        self._poll.unregister(descriptor)
+        os.close(descriptor)
+        if begun := self._begun.pop(mark_of(member), b""):
+            self._put(_marked(mark_of(member), [begun]))
+
+    def _keep(self, member: int, printed: bytes, host: str = "") -> None:
         self._tail = (self._tail + printed)[-_TAIL_BYTES:]
         if self._relay is not None:
-            self._relay(printed)
+            self._relay(member, printed)
             return
-        first, beyond = printed[: self._room_bytes], printed[self._room_bytes :]
+        mark = mark_of(member, host)
+        *lines, begun = (self._begun.pop(mark, b"") + printed).split(b"\n")
+        pieces = [piece for line in lines for piece in _cut(line)]
+        *more, self._begun[mark] = _cut(begun)
+        self._put(_marked(mark, [*pieces, *more]))
+
+    def _put(self, marked: bytes) -> None:
+        """Write lines, or, once there is no more room, keep their end."""
+        first, beyond = marked[: self._room_bytes], marked[self._room_bytes :]
         self._room_bytes -= len(first)
         self._beyond_bytes += len(beyond)
         self._last = (self._last + beyond)[-self._last_bytes :]
@@ -142,6 +201,14 @@ class Output:
         if self._log is not None and text:
             with contextlib.suppress(OSError):
                 self._log.write(text)
+
+
+def _cut(line: bytes) -> list[bytes]:
+    return [line[start : start + LINE_BYTES] for start in range(0, len(line), LINE_BYTES)] or [b""]
+
+
+def _marked(mark: bytes, lines: Sequence[bytes]) -> bytes:
+    return b"".join(mark + line + b"\n" for line in lines)
 
 
 def _plain(line: str) -> str:

@@ -1,1 +1,1 @@
-"""What users call: train, start, resume, plan, why, compare, demo, emulate, report."""
+"""What users call: train, start, resume, plan, why, compare, demo, emulate, report, stop."""

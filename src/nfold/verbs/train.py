@@ -82,7 +82,7 @@ def train(program: Source, asked: TrainOptions, wishes: Wishes) -> Run:
     if asked.go_on:
         return _begin_or_go_on(source, options, wishes, observer, begun_s)
     folder = RunFolder.create(options.out, name_of(source))
-    job = Job(source, options, observer, folder=folder, begun_s=begun_s)
+    job = Job(source, options, observer, folder=folder, begun_s=begun_s, is_listed=True)
     return play_to_end(job)
 
 
@@ -100,7 +100,7 @@ def _begin_or_go_on(
         raise ProgramError("go_on needs the path of a script: a program without one cannot be loaded again.")
     folder, holds_run = RunFolder.begin_or_open(options.out, name_of(source))
     if not holds_run:
-        return play_to_end(Job(source, options, observer, folder=folder, begun_s=begun_s))
+        return play_to_end(Job(source, options, observer, folder=folder, begun_s=begun_s, is_listed=True))
     try:
         _refuse_other_script(folder, source)
         complete = _complete_run(folder, wishes)
@@ -158,7 +158,7 @@ def start(program: Source, asked: RunOptions, wishes: Wishes) -> Steps:
 
     def begin() -> Job:
         folder = RunFolder.create(options.out, name_of(source))
-        return Job(source, options, NullObserver(), folder=folder, lockstep=True)
+        return Job(source, options, NullObserver(), folder=folder, lockstep=True, is_listed=True)
 
     return Steps(begin)
 
@@ -198,7 +198,8 @@ def _go_on(folder: RunFolder, program: str | Path | None, wishes: Wishes, observ
         raise
     if not resumed.checkpoint:
         observer.noted(_tell_anew(folder, steps_done))
-    return play_to_end(Job(source, options, observer, folder=folder, resumed=resumed, begun_s=begun_s))
+    job = Job(source, options, observer, folder=folder, resumed=resumed, begun_s=begun_s, is_listed=True)
+    return play_to_end(job)
 
 
 def _tell_anew(folder: RunFolder, steps_done: int) -> str:

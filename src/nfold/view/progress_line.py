@@ -176,7 +176,7 @@ def progress_text(progress: RunProgress) -> str:
     """Return the line; what is not known yet is left out."""
     pieces = [
         f"epoch {progress.epoch}/{progress.num_epochs} {percent(progress.fraction)}",
-        "" if progress.loss is None else f"loss {_loss_text(progress.loss)}",
+        "" if progress.loss is None else f"loss {loss_text(progress.loss)}",
         " ".join(f"{name} {figure(value)}" for name, value in progress.metrics.items()),
         "" if progress.samples_per_s is None else f"{progress.samples_per_s:.0f} samples/s",
         "" if progress.parts is None else _parts_text(progress.parts),
@@ -185,7 +185,7 @@ def progress_text(progress: RunProgress) -> str:
     return "  ".join(piece for piece in pieces if piece)
 
 
-def _loss_text(loss: float) -> str:
+def loss_text(loss: float) -> str:
     """Two digits after the point, unless these would be a row of digits, or say too little of a small loss."""
     return f"{loss:.2f}" if 0.1 <= abs(loss) < 1e6 or loss == 0 else f"{loss:.3g}"
 

@@ -64,7 +64,14 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
         (["plan", "faulty.py", "--out", "/proc/self"], ["cannot write to /proc/self", "another --out"]),
         (["train", "faulty.py", "--out", "/proc/self"], ["cannot write to /proc/self", "another --out"]),
         (["train"], ["a script to train, or --resume RUN"]),
-        ([], ["no command was given. The commands are demo, train, compare, plan, why, report, emulate", "--help"]),
+        (
+            [],
+            [
+                "no command was given. The commands are demo, train, compare, plan, why, report, ps, top, logs, stop, "
+                "emulate",
+                "--help",
+            ],
+        ),
         (["--foo"], ["there is no flag --foo. The commands are demo, train,", "see: nfold --help"]),
         (["train", "faulty.py", "--foo", "3"], ["there is no flag --foo. See what train", "nfold train --help"]),
         (["--foo", "why", "."], ["there is no flag --foo. See what why understands: nfold why --help"]),

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nfold.cache import user_folder
 from nfold.core import codec
 from nfold.errors import ClusterError, TransportError
 from nfold.hosts.agent.meeting import Meeting
@@ -34,6 +33,7 @@ from nfold.hosts.program_files.unpacked import ProgramCache
 from nfold.launch.local_launcher import LocalLauncher
 from nfold.launch.rank_command import rank_command
 from nfold.launch.stopping import hearing
+from nfold.machine.user_folders import cache_folder
 from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel, connect
 from nfold.runtime.rank.heartbeat import Heartbeat
 from nfold.transport.connecting.handshake import AGENT
@@ -165,9 +165,9 @@ class Agent:
         except ChannelClosed:
             return  # nobody is left to tell
 
-    def _relay(self, printed: bytes) -> None:
+    def _relay(self, member: int, printed: bytes) -> None:
         try:
-            self._channel.send({"is": "output"}, printed)
+            self._channel.send({"is": "output", "member": member}, printed)
         except ChannelClosed:
             return
 
@@ -219,7 +219,7 @@ def _seen_by_ssh(addresses: tuple[Address, ...]) -> list[Address]:
 
 
 def _cache_folder() -> Path:
-    folder = user_folder()
+    folder = cache_folder()
     if folder is None:
         raise ClusterError("this host has no cache folder for programs: set HOME or XDG_CACHE_HOME to a full path")
     return folder / "programs"

@@ -17,11 +17,10 @@ from pathlib import Path
 
 from nfold.errors import ClusterError
 from nfold.launch.emulation.namespaces import MOST_EMULATIONS
+from nfold.machine.processes import start_ticks
 
 STATE = Path("/run/nfold")
 _OWNER = "owner.json"
-_START_FIELD = 19
-"""Of /proc/PID/stat, counted from behind the command's name: start time in ticks since boot."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,16 +30,6 @@ class Owner:
     pid: int
     start_ticks: int
     """When it started, in clock ticks since boot."""
-
-
-def start_ticks(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot (proc_pid_stat(5), field 22); None where none runs."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    fields = stat.rpartition(b")")[2].split()
-    return None if fields[0] == b"Z" else int(fields[_START_FIELD])
 
 
 def this_process() -> Owner:

@@ -79,6 +79,11 @@ def resume_command(path: Path) -> str:
     return f"nfold train --resume {shlex.quote(str(path))}"
 
 
+def tell_checkpoint(path: Path, step: int, when: str = "") -> str:
+    """Say how to go on from the checkpoint in a folder."""
+    return f"The checkpoint of step {step} is kept; {when}go on with: {resume_command(path)}"
+
+
 def refuse_unkept(path: Path, record: JobRecord) -> None:
     """Refuse to go on with a run whose checkpoints would not bring back all of it.
 

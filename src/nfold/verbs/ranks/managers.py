@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from nfold.cache import user_folder
 from nfold.errors import ClusterError
 from nfold.hosts.manager import Manager
 from nfold.hosts.managers.by_hand import ByHand
@@ -12,6 +11,7 @@ from nfold.hosts.managers.local_agents import LocalAgents
 from nfold.hosts.managers.mpi import Mpi
 from nfold.hosts.managers.slurm import slurm_manager
 from nfold.hosts.managers.ssh import SshManager
+from nfold.machine.user_folders import cache_folder
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import BY_HAND
 
@@ -37,7 +37,7 @@ def find_manager(options: Options, token_file: Path, say: Callable[[str], None])
         case "slurm":
             return slurm_manager(
                 target.where,
-                logs=(user_folder() or Path(tempfile.gettempdir(), "nfold")) / "slurm",
+                logs=(cache_folder() or Path(tempfile.gettempdir(), "nfold")) / "slurm",
                 gang=options.gang,
                 limit_s=None if options.hosts_for is None else float(options.hosts_for),
                 cpus=options.cpus,

@@ -12,6 +12,7 @@ from pathlib import Path
 from nfold.launch.local_launcher import TOKEN_VARIABLE
 from nfold.launch.orphans import end_with_parent, outlive_parent
 from nfold.machine.heap import keep_freed
+from nfold.machine.user_folders import cache_folder
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control.channel import ChannelClosed, connect
 from nfold.runtime.control.orders import Orders
@@ -37,7 +38,7 @@ def main() -> int:
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
     leave_compiler_out()
     gc.disable()  # what is imported stays: to look through it for garbage, again and again, takes half a second
-    from nfold.cache import ReadRecorder, Store, user_folder
+    from nfold.cache import ReadRecorder, Store
     from nfold.launch.fork_server import ForkServer
     from nfold.profiling.recall import Recall
     from nfold.runtime.data.loader_process import read_for_rank
@@ -57,7 +58,7 @@ def main() -> int:
         orders,
         lambda: _load(source),
         WatchedWiring(ways, heartbeat),
-        Toolbox(recall=Recall(str(source), Store(user_folder()), ReadRecorder())),
+        Toolbox(recall=Recall(str(source), Store(cache_folder()), ReadRecorder())),
         script=source.path,
         loader_pool=loader_pool,
         owns_process=True,

@@ -10,6 +10,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.report import Report
+from nfold.core.run_state import RunState
 from nfold.core.trace import Trace
 from nfold.runtime.control.spool import PARTIAL
 from nfold.verbs.options.job_record import JobRecord
@@ -19,6 +20,7 @@ MODEL = "model.safetensors"
 BEST = "best.safetensors"
 AVERAGE = "average.safetensors"
 EMULATED = "emulated.toml"
+STATE = "state.json"
 LOG = "log.txt"
 TRACE, REPORT, PAGE = "trace.json", "report.json", "report.html"
 PLANNED: dict[str, type] = {
@@ -30,12 +32,12 @@ PLANNED: dict[str, type] = {
 """What a job writes before it says in job.json how it was started."""
 NAMES: dict[type, str] = {
     **{kind: name for name, kind in PLANNED.items()},
-    **{JobRecord: "job.json", Trace: TRACE, Report: REPORT, Environment: "environment.json"},
+    **{JobRecord: "job.json", Trace: TRACE, Report: REPORT, Environment: "environment.json", RunState: STATE},
 }
 """Of the file that holds a noun."""
 FILES = (
     *(*PLANNED, "job.json", TRACE, REPORT),
-    *("history.jsonl", LOG, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
+    *("history.jsonl", LOG, STATE, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
 )
 _SENT = re.compile(rf"(checkpoint|model|average)-\d+{re.escape(PARTIAL)}")
 """Files that ranks send, while they come."""

@@ -12,6 +12,7 @@ from nfold.analysis.measured.breakdown import step_duration
 from nfold.core.job import JobSettings
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control import events as ev
+from nfold.verbs.jobs.live_run import Live, NotShown
 from nfold.verbs.options.job_record import Resumed, record_of
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.summary import RunOutcome
@@ -41,6 +42,7 @@ class JobRecorder:
         *,
         folder: RunFolder | None,
         resumed: Resumed | None = None,
+        live: Live | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Args:
@@ -50,10 +52,11 @@ class JobRecorder:
         observer: is shown what happens.
         folder: where the run is kept; None: nowhere.
         resumed: where an earlier run stopped; None: it begins.
+        live: shows the run to other terminals; None: nobody does.
         clock: gives seconds.
         """
         self._source, self._options, self._settings, self._observer = source, options, settings, observer
-        self._folder, self._resumed = folder, resumed
+        self._folder, self._resumed, self._live = folder, resumed, live or NotShown()
         self.outcome = RunOutcome(history=list(resumed.history) if resumed else [])
         self.usage: tuple[RankUsage, ...] = ()
         """Of every rank, once the run has ended."""
@@ -84,6 +87,7 @@ class JobRecorder:
             CheckpointError: a file cannot be written.
         """
         with self._telling:
+            self._live.take(happening)
             self._take(happening)
             return self._step if isinstance(happening, ev.Settled) else None
 
@@ -92,6 +96,7 @@ class JobRecorder:
         with self._telling:
             self._observer.noted(text)
             self.log(text)
+            self._live.noted(text)
 
     def log(self, text: str) -> None:
         """Add to the log of the folder, where there is one."""

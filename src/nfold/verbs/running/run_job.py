@@ -16,6 +16,8 @@ from nfold.program import Program, ProgramSource
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.session import Session
 from nfold.runtime.failures.failure_detector import PATIENCE, Patience
+from nfold.verbs.jobs.database import user_database
+from nfold.verbs.jobs.live_run import Live, LiveRun, NotShown
 from nfold.verbs.options.job_record import Resumed
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks, emulated_ranks
@@ -49,6 +51,7 @@ class Job:
         folder: RunFolder | None,
         lockstep: bool = False,
         plan_only: bool = False,
+        is_listed: bool = False,
         resumed: Resumed | None = None,
         alone_samples_per_s: float | None = None,
         patience: Patience = PATIENCE,
@@ -60,8 +63,11 @@ class Job:
         settings = options.settings(lockstep=lockstep, plan_only=plan_only)
         self._settings = replace(settings, begun=resumed.begun) if resumed else settings
         self._clock, self._begun_s = clock, begun_s
+        self._live: Live = NotShown()
+        if is_listed and folder is not None:
+            self._live = LiveRun(source, folder, goes_on=resumed is not None, database=user_database())
         self._recorder = JobRecorder(
-            source, options, self._settings, observer, folder=folder, resumed=resumed, clock=clock
+            source, options, self._settings, observer, folder=folder, resumed=resumed, live=self._live, clock=clock
         )
         self._log_matters = self._model_is_kept = self._is_refused = False
         self._terminations: list[None] = []
@@ -103,7 +109,8 @@ class Job:
 
     def _play_out(self) -> Generator[StepInfo, Asked, None]:
         try:
-            yield from self._play()
+            with self._live.shown(self._recorder.note):
+                yield from self._play()
         except Terminated as stop:
             raise (Terminated if self._recorder.kept.goes_on else KeyboardInterrupt)(self.what_is_kept()) from stop
         except KeyboardInterrupt as stop:
@@ -255,6 +262,7 @@ class Job:
                 has_trained = self.outcome.losses or (self._resumed is not None and not self._is_refused)
                 if not (has_trained or self._log_matters):
                     folder.discard()
+                    self._live.forget()
             finally:
                 folder.release()
 
