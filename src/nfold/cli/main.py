@@ -126,6 +126,7 @@ def build_parser() -> "argparse.ArgumentParser":
     import argparse
 
     from nfold.cli import (
+        advise_command,
         agent_command,
         compare_command,
         demo_command,
@@ -152,6 +153,7 @@ def build_parser() -> "argparse.ArgumentParser":
         why_command,
         report_command,
         emulate_command,
+        advise_command,
         doctor_command,
         agent_command,
     ):
