@@ -13,6 +13,7 @@ from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
 from nfold.errors import InternalError, PlanError
 from nfold.planning.choosing.sizes import Wanted, advise_sizes, sizes_between
+from nfold.runtime.control.events import Measured
 from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.option_checks import Options, Wishes
 from nfold.verbs.options.target import read_target
@@ -23,7 +24,8 @@ from nfold.verbs.train import Source, find_source
 SIZES = "1:16"
 PROBED = 2
 """Hosts that a manager is asked for: the fewest that have a link to measure."""
-MOST_NODES = 1024
+MOST_NODES = 256
+"""A plan for 128 takes ten seconds, one for 256 forty."""
 NOT_ASKED = (
     "workers",
     "strategy",
@@ -81,12 +83,7 @@ def advise(program: Source, asked: AdviseOptions, wishes: Wishes) -> Advice:
     options = probing(others, asked.probe, most)
     observer, sizes = asked.observer or NullObserver(), sizes_between(least, most)
     observer.noted(f"measuring the program, {count(options.workers, 'node')} and their links ..")
-    job = Job(find_source(program), options, observer, folder=None, measures_for=(most,))
-    for _ in job.play():
-        raise InternalError("advice played a step")
-    measured = job.outcome.measured
-    if measured is None:
-        raise InternalError("measuring ended without measurements")
+    measured = _measure(program, options, observer, most)
     observer.noted(f"planning for {', '.join(map(str, sizes))} ..")
     wanted = Wanted(
         sizes=sizes,
@@ -95,6 +92,15 @@ def advise(program: Source, asked: AdviseOptions, wishes: Wishes) -> Advice:
         within_s=within_s,
     )
     return advise_sizes(measured.question, wanted)
+
+
+def _measure(program: Source, options: Options, observer: Observer, most: int) -> Measured:
+    job = Job(find_source(program), options, observer, folder=None, measures_for=(most,))
+    for _ in job.play():
+        raise InternalError("advice played a step")
+    if job.outcome.measured is None:
+        raise InternalError("measuring ended without measurements")
+    return job.outcome.measured
 
 
 def read_sizes(text: str | int) -> tuple[int, int]:
