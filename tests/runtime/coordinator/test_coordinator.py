@@ -32,7 +32,7 @@ FAST = {"there_bytes_per_s": 1e8, "back_bytes_per_s": 1e8}
 
 def test_a_job_of_two_ranks_from_start_to_end():
     job = Job()
-    assert orders(job.start()) == ["01 load"]
+    assert orders(job.start()) == ["0 load", "1 load"]
     assert orders(job.all_say("ready", **READY)) == ["0 profile"]
     assert orders(job.profiled()) == ["Prepared", "01 listen"]
     assert job.say(1, "listening", address=["b", 2]) == []
