@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # typing itself would take longer to import than all else
 if TYPE_CHECKING:
     from typing import Any
 
+    from nfold.core.advice import Advice
     from nfold.core.cluster import Cluster
     from nfold.core.graph import ModelGraph
     from nfold.core.options.averages import Averages
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from nfold.core.trace import StepTrace, Trace
     from nfold.errors import NfoldError
     from nfold.program import Program
+    from nfold.verbs.advise import advise
     from nfold.verbs.compare import compare
     from nfold.verbs.demo import demo
     from nfold.verbs.running.run import Run
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from nfold.version import __version__
 
 _HOME = {
+    "Advice": "core.advice",
     "Averages": "core.options.averages",
     "Cluster": "core.cluster",
     "ModelGraph": "core.graph",
@@ -43,6 +46,7 @@ _HOME = {
     "StepTrace": "core.trace",
     "Trace": "core.trace",
     "__version__": "version",
+    "advise": "verbs.advise",
     "chunk_sizes": "core.placement",
     "compare": "verbs.compare",
     "demo": "verbs.demo",
@@ -54,6 +58,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Advice",
     "Averages",
     "Cluster",
     "ModelGraph",
@@ -68,6 +73,7 @@ __all__ = [
     "StepTrace",
     "Trace",
     "__version__",
+    "advise",
     "chunk_sizes",
     "compare",
     "demo",

@@ -72,7 +72,8 @@ def test_every_strategy_is_told_of(document: str) -> None:
 def test_every_flag_stands_in_a_table() -> None:
     told = _first_cells(ROOT / "docs" / "commands.md")
     commands = next(action for action in build_parser()._actions if isinstance(action.choices, dict))
-    flags = {flag for name in ("train", "plan", "compare") for flag in commands.choices[name]._option_string_actions}
+    tabled = [commands.choices[name] for name in ("train", "plan", "compare", "advise")]
+    flags = {flag for parser in tabled for flag in parser._option_string_actions}
     assert sorted(flag for flag in flags - {"-h", "--help"} if not re.search(rf"`{flag}\b", told)) == []
 
 

@@ -9,7 +9,9 @@ from nfold.core.cluster import Cluster, Node
 from nfold.core.job import Known
 from nfold.core.plan import Asynchrony
 from nfold.errors import PlanError
+from nfold.planning.choosing.early_checks import RunSteps
 from nfold.planning.choosing.search import plan
+from nfold.runtime.control import events as ev
 from nfold.verbs import declared_plan
 from nfold.verbs.declared_plan import plan_declared
 from nfold.verbs.results.summary import RunOutcome, question_of
@@ -20,10 +22,25 @@ GRAPH = chain(2 * MIB, 2 * MIB, 2 * MIB)
 """Three operators with 8 MiB of weights each, and the loss."""
 
 
-def known(*, evaluates):
+def question(*, evaluates, chunks=None):
     costly = profile(GRAPH, base_bytes=100 * MIB, optimizer_bytes=2 * 24 * MIB)
-    asked = facts(GRAPH, 1, profiles={1: costly}, evaluates=evaluates)
-    return Known(graph=GRAPH, profiles={1: costly}, cluster=asked.cluster, plan=plan(asked, "single"))
+    return facts(GRAPH, 1, profiles={1: costly}, evaluates=evaluates, chunks=chunks)
+
+
+def known(*, evaluates):
+    asked = question(evaluates=evaluates)
+    return Known(graph=GRAPH, profiles=dict(asked.profiles), cluster=asked.cluster, plan=plan(asked, "single"))
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Let the program be measured like this."""
+
+    def measure(**fields):
+        found = ev.Measured(question(**fields), RunSteps(num_samples=320, batch_size=32, total_steps=10))
+        monkeypatch.setattr(declared_plan, "_measure", lambda *_: RunOutcome(measured=found))
+
+    return measure
 
 
 def described(mib):
@@ -36,11 +53,11 @@ def described(mib):
 
 
 @pytest.mark.long
-def test_it_counts_the_evaluation_that_training_will_count(monkeypatch):
+def test_it_counts_the_evaluation_that_training_will_count(measured):
     """The nodes have room to train a stage, and not for the whole model beside it."""
 
     def planned(*, evaluates):
-        monkeypatch.setattr(declared_plan, "_measure", lambda *_: RunOutcome(known=known(evaluates=evaluates)))
+        measured(evaluates=evaluates)
         return plan_declared("program.py", described(150), {"strategy": "pipeline"}, NullObserver())
 
     assert planned(evaluates=False).workers == 3
@@ -48,8 +65,8 @@ def test_it_counts_the_evaluation_that_training_will_count(monkeypatch):
         planned(evaluates=True)
 
 
-def test_a_part_of_a_core_computes_that_much_slower(monkeypatch):
-    monkeypatch.setattr(declared_plan, "_measure", lambda *_: RunOutcome(known=known(evaluates=False)))
+def test_a_part_of_a_core_computes_that_much_slower(measured):
+    measured(evaluates=False)
 
     def planned_s(cores):
         nodes = tuple(replace(node, cores=cores) for node in described(1 << 20).nodes)
@@ -61,6 +78,12 @@ def test_a_part_of_a_core_computes_that_much_slower(monkeypatch):
     assert planned_s(0.5) == pytest.approx(2 * whole_s, rel=0.35), "what a period grants comes at full speed"
     assert planned_s(0.1) == pytest.approx(10 * whole_s, rel=0.35)
     assert planned_s(2.0) == whole_s, "it has one thread"
+
+
+def test_a_program_that_gives_its_own_number_of_chunks_keeps_it(measured):
+    for chunks in (1, 6):
+        measured(evaluates=False, chunks=chunks)
+        assert plan_declared("program.py", described(1 << 20), {}, NullObserver()).chunks == chunks
 
 
 @pytest.mark.parametrize("evaluates", [False, True])

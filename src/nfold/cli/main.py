@@ -126,6 +126,7 @@ def build_parser() -> "argparse.ArgumentParser":
     import argparse
 
     from nfold.cli import (
+        advise_command,
         agent_command,
         compare_command,
         demo_command,
@@ -160,6 +161,7 @@ def build_parser() -> "argparse.ArgumentParser":
         logs_command,
         stop_command,
         emulate_command,
+        advise_command,
         doctor_command,
         agent_command,
     ):

@@ -17,6 +17,8 @@ class JobSettings(JobOptions):
 
     workers: int = 1
     plan_only: bool = False
+    measures_for: tuple[int, ...] = ()
+    """Numbers of workers that somebody else plans for: the job ends when all is measured for that. Empty: it plans."""
     lockstep: bool = False
     """Play a step only when the caller asks for it."""
     cluster: Cluster | None = None

@@ -9,12 +9,11 @@ from nfold.core.plan import Plan
 from nfold.core.text.cluster_file import read_cluster
 from nfold.errors import InternalError, PlanError
 from nfold.launch.emulation.cgroups import with_quotas
-from nfold.planning.choosing.early_checks import RunSteps, time_notes
+from nfold.planning.choosing.early_checks import time_notes
 from nfold.planning.choosing.first_step import first_step_notes
 from nfold.planning.choosing.search import plan
 from nfold.planning.choosing.strategies import Single
 from nfold.planning.costs.read_ahead import least_share, within_cores
-from nfold.planning.inputs.facts import Facts
 from nfold.program import Program, ProgramSource
 from nfold.verbs.options.option_checks import Options, Wishes, nodes_of_ranks, tell_shared_servers
 from nfold.verbs.results.summary import RunOutcome
@@ -37,42 +36,34 @@ def plan_declared(
         raise PlanError("--cluster takes the machines at their word and --emulate measures them. Use one of them.")
     named = {"workers": max(1, len(declared.nodes) - wishes.get("servers", 0)), **wishes}
     asked = Options(**named)
-    measured = _measure(source, asked, observer)
-    known = measured.known
-    assert known is not None, "measuring ends with what it found"
-    assert known.plan is not None, "measuring ends with a plan for this machine"
+    alone = _measure(source, asked, observer)
+    assert alone.measured is not None, "measuring ends with what it found"
+    question = alone.measured.question
     nodes = nodes_of_ranks(declared, asked.workers + asked.servers)
-    facts = Facts(
-        graph=known.graph,
-        profiles={count: within_cores(each, least_share(declared, nodes)) for count, each in known.profiles.items()},
+    share = least_share(declared, nodes)
+    facts = replace(
+        question,
+        profiles={count: within_cores(each, share) for count, each in question.profiles.items()},
         cluster=declared,
         nodes=nodes,
         workers=asked.workers,
         servers=asked.servers,
-        batch_size=known.plan.batch_size,
-        chunks=asked.chunks or (known.plan.chunks if known.plan.chunks > 1 else None),
         staleness=asked.staleness,
         staleness_aware=asked.staleness_aware,
-        evaluates=known.plan.evaluates,
     )
     found = plan(facts, asked.strategy)
     shared = tell_shared_servers(found.nodes, found.workers)
-    run_steps = RunSteps(
-        num_samples=measured.steps_per_epoch * found.batch_size,
-        batch_size=found.batch_size,
-        total_steps=measured.total_steps,
-    )
     foretold = (
-        *measured.foretold,
+        *alone.foretold,
         *first_step_notes(found, asked.first_step_within),
-        *time_notes(run_steps, found.predicted.step_s, asked.stop_after_s, asked.checkpoint_every),
+        *time_notes(alone.measured.run_steps, found.predicted.step_s, asked.stop_after_s, asked.checkpoint_every),
     )
     return replace(found, notes=(*found.notes, *([shared] if shared else []), *foretold))
 
 
 def _measure(source: ProgramSource | Program, asked: Options, observer: Observer) -> RunOutcome:
     """Measure the program with one rank on this machine. Its steps here are not those that limits of time are for."""
-    alone = replace(
+    by_itself = replace(
         asked,
         workers=1,
         servers=0,
@@ -82,9 +73,9 @@ def _measure(source: ProgramSource | Program, asked: Options, observer: Observer
         first_step_within=inf,
         stop_after=None,
     )
-    job = Job(source, alone, observer, folder=None, plan_only=True)
+    job = Job(source, by_itself, observer, folder=None, plan_only=True)
     for _ in job.play():
         raise InternalError("a plan played a step")
-    if job.outcome.known is None:
+    if job.outcome.measured is None:
         raise InternalError("planning ended without measurements")
     return job.outcome

@@ -32,7 +32,7 @@ FAST = {"there_bytes_per_s": 1e8, "back_bytes_per_s": 1e8}
 
 def test_a_job_of_two_ranks_from_start_to_end():
     job = Job()
-    assert orders(job.start()) == ["01 load"]
+    assert orders(job.start()) == ["0 load", "1 load"]
     assert orders(job.all_say("ready", **READY)) == ["0 profile"]
     assert orders(job.profiled()) == ["Prepared", "01 listen"]
     assert job.say(1, "listening", address=["b", 2]) == []
@@ -125,10 +125,31 @@ def test_all_orders_can_be_written_as_json():
 
 def test_a_plan_alone_ends_without_training():
     job = Job(JobSettings(workers=2, strategy="ring", plan_only=True))
-    assert orders(job.until_planned()) == ["Planned", "01 finish"]
+    assert orders(job.until_planned()) == ["Measured", "Planned", "01 finish"]
     assert job.say(0, "finished", usage=None) == []
     assert job.handle(ev.Left(0, "exited with code 0")) == [ev.LetGo(0)], "it was done, so it may go before the other"
     assert job.say(1, "finished", usage=None) == [ev.Finished()]
+
+
+def test_what_others_plan_for_is_measured_and_not_planned():
+    settings = JobSettings(workers=2, strategy="ring", chunks=4, plan_only=True, measures_for=(8,))
+    job = Job(settings, ready=READY | {"chunks": 4})
+    said = job.until_planned()
+    assert orders(said) == ["Measured", "01 finish"]
+    assert (said[0].question.chunks, said[0].question.workers, said[0].run_steps.total_steps) == (4, 2, 8)
+    assert said[0].question.cluster.nodes[0].local == LINK
+    assert job.say(0, "finished", usage=None) == []
+    assert job.say(1, "finished", usage=None) == [ev.Finished()]
+
+
+def test_chunks_of_more_workers_are_measured_where_those_are_planned_for():
+    def sizes(measures_for):
+        job = Job(JobSettings(workers=2, strategy="ring", plan_only=True, measures_for=measures_for))
+        job.until_planned()
+        return message(job.told, "profile")["chunk_sizes"]
+
+    assert set(sizes((2,))) < set(sizes((12,)))
+    assert min(sizes((12,))) < min(sizes((2,)))
 
 
 def slow(times):

@@ -29,6 +29,18 @@ servers takes seconds."""
 NOTHING_PROPOSED = "it finds no division that gives every worker something to do: the slowest would get no chunk"
 
 
+class NothingRuns(PlanError):
+    """No strategy can be used.
+
+    Attributes:
+        rejected: why not, of each.
+    """
+
+    def __init__(self, text: str, rejected: tuple[Rejected, ...]) -> None:
+        super().__init__(text)
+        self.rejected = rejected
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Estimated:
     """A proposal before it is simulated."""
@@ -210,7 +222,7 @@ class Portfolio:
             raise PlanError(f"--strategy {chosen.name}: {why}")
         if not self._best:
             reasons = "; ".join(f"{loser.strategy}: {loser.why}" for loser in self.rejected)
-            raise PlanError(f"no strategy can run here. {reasons}")
+            raise NothingRuns(f"no strategy can run here. {reasons}", tuple(self.rejected))
         return min(self._best, key=lambda candidate: candidate.predicted.step_s)
 
     def best_on(self, workers: int) -> Candidate | None:

@@ -40,7 +40,7 @@ def plan(
         PlanError: the strategy is unknown, cannot be used here, or fits no node's memory; and what would be possible.
     """
     try:
-        return _plan(facts, strategy, among, answers)
+        return plan_as_asked(facts, strategy, among, answers)
     except PlanError as error:
         raise _refused(facts, strategy, error) from error
 
@@ -81,12 +81,19 @@ def possible_plan(facts: Facts, strategy: str) -> Plan | None:
     """Return a plan, the best but for what takes long to search for; None where none can be made."""
     among = [each for each in STRATEGIES if each.name == strategy or (strategy == AUTO and each.name not in SEARCHED)]
     try:
-        return _plan(facts, strategy, among, None)
+        return plan_as_asked(facts, strategy, among)
     except (PlanError, ClusterError):
         return None
 
 
-def _plan(facts: Facts, strategy: str, among: Sequence[Strategy], answers: Answers | None) -> Plan:
+def plan_as_asked(
+    facts: Facts, strategy: str = AUTO, among: Sequence[Strategy] = STRATEGIES, answers: Answers | None = None
+) -> Plan:
+    """Return the same plan; a refusal does not say what would be possible, which takes dozens of plans to find.
+
+    Raises:
+        PlanError: as `plan`.
+    """
     check(facts, strategy)
     chosen = None if strategy == AUTO else named(strategy)
     portfolio = Portfolio(answers or Answers(facts), among)

@@ -50,6 +50,10 @@ class Estimate:
     """Compute seconds of each rank."""
     working_bytes: tuple[int, ...]
     """Activations and messages of each rank at its peak."""
+    sending_s: tuple[float, ...]
+    """How long each rank's uplink, or its part of one, is busy."""
+    receiving_s: tuple[float, ...]
+    """The same of downlinks."""
 
 
 def estimate(facts: Facts, proposal: Proposal) -> Estimate:
@@ -135,6 +139,8 @@ class _Estimating:
             sent_bytes=sum(self._payloads.values()) + round(self._sent_bytes),
             loads_s=tuple(loads_s[rank] for rank in range(self._placement.world_size)),
             working_bytes=self._working_bytes(played.order),
+            sending_s=tuple(port.sent_s for port in self._ports),
+            receiving_s=tuple(port.received_s for port in self._ports),
         )
 
     def _least_s(self, loads_s: Mapping[int, float], step_s: float) -> float:

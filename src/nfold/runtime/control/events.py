@@ -12,6 +12,8 @@ from nfold.core.job import Known, Recipe
 from nfold.core.plan import Plan
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
 from nfold.errors import Terminated
+from nfold.planning.choosing.early_checks import RunSteps
+from nfold.planning.inputs.facts import Facts
 from nfold.runtime.control.spool import Arrived
 
 # Events
@@ -194,6 +196,15 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """Of a job that trains nothing: all that a plan rests on is known."""
+
+    question: Facts
+    """That the job's own plan answers."""
+    run_steps: RunSteps
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """The plan is made: keep it and what it rests on."""
 
@@ -364,6 +375,7 @@ ToShell = (
     | SetTimer
     | Noted
     | Prepared
+    | Measured
     | Planned
     | Replanned
     | TakeState

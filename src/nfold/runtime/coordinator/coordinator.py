@@ -211,9 +211,16 @@ class Coordinator:
             known = self._known
             check_last_batch(known.graph, self._planning.run_steps(facts))
             yield from self._preparation.wire()
+        run_steps = self._planning.run_steps(facts)
+        if self._settings.plan_only:
+            question = self._planning.facts(known.graph, known.profiles, known.cluster, facts)
+            self._requests.say(ev.Measured(question, run_steps))
+        if self._settings.measures_for:
+            yield from self._requests.ask(everyone, {"do": "finish", "tag": 0}, "finished")
+            return [ev.Finished()]
         chosen = known.plan or self._planning.plan(known, facts)
         known = replace(known, plan=chosen)
-        run_steps, foretold = self._planning.run_steps(facts), self._planning.notes(facts, chosen, known.graph)
+        foretold = self._planning.notes(facts, chosen, known.graph)
         total, per_epoch = run_steps.total_steps, run_steps.steps_per_epoch
         planned = ev.Planned(known, chosen, total, per_epoch, self._first_step, recipe, foretold)
         if self._settings.plan_only:

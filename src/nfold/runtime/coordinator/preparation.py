@@ -218,7 +218,8 @@ class Preparation:
         A single sample among them is left out again where no chunk has one, which is known once it is captured.
         """
         batch = ready["batch_size"]
-        workers = {self._settings.workers, *(trial.workers for trial in self._settings.trials)}
+        settings = self._settings
+        workers = {settings.workers, *settings.measures_for, *(trial.workers for trial in settings.trials)}
         tried = {count for each in workers for count in (each, worthwhile_counts(each, batch, 1)[-1])}
         counts = {1, 2, *({ready["chunks"]} if ready["chunks"] else tried)}
         return sorted({max(chunk_sizes(batch, count, 1)) for count in counts if count <= batch})

@@ -31,6 +31,7 @@ TICK_S = 1.0
 Step = (
     ev.RanksStarted
     | ev.Prepared
+    | ev.Measured
     | ev.Planned
     | ev.Replanned
     | ev.TrainingBegins

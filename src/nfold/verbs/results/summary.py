@@ -13,7 +13,7 @@ from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Tr
 from nfold.errors import InternalError
 from nfold.planning.inputs.facts import Facts
 from nfold.program import Program, ProgramSource
-from nfold.runtime.control.events import LinksChanged
+from nfold.runtime.control.events import LinksChanged, Measured
 from nfold.runtime.control.spool import Arrived
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.phases import Phases
@@ -33,6 +33,8 @@ LEAST_JUDGED_STEPS = 10
 class RunOutcome:
     """What a run amounts to so far."""
 
+    measured: Measured | None = None
+    """Of a job that trains nothing."""
     known: Known | None = None
     plan: Plan | None = None
     steps_per_epoch: int = 0

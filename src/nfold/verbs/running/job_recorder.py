@@ -108,7 +108,9 @@ class JobRecorder:
         self._history_writer.write()
 
     def _take(self, happening: Any) -> None:
-        if isinstance(happening, ev.Planned):
+        if isinstance(happening, ev.Measured):
+            self.outcome.measured = happening
+        elif isinstance(happening, ev.Planned):
             self._take_plan(happening)
         elif isinstance(happening, ev.Replanned):
             self._take_other_plan(happening)

@@ -52,6 +52,7 @@ class Job:
         lockstep: bool = False,
         plan_only: bool = False,
         is_listed: bool = False,
+        measures_for: tuple[int, ...] = (),
         resumed: Resumed | None = None,
         alone_samples_per_s: float | None = None,
         patience: Patience = PATIENCE,
@@ -60,8 +61,8 @@ class Job:
     ) -> None:
         self._source, self._options = source, options
         self.folder, self._resumed, self._alone, self._patience = folder, resumed, alone_samples_per_s, patience
-        settings = options.settings(lockstep=lockstep, plan_only=plan_only)
-        self._settings = replace(settings, begun=resumed.begun) if resumed else settings
+        settings = options.settings(lockstep=lockstep, plan_only=plan_only or bool(measures_for))
+        self._settings = replace(settings, begun=resumed.begun if resumed else None, measures_for=measures_for)
         self._clock, self._begun_s = clock, begun_s
         self._live: Live = NotShown()
         if is_listed and folder is not None:
