@@ -7,7 +7,7 @@ from typing import Any
 from nfold.cli.flags import add_json, add_option, wishes
 
 EXIT_FAILED = 2
-_OPTIONS = ("on", "nodes", "listen", "hosts_within", "python")
+_OPTIONS = ("on", "nodes", "listen", "hosts_within", "python", "tls")
 
 
 def add_parser(commands: Any) -> None:
