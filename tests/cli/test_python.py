@@ -24,8 +24,9 @@ def script(nfold, tmp_path, monkeypatch):
 
 @pytest.mark.processes
 def test_leaving_the_loop_ends_the_run(script):
+    """Encrypted, which must change nothing else."""
     losses = []
-    for step in library.start(script, workers=2, strategy="ring", out="mine"):
+    for step in library.start(script, workers=2, strategy="ring", out="mine", tls=True):
         losses.append(step.loss)
         assert step.step == len(losses)
         assert len(_ranks_of_this_process()) == 2
@@ -33,6 +34,7 @@ def test_leaving_the_loop_ends_the_run(script):
             break
 
     assert _ranks_of_this_process() == []
+    assert "traffic between processes is encrypted (TLS 1.3" in Path("mine/log.txt").read_text()
     run = library.resume("mine", steps=4, debug=True)
     assert [line["loss"] for line in run.history if not line["metrics"]][:3] == losses
     assert [line["step"] for line in run.history if not line["metrics"]] == [1, 2, 3, 4], (

@@ -1,6 +1,7 @@
 """Connected transports of every kind, all ranks in this process, and small blocking calls to use them."""
 
 import contextlib
+import functools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nfold.transport.connecting.job_token import new_token
 from nfold.transport.implementations.in_memory import MemoryNetwork
 from nfold.transport.implementations.tcp import Listener, TcpConnections
 
@@ -32,12 +34,12 @@ def connect_memory(num_members: int) -> list[Any]:
     return [network.connections(member) for member in range(num_members)]
 
 
-def connect_tcp(num_members: int, delay_s: float = 0.0) -> list[Any]:
+def connect_tcp(num_members: int, delay_s: float = 0.0, token: str = TOKEN) -> list[Any]:
     with contextlib.ExitStack() as stack:
         listeners = [stack.enter_context(Listener("127.0.0.1")) for _ in range(num_members)]
         addresses = {member: listener.address for member, listener in enumerate(listeners)}
         delays_s = dict.fromkeys(addresses, delay_s)
-        members = [TcpConnections(member, TOKEN, delays_s=delays_s) for member in addresses]
+        members = [TcpConnections(member, token, delays_s=delays_s) for member in addresses]
         each_rank(num_members, lambda member: members[member].meet(listeners[member], addresses, WAIT_S))
         return members
 
@@ -46,7 +48,17 @@ def connect_late(num_members: int) -> list[Any]:
     return connect_tcp(num_members, LATE_S)
 
 
-CONNECT = {"memory": connect_memory, "tcp": connect_tcp, "tcp-late": connect_late}
+def connect_tls(num_members: int) -> list[Any]:
+    return connect_tcp(num_members, token=encrypted_token())
+
+
+@functools.cache
+def encrypted_token() -> str:
+    """One for all tests."""
+    return new_token(encrypted=True)
+
+
+CONNECT = {"memory": connect_memory, "tcp": connect_tcp, "tcp-late": connect_late, "tls": connect_tls}
 
 
 @dataclass

@@ -8,7 +8,7 @@ from nfold.cli.flags import add_json, add_option, wishes
 from nfold.cli.started_together import first_or_alone
 
 EXIT_FAILED = 2
-_OPTIONS = ("on", "nodes", "listen", "hosts_within", "hosts_for", "gang", "cpus", "python")
+_OPTIONS = ("on", "nodes", "listen", "hosts_within", "hosts_for", "gang", "cpus", "python", "tls")
 
 
 def add_parser(commands: Any) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import queue
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from nfold.core.text.units import count, figure, link_rate, seconds, size
 from nfold.errors import ClusterError, PlanError
 from nfold.hosts.agent_pool import SKEW_S, AgentPool, HostAgent
 from nfold.runtime.measuring.probing_rounds import round_robin
+from nfold.transport.connecting.job_token import new_token
 from nfold.transport.probing.probe import ProbedPair
 from nfold.verbs.options.option_checks import Options, Wishes
 from nfold.verbs.ranks.remote_hosts import come_hosts
@@ -56,7 +56,7 @@ def doctor(wishes: Wishes, say: Callable[[str], None]) -> list[Check]:
             come = ending.enter_context(
                 come_hosts(
                     options,
-                    token=secrets.token_hex(16),
+                    token=new_token(encrypted=options.tls),
                     events=events,
                     log=None,
                     spools=None,

@@ -41,7 +41,7 @@ def train(hosts, *arguments):
 @pytest.mark.processes
 def test_the_result_is_that_of_this_machine(hosts):
     here = hosts.run("train", "steady.py", "-n", "2", "--strategy", "ring", "--out", "here")
-    there = hosts.run("train", "steady.py", *hosts.hosts, "--strategy", "ring", "--out", "there")
+    there = hosts.run("train", "steady.py", *hosts.hosts, "--strategy", "ring", "--out", "there", "--tls")
 
     assert (here.code, there.code) == (0, 0), there.err
     ours, theirs = load_file(hosts.folder / "here" / MODEL), load_file(hosts.folder / "there" / MODEL)
@@ -49,7 +49,7 @@ def test_the_result_is_that_of_this_machine(hosts):
     log = (hosts.folder / "there" / "log.txt").read_text()
     assert log.count("] hello from the program") >= 2
     assert "2 hosts by " in there.out + there.err
-    assert "not encrypted" in there.out + there.err
+    assert "traffic between processes is encrypted" in there.out + there.err
 
 
 @pytest.mark.processes

@@ -8,16 +8,22 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from heard_wire import HeardWire, any_segments
 
+from nfold.transport.connecting.job_token import key_and_certificate, new_token
+from nfold.transport.connecting.tls_socket import TlsSocket
 from nfold.transport.links.framing import Frame
 from nfold.transport.links.link import Link
 from nfold.transport.links.loop import Loop
 from nfold.transport.links.tcp_carrier import LEAST_UNSENT_BYTES, MOST_UNSENT_BYTES, SocketCarrier
+from nfold.transport.links.tls_carrier import TlsCarrier
 
 pytestmark = pytest.mark.timeout(30)
 SIZES = (1, 24, (16 << 10) - 1, 16 << 10, (16 << 10) + 1, 50_000, 70_000, 300_000)
 SEGMENTS = (1, 100, 1448, 2896, 9000, 65_536)
 WAIT_S = 10.0
+SEALING_BYTES = 22
+"""That TLS 1.3 adds to a record."""
 
 
 class Asking(Link):
@@ -46,18 +52,40 @@ class Asking(Link):
 Carry = Callable[[list[int]], tuple[socket.socket, SocketCarrier, Asking]]
 
 
-@pytest.fixture
-def carry() -> Iterator[Carry]:
+def tcp_ends() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a connection; theirs waits, but not for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname(), timeout=WAIT_S)
+        ours, _ = server.accept()
+    theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return theirs, ours
+
+
+def tls_ends(ends: tuple[socket.socket, socket.socket]) -> tuple[TlsSocket, TlsSocket]:
+    """Encrypt a connection, and say a first word over it."""
+    pair = key_and_certificate(new_token(encrypted=True))
+    assert pair is not None
+    theirs, ours = TlsSocket(ends[0], *pair, accepts=False), TlsSocket(ends[1], *pair, accepts=True)
+    first = threading.Thread(target=theirs.sendall, args=(b"!",))
+    first.start()
+    assert ours.recv(1) == b"!"
+    first.join()
+    return theirs, ours
+
+
+@pytest.fixture(params=["plain", "tls"])
+def carry(request: pytest.FixtureRequest) -> Iterator[Carry]:
     loop = Loop("nfold-io")
     opened: list[tuple[socket.socket, SocketCarrier]] = []
 
     def make(sizes: list[int]) -> tuple[socket.socket, SocketCarrier, Asking]:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            theirs = socket.create_connection(server.getsockname(), timeout=WAIT_S)
-            ours, _ = server.accept()
-        theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        theirs, ours = tcp_ends()
         link = Asking(sizes)
-        carrier = SocketCarrier(loop, ours, link)
+        if request.param == "tls":
+            theirs, ours = tls_ends((theirs, ours))
+            carrier: SocketCarrier = TlsCarrier(loop, ours, link)
+        else:
+            carrier = SocketCarrier(loop, ours, link)
         carrier.start()
         opened.append((theirs, carrier))
         return theirs, carrier, link
@@ -151,3 +179,39 @@ def test_the_kernel_takes_as_much_ahead_as_it_is_allowed_within_bounds(
     _, carrier, _ = carry([1])
     carrier.limit_unsent(asked)
     assert carrier._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == limit
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_records_may_be_cut_anywhere_on_their_way(seed: int) -> None:
+    """What is waited for must be able to come: a part of a record lies in memory, where the kernel cannot count it."""
+    drawn, loop = random.Random(seed), Loop("nfold-io")
+    sizes = [drawn.choice(SIZES) for _ in range(40)]
+    data, link = drawn.randbytes(sum(sizes)), Asking(sizes)
+    with socket.create_server(("127.0.0.1", 0)) as server, HeardWire(server.getsockname(), any_segments(seed)) as wire:
+        dialled = socket.create_connection(wire.address, timeout=WAIT_S)
+        theirs, ours = tls_ends((dialled, server.accept()[0]))
+        carrier = TlsCarrier(loop, ours, link)
+        carrier.start()
+        theirs.sendall(data)
+        assert b"".join(link.filled.get(timeout=WAIT_S) for _ in sizes) == data
+        carrier.close(time.monotonic())
+        theirs.close()
+        loop.close()
+
+
+def test_first_words_that_came_with_the_last_of_the_meeting_are_read() -> None:
+    """They lie in memory already: the kernel has nothing to tell of."""
+    loop, link = Loop("nfold-io"), Asking([1, 40_000])
+    theirs, ours = tls_ends(tcp_ends())
+    theirs.sendall(b"?")
+    theirs.sendall(bytes(40_001))
+    left_bytes = 40_002 + 4 * SEALING_BYTES
+    while left_bytes:
+        left_bytes -= ours.fetch()
+    assert ours.recv(1) == b"?"
+    carrier = TlsCarrier(loop, ours, link)
+    carrier.start()
+    assert [len(link.filled.get(timeout=WAIT_S)) for _ in range(2)] == [1, 40_000]
+    carrier.close(time.monotonic())
+    theirs.close()
+    loop.close()

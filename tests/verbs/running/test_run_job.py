@@ -60,6 +60,7 @@ def test_what_to_type_next_names_the_file_of_the_emulated_cluster(tmp_path):
     changed = replace(options, emulate=read_cluster(declared), cluster_file="")
 
     assert typed(source, options, folder).endswith(f"script.py --emulate '{declared}'")
+    assert typed(source, replace(options, tls=True), folder).endswith(f"script.py --emulate '{declared}' --tls")
     assert typed(source, changed, folder).endswith(f"script.py --emulate {folder.path}/emulated.toml")
 
 

@@ -55,6 +55,8 @@ class LastingOptions:
     seed: int | None = option(None, "instead of the program's", "S")
     device: str = option("auto", "where to compute", choices=DEVICES)
     """`auto`: cuda where there is one."""
+    tls: bool = option(False, "encrypt all that goes between processes (TLS 1.3), with a certificate made for the job")
+    """Ranks that are threads send nothing."""
     checkpoint_every: int | None = option(
         None, "steps between checkpoints; an epoch unless given; 0: none", "K", least=0
     )

@@ -31,6 +31,7 @@ from nfold.transport.connecting.handshake import (
     unpack_hello,
 )
 from nfold.transport.connecting.keepalive import enable_keepalive
+from nfold.transport.connecting.securing import secured
 
 Message = dict[str, Any]
 
@@ -44,7 +45,7 @@ ALIVE: Message = {"is": "alive"}
 """What a rank says when it has nothing else to say."""
 PIECE = "piece"
 """What a rank's message is with the next bytes of a file, before the reply that the file goes with."""
-_NOT_OURS = "the control connection carries something that is not nfold's protocol"
+NOT_OURS = "the control connection carries something that is not nfold's protocol"
 
 
 class ChannelClosed(RunError):
@@ -107,7 +108,7 @@ class SocketChannel:
         """Wait for a message."""
         magic, text_bytes, blob_bytes = _HEADER.unpack(self._read(_HEADER.size))
         if magic != _MAGIC or text_bytes > _MAX_JSON_BYTES or blob_bytes > _MAX_BLOB_BYTES:
-            raise ChannelClosed(_NOT_OURS)
+            raise ChannelClosed(NOT_OURS)
         message = _parse(self._read(text_bytes))
         return message, self._read(blob_bytes) if blob_bytes else b""
 
@@ -148,7 +149,7 @@ def connect(host: str, port: int, token: str, member: int, timeout_s: float = 30
         ChannelClosed: nobody answers there, or somebody else.
     """
     try:
-        connection = _dial(host, port, timeout_s)
+        connection = secured(_dial(host, port, timeout_s), token, accepts=False)
     except OSError as error:
         raise ChannelClosed(f"{_name(member)} cannot reach the coordinator at {host}:{port}: {error}") from error
     try:
@@ -202,10 +203,10 @@ def _dial(host: str, port: int, timeout_s: float) -> socket.socket:
 def _parse(text: bytes) -> Message:
     try:
         message = json.loads(text)
-    except ValueError as error:
-        raise ChannelClosed(_NOT_OURS) from error
+    except (ValueError, RecursionError) as error:
+        raise ChannelClosed(NOT_OURS) from error
     if not isinstance(message, dict):
-        raise ChannelClosed(_NOT_OURS)
+        raise ChannelClosed(NOT_OURS)
     return message
 
 

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Protocol
 from nfold.errors import ClusterError
 from nfold.runtime.control.channel import (
     ALIVE,
+    NOT_OURS,
     PIECE,
     ChannelClosed,
     ControlChannel,
+    Message,
     QueueChannel,
     SocketChannel,
     greet,
     is_path,
 )
 from nfold.runtime.control.events import Event, Left, Said
+from nfold.transport.connecting.acceptor import MAX_UNPROVEN
 from nfold.transport.connecting.handshake import AGENT
+from nfold.transport.connecting.securing import secured
 
 if TYPE_CHECKING:
     import queue
@@ -111,6 +115,8 @@ class SocketControlServer:
         self._token, self._events, self._ended = token, events, ended
         self._numbers, self._expected = itertools.count(), set[int]()
         self._heard: dict[int, SocketChannel] = {}
+        self._unproven: dict[socket.socket, threading.Thread] = {}
+        """Who has not said yet who it is, the longest waiting first."""
         self._lock = threading.Lock()
         self._tell, self._spools, self._take_agent = tell, spools, agents
         self._is_closed = False
@@ -153,27 +159,54 @@ class SocketControlServer:
     def _accept(self) -> None:
         while True:
             try:
-                connection, address = self._listener.accept()
+                accepted, address = self._listener.accept()
             except OSError:
                 return  # closed
             who = f"{address[0]}:{address[1]}" if address else "a process of this machine"
-            threading.Thread(target=self._greet, args=(connection, who), name="nfold-greeting", daemon=True).start()
+            self._make_room()
+            connection = secured(accepted, self._token, accepts=True)
+            greeting = threading.Thread(target=self._greet, args=(connection, who), name="nfold-greeting", daemon=True)
+            with self._lock:
+                self._unproven[connection] = greeting
+            greeting.start()
+
+    def _make_room(self) -> None:
+        """Send the newcomer away that has been silent longest, where one more would be too many: each has a thread."""
+        with self._lock:
+            if len(self._unproven) < MAX_UNPROVEN:
+                return
+            connection, greeting = next(iter(self._unproven.items()))
+            del self._unproven[connection]
+            with contextlib.suppress(OSError):  # it has hung up just now
+                connection.shutdown(socket.SHUT_RDWR)
+        greeting.join()
 
     def _greet(self, connection: socket.socket, who: str) -> None:
-        member = greet(connection, self._token, HELLO_TIMEOUT_S)
-        if member == AGENT and self._take_agent is not None:
-            self._take_agent(SocketChannel(connection), who)
-            return
+        number = greet(connection, self._token, HELLO_TIMEOUT_S)
         with self._lock:
-            if member is None:
-                self._refuse(connection, who, "it did not prove that it knows the job's token")
+            if why := self._why_not(connection, number):
+                self._refuse(connection, who, why)
                 return
-            if member not in self._expected:
-                self._refuse(connection, who, f"it says that it is member {member}, whom nobody waits for")
-                return
-            self._expected.remove(member)
-            channel = self.channels[member] = self._heard[member] = SocketChannel(connection)
-        listen(member, channel, self._events, self._ended, self._spools)
+            assert number is not None, "it is proven"
+            channel = SocketChannel(connection)
+            if number != AGENT:
+                self._expected.remove(number)
+                self.channels[number] = self._heard[number] = channel
+        if number == AGENT:
+            assert self._take_agent is not None, "else it was sent away"
+            self._take_agent(channel, who)
+        else:
+            listen(number, channel, self._events, self._ended, self._spools)
+
+    def _why_not(self, connection: socket.socket, number: int | None) -> str:
+        """Return why a newcomer is sent away; empty: it is let in."""
+        if self._unproven.pop(connection, None) is None:
+            return f"of {MAX_UNPROVEN} connections that had not proved who they are, it was the oldest"
+        if number is None:
+            return "it did not prove that it knows the job's token"
+        if number in self._expected or (number == AGENT and self._take_agent is not None):
+            return ""
+        return f"it says that it is member {number}, whom nobody waits for"
 
     def _refuse(self, connection: socket.socket, who: str, why: str) -> None:
         """Send a stranger away; the lock is held, so that lines come in order and none after the end."""
@@ -253,6 +286,7 @@ def listen(
     while True:
         try:
             message, blob = channel.receive()
+            _check(message)
         except ChannelClosed:
             events.put(Left(member, ended(member) or HOW_IT_ENDED))
             return
@@ -266,3 +300,10 @@ def listen(
                 with channel.busy():
                     file = spools.end(member)
             events.put(Said(member, message, file))
+
+
+def _check(message: Message) -> None:
+    """Raise for what no member says; the name of a file of pieces becomes a part of a path."""
+    is_said = isinstance(message.get("is"), str)
+    if not is_said or (message["is"] == PIECE and not str(message.get("of")).isidentifier()):
+        raise ChannelClosed(NOT_OURS)

@@ -1,6 +1,5 @@
 """Accepts the connections of known members and drops all others, without waiting for any single one."""
 
-import contextlib
 import selectors
 import socket
 import threading
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from nfold.errors import TransportError
 from nfold.transport.connecting.handshake import HELLO_BYTES, Hello, new_nonce, pack_challenge, pack_hello, unpack_hello
 from nfold.transport.connecting.listener import Listener
+from nfold.transport.connecting.securing import secured
 
 HELLO_S = 2.0
 """How long a new connection may take to say who it is."""
@@ -28,8 +28,27 @@ class UnprovedPeer:
     """When it is dropped, on time.monotonic()."""
     nonce: bytes = field(default_factory=new_nonce)
     """What its proof must cover."""
+    is_challenged: bool = False
+    """Whether it was told the nonce."""
     heard: bytearray = field(default_factory=bytearray)
     """Of its hello so far."""
+
+    def hear(self) -> None:
+        """Challenge it, then take in its hello.
+
+        Raises:
+            BlockingIOError: not all of it has come.
+            TransportError: it does not encrypt, or shows another certificate.
+            OSError: it hung up.
+        """
+        if not self.is_challenged:
+            self.connection.send(pack_challenge(self.nonce))
+            self.is_challenged = True
+        while len(self.heard) < HELLO_BYTES:
+            piece = self.connection.recv(HELLO_BYTES - len(self.heard))
+            if not piece:
+                raise ConnectionResetError("it hung up")
+            self.heard += piece
 
 
 class Acceptor:
@@ -73,27 +92,26 @@ class Acceptor:
 
     def _accept(self, listening: socket.socket) -> None:
         try:
-            connection, _ = listening.accept()
+            accepted, _ = listening.accept()
         except OSError:
             return  # it hung up before we got to it
+        connection = secured(accepted, self._token, accepts=True)
         connection.setblocking(False)
         if len(self._unproved) >= MAX_UNPROVEN:
             self._drop(next(iter(self._unproved)))
-        peer = self._unproved[connection.fileno()] = UnprovedPeer(connection, time.monotonic() + HELLO_S)
+        self._unproved[connection.fileno()] = UnprovedPeer(connection, time.monotonic() + HELLO_S)
         self._selector.register(connection, selectors.EVENT_READ)
-        with contextlib.suppress(OSError):  # it has hung up: we shall hear of that next
-            connection.send(pack_challenge(peer.nonce))
+        self._hear(connection.fileno())
 
     def _hear(self, descriptor: int) -> None:
         peer = self._unproved[descriptor]
         try:
-            piece = peer.connection.recv(HELLO_BYTES - len(peer.heard))
-        except OSError:
-            piece = b""
-        peer.heard += piece
-        if not piece:
+            peer.hear()
+        except BlockingIOError:
+            return  # more is to come
+        except (TransportError, OSError):
             self._drop(descriptor)
-        elif len(peer.heard) == HELLO_BYTES:
+        else:
             self._judge(descriptor, peer)
 
     def _judge(self, descriptor: int, peer: UnprovedPeer) -> None:

@@ -5,7 +5,9 @@
     dialer   <-- magic, version, from, to, nonce A, HMAC(token, "answer", .., B) -----   acceptor
 
 The token itself never travels, and each proof covers a fresh number of the other side, so what an eavesdropper has
-heard is of no use in another connection. What is said afterwards is not protected: the network must be trusted.
+heard is of no use in another connection. Where the token holds a certificate, all of this is said over TLS
+(`tls_socket.py`): each end has shown that certificate, so nobody sits between the two and passes proofs on. Else what
+is said afterwards is not protected, and the network must be trusted.
 The proof is HMAC-SHA-256 (RFC 2104).
 """
 

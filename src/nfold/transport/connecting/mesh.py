@@ -24,6 +24,7 @@ from nfold.transport.connecting.handshake import (
     unpack_hello,
 )
 from nfold.transport.connecting.listener import Address, Listener
+from nfold.transport.connecting.securing import secured
 
 __all__ = ["Address", "Listener", "MeshOrder", "form_mesh"]
 
@@ -188,7 +189,8 @@ def _dial(meeting: _Meeting, peer: int) -> None:
 
 def _call(meeting: _Meeting, peer: int) -> socket.socket:
     order = meeting.order
-    connection = socket.create_connection(order.addresses[peer], timeout=meeting.left_s())
+    dialled = socket.create_connection(order.addresses[peer], timeout=meeting.left_s())
+    connection = secured(dialled, order.token, accepts=False)
     try:
         with meeting.hearing(connection):
             challenge = unpack_challenge(_read_exactly(connection, CHALLENGE_BYTES))

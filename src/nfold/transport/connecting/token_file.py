@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from nfold.errors import ClusterError
+from nfold.transport.connecting.job_token import key_and_certificate
 
 STANDARD_INPUT = "-"
 
@@ -14,15 +15,15 @@ def read_token(path: str) -> str:
     """Return the token in a file, or the first line of standard input for "-".
 
     Raises:
-        ClusterError: there is none, or others may read it too.
+        ClusterError: there is none, it is garbled, or others may read it too.
     """
     if path == STANDARD_INPUT:
         token = sys.stdin.readline().strip()
         if not token:
             raise ClusterError("no token came on standard input: --token-file - takes its first line")
-        return token
+        return _checked(token, "standard input")
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="ascii", errors="replace") as file:
             mode = os.fstat(file.fileno()).st_mode
             token = file.readline().strip()
     except OSError as error:
@@ -36,7 +37,7 @@ def read_token(path: str) -> str:
         )
     if not token:
         raise ClusterError(f"the token file {path} is empty. Copy it anew from the machine that printed its path.")
-    return token
+    return _checked(token, f"the token file {path}")
 
 
 def write_token(path: Path, token: str) -> None:
@@ -49,3 +50,10 @@ def write_token(path: Path, token: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(f"{token}\n")
+
+
+def _checked(token: str, where: str) -> str:
+    if not (token.isascii() and token.isprintable()):
+        raise ClusterError(f"{where} holds something else than a job's token, which is one line of plain text")
+    key_and_certificate(token)
+    return token

@@ -1,19 +1,21 @@
-"""Moves bytes between members over plain TCP: a full mesh of proven connections, no pickle."""
+"""Moves bytes between members over TCP, encrypted where the token says so: a full mesh of proven connections."""
 
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from nfold.transport.connecting.listener import Address, Listener
 from nfold.transport.connecting.mesh import MeshOrder, form_mesh
+from nfold.transport.connecting.tls_socket import TlsSocket
 from nfold.transport.generations.connections import Connections
 from nfold.transport.links.framing import Kind
 from nfold.transport.links.inbox import MAX_EARLY_BYTES, Inbox
-from nfold.transport.links.link import Link
+from nfold.transport.links.link import Carrier, Link
 from nfold.transport.links.loop import Loop
 from nfold.transport.links.tcp_carrier import SocketCarrier
+from nfold.transport.links.tls_carrier import TlsCarrier
 
 __all__ = ["Address", "Listener", "TcpConnections"]
 
@@ -72,7 +74,7 @@ class TcpConnections(Connections[Link]):
 
     def add(self, peer: int, connection: socket.socket) -> None:
         """Let a proven connection lead to a member."""
-        carry, inbox = partial(SocketCarrier, self._loop, connection), Inbox(self._max_early_bytes)
+        carry, inbox = self._carrier_over(connection), Inbox(self._max_early_bytes)
         self._add(peer, Link(peer, carry, inbox, self._lose, self._delays_s.get(peer, 0.0)))
 
     def leave(self, peer: int) -> None:
@@ -88,6 +90,11 @@ class TcpConnections(Connections[Link]):
     def abort(self) -> None:
         """Leave at once: all peers see this member as lost."""
         self._end(Kind.ABORT)
+
+    def _carrier_over(self, connection: socket.socket) -> Callable[[Link], Carrier]:
+        if isinstance(connection, TlsSocket):
+            return partial(TlsCarrier, self._loop, connection)
+        return partial(SocketCarrier, self._loop, connection)
 
     def _end(self, last_word: Kind) -> None:
         self._silence()

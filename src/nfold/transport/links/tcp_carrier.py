@@ -100,19 +100,25 @@ class SocketCarrier:
                 self._write()
         except Exception as error:  # a broken connection, or a callback that raised: never a silent end
             self._link.fail(error)
-            self._reading, self._frame = False, None
+            self._give_up()
         self._watch()
 
     def _watch(self) -> None:
-        events = (READ if self._reading else 0) | (WRITE if self._frame is not None else 0)
+        events = (READ if self._reading else 0) | (WRITE if self._has_to_write() else 0)
         if events != self._watched:
             self._loop.watch(self._socket, events, self._watched, self._serve)
             self._watched = events
         if not events and self._link.is_ending:
             self._over.set()
 
-    def _release(self) -> None:
+    def _has_to_write(self) -> bool:
+        return self._frame is not None
+
+    def _give_up(self) -> None:
         self._reading, self._frame = False, None
+
+    def _release(self) -> None:
+        self._give_up()
         self._watch()
         self._socket.close()
 
@@ -154,15 +160,19 @@ class SocketCarrier:
 
     def _wake_when_worth_it(self) -> None:
         """Wake up for many bytes at a time: a slow link would wake us for every segment."""
-        wakes_at = 1
-        if len(self._rest) >= READ_AHEAD_BYTES:
+        wakes_at, awaited_bytes = 1, self._awaited_bytes()
+        if awaited_bytes >= READ_AHEAD_BYTES:
             if self._at_once < MOST_AT_ONCE_BYTES:  # the kernel lets a buffer grow
                 buffer_bytes = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
                 self._at_once = min(MOST_AT_ONCE_BYTES, buffer_bytes // _BUFFER_PER_WAKE)
-            wakes_at = min(self._at_once, len(self._rest))
+            wakes_at = min(self._at_once, awaited_bytes)
         if wakes_at != self._wakes_at:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wakes_at)
             self._wakes_at = wakes_at
+
+    def _awaited_bytes(self) -> int:
+        """Return how many bytes surely come, unless the connection breaks."""
+        return len(self._rest)
 
     def _receive(self, target: memoryview) -> int:
         try:

@@ -243,4 +243,4 @@ def _told(agents: Sequence[HostAgent], manager: Manager) -> str:
     hosts = ", ".join(
         f"{agent.name} ({figure(agent.facts.cores)} cores, {size(agent.facts.memory_bytes)})" for agent in agents
     )
-    return f"{count(len(agents), 'host')} by {manager.title}: {hosts}. What they send each other is not encrypted."
+    return f"{count(len(agents), 'host')} by {manager.title}: {hosts}"

@@ -13,6 +13,7 @@ from nfold.program import Program, ProgramSource
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.control_server import ControlServer, SocketControlServer, Tell, ThreadControlServer
 from nfold.runtime.control.spool import Spools
+from nfold.transport.connecting.job_token import new_token, tell_encryption
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks
 from nfold.verbs.ranks.remote_hosts import RemoteHosts
@@ -52,6 +53,26 @@ def own_threads(source: Source, options: Options) -> contextlib.AbstractContextM
     from nfold.verbs.ranks.thread_ranks import threads_put_back
 
     return threads_put_back()
+
+
+def token_for(source: Source, options: Options) -> str:
+    """Return a new token for a job.
+
+    Raises:
+        ClusterError: its connections are to be encrypted, and no certificate can be made.
+    """
+    return new_token(encrypted=_is_encrypted(source, options))
+
+
+def tell_traffic(source: Source, options: Options) -> str:
+    """Say whether a job's traffic is encrypted; empty: it is not, and does not leave this machine."""
+    encrypted = _is_encrypted(source, options)
+    return tell_encryption(encrypted=encrypted) if encrypted or options.target is not None else ""
+
+
+def _is_encrypted(source: Source, options: Options) -> bool:
+    """Threads have no connections."""
+    return options.tls and not _are_threads(source, options)
 
 
 def find_ways(

@@ -88,7 +88,7 @@ def _measured(asked: Asked) -> Measured:
 
 
 class TcpWiring:
-    """A mesh of plain TCP connections."""
+    """A mesh of TCP connections, encrypted where the token holds a certificate."""
 
     def __init__(self, member: int, host: str, token: str, delays_s: Sequence[float] = ()) -> None:
         """Args:

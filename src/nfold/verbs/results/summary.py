@@ -123,12 +123,13 @@ def summarise(
 def typed(source: ProgramSource | Program, options: Options, folder: RunFolder | None) -> str:
     """Return what to type for a program where it ran, but for what a suggestion changes."""
     script = shlex.quote(source.short) if isinstance(source, ProgramSource) else "FILE.py"
+    tls = " --tls" if options.tls else ""
     if options.target is not None:
-        return f"{script} {options.typed_hosts}"
+        return f"{script} {options.typed_hosts}{tls}"
     file = options.cluster_file
     if options.emulated is not None and not file and folder is not None:
         file = str(folder.path / EMULATED)
-    return f"{script} --emulate {shlex.quote(file)}" if file else script
+    return f"{script} --emulate {shlex.quote(file)}{tls}" if file else f"{script}{tls}"
 
 
 def judged_change(outcome: RunOutcome) -> tuple[LinksChanged | None, float]:

@@ -1,7 +1,6 @@
 """Starts the session of a job: its coordinator, its ranks, and what hears them."""
 
 import os
-import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from nfold.verbs.options.job_record import Resumed
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks
 from nfold.verbs.ranks.remote_hosts import RemoteHosts
-from nfold.verbs.ranks.starting import find_ways
+from nfold.verbs.ranks.starting import find_ways, token_for
 from nfold.verbs.run_folder.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def session_of(
         tell: takes lines for the log.
         events: what ranks say is put there.
     """
-    token = hosts.token if hosts else secrets.token_hex(16)
+    token = hosts.token if hosts else token_for(source, options)
     checkpoint = resumed.checkpoint if resumed else None
     coordinator = Coordinator(
         settings,

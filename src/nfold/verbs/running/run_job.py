@@ -2,7 +2,6 @@
 
 import contextlib
 import queue
-import secrets
 import signal
 import time
 import traceback
@@ -22,7 +21,7 @@ from nfold.verbs.options.job_record import Resumed
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks, emulated_ranks
 from nfold.verbs.ranks.remote_hosts import RemoteHosts, remote_hosts
-from nfold.verbs.ranks.starting import check_room, own_threads
+from nfold.verbs.ranks.starting import check_room, own_threads, tell_traffic, token_for
 from nfold.verbs.results.pages import write_documents
 from nfold.verbs.results.phases import ENDING, SUMMING_UP, Phases
 from nfold.verbs.results.summary import RunOutcome, summarise, typed
@@ -138,6 +137,8 @@ class Job:
             ending.enter_context(own_threads(self._source, self._options))
             self._emulated = ending.enter_context(emulated_ranks(self._options, self._recorder.note, events))
             self._hosts = ending.enter_context(self._bring_hosts(events, lambda: not stops.empty()))
+            if traffic := tell_traffic(self._source, self._options):
+                self._recorder.note(traffic)
             session = self.session = ending.enter_context(self._session(events))
             if not stops.empty() or self._terminations:
                 session.interrupt(by_manager=bool(self._terminations))
@@ -209,7 +210,7 @@ class Job:
         with remote_hosts(
             self._source,
             self._options,
-            token=secrets.token_hex(16),
+            token=token_for(self._source, self._options),
             events=events,
             log=folder.log if folder else None,
             spools=folder.spools() if folder else None,
