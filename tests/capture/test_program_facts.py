@@ -394,6 +394,40 @@ def test_frozen_batch_norm_has_no_statistics() -> None:
     assert (graph.indivisible, graph.statistics) == ("", ())
 
 
+class Range(nn.Module):
+    """Keeps how far its inputs have reached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("high", torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.high.mul_(0.9).add_(0.1 * x.detach().abs().max())
+        return x / self.high
+
+
+@pytest.mark.parametrize(
+    ("kept", "state"),
+    [
+        (lambda: nn.utils.spectral_norm(nn.Linear(12, 12)), "kept"),
+        (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(12, 12)), "kept.parametrizations.weight.0"),
+        (Range, "kept"),
+    ],
+    ids=["hook", "parametrization", "module"],
+)
+def test_every_call_of_a_module_that_carries_state_is_told(kept: Callable[[], nn.Module], state: str) -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept, self.last = kept(), linear()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.kept(x) + self.kept(x.cos()))
+
+    operators = graph_of(Net(Twice, rows)).operators
+    assert {each.name: each.state for each in operators if each.state} == {"kept": (state,), "kept@2": (state,)}
+
+
 def test_a_weight_that_is_skipped_now_and_then() -> None:
     class Skipping(nn.Module):
         def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """Turns a cut program into the nouns: operators, tensors, parameters and statistics of a ModelGraph."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import fx, nn
@@ -25,7 +26,14 @@ def describe(traced: Traced, cut: Cut, plays: list[Play], facts: ProgramFacts, m
     scope = Scope(model, traced.constants)
     tensor_names = {node: name for name, node in layout.tensors.items()}
     parameter_names = {id(parameter): name for name, parameter in model.named_parameters()}
-    operators = [_operator(name, layout, plays[0], scope, tensor_names, parameter_names) for name in layout.operators]
+    stateful = {id(model.get_submodule(path)): path for path in facts.stateful}
+    operators = [
+        replace(
+            _operator(name, layout, plays[0], scope, tensor_names, parameter_names),
+            state=_state(group, scope, stateful),
+        )
+        for name, group in layout.operators.items()
+    ]
     operators = with_channels(operators, layout.operators, layout.tensors, cut, plays[-1], scope)
     parameters = _parameters(model, operators, facts)
     is_static = facts.static_gradients and not traced.opaque
@@ -184,6 +192,17 @@ def _node_parameters(node: fx.Node, scope: Scope) -> list[torch.Tensor]:
     if node.op == "get_attr":
         return [scope.tensor(str(node.target))]
     return list(scope.module(str(node.target)).parameters()) if node.op == "call_module" else []
+
+
+def _state(group: tuple[fx.Node, ...], scope: Scope, stateful: Mapping[int, str]) -> tuple[str, ...]:
+    """Return which modules that carry state, given by identity, a group calls or reads from."""
+    touched: dict[int, None] = {}
+    for node in group:
+        if node.op == "call_module":
+            touched |= {id(module): None for module in scope.module(str(node.target)).modules()}
+        reads = [given for given in node.all_input_nodes if given.op == "get_attr"]
+        touched |= {id(scope.owner(str(read.target))[0]): None for read in reads}
+    return tuple(stateful[each] for each in touched if each in stateful)
 
 
 def _parameters(model: nn.Module, operators: list[Operator], facts: ProgramFacts) -> tuple[Parameter, ...]:

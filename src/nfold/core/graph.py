@@ -109,10 +109,17 @@ class Operator:
     """How many random draws its forward makes (dropout)."""
     statistics: tuple[str, ...] = ()
     """Batch-norm modules whose running statistics it updates, in order of call."""
+    state: tuple[str, ...] = ()
+    """Modules whose other state, carried from one forward to the next, it changes or reads."""
     channels: Channels | None = None
     """None: it cannot be cut into parts."""
     whole: str = ""
     """Why it cannot, where one might expect it; empty where nobody would."""
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Modules whose operators must all be placed together, since each copy of what they keep would differ."""
+        return (*self.statistics, *self.state)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

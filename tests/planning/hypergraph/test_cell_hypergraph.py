@@ -106,6 +106,12 @@ def test_a_light_operator_that_makes_its_tensor_larger_rides_with_its_consumer()
     assert groups_of(replace(graph, tensors=grown), B=0.0) == ["A", "B+C", "Loss"]
 
 
+def test_operators_that_change_state_of_one_module_stay_together():
+    graph = chain(1, 1, 1)
+    shared = tuple(replace(op, state=("module",)) if op.name in "AC" else op for op in graph.operators)
+    assert groups_of(replace(graph, operators=shared)) == ["A+C", "B", "Loss"]
+
+
 def test_operators_of_one_batch_norm_stay_together():
     graph = chain(1, 1, 1)
     shared = tuple(replace(op, statistics=("norm",)) if op.name in "AC" else op for op in graph.operators)

@@ -12,6 +12,7 @@ from referee import Referee, lane_of
 
 from nfold.core.graph import Statistic
 from nfold.core.schedule import Schedule
+from nfold.errors import InternalError
 from nfold.planning.reductions.buckets import buckets_of, cut_shares
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
 
@@ -75,6 +76,24 @@ def test_a_pipeline_sends_activations_forth_and_gradients_back():
     purposes = Counter(task.purpose for rank in schedule.ranks for task in rank.tasks if task.kind == "SEND")
     assert purposes == {"activation": 2, "activation gradient": 2}
     assert schedule.sent_bytes == 2 * 16 * 8, "a batch of 16, 8 bytes a sample, forth and back"
+
+
+def calling_twice():
+    """B and C change state of one module; B waits for A, C for nothing."""
+    graph = model({"A": ("input",), "B": ("a",), "C": ("input",), "Loss": ("b", "c", "target")})
+    operators = tuple(replace(each, state=("module",)) if each.name in "BC" else each for each in graph.operators)
+    return replace(graph, operators=operators)
+
+
+def test_calls_that_change_state_of_one_module_keep_their_order():
+    schedule = compiled(calling_twice(), place({"A": (1,), "B": (0,), "C": (0,), "Loss": (0,)}, 2), ())
+    first = schedule.ranks[0]
+    assert [first.segments[task.segment].operators[0] for task in first.tasks if task.kind == "F"] == ["B", "C", "Loss"]
+
+
+def test_calls_that_change_state_of_one_module_are_of_one_rank():
+    with pytest.raises(InternalError, match="the operators that update module's state must be placed together"):
+        compiled(calling_twice(), place({"A": (1,), "B": (0,), "C": (1,), "Loss": (0,)}, 2), ())
 
 
 def test_a_pipelines_payloads_follow_the_size_of_each_chunk():

@@ -126,13 +126,14 @@ def test_a_weightless_operator_rides_to_where_the_fewest_bytes_cross():
     assert join_runs(replace(graph, tensors=tensors), seconds, 9) == (("Conv", "Pool"), ("Repeat", "Line", "Loss"))
 
 
-def test_operators_that_update_the_same_statistics_stay_together():
+@pytest.mark.parametrize("kept", [{"statistics": ("A",)}, {"state": ("A",)}])
+def test_operators_that_update_the_same_statistics_or_state_stay_together(kept):
     graph = model(
         {"A": ("input",), "B": ("a",), "C": ("b",), "Loss": ("c", "target")},
         (),
         (Statistic(module="A", num_channels=1, num_calls=2, dtype="float32"),),
     )
-    twice = tuple(replace(each, statistics=("A",)) if each.name in "AC" else each for each in graph.operators)
+    twice = tuple(replace(each, **kept) if each.name in "AC" else each for each in graph.operators)
     runs = join_runs(replace(graph, operators=twice), dict.fromkeys(("A", "B", "C", "Loss"), 1.0), 9)
     assert runs == (("A", "B", "C"), ("Loss",))
 

@@ -19,7 +19,8 @@ Groups = tuple[tuple[str, ...], ...]
 def coarsen(graph: ModelGraph, seconds: Mapping[str, float], most_groups: int) -> Groups:
     """Return groups of operators that are placed as one, each in topological order.
 
-    Operators that update one batch norm's statistics are always one group, since they must be placed together.
+    Operators that update one batch norm's statistics, or other state of one module, are always one group, since they
+    must be placed together.
 
     Args:
         graph: the model.
@@ -52,7 +53,7 @@ class _Joining:
 
     def join(self, light_s: float) -> Groups:
         """Join what must be and what is light; return the groups by their first operators."""
-        self._join_statistics()
+        self._join_shared()
         weightless_s = LIGHT * sum(self._seconds.values())
         for operator in self._graph.operators:
             companion = self._companion(operator) if self._seconds[operator.name] <= light_s else None
@@ -64,10 +65,10 @@ class _Joining:
             grouped.setdefault(self._find(operator.name), []).append(operator.name)
         return tuple(tuple(names) for names in grouped.values())
 
-    def _join_statistics(self) -> None:
+    def _join_shared(self) -> None:
         first: dict[str, str] = {}
         for operator in self._graph.operators:
-            for module in operator.statistics:
+            for module in operator.shared:
                 self._unite(first.setdefault(module, operator.name), operator.name, None)
 
     def _companion(self, operator: Operator) -> str | None:

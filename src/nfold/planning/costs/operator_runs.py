@@ -64,8 +64,8 @@ def join_runs(graph: ModelGraph, seconds: Mapping[str, float], most: int) -> Run
         most: runs.
 
     Returns:
-        Every operator once, in order. Operators that update the same batch statistics are in one run, since they must
-        be placed together.
+        Every operator once, in order. Operators that update the same batch statistics, or other state of one module,
+        are in one run, since they must be placed together.
     """
     position = {operator.name: index for index, operator in enumerate(graph.operators)}
     crossing = _crossing_bytes(graph, position)
@@ -91,7 +91,7 @@ def _crossing_bytes(graph: ModelGraph, position: Mapping[str, int]) -> list[floa
                 crossing[place] = (crossing[place] or 0.0) + tensor.bytes_per_sample + tensor.fixed_bytes
     callers: dict[str, list[int]] = {}
     for index, operator in enumerate(graph.operators):
-        for module in operator.statistics:
+        for module in operator.shared:
             callers.setdefault(module, []).append(index)
     for calls in callers.values():
         crossing[min(calls) + 1 : max(calls) + 1] = [None] * (max(calls) - min(calls))

@@ -15,7 +15,7 @@ def statistics_groups(graph: ModelGraph, placement: Placement) -> tuple[Statisti
     Where one rank computes everything there is nothing to group: it runs the modules as they are.
 
     Raises:
-        InternalError: two operators that update one module's statistics are placed differently.
+        InternalError: two operators that update one module's statistics, or other state of it, are placed differently.
     """
     if len({rank for owners in placement.owners.values() for rank in owners}) == 1:
         return ()
@@ -24,9 +24,9 @@ def statistics_groups(graph: ModelGraph, placement: Placement) -> tuple[Statisti
     owners_of: dict[str, tuple[int, ...]] = {}
     for operator in graph.operators:
         owners = placement.owners[operator.name]
-        for module in operator.statistics:
+        for module in operator.shared:
             if owners_of.setdefault(module, owners) != owners:
-                raise InternalError(f"the operators that update {module}'s statistics must be placed together")
+                raise InternalError(f"the operators that update {module}'s state must be placed together")
         if operator.statistics:
             grouped[owners, dtypes[operator.statistics[0]]].append(operator.name)
     return tuple(

@@ -1,6 +1,10 @@
-"""What each cell of a placement waits for: the cells that made its inputs, and backward those that used its outputs."""
+"""What each cell of a placement waits for: the cells that made its inputs, and backward those that used its outputs.
+
+Cells that change state of one module wait for each other in the program's order, though no tensor goes between them.
+"""
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from nfold.core.graph import ModelGraph
 from nfold.core.schedule import Segment
@@ -28,12 +32,13 @@ class CellDependencies:
             for name in segment.inputs:
                 if self.tensors[name].producer:
                     self.takers[name, forward.chunk].append(forward)
+        self._earlier = self._calls_before({operator.name: operator.state for operator in graph.operators})
 
     def after(self) -> dict[Cell, frozenset[Cell]]:
         """Map each cell to the cells, of any rank, that must end before it begins. O(cells x inputs)."""
         after: dict[Cell, frozenset[Cell]] = {}
         for forward in self._forwards():
-            after[forward] = self.makers(forward)
+            after[forward] = self.makers(forward) | self._earlier[forward]
             if self.segment(forward).backward:
                 backward = Cell(forward.rank, True, forward.chunk, forward.segment)
                 after[backward] = frozenset({forward, *self.users(backward)})
@@ -69,6 +74,21 @@ class CellDependencies:
     def segment(self, cell: Cell) -> Segment:
         """Return the operators that a cell computes, with their inputs and outputs."""
         return self._cells[cell.rank].segments[cell.segment]
+
+    def _calls_before(self, state: Mapping[str, tuple[str, ...]]) -> dict[Cell, frozenset[Cell]]:
+        """Map forward cells to those of their chunk that change the same modules' state just before them.
+
+        Args:
+            state: of each operator, the modules; all operators of a module are on one rank.
+        """
+        before: dict[Cell, frozenset[Cell]] = {}
+        latest: dict[tuple[str, int], Cell] = {}
+        for forward in self._forwards():
+            modules = {module for operator in self.segment(forward).operators for module in state[operator]}
+            calls = [(module, forward.chunk) for module in sorted(modules)]
+            before[forward] = frozenset(latest[call] for call in calls if call in latest)
+            latest |= dict.fromkeys(calls, forward)
+        return before
 
     def _forwards(self) -> list[Cell]:
         return [
