@@ -34,7 +34,7 @@ def told(commands: list[ev.Command]) -> list[str]:
 
 def test_a_member_that_comes_while_others_train_gets_ready_beside_them():
     job = training(checkpoint_every=100)
-    assert message(job.say(2, "hello", **HELLO), "load") == message(job.told, "load")
+    assert message(job.say(2, "hello", **HELLO), "load") == {**message(job.told, "load"), "local_rank": 2}
     assert orders(job.say(2, "ready", **CHUNKED)) == ["2 listen"]
     assert orders(job.all_step(0)) == ["StepDone"], "the others train on"
     (noted, hold) = job.say(2, "listening", address=["10.0.0.9", 5002])

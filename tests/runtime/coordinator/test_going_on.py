@@ -95,7 +95,7 @@ def test_a_rank_that_asks_for_a_part_of_the_checkpoint_is_sent_it():
 def test_a_job_that_goes_on_wires_its_ranks_and_measures_nothing_again():
     job = Job(known=known(), checkpoint=b"state", first_step=5)
     assert orders(job.until_planned()) == ["Prepared", "Planned", "0 build", "1 build"]
-    assert orders(job.told[:-4]) == ["01 load", "01 listen", "01 connect"]
+    assert orders(job.told[:-4]) == ["0 load", "1 load", "01 listen", "01 connect"]
     build = job.told[-1]
     assert isinstance(build, ev.Send)
     assert build.blob == b"state"
