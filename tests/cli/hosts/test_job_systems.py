@@ -39,7 +39,7 @@ def test_nodes_of_slurm(shell, here, tmp_path_factory):
         assert "2 hosts by Slurm partition short: node" in out + err
         check_same(shell, here)
         log = (shell.folder / "there" / "log.txt").read_text()
-        assert all(f"[{node}] hello from the program" in log for node in cluster.nodes)
+        assert all(f" on {node}] hello from the program" in log for node in cluster.nodes)
         cluster.wait_until(lambda: shell.processes() == [] and cluster.ask("squeue", "--noheader") == "")
     finally:
         cluster.close()
