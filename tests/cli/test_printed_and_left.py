@@ -69,7 +69,7 @@ def done(module_shell, tmp_path_factory, pinned):
     silent = socket.create_connection(("127.0.0.1", port))
     answers = [_call(port, b"GET / HTTP/1.1\r\nHost: nfold\r\nAccept: */*\r\n\r\n" * 3), _call(port, b"\0" * 4096)]
     with pytest.raises(ChannelClosed, match="rank 0 was not let in"):
-        connect("127.0.0.1", port, "not the token", rank=0)
+        connect("127.0.0.1", port, "not the token", member=0)
     result = shell.finish(job)
     took_s = time.perf_counter() - began_s
     silent.close()
