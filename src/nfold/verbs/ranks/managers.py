@@ -1,5 +1,6 @@
 """Finds what brings the hosts that a run asks for."""
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from nfold.hosts.managers.local_agents import LocalAgents
 from nfold.hosts.managers.mpi import Mpi
 from nfold.hosts.managers.slurm import slurm_manager
 from nfold.hosts.managers.ssh import SshManager
+from nfold.hosts.managers.yarn.yarn_agents import yarn_agents
 from nfold.machine.user_folders import cache_folder
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import BY_HAND
@@ -44,6 +46,8 @@ def find_manager(options: Options, token_file: Path, say: Callable[[str], None])
             )
         case "mpi":
             return Mpi()
+        case "yarn":
+            return yarn_agents(target.where, os.environ, say)
         case kind if kind == BY_HAND:
             return ByHand(token_file, say)
     raise ClusterError(f"{target.told}: this version of nfold cannot start agents there yet. Use ssh or --listen.")
