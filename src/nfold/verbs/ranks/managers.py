@@ -10,6 +10,7 @@ from nfold.hosts.manager import Manager
 from nfold.hosts.managers.by_hand import ByHand
 from nfold.hosts.managers.local_agents import LocalAgents
 from nfold.hosts.managers.mpi import Mpi
+from nfold.hosts.managers.ray_agents import ray_agents
 from nfold.hosts.managers.slurm import slurm_manager
 from nfold.hosts.managers.ssh import SshManager
 from nfold.hosts.managers.yarn.yarn_agents import yarn_agents
@@ -46,6 +47,8 @@ def find_manager(options: Options, token_file: Path, say: Callable[[str], None])
             )
         case "mpi":
             return Mpi()
+        case "ray":
+            return ray_agents(target.where)
         case "yarn":
             return yarn_agents(target.where, os.environ, say)
         case kind if kind == BY_HAND:
