@@ -89,7 +89,7 @@ def test_the_life_of_a_job(cluster, call, notes):
 
         (notes / "1.fail").touch()
         wait(lambda: stages(job) == ["ended", "ended", "running"])
-        assert job.states()[1].reason == "ended, as YARN says: FAILED"
+        assert job.states()[1].reason == "ended (YARN says FAILED)"
         assert job.last_lines(1) == ["first", "it cannot go on"]
     finally:
         job.close()

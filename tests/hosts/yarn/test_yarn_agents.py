@@ -103,7 +103,7 @@ def test_a_place_given_back_before_the_master_runs_is_given_back_then(manager, y
 def test_a_container_that_ended_by_itself_is_told_and_need_not_be_ended(manager, yarn, call):
     manager.start(call, 1)
     yarn.grant("job", 1, state="FAILED")
-    assert manager.states() == [PlaceState(place=0, name="n1", stage="ended", reason="ended, as YARN says: FAILED")]
+    assert manager.states() == [PlaceState(place=0, name="n1", stage="ended", reason="ended (YARN says FAILED)")]
     manager.release(0)
     assert yarn.changes() == ["POST /app/v1/services"]
 

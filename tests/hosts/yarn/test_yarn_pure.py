@@ -101,10 +101,16 @@ def test_a_token_in_hdfs_lies_in_the_users_home():
     assert file.uri == "hdfs://nn:8020/user/ada/job.token"
 
 
+def test_an_agent_is_told_what_was_granted():
+    call = Call(addresses=(("h", 1),), token="t", interpreter="/py")
+    command = launch_command(call, YarnWishes(base="http://rm", cpus=3, memory_mb=512), 0)
+    assert " --cores 3 --memory-mib 448 --place " in command
+
+
 def test_a_command_that_yarn_would_read_otherwise_is_refused():
     call = Call(addresses=(("h", 1),), token="t", interpreter="/a$b/python")
     with pytest.raises(ClusterError, match=r"between double quotes, so \$ cannot stand in it: '/a\$b/python'"):
-        launch_command(call, 0)
+        launch_command(call, YarnWishes(base="http://rm"), 0)
 
 
 def test_of_why_it_waits_the_newest_is_told_once():

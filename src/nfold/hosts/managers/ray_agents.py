@@ -154,7 +154,8 @@ class RayAgents:
         self._is_ours = True
 
     def _command(self, call: Call, place: int) -> list[str]:
-        return agent_command(call, place, TOKEN_FROM_INPUT)
+        """Ray counts cores, and nothing on a host tells how many were granted."""
+        return [*agent_command(call, place, TOKEN_FROM_INPUT), "--cores", f"{self._resources['CPU']:g}"]
 
     def _actor(self, call: Call, group: _Group, place: int, bundle: int) -> Any:
         strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(

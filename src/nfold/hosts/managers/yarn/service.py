@@ -12,6 +12,8 @@ from nfold.hosts.manager import Call, agent_command
 from nfold.hosts.managers.yarn.wishes import YarnWishes
 
 COMPONENT = "agent"
+AGENT_MIB = 64
+"""Of a container's memory, for the agent itself."""
 _TOKEN = "token"
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED", "FAILED_BEFORE_LAUNCH")
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -78,7 +80,7 @@ def service_text(
         "number_of_containers": count,
         "restart_policy": "NEVER",
         "resource": {"cpus": wishes.cpus, "memory": str(wishes.memory_mb)},
-        "launch_command": launch_command(call, first_place),
+        "launch_command": launch_command(call, wishes, first_place),
         "configuration": {
             # YARN would end them all after a few that failed, and the job decides that.
             "properties": {"yarn.service.container-failure-per-component.threshold": _NO_LIMIT},
@@ -99,15 +101,17 @@ def service_text(
     }
 
 
-def launch_command(call: Call, first_place: int) -> str:
+def launch_command(call: Call, wishes: YarnWishes, first_place: int) -> str:
     """Return the command of all containers: YARN puts in each one's number, the shell adds up.
 
-    What an agent keeps in its home goes with the container. YARN sets HOME itself, to a folder that is not there.
+    What an agent keeps in its home goes with the container. YARN sets HOME itself, to a folder that is not there. On
+    the host nothing tells how much was granted: YARN watches memory from outside, and cores rarely.
 
     Raises:
         ClusterError: YARN would read it as another one.
     """
-    command = shlex.join(agent_command(call, None, _TOKEN))
+    granted = ["--cores", str(wishes.cpus), "--memory-mib", str(max(1, wishes.memory_mb - AGENT_MIB))]
+    command = shlex.join([*agent_command(call, None, _TOKEN), *granted])
     if odd := _UNQUOTABLE.search(command):
         raise ClusterError(
             f"YARN hands a command to its nodes between double quotes, so {odd.group()} cannot stand in it: {command}. "

@@ -68,7 +68,7 @@ class _Service:
         container = self.seen.containers.get(number)
         state = PlaceState(place=self.first + number, name=container.host if container else "", stage="ended")
         if container and container.stage == "ended":
-            return replace(state, reason=f"ended, as YARN says: {container.state}")
+            return replace(state, reason=f"ended (YARN says {container.state})")
         if number in self.back:
             return replace(state, reason=_GIVEN_BACK)
         if self.seen.is_over:
