@@ -53,6 +53,8 @@ class FakeYarn:
                 url = urlsplit(self.path)
                 status, text = fake.answer(self.command, url.path, body.decode(), dict(parse_qsl(url.query)))
                 self.send_response(status)
+                if status == 307:
+                    self.send_header("Location", text)
                 self.end_headers()
                 self.wfile.write(text.encode())
 

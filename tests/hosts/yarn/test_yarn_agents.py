@@ -184,6 +184,25 @@ def test_what_yarn_refuses_leaves_nothing(manager, yarn, call, tmp_path):
     assert manager.states() == []
 
 
+@pytest.mark.parametrize(
+    ("beginning", "status", "text", "said"),
+    [
+        (
+            "GET /conf",
+            401,
+            "",
+            r"HTTP 401 Unauthorized\. It asks for Kerberos, which nfold does not speak: start agents",
+        ),
+        ("GET /conf", 200, "<html>", r"answers GET /conf with something that is not JSON: <html>\. Is it YARN's"),
+        ("POST", 307, "http://rm2:8088/", r"It stands by for another one: use http://rm2:8088/"),
+    ],
+)
+def test_a_server_that_will_not_serve_is_told_with_what_to_do(manager, yarn, call, beginning, status, text, said):
+    yarn.refusing = {beginning: (status, text)}
+    with pytest.raises(ClusterError, match=said):
+        manager.start(call, 1)
+
+
 def test_what_cannot_be_deleted_is_told_with_how_to_do_it_by_hand(manager, yarn, call):
     manager.start(call, 1)
     yarn.refusing = {"DELETE": (500, '{"diagnostics": "error cleaning up registry"}')}

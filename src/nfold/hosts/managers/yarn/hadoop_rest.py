@@ -105,7 +105,8 @@ class HadoopRest:
         return Refused(f"{self.title} refuses {method} {path}: {said}{advice}", error.code, said)
 
     def _unreachable(self, error: Exception) -> ClusterError:
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error or type(error).__name__
+        cause = getattr(error, "reason", error)
+        reason = getattr(cause, "strerror", None) or cause or type(error).__name__
         return ClusterError(
             f"{self.title} at {self.base} cannot be reached: {one_line(str(reason))}. Is that the address of its web "
             f"interface, and does a firewall stand between?"
