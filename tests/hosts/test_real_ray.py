@@ -26,19 +26,19 @@ read end
 
 
 @pytest.fixture
-def ray():
+def cluster():
+    """Ray, and the address of three nodes."""
     module = pytest.importorskip("ray", reason="Ray is not installed: pip install 'nfold[ray]'")
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
     try:
         for _ in range(2):
-            cluster.add_node(num_cpus=2)
-        module.address = cluster.address
-        yield module
+            nodes.add_node(num_cpus=2)
+        yield module, nodes.address
     finally:
         module.shutdown()
-        cluster.shutdown()
+        nodes.shutdown()
 
 
 def wait(condition, seconds=30.0):
@@ -50,12 +50,13 @@ def wait(condition, seconds=30.0):
     raise AssertionError(f"not within {seconds:g} s")
 
 
-def test_the_life_of_a_job(ray, tmp_path):
+def test_the_life_of_a_job(cluster, tmp_path):
+    ray, address = cluster
     agent = tmp_path / "python"
     agent.write_text(AGENT.replace("NOTES", str(tmp_path)))
     agent.chmod(0o755)
     call = Call(addresses=(("127.0.0.1", 7000),), token="sesame", interpreter=str(agent))
-    job = RayAgents(ray, ray.address, {"CPU": 1.0})
+    job = RayAgents(ray, address, {"CPU": 1.0})
 
     def stages():
         return [state.stage for state in job.states()]
