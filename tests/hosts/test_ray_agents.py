@@ -184,17 +184,17 @@ def test_no_cluster_is_told_with_what_ray_says(ray, manager, call):
 
 
 def test_what_is_typed_is_read(ray, call):
-    manager = ray_agents("10.0.0.1:6379?cpus=4&gpus=1", {"ray": ray, "ray.util.scheduling_strategies": None}.get)
+    manager = ray_agents("10.0.0.1:6379?gpus=1", 4, {"ray": ray, "ray.util.scheduling_strategies": None}.get)
     assert manager.title == "Ray at 10.0.0.1:6379"
     manager.start(call, 1)
     assert ray.given["address"] == "10.0.0.1:6379"
     assert ray.groups[0]["asked"][0] == [{"CPU": 4.0, "GPU": 1.0}]
 
 
-@pytest.mark.parametrize("where", ["?cpus=x", "?cpus=0", "h:1?memory=4"])
+@pytest.mark.parametrize("where", ["?gpus=x", "?gpus=0", "h:1?memory=4"])
 def test_other_wishes_are_refused(where):
-    with pytest.raises(PlanError, match=r"is nothing to ask for\. It may say as much as ray:HOST:6379\?cpus=4&gpus=1"):
-        ray_agents(where)
+    with pytest.raises(PlanError, match=r"is nothing to ask for\. It may say as much as ray:HOST:6379\?gpus=1"):
+        ray_agents(where, None)
 
 
 def test_without_ray_it_is_told_how_to_get_it():
@@ -202,7 +202,7 @@ def test_without_ray_it_is_told_how_to_get_it():
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     with pytest.raises(ClusterError, match=r"--on ray needs Ray, .*No module named 'ray'.*pip install 'nfold\[ray\]'"):
-        ray_agents("", load)
+        ray_agents("", None, load)
 
 
 def test_an_actor_gives_its_agent_the_token_and_tells_how_it_ended():

@@ -229,7 +229,7 @@ def test_the_time_that_is_granted_is_the_users_or_the_queues(yarn, call, queue, 
     [
         ("long", None, r"YARN has no queue 'long' that takes applications\. It has: default, short\."),
         ("research", None, r"no queue 'research' that takes"),
-        ("short", 601, r"time=601 is more than YARN's queue short gives: 600 s"),
+        ("short", 601, r"--hosts-for 601 is more than YARN's queue short gives: 600 s"),
     ],
 )
 def test_a_queue_that_is_not_there_or_gives_less_is_refused(yarn, call, queue, time_s, said):

@@ -1,5 +1,7 @@
 """What is read and written for YARN, as data."""
 
+from dataclasses import replace
+
 import pytest
 
 from nfold.errors import ClusterError, PlanError
@@ -25,28 +27,26 @@ def facts(settings, scheduler=None):
         ("http://rm:8088", YarnWishes(base="http://rm:8088")),
         ("https://rm/", YarnWishes(base="https://rm")),
         ("http://rm:8088/root.short", YarnWishes(base="http://rm:8088", queue="root.short")),
-        (
-            "http://rm:8088/short?memory=512&cpus=1&time=60",
-            YarnWishes(base="http://rm:8088", queue="short", memory_mb=512, cpus=1, time_s=60),
-        ),
+        ("http://rm:8088/short?memory=512", YarnWishes(base="http://rm:8088", queue="short", memory_mb=512)),
     ],
 )
 def test_wishes_are_read(where, wishes):
-    assert read_wishes(where) == wishes
+    assert read_wishes(where, None, None) == wishes
+    assert read_wishes(where, 3, 59.5) == replace(wishes, cpus=3, time_s=60)
 
 
 @pytest.mark.parametrize(
     ("where", "said"),
     [
         ("rm:8088", r"--on yarn:rm:8088: it must be the ResourceManager's web address, as in yarn:http://RM:8088"),
-        ("http://rm?memory=4g", r"memory=4g must be a whole number from 1 on"),
-        ("http://rm?time=0", r"time=0 must be"),
-        ("http://rm?gpus=1", r"there is no gpus\. It may say as much as yarn:http"),
+        ("http://rm?memory=4g", r"memory=4g is nothing to ask for\. It may say as much as yarn:http"),
+        ("http://rm?memory=0", r"memory=0 is nothing"),
+        ("http://rm?gpus=1", r"gpus=1 is nothing"),
     ],
 )
 def test_other_wishes_are_refused(where, said):
     with pytest.raises(PlanError, match=said):
-        read_wishes(where)
+        read_wishes(where, None, None)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import importlib
 import os
 import shlex
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,8 +16,7 @@ _ANY = "auto"
 _CREATED = "CREATED"
 _LOOK_S = 0.5
 _END_S = 5.0
-_FORM = "ray:HOST:6379?cpus=4&gpus=1"
-_RESOURCES = {"cpus": "CPU", "gpus": "GPU"}
+_FORM = "ray:HOST:6379?gpus=1"
 
 
 class AgentActor:
@@ -226,11 +225,12 @@ class RayAgents:
             group.removed = True
 
 
-def ray_agents(where: str, load: Callable[[str], Any] = importlib.import_module) -> RayAgents:
+def ray_agents(where: str, cpus: int | None, load: Callable[[str], Any] = importlib.import_module) -> RayAgents:
     """Return the manager for what stands behind `--on ray`.
 
     Args:
-        where: `ADDRESS?cpus=4&gpus=1`, or a part of it; without an address: the cluster that runs on this machine.
+        where: `ADDRESS?gpus=1`, or a part of it; without an address: the cluster that runs on this machine.
+        cpus: for each agent; None: as many as usual.
         load: imports a module.
 
     Raises:
@@ -238,17 +238,14 @@ def ray_agents(where: str, load: Callable[[str], Any] = importlib.import_module)
         ClusterError: Ray is not installed.
     """
     address, _, query = where.partition("?")
-    resources = {"CPU": 1.0, **dict(_wishes(where, query))}
+    resources = {"CPU": float(cpus or 1)}
+    for name, text in urllib.parse.parse_qsl(query, keep_blank_values=True):
+        if name != "gpus" or not text.isdecimal() or int(text) < 1:
+            raise PlanError(f"--on ray:{where}: {name}={text} is nothing to ask for. It may say as much as {_FORM}")
+        resources["GPU"] = float(text)
     try:
         ray = load("ray")
         load("ray.util.scheduling_strategies")
     except ImportError as error:
         raise ClusterError(f"--on ray needs Ray, which is not installed ({error}). pip install 'nfold[ray]'") from error
     return RayAgents(ray, address or _ANY, resources)
-
-
-def _wishes(where: str, query: str) -> Iterator[tuple[str, float]]:
-    for name, text in urllib.parse.parse_qsl(query, keep_blank_values=True):
-        if name not in _RESOURCES or not text.isdecimal() or int(text) < 1:
-            raise PlanError(f"--on ray:{where}: {name}={text} is nothing to ask for. It may say as much as {_FORM}")
-        yield _RESOURCES[name], float(text)

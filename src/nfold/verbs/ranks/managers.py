@@ -32,6 +32,7 @@ def find_manager(options: Options, token_file: Path, say: Callable[[str], None])
     """
     target = options.target
     assert target is not None, "who asks for no hosts needs no manager"
+    limit_s = None if options.hosts_for is None else float(options.hosts_for)
     match target.kind:
         case "ssh":
             return SshManager(options.listed_hosts, target.where)
@@ -42,15 +43,15 @@ def find_manager(options: Options, token_file: Path, say: Callable[[str], None])
                 target.where,
                 logs=(cache_folder() or Path(tempfile.gettempdir(), "nfold")) / "slurm",
                 gang=options.gang,
-                limit_s=None if options.hosts_for is None else float(options.hosts_for),
+                limit_s=limit_s,
                 cpus=options.cpus,
             )
         case "mpi":
             return Mpi()
         case "ray":
-            return ray_agents(target.where)
+            return ray_agents(target.where, options.cpus)
         case "yarn":
-            return yarn_agents(target.where, os.environ, say)
+            return yarn_agents(target.where, os.environ, say, cpus=options.cpus, time_s=limit_s)
         case kind if kind == BY_HAND:
             return ByHand(token_file, say)
     raise ClusterError(f"{target.told}: this version of nfold cannot start agents there yet. Use ssh or --listen.")

@@ -38,7 +38,7 @@ class Queue:
         """
         if asked_s is not None and self.most_s is not None and asked_s > self.most_s:
             raise ClusterError(
-                f"time={asked_s:g} is more than YARN's queue {self.name} gives: {self.most_s:g} s. Ask for less"
+                f"--hosts-for {asked_s:g} is more than YARN's queue {self.name} gives: {self.most_s:g} s. Ask for less"
             )
         if asked_s is not None:
             return asked_s

@@ -1,12 +1,12 @@
-"""Reads what a user asks of YARN: `http://RM:8088/QUEUE?memory=4096&cpus=2&time=3600`."""
+"""Reads what a user asks of YARN: `http://RM:8088/QUEUE?memory=4096`."""
 
+import math
 import urllib.parse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nfold.errors import PlanError
 
-_FIELDS = {"memory": "memory_mb", "cpus": "cpus", "time": "time_s"}
-_FORM = "http://RM:8088/QUEUE?memory=4096&cpus=2&time=3600"
+_FORM = "http://RM:8088/QUEUE?memory=4096"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,24 +30,29 @@ class YarnWishes:
         return f"YARN queue {self.queue}"
 
 
-def read_wishes(where: str) -> YarnWishes:
-    """Read what stands behind `yarn:`.
+def read_wishes(where: str, cpus: int | None, time_s: float | None) -> YarnWishes:
+    """Read what stands behind `yarn:`, and what options say.
+
+    Args:
+        where: as typed.
+        cpus: of YARN's cores for each agent; None: as many as usual.
+        time_s: after which YARN is to end all; None: its queue decides.
 
     Raises:
-        PlanError: it is no such address, or a number is none.
+        PlanError: it is no such address, or its memory is no number.
     """
     parts = urllib.parse.urlsplit(where)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise PlanError(f"--on yarn:{where}: it must be the ResourceManager's web address, as in yarn:{_FORM}")
-    given = dict(urllib.parse.parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := given.keys() - _FIELDS.keys():
-        raise PlanError(f"--on yarn:{where}: there is no {min(unknown)}. It may say as much as yarn:{_FORM}")
-    numbers = {_FIELDS[name]: _number(where, name, text) for name, text in given.items()}
-    queue = urllib.parse.unquote(parts.path.strip("/")) or "default"
-    return YarnWishes(base=f"{parts.scheme}://{parts.netloc}", queue=queue, **numbers)
-
-
-def _number(where: str, name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise PlanError(f"--on yarn:{where}: {name}={text} must be a whole number from 1 on, as in yarn:{_FORM}")
-    return int(text)
+    wishes = YarnWishes(
+        base=f"{parts.scheme}://{parts.netloc}",
+        queue=urllib.parse.unquote(parts.path.strip("/")) or "default",
+        time_s=None if time_s is None else math.ceil(time_s),
+    )
+    for name, text in urllib.parse.parse_qsl(parts.query, keep_blank_values=True):
+        if name != "memory" or not text.isdecimal() or int(text) < 1:
+            raise PlanError(
+                f"--on yarn:{where}: {name}={text} is nothing to ask for. It may say as much as yarn:{_FORM}"
+            )
+        wishes = replace(wishes, memory_mb=int(text))
+    return wishes if cpus is None else replace(wishes, cpus=cpus)

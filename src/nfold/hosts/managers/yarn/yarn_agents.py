@@ -261,16 +261,26 @@ class YarnAgents:
         return [service.state_of(number) for service in self._services for number in range(service.wanted)]
 
 
-def yarn_agents(where: str, environment: Mapping[str, str], say: Callable[[str], None]) -> YarnAgents:
+def yarn_agents(
+    where: str,
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+    *,
+    cpus: int | None = None,
+    time_s: float | None = None,
+) -> YarnAgents:
     """Return the manager for what stands behind `--on yarn:`.
 
     Args:
         where: as typed.
         environment: HADOOP_USER_NAME says who asks, as for Hadoop's own programs; else the user's name does.
         say: is given lines for the user.
+        cpus: for each agent; None: as many as usual.
+        time_s: for which hosts are wanted; None: as long as the queue gives.
 
     Raises:
         PlanError: it is no such address.
     """
     user = environment.get("HADOOP_USER_NAME") or getpass.getuser()
-    return YarnAgents(read_wishes(where), name=f"nfold-{secrets.token_hex(4)}", user=user, say=say)
+    name = f"nfold-{secrets.token_hex(4)}"
+    return YarnAgents(read_wishes(where, cpus, time_s), name=name, user=user, say=say)
