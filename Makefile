@@ -18,7 +18,7 @@ help:
 	@echo 'make check   the same without the tests'
 	@echo 'make pure    only the tests that need neither torch nor ranks nor a browser; those marked long with LONG=1'
 	@echo 'make browser install chromium with apt-get if it is missing, for the tests of pages'
-	@echo 'make managers install Slurm and Open MPI with apt-get if they are missing, for the tests of hosts'
+	@echo 'make managers install Slurm, Open MPI and Java with apt-get if they are missing, for the tests of hosts'
 	@echo 'make bench   every benchmark, hours, some as root; rewrites benchmarks/*/result.json'
 	@echo 'make docs    check that what documents link to, name and tell to type exists'
 	@echo 'make clean   remove what was built; $(VENV) stays'
@@ -67,15 +67,17 @@ browser:
 	    >$(VENV)/chromium.log 2>&1 || echo 'chromium could not be installed ($(VENV)/chromium.log): tests of pages will be skipped'; \
 	else echo 'there is no chromium and no right to install it: tests of pages will be skipped'; fi
 
+# Java only where there are jars for it to run (tests/hosts/yarn/yarn_pom.xml).
+JAVA := $(if $(wildcard $(or $(NFOLD_YARN_JARS),../shared/yarn/jars)/hadoop-yarn-services-core-*.jar),openjdk-17-jre-headless)
 # Job systems are tested with the real ones. Where they are missing and cannot be installed, those tests are skipped.
 managers:
-	@if command -v sbatch >/dev/null && command -v mpirun >/dev/null; then :; \
+	@if command -v sbatch >/dev/null && command -v mpirun >/dev/null && { test -z '$(JAVA)' || command -v java >/dev/null; }; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo 'installing Slurm and Open MPI, to test with (once)'; \
+	  echo 'installing Slurm, Open MPI and what YARN needs, to test with (once)'; \
 	  { timeout 300 apt-get -q update && timeout 600 env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-	    slurmctld slurmd slurm-client openmpi-bin; } \
-	    >$(VENV)/managers.log 2>&1 || echo 'Slurm and Open MPI could not be installed ($(VENV)/managers.log): their tests will be skipped'; \
-	else echo 'there are no Slurm and Open MPI and no right to install them: their tests will be skipped'; fi
+	    slurmctld slurmd slurm-client openmpi-bin $(JAVA); } \
+	    >$(VENV)/managers.log 2>&1 || echo 'job systems could not be installed ($(VENV)/managers.log): their tests will be skipped'; \
+	else echo 'job systems are missing, and there is no right to install them: their tests will be skipped'; fi
 
 bench: $(VENV)/.installed
 	@for run in benchmarks/*/run.py; do echo "== $$run"; $(BIN)/python $$run || exit 1; done

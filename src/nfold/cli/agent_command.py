@@ -1,6 +1,7 @@
 """nfold agent, nfold join"""
 
 import argparse
+import math
 from typing import Any
 
 from nfold.errors import ClusterError
@@ -36,7 +37,23 @@ def _add_rest(parser: argparse.ArgumentParser) -> None:
         help="holds the job's token, for nobody else to read; -: the first line of standard input",
     )
     parser.add_argument("--name", default="", help="of this host in plans and messages; its own unless given")
+    parser.add_argument(
+        "--cores", type=_above_zero, default=math.inf, metavar="N", help="uses no more of this host's cores"
+    )
+    parser.add_argument(
+        "--memory-mib", type=_above_zero, default=math.inf, metavar="N", help="uses no more of this host's memory"
+    )
     parser.set_defaults(run=run)
+
+
+def _above_zero(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -46,7 +63,15 @@ def run(parsed: argparse.Namespace) -> int:
 
     addresses = tuple(read_address(text) for text in parsed.connect.split(","))
     token = read_token(parsed.token_file)
-    return serve(AgentSettings(addresses=addresses, token=token, place=parsed.place, name=parsed.name))
+    settings = AgentSettings(
+        addresses=addresses,
+        token=token,
+        place=parsed.place,
+        name=parsed.name,
+        most_cores=parsed.cores,
+        most_memory_bytes=parsed.memory_mib * (1 << 20),
+    )
+    return serve(settings)
 
 
 def read_address(text: str) -> tuple[str, int]:

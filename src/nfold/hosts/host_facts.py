@@ -1,6 +1,7 @@
 """What an agent tells of its host, so that the coordinator can plan with it and refuse what would not fit."""
 
 import importlib.metadata
+import math
 import os
 import platform
 import shutil
@@ -63,19 +64,23 @@ def own_versions() -> Versions:
     return Versions(nfold=__version__, python=platform.python_version(), torch=torch)
 
 
-def facts_of_this_host(interpreter: str) -> HostFacts:
+def facts_of_this_host(
+    interpreter: str, most_cores: float = math.inf, most_memory_bytes: float = math.inf
+) -> HostFacts:
     """Return what this process may use of its host.
 
     Args:
         interpreter: that runs it.
+        most_cores: that were granted, where nothing on the host knows it.
+        most_memory_bytes: as `most_cores`.
     """
     share, memory_bytes = available_cores(), available_memory()
     return HostFacts(
         host=socket.gethostname() or "localhost",
         pid=os.getpid(),
-        cores=min(share.cores, _granted_cores(os.environ)),
+        cores=min(share.cores, _granted_cores(os.environ), most_cores),
         quota_period_s=share.period_s,
-        memory_bytes=memory_bytes,
+        memory_bytes=int(min(memory_bytes, most_memory_bytes)),
         disk_bytes=_free_bytes(cache_folder()),
         devices=_devices(),
         versions=own_versions(),

@@ -34,6 +34,21 @@ def test_a_host_that_cannot_be_reached(hosts):
     assert not list(hosts.folder.glob("runs/*"))
 
 
+@pytest.mark.parametrize(
+    ("on", "said"),
+    [
+        (
+            "yarn:http://127.0.0.1:1",
+            "YARN's ResourceManager at http://127.0.0.1:1 cannot be reached: Connection refused.",
+        ),
+        ("yarn:rm", "it must be the ResourceManager's web address, as in yarn:http://RM:8088"),
+        ("ray:?memory=1", "memory=1 is nothing to ask for"),
+    ],
+)
+def test_a_manager_that_is_not_there(nfold, on, said):
+    nfold("train", "steady.py", "--on", on, "--nodes", "2").check_explained(said)
+
+
 @pytest.mark.processes
 def test_hosts_that_do_not_come_in_time(hosts):
     result = hosts.run("train", "steady.py", "--listen", "127.0.0.1:0", "--nodes", "2", "--hosts-within", "1")

@@ -80,7 +80,8 @@ def test_ranks_where_a_manager_chooses_the_hosts():
         ({"on": "local", "nodes": 0}, "nodes is 0"),
         ({"on": "local", "nodes": 2, "hosts_within": "soon"}, "--hosts-within"),
         ({"on": "local", "nodes": 2, "gang": True}, "--gang is for hosts of Slurm"),
-        ({"cpus": 2}, "--cpus is for hosts of Slurm"),
+        ({"cpus": 2}, "--cpus is for hosts of Slurm or YARN or Ray"),
+        ({"on": "ray", "nodes": 2, "hosts_for": "1h"}, "--hosts-for is for hosts of Slurm or YARN"),
         ({"on": "slurm", "nodes": 2, "hosts_for": "long"}, "--hosts-for long"),
     ],
 )

@@ -116,11 +116,15 @@ class RunOptions(JobOptions):
         600.0, "give up when the hosts are not there in time: 90 (seconds), 30m, 3h; 10m unless given", "TIME"
     )
     hosts_for: float | str | None = option(
-        None, "with --on slurm: how long hosts are wanted; what the partition gives unless given", "TIME"
+        None, "with --on slurm or yarn: how long hosts are wanted; what partition or queue gives unless given", "TIME"
     )
     gang: bool = option(False, "with --on slurm: all hosts in one job, which come and go together")
     cpus: int | None = option(
-        None, "with --on slurm: processors of each host, which others may share; whole hosts unless given", "C", least=1
+        None,
+        "with --on slurm, yarn or ray: processors of each host, which others may share; whole hosts of Slurm, 2 of "
+        "YARN's and 1 of Ray's unless given",
+        "C",
+        least=1,
     )
     python: str | None = option(
         None, "path of the Python that has nfold, on the hosts; this one's unless given", "PATH"

@@ -18,6 +18,7 @@
 When the coordinator is gone, so are the members, and the agent. It imports nothing heavy.
 """
 
+import math
 import os
 import sys
 import threading
@@ -56,6 +57,9 @@ class AgentSettings:
     """Number of what its manager was asked for; None: it came by itself."""
     name: str = ""
     """Of the host, as the user calls it; empty: its own."""
+    most_cores: float = math.inf
+    """That were granted, where nothing on the host knows it."""
+    most_memory_bytes: float = math.inf
 
 
 class Agent:
@@ -76,9 +80,10 @@ class Agent:
     def run(self) -> int:
         """Obey until told to stop; return the exit code. Nothing that it started is left."""
         Heartbeat(self._channel)
-        facts = facts_of_this_host(sys.executable)
+        settings = self._settings
+        facts = facts_of_this_host(sys.executable, settings.most_cores, settings.most_memory_bytes)
         try:
-            self._send("agent", place=self._settings.place, name=self._settings.name, facts=codec.encode(facts))
+            self._send("agent", place=settings.place, name=settings.name, facts=codec.encode(facts))
             while True:
                 order, blob = self._channel.receive()
                 if order["do"] == "refuse":

@@ -135,10 +135,14 @@ class Options(RunOptions):
             raise PlanError(f"{target.told} needs to know how many hosts to ask for. Add --nodes N.")
 
     def _take_wishes_for_jobs(self, target: Target | None) -> None:
-        """Raise for what only a manager that starts jobs understands."""
-        for flag, value in (("--hosts-for", self.hosts_for), ("--gang", self.gang), ("--cpus", self.cpus)):
-            if value and (target is None or target.kind != "slurm"):
-                raise PlanError(f"{flag} is for hosts of Slurm. Add --on slurm:PARTITION, or leave {flag} out.")
+        """Raise for what only some managers understand."""
+        for flag, value, kinds in (
+            ("--hosts-for", self.hosts_for, ("Slurm", "YARN")),
+            ("--gang", self.gang, ("Slurm",)),
+            ("--cpus", self.cpus, ("Slurm", "YARN", "Ray")),
+        ):
+            if value and (target is None or target.kind not in [kind.lower() for kind in kinds]):
+                raise PlanError(f"{flag} is for hosts of {' or '.join(kinds)}. Add --on, or leave {flag} out.")
         if self.hosts_for is not None:
             object.__setattr__(self, "hosts_for", duration_s(self.hosts_for, "--hosts-for"))
 

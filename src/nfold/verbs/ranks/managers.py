@@ -1,5 +1,6 @@
 """Finds what brings the hosts that a run asks for."""
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,10 @@ from nfold.hosts.manager import Manager
 from nfold.hosts.managers.by_hand import ByHand
 from nfold.hosts.managers.local_agents import LocalAgents
 from nfold.hosts.managers.mpi import Mpi
+from nfold.hosts.managers.ray_agents import ray_agents
 from nfold.hosts.managers.slurm import slurm_manager
 from nfold.hosts.managers.ssh import SshManager
+from nfold.hosts.managers.yarn.yarn_agents import yarn_agents
 from nfold.machine.user_folders import cache_folder
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import BY_HAND
@@ -29,6 +32,7 @@ def find_manager(options: Options, token_file: Path, say: Callable[[str], None])
     """
     target = options.target
     assert target is not None, "who asks for no hosts needs no manager"
+    limit_s = None if options.hosts_for is None else float(options.hosts_for)
     match target.kind:
         case "ssh":
             return SshManager(options.listed_hosts, target.where)
@@ -39,11 +43,15 @@ def find_manager(options: Options, token_file: Path, say: Callable[[str], None])
                 target.where,
                 logs=(cache_folder() or Path(tempfile.gettempdir(), "nfold")) / "slurm",
                 gang=options.gang,
-                limit_s=None if options.hosts_for is None else float(options.hosts_for),
+                limit_s=limit_s,
                 cpus=options.cpus,
             )
         case "mpi":
             return Mpi()
+        case "ray":
+            return ray_agents(target.where, options.cpus)
+        case "yarn":
+            return yarn_agents(target.where, os.environ, say, cpus=options.cpus, time_s=limit_s)
         case kind if kind == BY_HAND:
             return ByHand(token_file, say)
     raise ClusterError(f"{target.told}: this version of nfold cannot start agents there yet. Use ssh or --listen.")
