@@ -1,4 +1,4 @@
-# demo   install on a fresh machine and run the main job         test   check, then tests; ALL=1: every test
+# demo   install on a fresh machine and run the main job         test   check, then tests; ALL=1: every test, ALL=server: see .ci/run
 # check  format, lint, types, layers                             bench  every benchmark: hours
 # pure   the quick tests that need no torch, no ranks and no browser
 PYTHON ?= python3
@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo 'make demo    install into $(VENV) and train the real digits three ways, side by side'
-	@echo 'make test    format, lint, types, layers and tests; with ALL=1 every test, all examples of each property too'
+	@echo 'make test    format, lint, types, layers and tests; with ALL=1 every test, all examples of each property too; ALL=server as .ci/run does'
 	@echo 'make check   the same without the tests'
 	@echo 'make pure    only the tests that need neither torch nor ranks nor a browser; those marked long with LONG=1'
 	@echo 'make browser install chromium with apt-get if it is missing, for the tests of pages'
@@ -30,12 +30,13 @@ demo: $(VENV)/.installed
 # wait. Those that start ranks come second, and those that judge what ranks measured have the machine for themselves.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')
 PICK = $(if $(ALL),,and not exhaustive)
+PICK_PROCESSES = $(if $(filter 1,$(ALL)),,and not exhaustive)
 test: check browser managers
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m 'not processes and not quiet $(PICK)' \
 	  $(if $(ALL),,--hypothesis-profile quick) -n $(WORKERS)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist worksteal -m 'processes $(PICK)' -n $(WORKERS) \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist worksteal -m 'processes $(PICK_PROCESSES)' -n $(WORKERS) \
 	  $$(grep -rl 'mark.processes' tests --include='test_*.py' | sort)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'quiet $(PICK)' $$(grep -rl 'mark.quiet' tests --include='test_*.py')
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'quiet $(PICK_PROCESSES)' $$(grep -rl 'mark.quiet' tests --include='test_*.py')
 
 # Machines of the runtime decide and do nothing, so they are pure, too.
 PURE := $(addprefix tests/,cache core program simulation planning analysis verbs view) \

@@ -16,7 +16,15 @@ from rigs import RIGS
 MODEL = "model.safetensors"
 
 
-@pytest.fixture(params=RIGS)
+EVERY = pytest.mark.parametrize("hosts", RIGS, indirect=True)
+OFTEN_ONE = pytest.mark.parametrize(
+    "hosts",
+    ["local", *(pytest.param(rig, marks=pytest.mark.exhaustive) for rig in RIGS if rig != "local")],
+    indirect=True,
+)
+
+
+@pytest.fixture
 def hosts(request, tmp_path_factory, shell):
     """Two hosts, and a shell that runs on them; the programs that were sent there are in its folder."""
     with RIGS[request.param](tmp_path_factory.mktemp("rig")) as rig:
@@ -39,8 +47,9 @@ def train(hosts, *arguments):
 
 
 @pytest.mark.processes
-def test_the_result_is_that_of_this_machine(hosts):
-    here = hosts.run("train", "steady.py", "-n", "2", "--strategy", "ring", "--out", "here")
+@EVERY
+def test_the_result_is_that_of_this_machine(hosts, nfold):
+    here = nfold("train", "steady.py", "-n", "2", "--strategy", "ring", "--debug", "--out", "here")
     there = hosts.run("train", "steady.py", *hosts.hosts, "--strategy", "ring", "--out", "there", "--tls")
 
     assert (here.code, there.code) == (0, 0), there.err
@@ -53,6 +62,7 @@ def test_the_result_is_that_of_this_machine(hosts):
 
 
 @pytest.mark.processes
+@OFTEN_ONE
 def test_ctrl_c_keeps_a_checkpoint(hosts):
     job = train(hosts)
     job.send_signal(signal.SIGINT)
@@ -62,6 +72,7 @@ def test_ctrl_c_keeps_a_checkpoint(hosts):
 
 
 @pytest.mark.processes
+@OFTEN_ONE
 def test_a_rank_that_dies_is_named_with_its_host(hosts):
     hosts.environment["FAULT"] = "kill"
 
@@ -71,7 +82,8 @@ def test_a_rank_that_dies_is_named_with_its_host(hosts):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("which", [signal.SIGKILL, signal.SIGTERM])
+@OFTEN_ONE
+@pytest.mark.parametrize("which", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive)])
 def test_a_host_that_goes_away_is_named(hosts, which):
     job = train(hosts)
     os.kill(agents_of(hosts)[-1], which)
@@ -81,6 +93,7 @@ def test_a_host_that_goes_away_is_named(hosts, which):
 
 
 @pytest.mark.processes
+@OFTEN_ONE
 def test_agents_end_with_a_command_that_was_killed(hosts, wait_for_end):
     job = train(hosts)
     job.kill()

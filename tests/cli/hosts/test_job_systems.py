@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 RING = ("train", "steady.py", "--strategy", "ring")
 
 
-@pytest.fixture(scope="module")
-def here(module_shell):
+@pytest.fixture
+def here(nfold, tmp_path):
     """What two ranks of this machine learn."""
-    result = module_shell.run(*RING, "-n", "2", "--out", "here")
+    result = nfold(*RING, "-n", "2", "--debug", "--out", "here")
     assert result.code == 0, result
-    return load_file(module_shell.folder / "here" / "model.safetensors")
+    return load_file(tmp_path / "here" / "model.safetensors")
 
 
 def check_same(shell, here):
