@@ -123,7 +123,7 @@ def find_reported(named: str | None) -> Path:
         RunError: the list cannot be read.
     """
     folder = find_folder(named)
-    if (folder / REPORT).exists() or (named is not None and not named.isdecimal()):
+    if (named is not None and not named.isdecimal()) or (folder / REPORT).exists():
         return folder
     found = find_run(named)
     if found.listed is not None and found.is_running:
