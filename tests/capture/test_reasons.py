@@ -131,6 +131,17 @@ def test_what_a_module_keeps_for_the_loss_is_told_from_what_it_carries_over(keep
     net = Net(lambda: Mixture(keeps), rows)
     graph = capture(net.model(), net.loss, net.example(), rebuild=net.model).graph
     assert graph.indivisible.startswith(told)
+    assert (keeps == "aux") == graph.indivisible.endswith("before forward returns: moe.aux = None")
+
+
+def test_a_batch_can_be_cut_once_forward_keeps_nothing_as_it_is_told():
+    class Forgetting(Mixture):
+        def forward(self, x):
+            out = super().forward(x)
+            self.moe.aux = None
+            return out
+
+    assert captured(lambda: Forgetting("aux")).indivisible == ""
 
 
 class Mixing(nn.Module):

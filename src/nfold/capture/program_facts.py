@@ -353,7 +353,8 @@ def _carried_state(calls: _Calls, model: nn.Module, *, unseen: bool) -> str:
         if close(first, second) and all(_is_result(model, *key) for key in calls.changed):
             return (
                 f"forward keeps what it has computed in {names}{more}, of which only that of the last chunk would be "
-                "left. Return it as a part of the outputs, and let the loss take it from there"
+                "left. Return it as a part of the outputs, let the loss take it from there, and set what keeps it back "
+                f"to None before forward returns: {dotted(calls.changed[0])} = None"
             )
         return (
             f"forward changes {names}{more}, so its result depends on the forward passes before it: "

@@ -100,6 +100,16 @@ def test_most_refusals_advise_something():
     assert sum(bool(advised(message)) for message in told) > 0.5 * len(told)
 
 
+@pytest.mark.parametrize("workers", [2, 3, 9])
+def test_what_cannot_be_spread_is_told_to_train_alone_however_many_changes_that_takes(workers):
+    asked = facts(GRAPHS["one operator, indivisible"], workers, batch_size=24, chunks=2)
+    with pytest.raises(PlanError) as refused:
+        plan(asked, "hypergraph")
+    for change in advised(str(refused.value)):
+        obey(asked, "hypergraph", change)
+    assert advised(str(refused.value))
+
+
 def test_a_wrong_advice_would_be_noticed():
     asked = facts(GRAPHS["one operator, indivisible"], 2, batch_size=24)
     (change,) = advised("the batch cannot be cut. Use --strategy pipeline --chunks 1.")

@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from nfold.core import codec
 from nfold.core.codec import CodecError
+from nfold.core.run_state import RunState
 from nfold.errors import CheckpointError, PlanError
 from nfold.verbs.run_folder import history
 from nfold.verbs.run_folder.folder import RunFolder
@@ -79,3 +81,14 @@ def test_a_name_that_is_too_long_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(PlanError, match="there is no run folder"):
         RunFolder.open(path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_state_of_a_run_that_never_began_is_no_foreign_file(tmp_path):
+    codec.save(RunState(at=1.0, phase="failed"), tmp_path / "state.json")
+    RunFolder.create(tmp_path, "digits").release()
+
+
+def test_a_state_of_somebody_else_is_left_alone(tmp_path):
+    (tmp_path / "state.json").write_text('{"phase": "failed"}')
+    with pytest.raises(PlanError, match=r"it holds state\.json"):
+        RunFolder.create(tmp_path, "digits")

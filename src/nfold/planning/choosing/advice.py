@@ -92,10 +92,23 @@ def advise(facts: Facts, strategy: str, is_possible: IsPossible) -> str:
         tried += 1
         if len(found) == MOST_ADVISED or tried == MOST_TRIED:
             break
+    if not found and strategy != "single" and _understands(facts, "single"):
+        found = [change for change in (_alone(facts),) if is_possible(change.of(facts), "single")]
     if not found:
         return ""
     *others, last = (change.flags for change in found)
     return f"Use {', '.join(others)} or {last}." if others else f"Use {last}."
+
+
+def _alone(facts: Facts) -> Change:
+    """Return what a program that cannot be spread needs, however many changes that are."""
+    is_cut = not facts.chunks_are_settled and (facts.chunks or 1) > 1
+    return Change(
+        workers=1 if facts.workers > 1 else None,
+        servers=0 if facts.servers else None,
+        chunks=1 if is_cut else None,
+        strategy="single",
+    )
 
 
 def changes(facts: Facts, strategy: str) -> Iterator[Change]:

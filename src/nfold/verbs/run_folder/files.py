@@ -1,9 +1,11 @@
 """What the files of a run's folder are called, and which files in it are somebody else's."""
 
+import contextlib
 import os
 import re
 from pathlib import Path
 
+from nfold.core import codec
 from nfold.core.cluster import Cluster
 from nfold.core.environment import Environment
 from nfold.core.graph import ModelGraph
@@ -44,8 +46,14 @@ _SENT = re.compile(rf"(checkpoint|model|average)-\d+{re.escape(PARTIAL)}")
 
 
 def foreign(path: Path) -> list[str]:
-    """Return names in a folder that is to become a run's; a log of a run that never began is only added to."""
+    """Return names in a folder that is to become a run's.
+
+    A run that never began may have left its log, which is only added to, and its state, which is written anew.
+    """
     own = {LOG, *(f"{name}{PARTIAL}" for name in FILES)}
+    with contextlib.suppress(codec.CodecError):  # then it is none of ours
+        codec.load(RunState, path / STATE)
+        own.add(STATE)
     return [
         name
         for name in sorted(os.listdir(path))
