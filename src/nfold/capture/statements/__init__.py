@@ -6,6 +6,7 @@ effects     what else they do
 uses        what of a module they use
 functions   whose code they are
 rewriting   the user's function with a call in their place
-statement   what the call becomes: a part of the program with inputs, outputs and weights
 holding     all of it, while a trace runs
+
+What the call becomes, a part of the program with inputs, outputs and weights, is `capture/program/held_statement.py`.
 """
