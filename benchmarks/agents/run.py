@@ -141,7 +141,7 @@ def _pretend(host: str, port: int, place: int) -> None:
                 channel.send({"is": "holds"})
             case "start":
                 for line in range(LINES):
-                    channel.send({"is": "output"}, f"line {line}\n".encode())
+                    channel.send({"is": "output", "member": order["member"]}, f"line {line}\n".encode())
                 channel.send({"is": "ended", "member": order["member"], "how": f"exited with code {place % 7}"})
             case "stop":
                 channel.send({"is": "bye"})

@@ -219,6 +219,15 @@ def test_members_are_lost_with_their_host(pool, arrive, said):
         assert said.get(timeout=30.0) == (0, how)
 
 
+def test_an_agent_that_says_nonsense_is_lost(pool, arrive):
+    agent = arrive(place=0, name="pi-1")
+    (home,) = wait(pool, 1)
+    with held(pool, agent):
+        pool.start(0, home)
+        agent.say("output", b"of nobody")
+        assert "said something that no agent says (KeyError('member'))" in pool.ended(0, 30.0)
+
+
 def test_a_host_that_leaves_says_why(pool, arrive):
     agent = arrive(place=0, name="pi-1")
     (home,) = wait(pool, 1)

@@ -282,6 +282,8 @@ class AgentPool:
                 if message["is"] == "leaving":
                     told = message["why"]
                 self._hear(agent, message, blob)
+        except (KeyError, TypeError) as error:
+            how = f"its agent said something that no agent says ({error!r})"
         except ChannelClosed as error:
             how = "" if "closed" in str(error) else f"its agent's connection broke ({error})"
         agent.channel.close()

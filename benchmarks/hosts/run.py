@@ -1,0 +1,181 @@
+"""The digits on two hosts, however one comes to them: result, bytes, and seconds from the command to the first step.
+
+Hosts are made on this machine: two servers of OpenSSH, two nodes of a real Slurm, two processes of Open MPI. Beside
+them the same model under DistributedDataParallel, started by torchrun, srun and mpirun on the same hosts.
+"""
+
+import argparse
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from nfold.verbs.run_folder.folder import RunFolder
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+for folder in (HERE.parent, ROOT / "tests" / "cli" / "hosts", ROOT / "tests" / "rigs"):
+    sys.path.insert(0, str(folder))
+from environment import write  # noqa: E402  a script's siblings are found only after this
+from slurm_cluster import SlurmCluster  # noqa: E402
+
+from rigs import local, ssh  # noqa: E402
+
+HOSTS = 2
+PROGRAM = HERE / "program.py"
+DDP = HERE.parent / "start" / "ddp.py"
+HERE_ALONE = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
+ROOT_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **HERE_ALONE}
+POLL_S, TIMEOUT_S = 0.005, 180.0
+Way = tuple[str, list[str], dict[str, str]]
+"""Name, what begins the command or what it asks for, and its environment."""
+
+
+@contextlib.contextmanager
+def ways(folder: Path) -> Iterator[list[Way]]:
+    """Make all hosts; return for each way what comes before `nfold train` and what behind."""
+    with contextlib.ExitStack() as ending:
+        for name in ("local", "ssh", "slurm"):
+            (folder / name).mkdir()
+        shell = ending.enter_context(ssh(folder / "ssh"))
+        there = ending.enter_context(local(folder / "local"))
+        cluster = SlurmCluster(folder / "slurm", HOSTS)
+        ending.callback(cluster.close)
+        first = cluster.address.rpartition(".")[0] + ".1"
+        nodes = ["--nodes", str(HOSTS)]
+        yield [
+            ("this machine", ["-n", str(HOSTS)], {}),
+            ("local", ["--on", there.on, *nodes], {}),
+            ("ssh", ["--on", shell.on, *nodes], shell.environment),
+            (
+                "slurm",
+                ["--on", "slurm:short", *nodes],
+                {**cluster.environment, "MASTER_ADDR": first, "GLOO_SOCKET_IFNAME": "eth0"},
+            ),
+            ("mpi", ["--on", "mpi"], ROOT_MPI),
+        ]
+
+
+def main() -> None:
+    """Measure, print and write result.json."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--repeats", type=int, default=3)
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        with ways(folder) as all_ways:
+            alone = train(("alone", ["-n", "1"], {}), folder / "alone")
+            rows = [measure(way, folder, alone, chosen.repeats) for way in all_ways]
+            rows += [measure_ddp(name, command, all_ways, folder, chosen.repeats) for name, command in peers().items()]
+    write({"hosts": HOSTS, "rows": rows}, __file__)
+
+
+def measure(way: Way, folder: Path, alone: dict[str, Any], repeats: int) -> dict[str, Any]:
+    """Train some times; compare the first run with one device."""
+    runs = [train(way, folder / f"{way[0].replace(' ', '-')}-{number}") for number in range(repeats)]
+    first = runs[0]
+    furthest = max(float((first["model"][name] - alone["model"][name]).abs().max()) for name in alone["model"])
+    row = {
+        "way": way[0],
+        "first_step_s": statistics.median(run["first_step_s"] for run in runs),
+        "whole_s": statistics.median(run["whole_s"] for run in runs),
+        "furthest_from_one_device": furthest,
+        "sent_bytes_per_step": first["sent"],
+        "bytes_equal": first["sent"] == first["predicted"],
+    }
+    print(row, flush=True)
+    return row
+
+
+def train(way: Way, out: Path) -> dict[str, Any]:
+    """Train to the end, in a cache of its own; return what came of it."""
+    name, asked, environment = way
+    nfold = [
+        sys.executable,
+        "-m",
+        "nfold",
+        "train",
+        str(PROGRAM),
+        "--strategy",
+        "ring" if asked[-1] != "1" else "single",
+    ]
+    begins = mpirun() if name == "mpi" else []
+    cache = {"XDG_CACHE_HOME": str(out.parent / f"cache-{out.name}"), "XDG_STATE_HOME": str(out.parent / "state")}
+    command = [*begins, *nfold, *asked, "--out", str(out)]
+    first_s, whole_s = timed(command, out / "history.jsonl", {**environment, **cache})
+    report = RunFolder.open(out).report()
+    return {
+        "first_step_s": first_s,
+        "whole_s": whole_s,
+        "model": {key: value.to(torch.float64) for key, value in load_file(out / "model.safetensors").items()},
+        "sent": report.sent_bytes_per_step,
+        "predicted": report.predicted.sent_bytes_per_step,
+    }
+
+
+def mpirun() -> list[str]:
+    """Start two processes on this machine, each with all of its cores."""
+    return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(HOSTS)]
+
+
+def peers() -> dict[str, list[str]]:
+    """What starts the plain script, by name."""
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    return {
+        "torchrun": [torchrun, "--nproc-per-node", str(HOSTS), "--master-port", "29513"],
+        "srun python": ["srun", "-p", "short", "-N", str(HOSTS), "--ntasks-per-node=1", "bash", "-c"],
+        "mpirun python": [*mpirun(), "bash", "-c"],
+    }
+
+
+def measure_ddp(name: str, begins: list[str], all_ways: list[Way], folder: Path, repeats: int) -> dict[str, Any]:
+    """Start the plain script some times; it ends after its first step."""
+    found = {way: environment for way, _, environment in all_ways}
+    environment = {"torchrun": HERE_ALONE, "srun python": found["slurm"], "mpirun python": found["mpi"]}[name]
+    seconds = []
+    for number in range(repeats):
+        begun = folder / f"{name.replace(' ', '-')}-{number}"
+        script = [str(DDP), str(PROGRAM), str(begun)]
+        command = [*begins, *script] if name == "torchrun" else [*begins, plain(script)]
+        seconds.append(timed(command, begun, {**environment, "MASTER_PORT": "29514"})[0])
+    row = {"way": name, "first_step_s": statistics.median(seconds)}
+    print(row, flush=True)
+    return row
+
+
+def plain(script: list[str]) -> str:
+    """A line of shell that tells torch its rank as the job system tells it, and becomes the script."""
+    rank = "export RANK=${SLURM_PROCID:-$OMPI_COMM_WORLD_RANK} WORLD_SIZE=${SLURM_NTASKS:-$OMPI_COMM_WORLD_SIZE}"
+    return f"{rank}; exec {sys.executable} {' '.join(script)}"
+
+
+def timed(command: list[str], begun: Path, environment: dict[str, str]) -> tuple[float, float]:
+    """Run a command to its end; return the seconds until a file has something in it, and until its end."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    first_s = None
+    while process.poll() is None:
+        if first_s is None and begun.exists() and begun.stat().st_size:
+            first_s = time.perf_counter() - began
+        if time.perf_counter() - began > TIMEOUT_S:
+            process.terminate()
+        time.sleep(POLL_S)
+    whole_s, told = time.perf_counter() - began, process.stderr.read() if process.stderr else ""
+    if process.returncode or first_s is None:
+        raise SystemExit(f"{' '.join(command)} failed:\n{told}")
+    return first_s, whole_s
+
+
+if __name__ == "__main__":
+    main()
