@@ -78,13 +78,19 @@ def attempt(fault: str, tool: str, command: list[str]) -> tuple[dict[str, Any], 
         environment = {**os.environ, "FAULT": fault, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": folder}
         begun_s = time.perf_counter()
         running = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
         try:
             text, _ = running.communicate(timeout=LONG_S)
             ended = f"exit code {running.returncode}"
         except subprocess.TimeoutExpired:
-            running.terminate()
+            subprocess.run(["pkill", "-KILL", "-s", str(running.pid)], check=False)  # what is left of its session
             text, _ = running.communicate()
             ended = f"still there after {LONG_S:.0f} s"
     told = _message(text) if tool == "nfold" else text

@@ -155,8 +155,15 @@ def test_our_errors_stay_what_they_are(kind, expected):
 
 def test_a_program_that_cannot_start_is_no_ranks_fault():
     postmortem = opened()
+    postmortem.regroup([("here", 100 + rank) for rank in range(3)])
     postmortem.failed(2, words("train_data() returned an empty dataset", kind="ProgramError"))
     assert str(postmortem.error()) == "train_data() returned an empty dataset."
+
+
+def test_a_program_that_cannot_start_is_told_with_the_host_that_says_so():
+    postmortem = opened()
+    postmortem.failed(2, words("No module named 'timm'", kind="ProgramError"))
+    assert str(postmortem.error()) == "No module named 'timm'. So says rank 2 (on host-2, pid 102)."
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ class Postmortem:
     def __init__(self) -> None:
         self._world_size = 0
         self._places: dict[int, str] = {}
+        self._has_hosts = False
         self._failed: dict[int, dict[str, Any]] = {}
         self._left: dict[int, str] = {}
         self._excused: set[int] = set()
@@ -51,6 +52,7 @@ class Postmortem:
         """Note where each rank runs from now on, by host and process. Nobody has failed so far, and nobody is done."""
         self._world_size = len(places)
         self._places = {rank: f"on {host}, pid {pid}" for rank, (host, pid) in enumerate(places)}
+        self._has_hosts = len({host for host, _ in places}) > 1
         self._excused, self._sentenced = set(), {}
 
     def ordered(self, order: str) -> None:
@@ -160,8 +162,9 @@ class Postmortem:
         kind = _KINDS.get(message["kind"], WorkerLost)
         where = f"rank {rank} ({self._place(rank)}) failed {self._doing(message)}: "
         if kind is ProgramError and message["step"] is None:
-            where = ""  # every rank sees the same program: which one said so first means nothing
-        error = kind(f"{where}{_sentence(message['text'])}{self._others() if where else ''}")
+            where = ""  # every rank sees the same program: which one said so first means nothing, but for its host
+        end = self._others() if where else f" So says rank {rank} ({self._place(rank)})." if self._has_hosts else ""
+        error = kind(f"{where}{_sentence(message['text'])}{end}")
         error.recurs = True
         return error
 
