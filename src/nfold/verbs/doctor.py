@@ -4,7 +4,7 @@ import contextlib
 import queue
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nfold.core import codec
 from nfold.core.text.units import count, figure, link_rate, seconds, size
@@ -14,10 +14,7 @@ from nfold.runtime.measuring.probing_rounds import round_robin
 from nfold.transport.connecting.job_token import new_token
 from nfold.transport.probing.probe import ProbedPair
 from nfold.verbs.options.option_checks import Options, Wishes
-from nfold.verbs.ranks.remote_hosts import come_hosts
-
-if TYPE_CHECKING:
-    from nfold.runtime.control import events as ev
+from nfold.verbs.ranks.remote_hosts import CommandSide, come_hosts
 
 ANSWER_S = 60.0
 LEAST_DISK_BYTES = 1 << 30
@@ -50,21 +47,18 @@ def doctor(wishes: Wishes, say: Callable[[str], None]) -> list[Check]:
     options = Options(**wishes)
     if options.target is None:
         raise PlanError("doctor looks at hosts, and none are asked for. Add --on or --listen.")
-    events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+    command = CommandSide(
+        token=new_token(encrypted=options.tls),
+        events=queue.SimpleQueue(),
+        log=None,
+        spools=None,
+        say=say,
+        tell=lambda _: None,
+        is_called_off=lambda: False,
+    )
     with contextlib.ExitStack() as ending:
         try:
-            come = ending.enter_context(
-                come_hosts(
-                    options,
-                    token=new_token(encrypted=options.tls),
-                    events=events,
-                    log=None,
-                    spools=None,
-                    say=say,
-                    tell=lambda _: None,
-                    is_called_off=lambda: False,
-                )
-            )
+            come = ending.enter_context(come_hosts(options, command))
         except ClusterError as error:
             notes = " ".join(getattr(error, "__notes__", ())).replace("\n", " ")
             return [

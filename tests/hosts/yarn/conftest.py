@@ -2,16 +2,14 @@
 
 import json
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from nfold.hosts.manager import Call
 
 sys.path.append(str(Path(__file__).parent))
+from stub_server import StubServer
 
 QUEUES = {
     "type": "capacityScheduler",
@@ -28,7 +26,7 @@ QUEUES = {
 }
 
 
-class FakeYarn:
+class FakeYarn(StubServer):
     """Answers as YARN 3.4.2 does. `grant` plays the scheduler."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,35 +43,10 @@ class FakeYarn:
         self.log = ""
         self.refusing = {}
         """Status and text by the beginning of a request."""
-        fake = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def answer(self):
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                url = urlsplit(self.path)
-                status, text = fake.answer(self.command, url.path, body.decode(), dict(parse_qsl(url.query)))
-                self.send_response(status)
-                if status == 307:
-                    self.send_header("Location", text)
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            do_GET = do_POST = do_PUT = do_DELETE = answer
-
-            def log_message(self, *_):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.base = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__()
 
     def answer(self, method, path, body, query):
+        body = body.decode()
         self.asked.append((method, path, body, query))
         for beginning, refusal in self.refusing.items():
             if f"{method} {path}".startswith(beginning):

@@ -1,50 +1,24 @@
 """A token in HDFS is written by WebHDFS. HDFS is a stub here, which answers as 3.4.2 does."""
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from stub_server import StubServer
 
 from nfold.errors import ClusterError
 from nfold.hosts.managers.yarn.token_file import HdfsFile
 
 
-class FakeHdfs:
+class FakeHdfs(StubServer):
     """One NameNode, and the DataNode that it sends to."""
 
     def __init__(self, standby=False):
-        self.files = {}
-        fake = self
+        self.files, self._standby = {}, standby
+        super().__init__()
 
-        class Handler(BaseHTTPRequestHandler):
-            def answer(self):
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                url = urlsplit(self.path)
-                status, answer = (
-                    fake.stands_by()
-                    if standby
-                    else fake.handle(self.command, url.path, body, dict(parse_qsl(url.query)))
-                )
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(json.dumps(answer).encode())
-
-            do_GET = do_PUT = do_DELETE = answer
-
-            def log_message(self, *_):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.base = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def answer(self, method, path, body, query):
+        status, answer = self.stands_by() if self._standby else self.handle(method, path, body, query)
+        return status, json.dumps(answer)
 
     def stands_by(self):
         said = "Operation category READ is not supported in state standby"

@@ -89,7 +89,7 @@ class ChildAgent:
 
 
 class ChildAgents:
-    """The children of one job."""
+    """The children of one job: most of a manager whose places are children of this process."""
 
     def __init__(self) -> None:
         self._children: dict[int, ChildAgent] = {}
@@ -97,7 +97,9 @@ class ChildAgents:
     def add(self, name: str, command: list[str], token: str, environment: dict[str, str] | None = None) -> None:
         """Start one more."""
         place = len(self._children)
-        self._children[place] = ChildAgent(place, name, command, token, environment or dict(os.environ))
+        self._children[place] = ChildAgent(
+            place, name, command, token, dict(os.environ) if environment is None else environment
+        )
 
     def __len__(self) -> int:
         return len(self._children)

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 
 from nfold.errors import ClusterError
-from nfold.hosts.manager import TOKEN_FROM_INPUT, Call, PlaceState, agent_command, as_shell
+from nfold.hosts.manager import TOKEN_FROM_INPUT, Call, agent_command, as_shell
 from nfold.hosts.managers.child_agents import ChildAgents
 from nfold.hosts.managers.hosts_file import ListedHost
 
@@ -20,7 +20,7 @@ _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAlive
 """Nobody is there to type a password; the terminal stays with the command."""
 
 
-class SshManager:
+class SshManager(ChildAgents):
     """One place for each host of a list, in its order."""
 
     most_time_s: float | None = None
@@ -30,9 +30,9 @@ class SshManager:
         hosts: to be used, the first ones first.
         where: they are listed, for messages.
         """
+        super().__init__()
         self.title = f"ssh to the hosts of {where}"
         self._hosts, self._where = hosts, where
-        self._agents = ChildAgents()
 
     def dry_run(self, call: Call, count: int) -> str:
         """Return the commands that would be run, a line for each host."""
@@ -44,32 +44,16 @@ class SshManager:
         Raises:
             ClusterError: the list is too short, or there is no ssh.
         """
-        first = len(self._agents)
+        first = len(self)
         if first + count > len(self._hosts):
             raise ClusterError(f"{self._where} lists {len(self._hosts)} hosts, and {first + count} are asked for")
         try:
             for place in range(first, first + count):
-                self._agents.add(self._hosts[place].name, self._command(call, place), call.token)
+                self.add(self._hosts[place].name, self._command(call, place), call.token)
         except OSError as error:
             raise ClusterError(
                 f"cannot run {_program()[0]}: {error.strerror}. Install an SSH client, or name one in {_PROGRAM}."
             ) from error
-
-    def states(self) -> list[PlaceState]:
-        """Return what became of each host."""
-        return self._agents.states()
-
-    def release(self, place: int) -> None:
-        """End the agent of one host."""
-        self._agents.release(place)
-
-    def last_lines(self, place: int) -> list[str]:
-        """Return what ssh, or the host through it, said last."""
-        return self._agents.last_lines(place)
-
-    def close(self) -> None:
-        """End all."""
-        self._agents.close()
 
     def _command(self, call: Call, place: int) -> list[str]:
         name = self._hosts[place].name

@@ -63,44 +63,57 @@ class ComeHosts:
     control_server: SocketControlServer
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandSide:
+    """What hosts need of the command that asks for them."""
+
+    token: str
+    """Of the job."""
+    events: "queue.SimpleQueue[ev.Event]"
+    """The coordinator's."""
+    log: Path | None
+    """Takes what members print."""
+    spools: Spools | None
+    """Take the files that members send."""
+    say: Callable[[str], None]
+    """Is given lines for the user, from any thread."""
+    tell: Tell
+    """Is given lines for the log, from any thread."""
+    is_called_off: Callable[[], bool]
+    """Whether the user wants no more."""
+
+
 @contextlib.contextmanager
 def come_hosts(
     options: Options,
-    *,
-    token: str,
-    events: "queue.SimpleQueue[ev.Event]",
-    log: Path | None,
-    spools: Spools | None,
-    say: Callable[[str], None],
-    tell: Tell,
-    is_called_off: Callable[[], bool],
+    command: CommandSide,
 ) -> Iterator[ComeHosts]:
-    """Bring the hosts that options ask for, and give them back in the end; arguments as of `remote_hosts`.
+    """Bring the hosts that options ask for, and give them back in the end; nothing of the program is needed.
 
     Raises:
         ClusterError: a host cannot be had, or not used.
     """
-    output = Output(log)
-    pool = AgentPool(output, say, lost=lambda member, how: events.put(Left(member, how)))
-    manager = find_manager(options, token_file(), say)
+    output = Output(command.log)
     with contextlib.ExitStack() as ending:
         ending.callback(output.close)
+        pool = AgentPool(output, command.say, lost=lambda member, how: command.events.put(Left(member, how)))
+        manager = find_manager(options, token_file(), command.say)
         ending.callback(manager.close)
         ending.callback(pool.stop, 0.0)
         host, port = _where(options)
         control_server = SocketControlServer(
             host,
             port,
-            token,
-            events,
+            command.token,
+            command.events,
             lambda member: pool.ended(member, _EXIT_WAIT_S),
-            tell=tell,
-            spools=spools,
+            tell=command.tell,
+            spools=command.spools,
             agents=pool.take,
         )
         ending.callback(control_server.close)
-        manager.start(_call(options, host, control_server.port, token), options.num_hosts)
-        agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), is_called_off)
+        manager.start(_call(options, host, control_server.port, command.token), options.num_hosts)
+        agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), command.is_called_off)
         yield ComeHosts(pool=pool, agents=agents, manager=manager, output=output, control_server=control_server)
 
 
@@ -108,52 +121,30 @@ def come_hosts(
 def remote_hosts(
     source: ProgramSource | Program,
     options: Options,
-    *,
-    token: str,
-    events: "queue.SimpleQueue[ev.Event]",
-    log: Path | None,
-    spools: Spools | None,
-    say: Callable[[str], None],
-    tell: Tell,
-    is_called_off: Callable[[], bool],
+    command: CommandSide,
 ) -> Iterator[RemoteHosts]:
     """Bring the hosts that options ask for, and give them back in the end.
 
     Args:
         source: of the program.
         options: of the job.
-        token: of the job.
-        events: the coordinator's.
-        log: takes what members print.
-        spools: take the files that members send.
-        say: is given lines for the user, from any thread.
-        tell: is given lines for the log, from any thread.
-        is_called_off: whether the user wants no more.
+        command: that asks for them.
 
     Raises:
         ClusterError: a host cannot be had, or not used.
         ProgramError: the program cannot be sent.
     """
     archive = pack(_script(source).path)
-    with come_hosts(
-        options,
-        token=token,
-        events=events,
-        log=log,
-        spools=spools,
-        say=say,
-        tell=tell,
-        is_called_off=is_called_off,
-    ) as come:
+    with come_hosts(options, command) as come:
         come.pool.send_program(archive, _script(source).function, PROGRAM_S)
-        say(_told(come.agents, come.manager))
+        command.say(_told(come.agents, come.manager))
         homes = homes_of_ranks(come.agents, _slots(options, come.agents), options.workers + options.servers)
         yield RemoteHosts(
             cluster=cluster_of(come.agents),
             nodes=tuple(home.name for home in homes),
             launcher=AgentLauncher(come.pool, homes, come.output),
             control_server=come.control_server,
-            token=token,
+            token=command.token,
         )
 
 

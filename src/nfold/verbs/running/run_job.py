@@ -20,7 +20,7 @@ from nfold.verbs.jobs.live_run import Live, LiveRun, NotShown
 from nfold.verbs.options.job_record import Resumed
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks, emulated_ranks
-from nfold.verbs.ranks.remote_hosts import RemoteHosts, remote_hosts
+from nfold.verbs.ranks.remote_hosts import CommandSide, RemoteHosts, remote_hosts
 from nfold.verbs.ranks.starting import check_room, own_threads, tell_traffic, token_for
 from nfold.verbs.results.pages import write_documents
 from nfold.verbs.results.phases import ENDING, SUMMING_UP, Phases
@@ -207,9 +207,7 @@ class Job:
             yield None
             return
         folder = self.folder
-        with remote_hosts(
-            self._source,
-            self._options,
+        command = CommandSide(
             token=token_for(self._source, self._options),
             events=events,
             log=folder.log if folder else None,
@@ -217,7 +215,8 @@ class Job:
             say=self._recorder.note,
             tell=self._recorder.log,
             is_called_off=is_called_off,
-        ) as hosts:
+        )
+        with remote_hosts(self._source, self._options, command) as hosts:
             self._settings = replace(self._settings, cluster=hosts.cluster, nodes=hosts.nodes)
             if self._resumed is not None:
                 self._resumed = self._resumed.on_hosts(hosts.cluster)
