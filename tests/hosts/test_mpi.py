@@ -9,9 +9,9 @@ from stub_agents import TOKEN, StubAgents
 
 from nfold.errors import ClusterError
 from nfold.hosts.manager import Call
-from nfold.hosts.managers.mpi import Mpi, with_others
-from nfold.hosts.managers.mpi_broadcast import broadcast
-from nfold.hosts.managers.mpi_start import among_mpi, check_started_alone, outside_of_mpi, started_together
+from nfold.hosts.managers.mpi.mpi import Mpi, with_others
+from nfold.hosts.managers.mpi.mpi_broadcast import broadcast
+from nfold.hosts.managers.mpi.mpi_start import among_mpi, check_started_alone, outside_of_mpi, started_together
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "3", "PMIX_RANK": "0"}
 SECOND = OPEN_MPI | {"OMPI_COMM_WORLD_RANK": "1"}

@@ -11,7 +11,7 @@ from stub_agents import TOKEN, StubAgents
 
 from nfold.errors import ClusterError
 from nfold.hosts.manager import Call
-from nfold.hosts.managers.slurm import Slurm, slurm_manager
+from nfold.hosts.managers.slurm.slurm import Slurm, slurm_manager
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
 
@@ -181,7 +181,7 @@ def test_the_nodes_of_an_allocation_are_taken_as_they_are(cluster, stubs, logs):
 
 
 def test_a_command_that_srun_starts_many_times_is_noticed(cluster):
-    code = "import os; from nfold.hosts.managers.mpi_start import check_started_alone as c; c(os.environ)"
+    code = "import os; from nfold.hosts.managers.mpi.mpi_start import check_started_alone as c; c(os.environ)"
     done = subprocess.run(
         ["srun", "--nodes=2", "--ntasks=2", "--mpi=none", sys.executable, "-c", code],
         capture_output=True,

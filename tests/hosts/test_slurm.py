@@ -5,8 +5,8 @@ from stub_agents import TOKEN
 
 from nfold.errors import ClusterError
 from nfold.hosts.manager import Call, PlaceState
-from nfold.hosts.managers.slurm import FRESH_S, Slurm, slurm_manager
-from nfold.hosts.managers.slurm_allocation import SlurmAllocation
+from nfold.hosts.managers.slurm.slurm import FRESH_S, Slurm, slurm_manager
+from nfold.hosts.managers.slurm.slurm_allocation import SlurmAllocation
 
 CALL = Call(addresses=(("10.0.0.1", 7000),), token=TOKEN, interpreter="/opt/python")
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from nfold.errors import ClusterError
-from nfold.hosts.managers.slurm_programs import (
+from nfold.hosts.managers.slurm.slurm_programs import (
     Partition,
     ask,
     choose_partition,

@@ -9,7 +9,7 @@ import pytest
 from stub_agents import TOKEN, StubAgents
 
 from nfold.hosts.manager import Call
-from nfold.hosts.managers.slurm_script import Wish, as_typed, sbatch_command, script
+from nfold.hosts.managers.slurm.slurm_script import Wish, as_typed, sbatch_command, script
 
 CALL = Call(addresses=(("10.0.0.1", 7000), ("10.1.0.1", 7000)), token=TOKEN, interpreter="/opt/my python/bin/python")
 SRUN = """#!/bin/sh

@@ -14,6 +14,7 @@ from nfold.core.measured import Measured
 from nfold.core.outputs import ModuleOutput
 from nfold.core.profile import Pace
 from nfold.core.trace import RankUsage, StepParts
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.spool import Arrived
 from nfold.runtime.coordinator.coordinator import Coordinator
@@ -84,34 +85,34 @@ class Job:
             self.settings, cores=4, known=self.known, checkpoint=self.checkpoint, first_step=self.first_step
         )
         self.ranks = range(self.settings.world_size)
-        self.told: list[ev.Command] = []
+        self.told: list[cmd.Command] = []
 
-    def start(self) -> list[ev.Command]:
+    def start(self) -> list[cmd.Command]:
         return self._keep(self.coordinator.start({rank: (f"host-{rank}", 100 + rank) for rank in self.ranks}))
 
-    def handle(self, event: ev.Event) -> list[ev.Command]:
+    def handle(self, event: ev.Event) -> list[cmd.Command]:
         return self._keep(self.coordinator.handle(event))
 
-    def _keep(self, commands: list[ev.Command]) -> list[ev.Command]:
+    def _keep(self, commands: list[cmd.Command]) -> list[cmd.Command]:
         self.told += commands
         return commands
 
-    def say(self, rank: int, what: str, sent: Arrived | None = None, **message: Any) -> list[ev.Command]:
+    def say(self, rank: int, what: str, sent: Arrived | None = None, **message: Any) -> list[cmd.Command]:
         """A message as it comes off a wire: through JSON."""
         return self.handle(ev.Said(rank, json.loads(json.dumps({"is": what, **message})), sent))
 
-    def all_say(self, what: str, ranks: Any = None, **message: Any) -> list[ev.Command]:
+    def all_say(self, what: str, ranks: Any = None, **message: Any) -> list[cmd.Command]:
         """Return what only the last one's message brought; nothing may come before."""
         *early, last = self.ranks if ranks is None else ranks
         for rank in early:
             assert self.say(rank, what, **message) == []
         return self.say(last, what, **message)
 
-    def fail(self, rank: int, text: str = "ValueError: boom", **message: Any) -> list[ev.Command]:
+    def fail(self, rank: int, text: str = "ValueError: boom", **message: Any) -> list[cmd.Command]:
         given = {"kind": "ValueError", "doing": "load", "step": None, "is_echo": False, "peer": None}
         return self.say(rank, "failed", text=text, traceback="the traceback", **{**given, **message})
 
-    def steps(self, rank: int, *numbers: int, step_s: float = 1.0, **report: Any) -> list[ev.Command]:
+    def steps(self, rank: int, *numbers: int, step_s: float = 1.0, **report: Any) -> list[cmd.Command]:
         reports = [self._report(rank, number, step_s, report) for number in numbers]
         return self.say(rank, "steps", steps=reports, samples=[])
 
@@ -123,25 +124,25 @@ class Job:
         given = {"losses": [[rank, 0.5]], "spans": [], "reductions": [], "begin_s": float(rank), "notes": []}
         return {"step": step, "parts": parts.to_row(), **given, **report}
 
-    def all_step(self, *numbers: int, step_s: float = 1.0) -> list[ev.Command]:
+    def all_step(self, *numbers: int, step_s: float = 1.0) -> list[cmd.Command]:
         return [command for rank in self.workers for command in self.steps(rank, *numbers, step_s=step_s)]
 
-    def finish(self, rank: int, sent: Arrived | None = None) -> list[ev.Command]:
+    def finish(self, rank: int, sent: Arrived | None = None) -> list[cmd.Command]:
         usage = RankUsage(rank=rank, node="box", role="worker", peak_rss_bytes=1, cpu_s=1.0, wall_s=1.0)
         return self.say(rank, "finished", sent, usage=codec.encode(usage), staleness={})
 
-    def profiled(self) -> list[ev.Command]:
+    def profiled(self) -> list[cmd.Command]:
         profile = profile_of(GRAPH)
         measured = Measured(graph=GRAPH, profiles=dict.fromkeys((4, 2, 1), profile), node=cluster().nodes[0])
         return self.say(0, "profiled", measured=codec.encode(measured), note="")
 
-    def wire(self) -> list[ev.Command]:
+    def wire(self) -> list[cmd.Command]:
         for rank in self.ranks[:-1]:
             assert self.say(rank, "listening", address=["10.0.0.1", 5000 + rank]) == []
         self.say(self.ranks[-1], "listening", address=["10.0.0.1", 5000 + self.ranks[-1]])
         return self.all_say("connected")
 
-    def until_planned(self) -> list[ev.Command]:
+    def until_planned(self) -> list[cmd.Command]:
         """Play the start up to the plan; return the commands that make ranks build, or leave."""
         self.start()
         self.all_say("ready", **self.ready)
@@ -156,22 +157,22 @@ class Job:
         workers = range(self.settings.workers)
         return self.all_say("paced", workers, pace=PACE) if len(workers) > 1 else planned
 
-    def until_training(self) -> list[ev.Command]:
+    def until_training(self) -> list[cmd.Command]:
         """Play the start; return the first orders to train."""
         self.until_planned()
         self.workers = range(self.planned.plan.world_size)
         return self.all_say("built", self.workers, kept={}, notes=[], seconds=1.0)
 
     @property
-    def planned(self) -> ev.Planned:
-        return next(command for command in self.told if isinstance(command, ev.Planned))
+    def planned(self) -> cmd.Planned:
+        return next(command for command in self.told if isinstance(command, cmd.Planned))
 
 
-def orders(commands: list[ev.Command]) -> list[str]:
+def orders(commands: list[cmd.Command]) -> list[str]:
     """`RANKS do [step]` of each order, other commands by their names."""
     texts = []
     for command in commands:
-        if isinstance(command, ev.Send):
+        if isinstance(command, cmd.Send):
             ranks = "".join(map(str, command.members))
             texts.append(" ".join([ranks, command.message["do"], *([str(command.message["step"])]
                 if "step" in command.message else [])]))  # fmt: skip
@@ -180,11 +181,11 @@ def orders(commands: list[ev.Command]) -> list[str]:
     return texts
 
 
-def message(commands: list[ev.Command], do: str) -> dict[str, Any]:
-    return next(each.message for each in commands if isinstance(each, ev.Send) and each.message["do"] == do)
+def message(commands: list[cmd.Command], do: str) -> dict[str, Any]:
+    return next(each.message for each in commands if isinstance(each, cmd.Send) and each.message["do"] == do)
 
 
-def failure(commands: list[ev.Command]) -> BaseException:
+def failure(commands: list[cmd.Command]) -> BaseException:
     (failed,) = commands
-    assert isinstance(failed, ev.Failed)
+    assert isinstance(failed, cmd.Failed)
     return failed.error

@@ -23,7 +23,7 @@ from nfold.planning.choosing.strategies import named
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.program import Program
-from nfold.runtime.checkpoint.model_state import Checkpoint
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
 from nfold.runtime.checkpoint.state_collection import Collected, collect
 from nfold.runtime.data.chunk_loader import sample_order
 from nfold.runtime.step.replica import Replica

@@ -11,7 +11,7 @@ from nfold.core.plan import Asynchrony
 from nfold.errors import PlanError
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.planning.choosing.search import plan
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.verbs import declared_plan
 from nfold.verbs.declared_plan import plan_declared
 from nfold.verbs.results.summary import RunOutcome, question_of
@@ -37,7 +37,7 @@ def measured(monkeypatch):
     """Let the program be measured like this."""
 
     def measure(**fields):
-        found = ev.Measured(question(**fields), RunSteps(num_samples=320, batch_size=32, total_steps=10))
+        found = cmd.Measured(question(**fields), RunSteps(num_samples=320, batch_size=32, total_steps=10))
         monkeypatch.setattr(declared_plan, "_measure", lambda *_: RunOutcome(measured=found))
 
     return measure

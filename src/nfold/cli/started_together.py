@@ -16,12 +16,12 @@ def first_or_alone(parsed: argparse.Namespace) -> Iterator[None]:
         ClusterError: each of several would do the same, or MPI has not started this one.
     """
     if wishes(parsed).get("on") != "mpi":
-        from nfold.hosts.managers.mpi_start import check_started_alone
+        from nfold.hosts.managers.mpi.mpi_start import check_started_alone
 
         check_started_alone(os.environ)
         yield
         return
-    from nfold.hosts.managers.mpi import with_others
+    from nfold.hosts.managers.mpi.mpi import with_others
 
     with with_others():
         yield

@@ -13,7 +13,7 @@ from typing import TextIO, cast
 from nfold.analysis.measured.recent_steps import RecentSteps
 from nfold.core.text.units import count
 from nfold.planning.choosing.early_checks import tried_note
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.view import BesideLine, Look, ProgressLine, RunProgress, threads_of
 
 REDRAW_S = 0.1
@@ -41,7 +41,7 @@ class TerminalObserver:
         self._shown_s = 0.0
         self._noted: set[str] = set()
 
-    def planned(self, planned: ev.Planned, folder: Path | None) -> None:
+    def planned(self, planned: cmd.Planned, folder: Path | None) -> None:
         """Say what will run. Where another plan follows a first one, what was noted of that is not noted again."""
         plan = planned.plan
         self._total, self._per_epoch = planned.total_steps, planned.steps_per_epoch
@@ -59,7 +59,7 @@ class TerminalObserver:
             f"{count(plan.chunks, 'chunk')} of a batch of {plan.batch_size}, {threads_of(plan)}{where}"
         )
 
-    def stepped(self, done: ev.StepDone) -> None:
+    def stepped(self, done: cmd.StepDone) -> None:
         """Move the line. The last one of an epoch waits for the metrics that may follow."""
         self._release()
         assert self._recent is not None, "a plan comes before its steps"
@@ -75,7 +75,7 @@ class TerminalObserver:
         else:
             self._line.update(progress)
 
-    def evaluated(self, evaluated: ev.Evaluated) -> None:
+    def evaluated(self, evaluated: cmd.Evaluated) -> None:
         """End an epoch's line with its metrics."""
         held = self._held or self._progress(evaluated.step, None)
         self._held = replace(held, metrics=evaluated.metrics)

@@ -13,7 +13,7 @@ from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
 from nfold.errors import InternalError, PlanError
 from nfold.planning.choosing.sizes import Wanted, advise_sizes, sizes_between
-from nfold.runtime.control.events import Measured
+from nfold.runtime.control.commands import Measured
 from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.option_checks import Options, Wishes
 from nfold.verbs.options.target import read_target

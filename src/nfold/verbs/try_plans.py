@@ -14,7 +14,7 @@ from nfold.core.trace import Trace
 from nfold.errors import InternalError, PlanError
 from nfold.planning.choosing.wishes import check_ranks
 from nfold.program import Program, ProgramSource
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.phases import Phases
 from nfold.verbs.results.summary import RunOutcome, summarise, typed
@@ -111,16 +111,16 @@ class TrialsRecorder(JobRecorder):
         self.tried: list[TriedPlan] = []
 
     def _take(self, happening: Any) -> None:
-        if isinstance(happening, ev.TrialPlanned):
+        if isinstance(happening, cmd.TrialPlanned):
             self.outcome = RunOutcome(known=happening.known, plan=happening.known.plan)
-        elif isinstance(happening, ev.TrialRefused):
+        elif isinstance(happening, cmd.TrialRefused):
             self._keep(TriedPlan(trial=self._trials[happening.index], refused=happening.why))
-        elif isinstance(happening, ev.TrialDone):
+        elif isinstance(happening, cmd.TrialDone):
             self._sum_up(happening)
         else:
             super()._take(happening)
 
-    def _sum_up(self, done: ev.TrialDone) -> None:
+    def _sum_up(self, done: cmd.TrialDone) -> None:
         outcome = self.outcome
         if outcome.plan is None:
             raise InternalError("a trial ended that was never planned")

@@ -6,7 +6,7 @@ from nfold.core.placement import chunk_sizes
 from nfold.errors import TransportError
 from nfold.planning.asynchronous.staleness import Answer, Asked, Pulled, Pushed, Refreshed
 from nfold.runtime.asynchronous.tickets import Tickets
-from nfold.runtime.asynchronous.wire_format import (
+from nfold.runtime.asynchronous.worker_and_shard_messages import (
     WINDOW,
     NoMoreRequests,
     Tags,

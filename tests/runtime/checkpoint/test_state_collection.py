@@ -7,7 +7,7 @@ from together import on_all
 
 from nfold.errors import PeerLost
 from nfold.runtime.checkpoint import state_collection
-from nfold.runtime.checkpoint.model_state import Offer, StatePart
+from nfold.runtime.checkpoint.checkpoint_format import Offer, StatePart
 from nfold.runtime.checkpoint.state_collection import collect
 from nfold.transport.implementations.in_memory import MemoryNetwork
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load, save
 
 from nfold.errors import CheckpointError
-from nfold.runtime.checkpoint.model_state import DTYPES
+from nfold.runtime.checkpoint.checkpoint_format import DTYPES
 from nfold.runtime.checkpoint.state_file import ITEM_BYTES, StateEntry, StateHeader, StoredState, in_order, pack_header
 
 FACTS = {"step": 7, "chunks": 2}

@@ -15,7 +15,7 @@ from nfold.core.options.averages import Averages
 from nfold.core.placement import Placement
 from nfold.errors import ProgramError
 from nfold.planning.reductions.buckets import buckets_of
-from nfold.runtime.checkpoint.model_state import Offer, StatePart
+from nfold.runtime.checkpoint.checkpoint_format import Offer, StatePart
 from nfold.runtime.checkpoint.weight_averages import WeightAverages
 from nfold.runtime.parameters.weights import Weights
 

@@ -5,7 +5,7 @@ from coordinated import READY, Job, file, orders
 from nfold.core import codec
 from nfold.core.job import JobSettings
 from nfold.core.options.averages import Averages
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 
 PROGRAM = {**READY, "has_test": True, "metrics": ["test_loss"]}
 
@@ -20,7 +20,7 @@ def job_with(averages, **settings):
 
 
 def told(job, what):
-    return [each.message for each in job.told if isinstance(each, ev.Send) and each.message["do"] == what]
+    return [each.message for each in job.told if isinstance(each, cmd.Send) and each.message["do"] == what]
 
 
 def evaluate(job, **sums):
@@ -41,7 +41,7 @@ def test_averages_are_evaluated_once_there_are_some_and_kept_before_the_end():
     (evaluated,) = evaluate(job, test_loss=0.5, averaged_test_loss=0.25)
     assert evaluated.metrics == {"test_loss": 0.5, "averaged_test_loss": 0.25}
     assert job.say(0, "average", file("average")) == []
-    assert job.say(1, "average") == [ev.KeepAverage(8, file("average"))]
+    assert job.say(1, "average") == [cmd.KeepAverage(8, file("average"))]
 
 
 def test_a_run_that_ends_before_its_averages_begin_asks_for_none():

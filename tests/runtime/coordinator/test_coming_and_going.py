@@ -8,6 +8,7 @@ from coordinated import FOUND, PACE, READY, Job, file, message, orders
 from nfold.core import codec
 from nfold.core.job import JobSettings
 from nfold.errors import WorkerLost
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 
 HELLO = {"host": "there", "pid": 77}
@@ -21,15 +22,15 @@ def training(workers: int = 2, **settings: Any) -> Job:
     return job
 
 
-def prepared(job: Job, number: int) -> list[ev.Command]:
+def prepared(job: Job, number: int) -> list[cmd.Command]:
     """Let a member come and get ready; return what follows."""
     assert orders(job.say(number, "hello", **HELLO)) == [f"{number} load"]
     assert orders(job.say(number, "ready", **CHUNKED)) == [f"{number} listen"]
     return job.say(number, "listening", address=["10.0.0.9", 5000 + number])
 
 
-def told(commands: list[ev.Command]) -> list[str]:
-    return [command.text for command in commands if isinstance(command, ev.Noted)]
+def told(commands: list[cmd.Command]) -> list[str]:
+    return [command.text for command in commands if isinstance(command, cmd.Noted)]
 
 
 def test_a_member_that_comes_while_others_train_gets_ready_beside_them():
@@ -42,7 +43,7 @@ def test_a_member_that_comes_while_others_train_gets_ready_beside_them():
     assert orders([hold]) == ["01 hold"]
 
 
-def until_regrouped(job: Job, *members: int) -> list[ev.Command]:
+def until_regrouped(job: Job, *members: int) -> list[cmd.Command]:
     """Let a generation of some members end after its fourth step, with a checkpoint."""
     for step in (0, 1, 2, 3):
         for member in members:
@@ -66,7 +67,7 @@ def test_the_next_generation_is_measured_and_planned_with_those_who_came():
     paces = job.say(0, "probed", found=codec.encode(FOUND))
     assert orders(paces) == ["Prepared", "0 pace", "1 pace", "2 pace"]
     again, reconnect = job.all_say("paced", (0, 1, 2), pace=PACE)
-    assert isinstance(again, ev.Replanned)
+    assert isinstance(again, cmd.Replanned)
     assert (again.plan.workers, again.plan.chunks, again.next_step) == (3, 4, 4)
     assert (reconnect.members, reconnect.message["generation"]) == ((0, 1, 2), 2)
     builds = job.all_say("connected", (0, 1, 2))
@@ -83,10 +84,10 @@ def test_who_announces_that_it_leaves_is_let_go_and_the_others_change_their_rank
     assert "ring cannot be had with the 1 that stay" in "".join(told(notes)) or not notes
     assert replanned.plan.world_size == 1
     assert (connect.members, connect.message["members"], connect.message["gone"]) == ((1,), [1], [0])
-    assert job.handle(ev.Left(0, "exited with code 0"))[0] == ev.LetGo(0)
+    assert job.handle(ev.Left(0, "exited with code 0"))[0] == cmd.LetGo(0)
     assert orders(job.say(1, "connected")) == ["1 build"]
     assert orders(job.say(1, "built", kept={}, notes=[], seconds=1.0)) == ["1 until 8", "1 checkpoint"]
-    assert [each.step for each in job.steps(1, 4) if isinstance(each, ev.StepDone)] == [4]
+    assert [each.step for each in job.steps(1, 4) if isinstance(each, cmd.StepDone)] == [4]
     (failed,) = job.handle(ev.Left(1, "was killed by signal 9 (SIGKILL)"))
     assert "rank 0 (on host-1, pid 101) was killed by signal 9" in str(failed.error), "its rank of now"
 
@@ -152,7 +153,7 @@ def test_who_brings_another_program_is_not_let_in_and_the_others_go_on(changes, 
     assert orders(refused) == ["Noted", "2 finish"]
     assert told(refused)[0].startswith(f"note: member 2 (on there, pid 77) is not let in: {why}")
     assert job.say(2, "finished", usage=None) == []
-    assert job.handle(ev.Left(2, "exited with code 0")) == [ev.LetGo(2)]
+    assert job.handle(ev.Left(2, "exited with code 0")) == [cmd.LetGo(2)]
     assert orders(job.all_step(0)) == ["StepDone"]
 
 
@@ -160,16 +161,16 @@ def test_who_fails_or_dies_before_it_is_let_in_is_told_and_the_others_go_on():
     job = training(checkpoint_every=100)
     job.say(2, "hello", **HELLO)
     assert "member 2 (on there, pid 77) is not let in: ValueError: boom" in told(job.fail(2))[0]
-    assert job.handle(ev.Left(2, "exited with code 1")) == [ev.LetGo(2)]
+    assert job.handle(ev.Left(2, "exited with code 1")) == [cmd.LetGo(2)]
     job.say(3, "hello", **HELLO)
     noted, gone = job.handle(ev.Left(3, "was killed by signal 9 (SIGKILL)"))
     assert "member 3 (on there, pid 77) was killed by signal 9 (SIGKILL) before it was let in" in noted.text
-    assert gone == ev.LetGo(3)
+    assert gone == cmd.LetGo(3)
     noted, gone = job.handle(ev.Left(4, "exited with code 1"))
     assert "member 4 exited with code 1 before it reached the coordinator" in noted.text
-    assert gone == ev.LetGo(4)
+    assert gone == cmd.LetGo(4)
     prepared(job, 5)
-    assert job.handle(ev.Left(5, "was killed by signal 9 (SIGKILL)"))[-1] == ev.LetGo(5)
+    assert job.handle(ev.Left(5, "was killed by signal 9 (SIGKILL)"))[-1] == cmd.LetGo(5)
     job.say(0, "holding", step=1)
     held = job.say(1, "holding", step=1)
     assert orders(held) == ["01 until 1", "01 until 4"], "nobody is left to stop for: the generation of now goes on"
@@ -237,7 +238,7 @@ def test_a_newcomer_that_cannot_be_used_is_let_go():
     assert orders([abandon]) == ["4 abandon"]
     assert orders(job.say(4, "abandoned")) == ["4 finish"]
     assert orders(job.say(4, "finished", usage=None)) == ["Replanned", "0123 connect"]
-    assert job.handle(ev.Left(4, "exited with code 0"))[0] == ev.LetGo(4)
+    assert job.handle(ev.Left(4, "exited with code 0"))[0] == cmd.LetGo(4)
 
 
 def test_a_rank_that_is_lost_ends_the_run_whoever_waits():

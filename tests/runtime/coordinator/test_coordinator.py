@@ -21,6 +21,7 @@ from nfold.core.schedule import RankSchedule
 from nfold.core.trace import ReductionParts, Span, SystemSample
 from nfold.errors import PlanError, ProgramError
 from nfold.planning.scheduling.rank_schedules import rank_schedules
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.progress import FIRST_WINDOW, WINDOW_S
 from nfold.runtime.measuring.slowness import NUM_STEPS
@@ -47,14 +48,14 @@ def test_a_job_of_two_ranks_from_start_to_end():
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]
     assert orders(job.all_step(2, 3)) == ["StepDone", "StepDone", "01 until 6"]
     assert job.say(1, "checkpoint") == []
-    assert job.say(0, "checkpoint", file("state")) == [ev.KeepCheckpoint(4, file("state"))]
+    assert job.say(0, "checkpoint", file("state")) == [cmd.KeepCheckpoint(4, file("state"))]
     assert orders(job.all_step(4, 5)) == ["StepDone", "StepDone", "01 until 8", "01 checkpoint"]
     assert orders(job.all_step(6, 7)) == ["StepDone", "StepDone", "01 finish"]
     job.say(0, "checkpoint", file("end"))
-    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(8, file("end"))]
+    assert job.say(1, "checkpoint") == [cmd.KeepCheckpoint(8, file("end"))]
     assert job.finish(1) == []
     (finished,) = job.finish(0, file("model"))
-    assert isinstance(finished, ev.Finished)
+    assert isinstance(finished, cmd.Finished)
     assert (finished.model, finished.interrupted) == (file("model"), False)
     assert [usage.rank for usage in finished.usage] == [0, 1]
     assert job.handle(ev.Left(0, "exited with code 0")) == [], "it is over"
@@ -86,12 +87,12 @@ def test_ranks_are_told_what_they_need():
     meeting = message(job.told, "connect")
     assert meeting["addresses"] == [[0, "10.0.0.1", 5000], [1, "10.0.0.1", 5001]]
     assert (meeting["generation"], meeting["members"]) == (0, [0, 1])
-    probes = [each.message for each in job.told if isinstance(each, ev.Send) and each.message["do"] == "probe"]
+    probes = [each.message for each in job.told if isinstance(each, cmd.Send) and each.message["do"] == "probe"]
     assert [(probe["peer"], probe["measures"]) for probe in probes] == [(1, True), (0, False)]
     build = message(job.told, "build")
     assert codec.decode(Plan, build["plan"]) == job.planned.plan
     assert codec.decode(ModelGraph, build["graph"]) == GRAPH
-    builds = [each.message for each in job.told if isinstance(each, ev.Send) and each.message["do"] == "build"]
+    builds = [each.message for each in job.told if isinstance(each, cmd.Send) and each.message["do"] == "build"]
     parts = [each["schedule"] for each in builds]
     expected = rank_schedules(job.planned.plan, GRAPH, job.planned.known.profiles)
     assert tuple(map(RankSchedule.from_document, json.loads(json.dumps(parts)))) == expected, "each gets its own"
@@ -120,15 +121,15 @@ def test_the_plan_rests_on_what_was_measured():
 def test_all_orders_can_be_written_as_json():
     job = Job()
     job.until_training()
-    assert all(json.dumps(each.message) for each in job.told if isinstance(each, ev.Send))
+    assert all(json.dumps(each.message) for each in job.told if isinstance(each, cmd.Send))
 
 
 def test_a_plan_alone_ends_without_training():
     job = Job(JobSettings(workers=2, strategy="ring", plan_only=True))
     assert orders(job.until_planned()) == ["Measured", "Planned", "01 finish"]
     assert job.say(0, "finished", usage=None) == []
-    assert job.handle(ev.Left(0, "exited with code 0")) == [ev.LetGo(0)], "it was done, so it may go before the other"
-    assert job.say(1, "finished", usage=None) == [ev.Finished()]
+    assert job.handle(ev.Left(0, "exited with code 0")) == [cmd.LetGo(0)], "it was done, so it may go before the other"
+    assert job.say(1, "finished", usage=None) == [cmd.Finished()]
 
 
 def test_what_others_plan_for_is_measured_and_not_planned():
@@ -139,7 +140,7 @@ def test_what_others_plan_for_is_measured_and_not_planned():
     assert (said[0].question.chunks, said[0].question.workers, said[0].run_steps.total_steps) == (4, 2, 8)
     assert said[0].question.cluster.nodes[0].local == LINK
     assert job.say(0, "finished", usage=None) == []
-    assert job.say(1, "finished", usage=None) == [ev.Finished()]
+    assert job.say(1, "finished", usage=None) == [cmd.Finished()]
 
 
 def test_chunks_of_more_workers_are_measured_where_those_are_planned_for():
@@ -159,7 +160,7 @@ def slow(times):
 def test_all_compute_at_once_with_as_many_samples_as_a_chunk_has():
     job = Job(settings=JobSettings(workers=4, strategy="auto"), ready={**READY, "batch_size": 4})
     job.until_planned()
-    paced = [each for each in job.told if isinstance(each, ev.Send) and each.message["do"] == "pace"]
+    paced = [each for each in job.told if isinstance(each, cmd.Send) and each.message["do"] == "pace"]
     assert [each.message["chunk_size"] for each in paced] == [2, 2, 2, 2]
 
 
@@ -195,9 +196,9 @@ def test_ranks_that_the_plan_does_not_need_leave_before_the_others_build():
     commands = job.until_planned()
     assert orders(commands) == ["12 finish"], "a millisecond of computing is not worth a quarter second of latency"
     assert job.say(2, "finished", usage=None) == []
-    assert job.handle(ev.Left(2, "exited with code 0")) == [ev.LetGo(2)]
+    assert job.handle(ev.Left(2, "exited with code 0")) == [cmd.LetGo(2)]
     assert orders(job.say(1, "finished", usage=None)) == ["Planned", "0 build"]
-    assert job.handle(ev.Left(1, "exited with code 0")) == [ev.LetGo(1)]
+    assert job.handle(ev.Left(1, "exited with code 0")) == [cmd.LetGo(1)]
     job.workers = range(1)
     assert orders(job.say(0, "built", kept={}, notes=[], seconds=1.0)) == ["0 until 4", "0 checkpoint"]
 
@@ -207,8 +208,8 @@ def test_what_ranks_note_of_trials_is_told_once():
     job.until_planned()
     assert job.say(0, "built", kept={}, notes=["a", "b"], seconds=1.0) == []
     commands = job.say(1, "built", kept={}, notes=["b"], seconds=1.0)
-    assert commands[:2] == [ev.Noted("note: a"), ev.Noted("note: b")]
-    assert job.steps(0, 0, notes=["c"]) == [ev.Noted("note: c")]
+    assert commands[:2] == [cmd.Noted("note: a"), cmd.Noted("note: b")]
+    assert job.steps(0, 0, notes=["c"]) == [cmd.Noted("note: c")]
     assert orders(job.steps(1, 0, notes=["c"])) == ["StepDone"]
 
 
@@ -306,7 +307,7 @@ def test_reductions_come_with_their_step_rank_by_rank_and_samples_at_once():
     )  # fmt: skip
     job.steps(1, 0, reductions=[rows[1].to_row()])
     (sampled,) = job.say(1, "steps", steps=[], samples=[sample.to_row()])
-    assert sampled == ev.Sampled((sample,))
+    assert sampled == cmd.Sampled((sample,))
     (done,) = job.steps(0, 0, reductions=[rows[0].to_row()])
     assert done.reductions == tuple(rows)
 
@@ -317,7 +318,7 @@ def test_losses_are_added_in_the_order_of_chunks_and_spans_join_into_a_trace():
     span = Span(rank=1, kind="F", name="F0.1", start_s=0.0, end_s=1.0)
     job.steps(1, 0, losses=[[1, 0.25]], spans=[codec.encode(span)], step_s=2.0)
     (done,) = job.steps(0, 0, losses=[[0, 0.5]], step_s=1.0)
-    assert isinstance(done, ev.StepDone)
+    assert isinstance(done, cmd.StepDone)
     assert (done.step, done.epoch, done.loss) == (0, 0, 0.75)
     assert [part.rank for part in done.parts] == [0, 1]
     assert done.trace is not None
@@ -331,14 +332,14 @@ def test_a_step_is_done_when_all_ranks_have_reported_it_and_in_order():
     job.until_training()
     assert job.steps(0, 0, 1, 2) == []
     done = job.steps(1, 0, 1)
-    assert [each.step for each in done if isinstance(each, ev.StepDone)] == [0, 1]
+    assert [each.step for each in done if isinstance(each, cmd.StepDone)] == [0, 1]
 
 
 @pytest.mark.parametrize(("step_s", "window"), [(1.0, 2), (0.1, 3), (0.01, 30), (0.0, 300_000)])
 def test_ranks_run_ahead_for_about_a_third_of_a_second(step_s, window):
     job = Job(JobSettings(workers=2, strategy="ring", steps=10**6), ready=READY | {"num_samples": 25 * 10**6})
     assert orders(job.until_training()) == [f"01 until {FIRST_WINDOW}"]
-    granted = [each for each in job.all_step(0, 1, step_s=step_s) if isinstance(each, ev.Send)]
+    granted = [each for each in job.all_step(0, 1, step_s=step_s) if isinstance(each, cmd.Send)]
     assert [order.message["step"] for order in granted] == ([2 + window] if 2 + window > FIRST_WINDOW else [])
 
 
@@ -352,7 +353,7 @@ def test_ranks_never_run_further_ahead_than_they_were_granted(reports):
         granted = max(each.message["step"] for each in job.told if orders([each])[0].startswith("01 until"))
         if reported[rank] == granted:
             continue
-        steps = [each for each in job.steps(rank, reported[rank], step_s=step_s) if isinstance(each, ev.StepDone)]
+        steps = [each for each in job.steps(rank, reported[rank], step_s=step_s) if isinstance(each, cmd.StepDone)]
         reported[rank] += 1
         for each in steps:
             done, last_s = each.step + 1, max(part.step_s for part in each.parts)
@@ -372,13 +373,13 @@ def test_test_data_are_evaluated_and_state_is_kept_at_each_end_of_an_epoch():
     assert job.say(0, "checkpoint", file("x")) == []
     (evaluated,) = job.say(1, "evaluated", sums={"loss": [1.0, 10], "accuracy": [5.0, 10], "broken": [0.0, 10]})
     broken = pytest.approx(math.nan, nan_ok=True)
-    assert evaluated == ev.Evaluated(4, 0, {"loss": 0.2, "accuracy": 0.7, "broken": broken})
+    assert evaluated == cmd.Evaluated(4, 0, {"loss": 0.2, "accuracy": 0.7, "broken": broken})
 
 
 def test_metrics_without_test_data_are_told_of_once():
     job = Job(ready=READY | {"has_metrics": True})
     assert orders(job.until_training()) == ["01 until 4", "01 checkpoint"]
-    (planned,) = (each for each in job.told if isinstance(each, ev.Planned))
+    (planned,) = (each for each in job.told if isinstance(each, cmd.Planned))
     assert planned.foretold == ("metrics are of test data, and the program has none: give Program(test_data=...)",)
 
 
@@ -410,8 +411,8 @@ def test_a_checkpoint_is_kept_only_when_all_ranks_have_given_their_part():
     job.until_training()
     assert job.say(0, "checkpoint", file("one")) == []
     assert job.say(0, "checkpoint", file("two")) == []
-    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(1, file("one"))]
-    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(2, file("two"))]
+    assert job.say(1, "checkpoint") == [cmd.KeepCheckpoint(1, file("one"))]
+    assert job.say(1, "checkpoint") == [cmd.KeepCheckpoint(2, file("two"))]
 
 
 @pytest.mark.parametrize(
@@ -424,9 +425,9 @@ def test_checkpoints_come_when_they_are_due_and_at_the_end(every, expected):
     while not any("finish" in text for text in orders(commands)):
         stop = 0
         for command in commands:
-            if isinstance(command, ev.Send) and command.message["do"] == "until":
+            if isinstance(command, cmd.Send) and command.message["do"] == "until":
                 stop = command.message["step"]
-            if isinstance(command, ev.Send) and command.message["do"] == "checkpoint":
+            if isinstance(command, cmd.Send) and command.message["do"] == "checkpoint":
                 found.append(stop)
         commands = job.all_step(step, step_s=0.01)
         step += 1
@@ -480,7 +481,7 @@ def test_slow_reductions_have_the_links_probed_before_any_further_step():
         assert step < NUM_STEPS
         told, step = play(step + 1), step + 1
     assert step == NUM_STEPS - 1
-    granted = max(each.message["step"] for each in job.told if isinstance(each, ev.Send) and "step" in each.message)
+    granted = max(each.message["step"] for each in job.told if isinstance(each, cmd.Send) and "step" in each.message)
     for late in range(step + 1, granted):
         assert not any(" until " in text for text in play(late))
     assert job.say(1, "probed", found=None) == []
@@ -521,8 +522,8 @@ def test_of_more_nodes_than_can_all_be_probed_in_time_it_is_told_how_many_are(nu
     job.profiled()
     commands, rounds = job.wire(), 0
     notes = []
-    while orders := [each for each in commands if isinstance(each, ev.Send) and each.message["do"] == "probe"]:
-        notes += [each.text for each in commands if isinstance(each, ev.Noted)]
+    while orders := [each for each in commands if isinstance(each, cmd.Send) and each.message["do"] == "probe"]:
+        notes += [each.text for each in commands if isinstance(each, cmd.Noted)]
         rounds += 1
         for order in orders:
             found = codec.encode(replace(FOUND, latency_s=latency_s, **FAST)) if order.message["measures"] else None

@@ -7,6 +7,7 @@ from coordinated import READY, Job, failure, file, orders
 
 from nfold.core.job import JobSettings
 from nfold.errors import WorkerLost
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.coordinator import POSTMORTEM_S
 
@@ -51,12 +52,12 @@ def test_a_rank_that_falls_silent_is_told_and_then_given_up(phase):
     said = {now: commands for now, commands in told.items() if commands}
     assert said == {
         10: [
-            ev.Noted(
+            cmd.Noted(
                 "rank 1 (on host-1, pid 101) has not answered for 10 s: its process is stopped, or its machine hangs "
                 f"or cannot be reached. After {limit_s} s the job is given up."
             )
         ],
-        limit_s: [ev.SetTimer(POSTMORTEM_S)],
+        limit_s: [cmd.SetTimer(POSTMORTEM_S)],
     }
     assert job.handle(ev.ClockTick(limit_s + 1.0, {0: 0.0, 1: 0.0})) == [], (
         "the verdict is near: nobody else is accused"
@@ -83,7 +84,9 @@ def test_a_rank_that_was_silent_and_answers_again_is_told():
     job.until_training()
     for now in range(30):
         job.handle(ev.ClockTick(float(now), {0: float(now), 1: 0.0}))
-    assert job.handle(ev.ClockTick(30.0, {0: 30.0, 1: 29.5})) == [ev.Noted("rank 1 (on host-1, pid 101) answers again")]
+    assert job.handle(ev.ClockTick(30.0, {0: 30.0, 1: 29.5})) == [
+        cmd.Noted("rank 1 (on host-1, pid 101) answers again")
+    ]
     assert orders(job.all_step(0)) == ["StepDone"]
 
 
@@ -103,12 +106,12 @@ def test_ranks_that_live_and_do_not_hear_each_other_are_told_and_then_given_up()
             said[now] = commands
     assert said == {
         10: [
-            ev.Noted(
+            cmd.Noted(
                 "rank 1 (on host-1, pid 101) and rank 0 have heard nothing from each other for 10 s: the network "
                 "between them is cut. After 60 s the job is given up."
             )
         ],
-        60: [ev.SetTimer(POSTMORTEM_S)],
+        60: [cmd.SetTimer(POSTMORTEM_S)],
     }
     (failed,) = job.handle(ev.TimedOut())
     assert isinstance(failed.error, WorkerLost)
@@ -126,7 +129,7 @@ def test_a_network_that_carries_again_is_told():
     job.handle(ev.ClockTick(12.0, {0: 12.0, 1: 12.0}))
     hear_nothing(job, 0.0)
     assert job.handle(ev.ClockTick(14.0, {0: 14.0, 1: 14.0})) == [
-        ev.Noted("rank 1 (on host-1, pid 101) and rank 0 hear each other again")
+        cmd.Noted("rank 1 (on host-1, pid 101) and rank 0 hear each other again")
     ]
     assert orders(job.all_step(0)) == ["StepDone"]
 
@@ -164,7 +167,7 @@ def test_a_failure_is_named_once_all_have_spoken(phase):
     job = Job()
     phases()[phase](job)
     step = 2 if phase == "train" else None
-    assert job.fail(1, step=step, doing=phase) == [ev.SetTimer(POSTMORTEM_S)]
+    assert job.fail(1, step=step, doing=phase) == [cmd.SetTimer(POSTMORTEM_S)]
     assert job.coordinator.handle(ev.Continue()) == [], "nothing else is decided any more"
     (failed,) = job.fail(0, "rank 1 is lost", is_echo=True)
     assert isinstance(failed.error, WorkerLost)
@@ -180,7 +183,7 @@ def test_a_failure_is_named_once_all_have_spoken(phase):
 def test_a_death_is_named_with_the_place_of_the_rank(phase):
     job = Job()
     phases()[phase](job)
-    assert job.handle(ev.Left(1, "was killed by signal 9 (SIGKILL)")) == [ev.SetTimer(POSTMORTEM_S)]
+    assert job.handle(ev.Left(1, "was killed by signal 9 (SIGKILL)")) == [cmd.SetTimer(POSTMORTEM_S)]
     error = failure(job.handle(ev.TimedOut()))
     assert isinstance(error, WorkerLost)
     assert str(error).startswith("rank 1 (on host-1, pid 101) was killed by signal 9 (SIGKILL)")
@@ -197,8 +200,8 @@ def test_a_rank_that_leaves_after_it_has_finished_is_no_loss():
     job.until_training()
     job.all_step(0)
     assert job.finish(1) == []
-    assert job.handle(ev.Left(1, "exited with code 0")) == [ev.LetGo(1)]
-    assert isinstance(job.finish(0, file("model"))[0], ev.Finished)
+    assert job.handle(ev.Left(1, "exited with code 0")) == [cmd.LetGo(1)]
+    assert isinstance(job.finish(0, file("model"))[0], cmd.Finished)
 
 
 def test_a_rank_that_is_lost_while_another_has_finished_is_a_loss():

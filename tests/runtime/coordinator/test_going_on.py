@@ -7,6 +7,7 @@ from nfold.core import codec
 from nfold.core.job import Begun, JobSettings, Recipe
 from nfold.core.plan import Plan
 from nfold.errors import ProgramError
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 
 
@@ -24,7 +25,7 @@ def test_an_interrupt_lets_the_granted_steps_end_and_keeps_a_checkpoint():
     assert orders(job.all_step(2, 3)) == ["StepDone", "StepDone", "01 checkpoint", "01 finish"]
     assert job.all_say("holding", step=4) == [], "they were at their ends before they heard of it"
     job.say(0, "checkpoint", file("kept"))
-    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(4, file("kept"))]
+    assert job.say(1, "checkpoint") == [cmd.KeepCheckpoint(4, file("kept"))]
     job.finish(0, file("model"))
     (finished,) = job.finish(1)
     assert finished.interrupted
@@ -40,7 +41,7 @@ def test_an_interrupt_stops_ranks_after_the_step_that_the_foremost_has_begun():
     assert orders(job.say(1, "holding", step=6)) == ["01 until 7"]
     assert orders(job.all_step(5, 6)) == ["StepDone", "StepDone", "01 checkpoint", "01 finish"]
     job.say(0, "checkpoint", file("kept"))
-    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(7, file("kept"))]
+    assert job.say(1, "checkpoint") == [cmd.KeepCheckpoint(7, file("kept"))]
 
 
 def test_ranks_that_have_begun_nothing_when_they_hear_of_an_interrupt_stop_where_they_began():
@@ -55,7 +56,7 @@ def test_who_presses_ctrl_c_sees_at_once_that_it_was_heard():
     job = Job()
     job.until_training()
     noted = job.handle(ev.Interrupted(by_key=True))[0]
-    assert noted == ev.Noted("stopping after the step under way; press Ctrl-C again to stop now")
+    assert noted == cmd.Noted("stopping after the step under way; press Ctrl-C again to stop now")
     assert orders(job.all_step(0)) == ["StepDone"]
 
 
@@ -85,7 +86,7 @@ def test_an_interrupt_waits_for_what_was_ordered():
 def test_a_rank_that_asks_for_a_part_of_the_checkpoint_is_sent_it():
     job = Job(known=known(), checkpoint=b"header", first_step=5)
     job.until_planned()
-    assert job.say(1, "wants", start=100, stop=300) == [ev.SendState(1, 100, 300)]
+    assert job.say(1, "wants", start=100, stop=300) == [cmd.SendState(1, 100, 300)]
     job.workers = range(2)
     assert orders(job.all_say("built", kept={}, notes=[], seconds=1.0)) == ["01 until 8", "01 checkpoint"], (
         "which answers no order"
@@ -97,7 +98,7 @@ def test_a_job_that_goes_on_wires_its_ranks_and_measures_nothing_again():
     assert orders(job.until_planned()) == ["Prepared", "Planned", "0 build", "1 build"]
     assert orders(job.told[:-4]) == ["0 load", "1 load", "01 listen", "01 connect"]
     build = job.told[-1]
-    assert isinstance(build, ev.Send)
+    assert isinstance(build, cmd.Send)
     assert build.blob == b"state"
     assert codec.decode(Plan, build.message["plan"]) == known().plan
     assert job.planned.first_step == 5
@@ -192,7 +193,7 @@ def test_an_evaluation_that_was_due_when_the_run_ended_is_done_first(is_evaluate
     assert orders(job.until_training()) == [*due, "01 until 8", "01 checkpoint", "01 evaluate"]
     if due:
         job.say(0, "evaluated", sums={"test_loss": [3.0, 10]})
-        assert job.say(1, "evaluated", sums={"test_loss": [1.0, 10]}) == [ev.Evaluated(4, 0, {"test_loss": 0.2})]
+        assert job.say(1, "evaluated", sums={"test_loss": [1.0, 10]}) == [cmd.Evaluated(4, 0, {"test_loss": 0.2})]
 
 
 def test_a_job_that_is_complete_only_finishes():

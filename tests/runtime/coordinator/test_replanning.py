@@ -10,11 +10,12 @@ from pretended import a_plan, cluster
 from nfold.core.job import JobSettings
 from nfold.core.plan import Asynchrony, Plan
 from nfold.errors import PlanError
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.replanning import Replanning, plan_of
 
 ALONE = a_plan(1, "single")
-CHANGED = ev.LinksChanged(cluster(), 5)
+CHANGED = cmd.LinksChanged(cluster(), 5)
 
 
 def taking(plan: Plan, step_s: float) -> Plan:
@@ -63,7 +64,7 @@ def test_a_plan_that_wins_what_it_costs_follows():
         {"is_wanted": False},
         {"other": PlanError("too slow")},
         {"other": taking(a_plan(2), 0.5)},
-        {"news": [ev.Noted("nothing of links")]},
+        {"news": [cmd.Noted("nothing of links")]},
         {"plan": replace(a_plan(2), asynchrony=Asynchrony(bound=None))},
     ],
     ids=["few steps", "dear", "as fast", "no checkpoints", "no plan", "the same plan", "no change", "asynchronous"],
@@ -85,9 +86,9 @@ def going_over(monkeypatch):
     """A job of two ranks that is about to go on with one; after the step under way."""
 
     def take(self, news, num_left):
-        if self.next is None and self._is_wanted and any(isinstance(each, ev.StepDone) for each in news):
+        if self.next is None and self._is_wanted and any(isinstance(each, cmd.StepDone) for each in news):
             self.next = replace(self._known, plan=ALONE)
-            return [ev.Noted("another plan")]
+            return [cmd.Noted("another plan")]
         return []
 
     monkeypatch.setattr(Replanning, "take", take)
@@ -110,7 +111,7 @@ def test_all_stop_at_one_step_and_the_next_generation_begins_there(going_over):
     assert (build.members, build.message["do"], build.blob) == ((0,), "build", b"header")
     assert orders(job.say(0, "built", kept={"lr": [1, 2]}, notes=[], seconds=1.0)) == ["0 until 8", "0 checkpoint"]
     job.workers = range(1)
-    assert [command.step for command in job.all_step(4, 5, 6, 7) if isinstance(command, ev.StepDone)] == [4, 5, 6, 7]
+    assert [command.step for command in job.all_step(4, 5, 6, 7) if isinstance(command, cmd.StepDone)] == [4, 5, 6, 7]
 
 
 def test_what_the_user_wants_between_two_generations_is_done_by_the_next(going_over):

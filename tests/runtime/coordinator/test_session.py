@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from nfold.core.trace import StepParts
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.session import Session
 
@@ -91,10 +92,10 @@ class Scripted:
         plan = SimpleNamespace(asynchrony=asynchrony)
         part = StepParts.from_row([3, 0, 2.0, *[0.0] * 6, 0, 1])
         self._commands = [
-            ev.Planned(None, plan, 99, 99, 0, None),
-            ev.Send((0,), {"do": "until", "step": 16}),
-            ev.StepDone(2, 0, 0.5, (part,), None),
-            ev.StepDone(3, 0, 0.5, (part,), None),
+            cmd.Planned(None, plan, 99, 99, 0, None),
+            cmd.Send((0,), {"do": "until", "step": 16}),
+            cmd.StepDone(2, 0, 0.5, (part,), None),
+            cmd.StepDone(3, 0, 0.5, (part,), None),
         ]
 
     def start(self, places):
@@ -102,7 +103,7 @@ class Scripted:
 
     def handle(self, event):
         self.heard = event
-        return [ev.Finished()]
+        return [cmd.Finished()]
 
 
 @pytest.mark.parametrize(("asynchrony", "hears"), [(object(), ev.TimeUp), (None, ev.ClockTick)])
@@ -117,7 +118,7 @@ def test_asynchronous_ranks_are_told_that_the_time_is_over_before_what_they_were
         coordinator, Launcher(None, None), control_server, events, stop_in_s=100.0, stop_after_s=100.0, **given
     )
     for happening in session.run():
-        if isinstance(happening, ev.StepDone):
+        if isinstance(happening, cmd.StepDone):
             now_s = 80.0
     assert isinstance(coordinator.heard, hears)
 
@@ -138,7 +139,7 @@ class Listening:
 
 
 def test_who_comes_while_the_first_ones_start_waits_for_its_turn():
-    events, coordinator = queue.SimpleQueue(), Listening([ev.Finished()])
+    events, coordinator = queue.SimpleQueue(), Listening([cmd.Finished()])
     newcomer = ev.Said(1, {"is": "hello", "host": "h", "pid": 2})
     for event in (newcomer, ev.Said(0, {"is": "hello", "host": "h", "pid": 1})):
         events.put(event)
@@ -151,7 +152,7 @@ def test_who_comes_while_the_first_ones_start_waits_for_its_turn():
 def test_members_are_started_at_any_time_and_let_go():
     events, now_s = queue.SimpleQueue(), 0.0
     server, launcher = Server(), Launcher(None, None)
-    coordinator = Listening([], [], [ev.LetGo(1), ev.Finished()])
+    coordinator = Listening([], [], [cmd.LetGo(1), cmd.Finished()])
     given = {"world_size": 1, "token": "t", "log": lambda text: None, "clock": lambda: now_s}
     session = Session(coordinator, launcher, server, events, **given)
     with session:

@@ -6,6 +6,7 @@ import pytest
 from coordinated import READY, Job, failure, file, orders
 
 from nfold.errors import RunError
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.time_limit import TimeLimit
 
@@ -52,7 +53,7 @@ def test_a_run_whose_time_is_over_ends_after_the_step_under_way_with_a_checkpoin
     job.steps(0, 1)
     assert orders(job.steps(1, 1)) == ["StepDone", "01 checkpoint", "01 finish"]
     job.say(0, "checkpoint", file("state"))
-    assert job.say(1, "checkpoint") == [ev.KeepCheckpoint(2, file("state"))]
+    assert job.say(1, "checkpoint") == [cmd.KeepCheckpoint(2, file("state"))]
     job.finish(1)
     (finished,) = job.finish(0)
     assert (finished.interrupted, finished.is_time_up) == (True, True)

@@ -9,6 +9,7 @@ from pretended import cluster
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.trace import ReductionParts
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.measuring.probing_rounds import LEAST_ROUNDS
 from nfold.runtime.measuring.reprobing import PATIENCE_S, Reprobing
@@ -23,33 +24,33 @@ THREE = Cluster(
 B0 = "the reduction of b0"
 
 
-def step(number: int, seconds: float) -> ev.StepDone:
+def step(number: int, seconds: float) -> cmd.StepDone:
     part = ReductionParts(step=number, rank=0, reduction="b0", queue_s=0.0, duration_s=seconds, sent_bytes=1)
-    return ev.StepDone(number, 0, 0.5, (), None, (part,))
+    return cmd.StepDone(number, 0, 0.5, (), None, (part,))
 
 
-Speeds = Callable[[ev.Order], tuple[float, float]]
+Speeds = Callable[[cmd.Order], tuple[float, float]]
 
 
-def play(reprobing: Reprobing, speeds: Speeds) -> tuple[list[list[ev.Order]], list[ev.Command]]:
+def play(reprobing: Reprobing, speeds: Speeds) -> tuple[list[list[cmd.Order]], list[cmd.Command]]:
     """Answer all probes, and return the orders round by round, and what is said in the end."""
     rounds, told = [], begin(reprobing)
     while reprobing.is_open:
-        rounds.append([command for command in told if isinstance(command, ev.Order)])
+        rounds.append([command for command in told if isinstance(command, cmd.Order)])
         for order in rounds[-1]:
             told = reply(reprobing, order, *speeds(order))
     return rounds, told
 
 
-def begin(reprobing: Reprobing, seconds: float = 0.3) -> list[ev.Command]:
-    commands: list[ev.Command] = []
+def begin(reprobing: Reprobing, seconds: float = 0.3) -> list[cmd.Command]:
+    commands: list[cmd.Command] = []
     for number in range(NUM_STEPS):
         assert commands == []
         commands = reprobing.look(step(number, seconds))
     return commands
 
 
-def reply(reprobing: Reprobing, order: ev.Order, there: float, back: float) -> list[ev.Command]:
+def reply(reprobing: Reprobing, order: cmd.Order, there: float, back: float) -> list[cmd.Command]:
     found = ProbedPair(
         latency_s=0.002, there_bytes_per_s=there, back_bytes_per_s=back, cpu_s_per_byte=0.0, cpu_s_per_message=0.0
     )
@@ -76,26 +77,26 @@ def test_what_changed_is_told_and_nothing_is_probed_twice() -> None:
     speed = {0: 10e6, 1: 10e6, 2: 2.5e6}
     _, told = play(reprobing, lambda order: (speed[order.ranks[0]], speed[order.message["peer"]]))
     noted, limits, changed, traces = told
-    assert isinstance(noted, ev.Noted)
+    assert isinstance(noted, cmd.Noted)
     assert noted.text == (
         "the reduction of b0 takes 300.0 ms instead of 100.0 ms; probed again: n2's uplink carries 20 Mbit/s of "
         "payload instead of 80"
     )
-    assert isinstance(changed, ev.LinksChanged)
+    assert isinstance(changed, cmd.LinksChanged)
     assert changed.next_step == 77
     links = [(node.uplink.bandwidth_bytes_per_s, node.downlink.bandwidth_bytes_per_s) for node in changed.cluster.nodes]
     assert links == [(10e6, 10e6), (10e6, 10e6), (2.5e6, 10e6)]
-    assert limits == ev.Order((0, 1, 2), {"do": "limit", "unsent_bytes": [100_000, 100_000, 25_000]})
-    assert traces == ev.Order((0, 1, 2), {"do": "trace"}), "what is judged from here on needs steps task by task"
+    assert limits == cmd.Order((0, 1, 2), {"do": "limit", "unsent_bytes": [100_000, 100_000, 25_000]})
+    assert traces == cmd.Order((0, 1, 2), {"do": "trace"}), "what is judged from here on needs steps task by task"
     assert all(reprobing.look(step(number, 0.3)) == [] for number in range(3 * NUM_STEPS))
 
 
 def test_links_as_they_were_are_called_so() -> None:
     reprobing = Reprobing(("n0", "n1", "n2"), THREE, {B0: 0.1})
     _, (noted, limits) = play(reprobing, lambda _: (9.5e6, 10e6))
-    assert isinstance(noted, ev.Noted)
+    assert isinstance(noted, cmd.Noted)
     assert noted.text.endswith("the links are as they were")
-    assert limits == ev.Order((0, 1, 2), {"do": "limit", "unsent_bytes": [95_000, 100_000, 100_000]}), (
+    assert limits == cmd.Order((0, 1, 2), {"do": "limit", "unsent_bytes": [95_000, 100_000, 100_000]}), (
         "probes have lifted them"
     )
 

@@ -10,7 +10,7 @@ from torch.optim import SGD
 from nfold.capture.optimizers.state_keeping import keeping
 from nfold.capture.optimizers.stepping import Stepping
 from nfold.capture.optimizers.update_scope import update_scope
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.parameters.buffers import Piece
 from nfold.runtime.parameters.optimizer_updates import Updater, _Held
 
@@ -122,6 +122,6 @@ def test_a_run_goes_on_without_checkpoints_that_nobody_could_go_on_from():
     assert orders(job.until_training()) == ["01 until 4", "01 checkpoint"]
     job.all_step(0, 1, 2, 3)
     job.say(0, "checkpoint", file("state"), unkept="it holds slow")
-    assert job.say(1, "checkpoint") == [ev.Unkept(4, file("state"), "it holds slow")]
+    assert job.say(1, "checkpoint") == [cmd.Unkept(4, file("state"), "it holds slow")]
     later = [*orders(job.all_step(4, 5)), *orders(job.all_step(6, 7))]
     assert [each for each in later if each != "StepDone"] == ["01 until 8", "01 finish"]

@@ -12,6 +12,7 @@ from strangers import Words, before_tls, fuzzed, held, knock
 
 from nfold.errors import TransportError
 from nfold.transport.connecting.acceptor import Acceptor
+from nfold.transport.connecting.encryption import secured
 from nfold.transport.connecting.handshake import (
     CHALLENGE_BYTES,
     Hello,
@@ -22,7 +23,6 @@ from nfold.transport.connecting.handshake import (
 )
 from nfold.transport.connecting.job_token import new_token
 from nfold.transport.connecting.listener import Listener
-from nfold.transport.connecting.securing import secured
 from nfold.transport.links.framing import HEADER_BYTES, FrameHeader, Kind, pack_header
 from nfold.transport.links.inbox import Inbox
 from nfold.transport.links.link import Link

@@ -8,7 +8,7 @@ from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.placement import Placement
 from nfold.core.plan import Plan, Prediction
 from nfold.core.trace import StepParts, SystemSample
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 
 LINK = Channel(latency_s=1e-3, bandwidth_bytes_per_s=12.5e6, origin="measured")
 CLUSTER = Cluster(
@@ -32,7 +32,7 @@ PLAN = Plan(
 )
 
 
-def step_done(step: int, loss: float = 0.5) -> ev.StepDone:
+def step_done(step: int, loss: float = 0.5) -> cmd.StepDone:
     """One of 100 ms: 60 % computing, 30 % messages, 10 % input."""
     parts = tuple(
         StepParts(
@@ -41,12 +41,12 @@ def step_done(step: int, loss: float = 0.5) -> ev.StepDone:
         )
         for rank in range(2)
     )  # fmt: skip
-    return ev.StepDone(step=step, epoch=step // 10, loss=loss, parts=parts, trace=None)
+    return cmd.StepDone(step=step, epoch=step // 10, loss=loss, parts=parts, trace=None)
 
 
-def sampled(rank: int) -> ev.Sampled:
+def sampled(rank: int) -> cmd.Sampled:
     """Of two seconds, in which half a core computed."""
-    return ev.Sampled(
+    return cmd.Sampled(
         samples=(
             SystemSample(
                 rank=rank, node=f"n{rank + 1}", at_s=2.0, span_s=2.0, compute_cpu_s=1.0, communication_cpu_s=0.2,
@@ -57,10 +57,10 @@ def sampled(rank: int) -> ev.Sampled:
     )  # fmt: skip
 
 
-def planned(first_step: int = 0) -> ev.Planned:
+def planned(first_step: int = 0) -> cmd.Planned:
     """40 steps in epochs of 10."""
     known = SimpleNamespace(cluster=CLUSTER)
-    return ev.Planned(
+    return cmd.Planned(
         known=known, plan=PLAN, total_steps=40, steps_per_epoch=10, first_step=first_step, recipe=SimpleNamespace()
     )
 

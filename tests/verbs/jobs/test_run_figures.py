@@ -7,13 +7,13 @@ import pytest
 
 from nfold.core import codec
 from nfold.core.run_state import RankState, RunEvent, RunState
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.verbs.jobs.run_figures import MOST_EVENTS, RunFigures
 
 
 def test_a_run_goes_from_phase_to_phase(happenings):
     figures, phases = RunFigures(), []
-    for happening in (ev.Noted("hello"), ev.RanksStarted(), happenings.planned(), ev.TrainingBegins()):
+    for happening in (cmd.Noted("hello"), cmd.RanksStarted(), happenings.planned(), cmd.TrainingBegins()):
         figures.take(happening, at=1.0)
         phases.append(figures.state(at=2.0).phase)
     assert phases == ["starting", "planning", "building", "training"]
@@ -24,7 +24,7 @@ def test_a_state_says_how_far_and_how_fast_and_what_each_rank_does(happenings):
     figures.take(happenings.planned(), at=1.0)
     for happening in (happenings.step_done(0), happenings.sampled(1), happenings.step_done(10, loss=0.25)):
         figures.take(happening, at=2.0)
-    figures.take(ev.Evaluated(step=11, epoch=1, metrics={"accuracy": 0.5, "f1": float("nan")}), at=2.0)
+    figures.take(cmd.Evaluated(step=11, epoch=1, metrics={"accuracy": 0.5, "f1": float("nan")}), at=2.0)
     state = figures.state(at=3.0)
     assert (state.step, state.total_steps, state.epoch, state.num_epochs) == (11, 40, 2, 4)
     assert (state.loss, state.metrics) == (0.25, {"accuracy": 0.5, "f1": None})
@@ -56,7 +56,7 @@ def test_another_plan_is_judged_by_its_own_steps(happenings):
     figures.take(happenings.step_done(0), at=1.0)
     figures.take(happenings.sampled(0), at=1.0)
     known = SimpleNamespace(cluster=happenings.cluster)
-    figures.take(ev.Replanned(known=known, plan=replace(happenings.plan, strategy="ps"), next_step=1), at=2.0)
+    figures.take(cmd.Replanned(known=known, plan=replace(happenings.plan, strategy="ps"), next_step=1), at=2.0)
     state = figures.state(at=2.0)
     assert (state.strategy, state.step, state.samples_per_s) == ("ps", 1, None)
     assert state.ranks[0].rss_bytes is None
@@ -65,7 +65,7 @@ def test_another_plan_is_judged_by_its_own_steps(happenings):
 def test_the_last_changes_are_kept(happenings):
     figures = RunFigures()
     figures.take(happenings.planned(), at=1.0)
-    figures.take(ev.LinksChanged(cluster=happenings.cluster, next_step=7), at=2.0)
+    figures.take(cmd.LinksChanged(cluster=happenings.cluster, next_step=7), at=2.0)
     for index in range(MOST_EVENTS - 1):
         figures.note(f"note: {index}", at=3.0)
     events = figures.state(at=4.0).events

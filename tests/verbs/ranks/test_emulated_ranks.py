@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from nfold.errors import ClusterError
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks, emulated_ranks
@@ -25,7 +26,7 @@ def test_the_coordinator_is_told_whom_a_fault_kills_before_it_does(tmp_path, mon
     options = Options(workers=3, emulate=tmp_path / "c.toml", fault=faults)
     with emulated_ranks(options, lambda text: None, events) as ranks:
         assert ranks is not None
-        ranks.take(ev.TrainingBegins())
+        ranks.take(cmd.TrainingBegins())
         assert [events.get(timeout=WAIT_S) for _ in range(3)] == [
             "slowed n-0",
             ev.KillAnnounced((1,), "kill n-1@1ms"),

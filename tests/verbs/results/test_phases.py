@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control.spool import Arrived
 from nfold.verbs.results.phases import Phases
 
@@ -23,21 +23,21 @@ def clock():
 
 
 def step(index):
-    return ev.StepDone(step=index, epoch=0, loss=0.0, parts=(), trace=None)
+    return cmd.StepDone(step=index, epoch=0, loss=0.0, parts=(), trace=None)
 
 
 def test_every_instant_is_in_one_phase(clock):
     phases = Phases(clock)
     for after_s, happening in [
-        (1.5, ev.RanksStarted()),
-        (2.0, ev.Noted("profiled")),  # ends nothing
-        (0.5, ev.TrainingBegins()),
+        (1.5, cmd.RanksStarted()),
+        (2.0, cmd.Noted("profiled")),  # ends nothing
+        (0.5, cmd.TrainingBegins()),
         (0.1, step(0)),
-        (0.2, ev.Sampled(())),  # taken while the next step is played
+        (0.2, cmd.Sampled(())),  # taken while the next step is played
         (0.3, step(1)),
-        (0.7, ev.Evaluated(step=2, epoch=0, metrics={})),
-        (0.25, ev.KeepCheckpoint(step=2, file=Arrived(Path("x"), 1))),
-        (0.4, ev.Finished()),
+        (0.7, cmd.Evaluated(step=2, epoch=0, metrics={})),
+        (0.25, cmd.KeepCheckpoint(step=2, file=Arrived(Path("x"), 1))),
+        (0.4, cmd.Finished()),
     ]:
         clock.now_s += after_s
         phases.happened(happening)
@@ -51,7 +51,7 @@ def test_every_instant_is_in_one_phase(clock):
 
 def test_a_ledger_may_begin_before_it_is_made_and_go_on_after_the_end(clock):
     phases = Phases(clock, begun_s=97.0)
-    phases.happened(ev.RanksStarted())
+    phases.happened(cmd.RanksStarted())
     clock.now_s += 1.0
     assert phases.book("ending") == pytest.approx({"start-up": 3.0, "ending": 1.0})
     clock.now_s += 0.5

@@ -6,7 +6,7 @@ import pytest
 
 from nfold.core.trace import StepParts
 from nfold.program import ProgramSource
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control.spool import Spool
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.run_folder.files import BEST
@@ -27,7 +27,7 @@ PARTS = StepParts(
     sent_bytes=0,
     samples=8,
 )
-STEP = ev.StepDone(step=0, epoch=0, loss=1.5, parts=(PARTS,), trace=None)
+STEP = cmd.StepDone(step=0, epoch=0, loss=1.5, parts=(PARTS,), trace=None)
 
 
 @pytest.fixture
@@ -52,33 +52,33 @@ def sent(folder, content):
 
 
 def test_a_step_is_handed_out_with_its_evaluation_when_all_of_it_is_done(recorder, folder):
-    evaluated = ev.Evaluated(step=1, epoch=0, metrics={"accuracy": 0.25})
+    evaluated = cmd.Evaluated(step=1, epoch=0, metrics={"accuracy": 0.25})
     assert [recorder.take(each) for each in (STEP, evaluated)] == [None, None]
     assert folder.history() == [], "lines are written in batches"
-    step = recorder.take(ev.Settled(1))
+    step = recorder.take(cmd.Settled(1))
     assert step == StepInfo(step=1, epoch=1, loss=1.5, step_s=0.5, metrics={"accuracy": 0.25})
     assert [line["metrics"] for line in folder.history()] == [{}, {"accuracy": 0.25}], "the loop may read them"
 
 
 def test_an_evaluation_of_an_earlier_step_is_not_the_next_ones(recorder):
-    for each in (STEP, replace(STEP, step=1), ev.Evaluated(step=1, epoch=0, metrics={"accuracy": 0.25})):
+    for each in (STEP, replace(STEP, step=1), cmd.Evaluated(step=1, epoch=0, metrics={"accuracy": 0.25})):
         recorder.take(each)
-    assert recorder.take(ev.Settled(2)).metrics == {}
+    assert recorder.take(cmd.Settled(2)).metrics == {}
 
 
 def test_a_number_that_json_lacks_is_left_out_of_the_history_alone(recorder, folder):
-    for each in (STEP, ev.Evaluated(step=1, epoch=0, metrics={"perplexity": float("inf")})):
+    for each in (STEP, cmd.Evaluated(step=1, epoch=0, metrics={"perplexity": float("inf")})):
         recorder.take(each)
-    assert recorder.take(ev.Settled(1)).metrics == {"perplexity": float("inf")}
+    assert recorder.take(cmd.Settled(1)).metrics == {"perplexity": float("inf")}
     assert recorder.outcome.metrics == folder.history()[-1]["metrics"] == {"perplexity": None}
 
 
 def test_a_file_of_a_rank_is_put_in_its_place(recorder, folder):
-    recorder.take(ev.KeepBest(step=4, file=sent(folder, b"weights")))
+    recorder.take(cmd.KeepBest(step=4, file=sent(folder, b"weights")))
     assert (folder.path / BEST).read_bytes() == b"weights"
 
 
 def test_how_a_run_ended_is_known_afterwards(recorder):
-    recorder.take(ev.Finished(interrupted=True, is_time_up=True, is_terminated=True, staleness={"0": 3}))
+    recorder.take(cmd.Finished(interrupted=True, is_time_up=True, is_terminated=True, staleness={"0": 3}))
     assert (recorder.outcome.interrupted, recorder.is_stopped, recorder.is_terminated) == (True, True, True)
     assert recorder.outcome.staleness == {"0": 3}

@@ -10,7 +10,7 @@ import pytest
 from nfold.core.text.cluster_file import read_cluster
 from nfold.errors import ProgramError
 from nfold.program import ProgramSource
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.summary import typed
 from nfold.verbs.run_folder.folder import RunFolder
@@ -85,7 +85,7 @@ class OneStep:
 
     def run(self):
         while True:
-            yield ev.StepDone(step=0, epoch=0, loss=0.0, parts=(), trace=None)
+            yield cmd.StepDone(step=0, epoch=0, loss=0.0, parts=(), trace=None)
             if self.is_interrupted:
                 return
 

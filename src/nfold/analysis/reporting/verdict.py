@@ -7,8 +7,8 @@ from nfold.analysis.measured.gradient_ages import is_old, worth
 from nfold.analysis.reporting.gains import ChangeKind, PossibleGains
 from nfold.analysis.reporting.own_limit import own_limit
 from nfold.analysis.rules.finding import Finding
+from nfold.analysis.rules.peer_wait import MORE_SAMPLES, UNEVEN
 from nfold.analysis.rules.pipelines import NOTABLY, UNEVEN_STAGES
-from nfold.analysis.rules.stragglers import MORE_SAMPLES, UNEVEN
 from nfold.core.cluster import Cluster
 from nfold.core.plan import Plan
 from nfold.core.report import Gain, Verdict, VerdictClass

@@ -18,7 +18,7 @@ from nfold.analysis.resimulating.what_if import (
 )
 from nfold.analysis.rules.communication import communication
 from nfold.analysis.rules.finding import Finding
-from nfold.analysis.rules.stragglers import peer_wait
+from nfold.analysis.rules.peer_wait import peer_wait
 from nfold.analysis.rules.workers import compute, fixed_costs, memory, reading, shared_cores
 from nfold.core.report import Cause
 

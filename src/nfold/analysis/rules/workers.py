@@ -6,7 +6,7 @@ from math import ceil, floor
 from nfold.analysis.measured.measured_facts import CoreUse, MeasuredFacts
 from nfold.analysis.measured.node_loads import node_resident_bytes
 from nfold.analysis.rules.finding import Finding
-from nfold.analysis.rules.stragglers import typical_compute_s, typical_input_s
+from nfold.analysis.rules.peer_wait import typical_compute_s, typical_input_s
 from nfold.core.text.units import count, percent, rate, seconds, size
 
 _ALMOST_FULL = 0.9

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from nfold.core.tasks import Backward, Elements, MessageEnd, Receive, Send, Task
-from nfold.planning.reductions.reduction_messages import MessageWriter, PlannedMessage
+from nfold.planning.reductions.ring_and_server_messages import MessageWriter, PlannedMessage
 
 TAKEN = Elements("acknowledgement", "taken", 0, 0)
 """What such a message carries: nothing."""

@@ -25,11 +25,11 @@ from nfold.core.tasks import (
     Signal,
     Task,
 )
-from nfold.planning.reductions import reduction_messages as messages
+from nfold.planning.reductions import ring_and_server_messages as messages
 from nfold.planning.reductions.acknowledgements import acknowledge
 from nfold.planning.reductions.buckets import completion, users_of
 from nfold.planning.reductions.norm_messages import SummedPart, agree_on_norm
-from nfold.planning.reductions.reduction_messages import PlannedMessage
+from nfold.planning.reductions.ring_and_server_messages import PlannedMessage
 from nfold.planning.reductions.statistics_groups import statistics_groups
 from nfold.planning.scheduling.cell_dependencies import CellDependencies
 from nfold.planning.scheduling.garbage_collection import without_collecting

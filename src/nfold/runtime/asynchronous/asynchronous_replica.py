@@ -30,8 +30,8 @@ from nfold.runtime.asynchronous.slice_computing import Slices
 from nfold.runtime.asynchronous.store import Norms, Store
 from nfold.runtime.asynchronous.ticket_spans import TicketSpans
 from nfold.runtime.asynchronous.tickets import Tickets
-from nfold.runtime.asynchronous.wire_format import Tags
-from nfold.runtime.checkpoint.model_state import Checkpoint, Offer, join_facts, offer
+from nfold.runtime.asynchronous.worker_and_shard_messages import Tags
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, join_facts, offer
 from nfold.runtime.control.ticket_rows import Account
 from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader

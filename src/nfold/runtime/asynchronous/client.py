@@ -21,7 +21,13 @@ from nfold.runtime.asynchronous.shards import Slots
 from nfold.runtime.asynchronous.store import Store
 from nfold.runtime.asynchronous.ticket_spans import TicketSpans
 from nfold.runtime.asynchronous.tickets import Tickets
-from nfold.runtime.asynchronous.wire_format import NoMoreRequests, Request, Tags, decode_reply, encode_request
+from nfold.runtime.asynchronous.worker_and_shard_messages import (
+    NoMoreRequests,
+    Request,
+    Tags,
+    decode_reply,
+    encode_request,
+)
 from nfold.runtime.control.ticket_rows import Account
 from nfold.transport.protocol import Transport
 

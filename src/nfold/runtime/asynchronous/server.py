@@ -13,7 +13,13 @@ from nfold.runtime.asynchronous.shards import Slice, rows
 from nfold.runtime.asynchronous.store import Store
 from nfold.runtime.asynchronous.ticket_spans import TicketSpans
 from nfold.runtime.asynchronous.tickets import Tickets
-from nfold.runtime.asynchronous.wire_format import NoMoreRequests, Request, Tags, decode_request, encode_reply
+from nfold.runtime.asynchronous.worker_and_shard_messages import (
+    NoMoreRequests,
+    Request,
+    Tags,
+    decode_request,
+    encode_reply,
+)
 from nfold.runtime.control.ticket_rows import Account
 from nfold.runtime.parameters.buffers import as_bytes
 from nfold.transport.protocol import Transport

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from nfold.capture.side_effects.module_states import is_freed
 from nfold.core.options.averages import Averages
 from nfold.errors import ProgramError
-from nfold.runtime.checkpoint.model_state import Checkpoint, Offer, StatePart
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, StatePart
 from nfold.runtime.checkpoint.state_file import AVERAGE_PREFIX, MODEL_PREFIX
 from nfold.runtime.parameters.weights import Weights
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from nfold.errors import RunError, TransportError
+from nfold.transport.connecting.encryption import secured
 from nfold.transport.connecting.handshake import (
     AGENT,
     CHALLENGE_BYTES,
@@ -31,7 +32,6 @@ from nfold.transport.connecting.handshake import (
     unpack_hello,
 )
 from nfold.transport.connecting.keepalive import enable_keepalive
-from nfold.transport.connecting.securing import secured
 
 Message = dict[str, Any]
 

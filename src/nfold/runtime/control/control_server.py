@@ -23,8 +23,8 @@ from nfold.runtime.control.channel import (
 )
 from nfold.runtime.control.events import Event, Left, Said
 from nfold.transport.connecting.acceptor import MAX_UNPROVEN
+from nfold.transport.connecting.encryption import secured
 from nfold.transport.connecting.handshake import AGENT
-from nfold.transport.connecting.securing import secured
 
 if TYPE_CHECKING:
     import queue

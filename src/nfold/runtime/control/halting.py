@@ -8,6 +8,7 @@ until k         -->             k is the largest of those: nobody waits for a st
 
 import threading
 
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 
 
@@ -51,12 +52,12 @@ class Halting:
         self._has_asked = False
         self._replies: dict[int, int] = {}
 
-    def ask(self) -> list[ev.Command]:
+    def ask(self) -> list[cmd.Command]:
         """Return what makes all ranks hold, the first time."""
         if self._has_asked:
             return []
         self._has_asked = True
-        return [ev.Order(self._ranks, {"do": "hold"})]
+        return [cmd.Order(self._ranks, {"do": "hold"})]
 
     def take(self, event: ev.Received) -> int | None:
         """Take in a rank's reply; return the step before which all stop, once all have replied."""

@@ -12,6 +12,7 @@ from typing import Any
 from nfold.core.job import Recipe
 from nfold.core.members import Member
 from nfold.errors import ProgramError
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator import membership as ms
 from nfold.runtime.coordinator.membership import Membership
@@ -37,12 +38,12 @@ class Admission:
         self._membership = membership
         self._standard: Standard | None = None
 
-    def open(self, standard: Standard) -> list[ev.ToShell]:
+    def open(self, standard: Standard) -> list[cmd.ToShell]:
         """Let newcomers load from now on; return the orders for those that wait for it."""
         self._standard = standard
         return [command for number in self._membership.coming for command in self._welcome(number, standard)]
 
-    def hear(self, said: ev.Said) -> list[ev.ToShell]:
+    def hear(self, said: ev.Said) -> list[cmd.ToShell]:
         """Take in what a member without a rank says, and return what to do about it."""
         number, message = said.member, said.message
         match message["is"]:
@@ -53,66 +54,66 @@ class Admission:
             case "listening":
                 host, port = message["address"]
                 self._membership.take(ms.MemberPrepared(number, (host, port)))
-                return [ev.Noted(f"{self._name(number)} is prepared: the next generation begins with it")]
+                return [cmd.Noted(f"{self._name(number)} is prepared: the next generation begins with it")]
             case "failed":
                 self._membership.take(ms.MemberFailed(number))
                 text = message["text"].rstrip(".")
-                return [ev.Noted(f"note: {self._name(number)} is not let in: {text}. The others go on.")]
+                return [cmd.Noted(f"note: {self._name(number)} is not let in: {text}. The others go on.")]
             case "finished":
                 self._membership.take(ms.MemberFinished(number))
         return []
 
-    def release(self, number: int) -> list[ev.ToShell]:
+    def release(self, number: int) -> list[cmd.ToShell]:
         """Let a member leave: at once where it has no rank, and else where a generation ends."""
         if not self._membership.knows(number):
-            return [ev.Noted(f"note: member {number} cannot be let go: nobody has come with that number")]
+            return [cmd.Noted(f"note: member {number} cannot be let go: nobody has come with that number")]
         if self._membership.rank_of(number) is not None and self._membership.fixed:
-            return [ev.Noted(f"note: {self._name(number)} stays until the end: {self._membership.fixed}")]
+            return [cmd.Noted(f"note: {self._name(number)} stays until the end: {self._membership.fixed}")]
         self._membership.take(ms.MemberAnnounced(number))
         if number in self._membership.coming:
             return self._dismiss(number)
         return []
 
-    def see_off(self, left: ev.Left) -> list[ev.ToShell]:
+    def see_off(self, left: ev.Left) -> list[cmd.ToShell]:
         """Take in that a member without a rank has left."""
         if not self._membership.knows(left.member):
             told = f"note: member {left.member} {left.status} before it reached the coordinator. The others go on."
-            return [ev.Noted(told), ev.LetGo(left.member)]
+            return [cmd.Noted(told), cmd.LetGo(left.member)]
         is_missed = left.member in self._membership.coming
         self._membership.take(ms.MemberLeft(left.member))
         told = f"note: {self._name(left.member)} {left.status} before it was let in. The others go on."
-        return [*([ev.Noted(told)] if is_missed else []), ev.LetGo(left.member)]
+        return [*([cmd.Noted(told)] if is_missed else []), cmd.LetGo(left.member)]
 
-    def close(self) -> list[ev.ToShell]:
+    def close(self) -> list[cmd.ToShell]:
         """Return what lets all go that have no rank: the job is over."""
         return [command for number in self._membership.coming for command in self._dismiss(number)]
 
-    def _greet(self, member: Member) -> list[ev.ToShell]:
+    def _greet(self, member: Member) -> list[cmd.ToShell]:
         self._membership.take(ms.MemberCame(member))
         return [] if self._standard is None else self._welcome(member.number, self._standard)
 
-    def _welcome(self, number: int, standard: Standard) -> list[ev.ToShell]:
+    def _welcome(self, number: int, standard: Standard) -> list[cmd.ToShell]:
         if self._membership.fixed:
             return self._refuse(number, self._membership.fixed)
-        return [ev.Send((number,), {**standard.load_order, "local_rank": number})]
+        return [cmd.Send((number,), {**standard.load_order, "local_rank": number})]
 
-    def _examine(self, number: int, ready: dict[str, Any], standard: Standard) -> list[ev.ToShell]:
+    def _examine(self, number: int, ready: dict[str, Any], standard: Standard) -> list[cmd.ToShell]:
         try:
             check_alike(standard.ready, Other(number, has_rank=False), ready)
             check_same_recipe(standard.ready["batch_size"], standard.recipe, ready)
         except ProgramError as error:
             return self._refuse(number, str(error))
-        return [ev.Send((number,), {"do": "listen"})]
+        return [cmd.Send((number,), {"do": "listen"})]
 
-    def _refuse(self, number: int, why: str) -> list[ev.ToShell]:
+    def _refuse(self, number: int, why: str) -> list[cmd.ToShell]:
         return [
-            ev.Noted(f"note: {self._name(number)} is not let in: {why} The others go on."),
+            cmd.Noted(f"note: {self._name(number)} is not let in: {why} The others go on."),
             *self._dismiss(number),
         ]
 
-    def _dismiss(self, number: int) -> list[ev.ToShell]:
+    def _dismiss(self, number: int) -> list[cmd.ToShell]:
         self._membership.take(ms.MemberFinished(number))
-        return [ev.Send((number,), {"do": "finish", "tag": 0})]
+        return [cmd.Send((number,), {"do": "finish", "tag": 0})]
 
     def _name(self, number: int) -> str:
         member = self._membership.member(number)

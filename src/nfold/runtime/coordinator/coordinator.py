@@ -20,6 +20,7 @@ from nfold.core.options.averages import averaged
 from nfold.core.options.best_model import BestSoFar, check_keep
 from nfold.errors import NfoldError
 from nfold.planning.choosing.early_checks import check_last_batch
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator import membership as ms
 from nfold.runtime.coordinator.admission import Admission, Standard
@@ -72,7 +73,7 @@ class Coordinator:
         self._flow = self._run()
         self._over = False
 
-    def start(self, places: Mapping[int, tuple[str, int]]) -> list[ev.ToShell]:
+    def start(self, places: Mapping[int, tuple[str, int]]) -> list[cmd.ToShell]:
         """Return the first commands; call it once, when every member that the job begins with has said hello.
 
         Args:
@@ -85,7 +86,7 @@ class Coordinator:
         self._generations.enlist(tuple(sorted(places)))
         return self._advance(None)
 
-    def handle(self, event: ev.Event) -> list[ev.ToShell]:
+    def handle(self, event: ev.Event) -> list[cmd.ToShell]:
         """Take in an event and return what to do about it."""
         if self._over:
             return []
@@ -104,7 +105,7 @@ class Coordinator:
             return []
         return self._examine(event) if self._postmortem.open else self._advance(event)
 
-    def _hear(self, said: ev.Said) -> list[ev.ToShell]:
+    def _hear(self, said: ev.Said) -> list[cmd.ToShell]:
         kind, rank = said.message["is"], self._membership.rank_of(said.member)
         if kind == "alive":
             self._cuts.hear(said.member, dict(said.message["silent_s"]))
@@ -119,39 +120,39 @@ class Coordinator:
         if self._postmortem.open:
             return self._examine(said)
         if kind == "wants":
-            return [ev.SendState(said.member, said.message["start"], said.message["stop"])]
+            return [cmd.SendState(said.member, said.message["start"], said.message["stop"])]
         return self._advance(ev.Received(rank, said.message, said.file))
 
-    def _see_off(self, left: ev.Left) -> list[ev.ToShell]:
+    def _see_off(self, left: ev.Left) -> list[cmd.ToShell]:
         rank = self._membership.rank_of(left.member)
         if rank is None:
             return self._turn(self._admission.see_off(left))
         if self._membership.take(ms.MemberLeft(left.member)) is Decision.FAIL:
             self._postmortem.left(rank, left.status)
-        return self._examine(left) if self._postmortem.open else [ev.LetGo(left.member)]
+        return self._examine(left) if self._postmortem.open else [cmd.LetGo(left.member)]
 
-    def _turn(self, commands: list[ev.ToShell]) -> list[ev.ToShell]:
+    def _turn(self, commands: list[cmd.ToShell]) -> list[cmd.ToShell]:
         """Let what is under way notice that members have changed."""
         return commands if self._postmortem.open else [*commands, *self._advance(ev.MembersChanged())]
 
-    def _advance(self, event: ev.Event | None) -> list[ev.ToShell]:
+    def _advance(self, event: ev.Event | None) -> list[cmd.ToShell]:
         try:
-            commands: list[ev.Command] = self._flow.send(event)  # type: ignore[arg-type]
+            commands: list[cmd.Command] = self._flow.send(event)  # type: ignore[arg-type]
         except StopIteration as end:
             self._over = True
             commands = [*self._admission.close(), *(end.value or [])]
         except (NfoldError, KeyboardInterrupt) as error:
             self._over = True
-            commands = [ev.Failed(error)]
-        return [self._to_members(each) if isinstance(each, ev.Order) else each for each in commands]
+            commands = [cmd.Failed(error)]
+        return [self._to_members(each) if isinstance(each, cmd.Order) else each for each in commands]
 
-    def _to_members(self, order: ev.Order) -> ev.ToShell:
-        return ev.Send(tuple(self._membership.ranks[rank] for rank in order.ranks), order.message, order.blob)
+    def _to_members(self, order: cmd.Order) -> cmd.ToShell:
+        return cmd.Send(tuple(self._membership.ranks[rank] for rank in order.ranks), order.message, order.blob)
 
     def _ranks_of(self, members: Iterable[int]) -> tuple[int, ...]:
         return tuple(rank for number in members if (rank := self._membership.rank_of(number)) is not None)
 
-    def _watch(self, tick: ev.ClockTick) -> list[ev.ToShell]:
+    def _watch(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
         """Say which ranks have fallen silent, and give up those that stay so."""
         patience, loading = self._patience, self._postmortem.is_loading
         news = self._failure_detector.look(tick, self._membership.awaited, loading=loading)
@@ -163,10 +164,10 @@ class Coordinator:
         for number in news.lost:
             if self._membership.take(ms.MemberFailed(number)) is Decision.FAIL:
                 self._postmortem.silent(self._membership.ranks.index(number), lost_s)
-        commands: list[ev.ToShell] = [ev.Noted(note) for note in notes]
+        commands: list[cmd.ToShell] = [cmd.Noted(note) for note in notes]
         return commands + (self._examine(tick) if self._postmortem.open else [])
 
-    def _watch_network(self, tick: ev.ClockTick) -> list[ev.ToShell]:
+    def _watch_network(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
         """Say which ranks hear nothing from each other, and give up when that stays so."""
         awaited = self._membership.awaited
         heard = {number for number in awaited if tick.now_s - tick.heard_s.get(number, tick.now_s) < QUIET_S}
@@ -176,19 +177,19 @@ class Coordinator:
         for cut in news.lost:
             if self._membership.take(ms.MemberFailed(cut.rank)) is Decision.FAIL:
                 self._postmortem.cut_off(self._by_rank(cut))
-        commands: list[ev.ToShell] = [ev.Noted(note) for note in notes]
+        commands: list[cmd.ToShell] = [cmd.Noted(note) for note in notes]
         return commands + (self._examine(tick) if self._postmortem.open else [])
 
     def _by_rank(self, cut: NetworkCut) -> NetworkCut:
         return replace(cut, rank=self._membership.ranks.index(cut.rank), others=self._ranks_of(cut.others))
 
-    def _examine(self, event: ev.Event) -> list[ev.ToShell]:
+    def _examine(self, event: ev.Event) -> list[cmd.ToShell]:
         """Collect what every rank has to say, then name the first cause."""
         if not self._postmortem.complete and not isinstance(event, ev.TimedOut):
-            return [ev.SetTimer(POSTMORTEM_S)] if self._postmortem.take_first() else []
+            return [cmd.SetTimer(POSTMORTEM_S)] if self._postmortem.take_first() else []
         self._over = True
         error, details = self._postmortem.error(), self._postmortem.details()
-        return [ev.Failed(error, details, is_death=self._postmortem.is_death)]
+        return [cmd.Failed(error, details, is_death=self._postmortem.is_death)]
 
     # The job, in order
 
@@ -214,19 +215,19 @@ class Coordinator:
         run_steps = self._planning.run_steps(facts)
         if self._settings.plan_only:
             question = self._planning.facts(known.graph, known.profiles, known.cluster, facts)
-            self._requests.say(ev.Measured(question, run_steps))
+            self._requests.say(cmd.Measured(question, run_steps))
         if self._settings.measures_for:
             yield from self._requests.ask(everyone, {"do": "finish", "tag": 0}, "finished")
-            return [ev.Finished()]
+            return [cmd.Finished()]
         chosen = known.plan or self._planning.plan(known, facts)
         known = replace(known, plan=chosen)
         foretold = self._planning.notes(facts, chosen, known.graph)
         total, per_epoch = run_steps.total_steps, run_steps.steps_per_epoch
-        planned = ev.Planned(known, chosen, total, per_epoch, self._first_step, recipe, foretold)
+        planned = cmd.Planned(known, chosen, total, per_epoch, self._first_step, recipe, foretold)
         if self._settings.plan_only:
             self._requests.say(planned)
             yield from self._requests.ask(everyone, {"do": "finish", "tag": 0}, "finished")
-            return [ev.Finished()]
+            return [cmd.Finished()]
         idle = everyone[chosen.world_size :]
         if idle:
             yield from self._requests.ask(idle, {"do": "finish", "tag": 0}, "finished")

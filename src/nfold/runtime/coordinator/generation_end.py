@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from nfold.core.job import Known
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.membership import Decision, Membership
 from nfold.runtime.coordinator.replanning import Replanning
 
@@ -47,17 +47,17 @@ class GenerationEnd:
         """What the generation rests on, with the links as they were found last."""
         return self._known
 
-    def take(self, news: Iterable[ev.Command], num_left: int) -> list[ev.Command]:
+    def take(self, news: Iterable[cmd.Command], num_left: int) -> list[cmd.Command]:
         """Take in what was found of links; see `Replanning.take`."""
         news = list(news)
         for found in news:
-            if isinstance(found, ev.LinksChanged):
+            if isinstance(found, cmd.LinksChanged):
                 self._known = replace(self._known, cluster=found.cluster)
         return self._replanning.take(news, num_left)
 
-    def give_up(self) -> list[ev.Command]:
+    def give_up(self) -> list[cmd.Command]:
         """Keep plan and members for good: nobody can go on from a checkpoint."""
         waiting = [*self._membership.newcomers, *self._membership.leavers]
         self._replanning.give_up()
         self._membership.fix(NOT_KEPT)
-        return [ev.Noted(f"note: member {number} waits until the end: {NOT_KEPT}") for number in waiting]
+        return [cmd.Noted(f"note: member {number} waits until the end: {NOT_KEPT}") for number in waiting]

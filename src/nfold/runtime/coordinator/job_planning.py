@@ -25,7 +25,7 @@ from nfold.planning.choosing.first_step import check_first_step, first_step_note
 from nfold.planning.choosing.search import plan
 from nfold.planning.inputs.facts import Facts, proposal_of
 from nfold.planning.scheduling.rank_schedules import rank_schedules
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.same_program import averages_of
 from nfold.runtime.measuring.probing_rounds import with_fast_links
 from nfold.runtime.measuring.slowness import expected_times_s, expected_waits_s
@@ -151,7 +151,7 @@ class JobPlanning:
         )
 
 
-def build_orders(known: Known, chosen: Plan, total_steps: int, checkpoint: bytes = b"") -> list[ev.Order]:
+def build_orders(known: Known, chosen: Plan, total_steps: int, checkpoint: bytes = b"") -> list[cmd.Order]:
     """Return the orders that make every rank of a plan build its part."""
     order = {
         "do": "build",
@@ -162,4 +162,4 @@ def build_orders(known: Known, chosen: Plan, total_steps: int, checkpoint: bytes
     }
     schedules = rank_schedules(chosen, known.graph, known.profiles)
     documents = [{**order, "schedule": own.to_document()} for own in schedules]
-    return [ev.Order((rank,), document, checkpoint) for rank, document in enumerate(documents)]
+    return [cmd.Order((rank,), document, checkpoint) for rank, document in enumerate(documents)]

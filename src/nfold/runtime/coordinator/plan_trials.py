@@ -18,6 +18,7 @@ from nfold.core.profile import Profile
 from nfold.core.trace import RankUsage
 from nfold.errors import PlanError
 from nfold.planning.choosing.advice import Refused
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
@@ -37,7 +38,7 @@ def try_all(settings: JobSettings, cores: int, requests: RankRequests, generatio
     for index, trial in enumerate(settings.trials):
         yield from trials.play(index, trial)
     yield from requests.ask(everyone, {"do": "finish", "tag": 0}, "finished")
-    return [ev.Finished()]
+    return [cmd.Finished()]
 
 
 class _Trials:
@@ -79,14 +80,14 @@ class _Trials:
             known = Known(graph=self._graph, profiles=self._profiles, cluster=cluster)
             chosen = planning.plan(known, self._ready)
         except PlanError as error:
-            self._requests.say(ev.TrialRefused(index, error.reason if isinstance(error, Refused) else str(error)))
+            self._requests.say(cmd.TrialRefused(index, error.reason if isinstance(error, Refused) else str(error)))
             return
         known = replace(known, plan=chosen)
         ranks = tuple(range(chosen.world_size))
-        self._requests.say(ev.TrialPlanned(index, known))
+        self._requests.say(cmd.TrialPlanned(index, known))
         yield from self._requests.collect(ranks, build_orders(known, chosen, trial.steps), "built")
         replies = yield from self._train(ranks, chosen, trial.steps)
-        self._requests.say(ev.TrialDone(index, tuple(_usage(replies[rank]) for rank in ranks)))
+        self._requests.say(cmd.TrialDone(index, tuple(_usage(replies[rank]) for rank in ranks)))
 
     def _linked(self, trial: Trial) -> Cluster:
         """Return the machines as declared, with the links of a trial."""
@@ -96,7 +97,7 @@ class _Trials:
     def _train(self, ranks: tuple[int, ...], chosen: Plan, steps: int) -> Flow:
         """Play the steps, make the ranks forget, and return what each of them says at the end."""
         progress = Progress(ranks, chosen, 0, -(-self._ready["num_samples"] // chosen.batch_size))
-        commands: list[ev.Command] = [ev.Order(ranks, {"do": "until", "step": steps})]
+        commands: list[cmd.Command] = [cmd.Order(ranks, {"do": "until", "step": steps})]
         while progress.done < steps:
             event = yield commands
             commands = []
@@ -111,7 +112,7 @@ class _Trials:
         """Probe and pace once for each set of ranks and speed of links."""
         if trial.link_bytes_per_s is not None and trial.link_bytes_per_s != self._link_bytes_per_s:
             self._link_bytes_per_s = trial.link_bytes_per_s
-            self._requests.say(ev.SetLinks(trial.link_bytes_per_s))
+            self._requests.say(cmd.SetLinks(trial.link_bytes_per_s))
         key = (trial.workers, trial.servers, self._link_bytes_per_s)
         if key not in self._met:
             self._met[key] = yield from preparation.meet(self._graph, self._profiles, self._declared, self._ready)

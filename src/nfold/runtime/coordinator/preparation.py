@@ -22,6 +22,7 @@ from nfold.planning.choosing.wishes import check_batch
 from nfold.planning.costs.read_ahead import least_share, within_cores
 from nfold.planning.inputs.chunking import worthwhile_counts
 from nfold.planning.inputs.facts import useful_threads, worker_seconds
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
@@ -51,11 +52,11 @@ class Preparation:
         self._planning, self._settings = planning, planning.settings
         self._cores, self._requests, self._generations = cores, requests, generations
 
-    def load_orders(self, ranks: Sequence[int]) -> list[ev.Order]:
+    def load_orders(self, ranks: Sequence[int]) -> list[cmd.Order]:
         """Return the orders that make ranks load the program, each with a device of its own where its host has some."""
         nodes = self._settings.nodes or ("",) * len(ranks)
         local = {rank: nodes[:rank].count(nodes[rank]) for rank in ranks}
-        return [ev.Order((rank,), {**self.load_order(), "local_rank": local[rank]}) for rank in ranks]
+        return [cmd.Order((rank,), {**self.load_order(), "local_rank": local[rank]}) for rank in ranks]
 
     def load_order(self) -> dict[str, Any]:
         """Return the order that makes every rank load the program, as the first of its host."""
@@ -106,7 +107,7 @@ class Preparation:
         check_last_batch(graph, self._planning.run_steps(ready))
         check_possible(self._planning.facts(graph, profiles, with_fast_links(cluster), ready), self._settings.strategy)
         self._planning.foresee(graph, profiles, cluster, ready)
-        self._requests.say(ev.Prepared("profiling"))
+        self._requests.say(cmd.Prepared("profiling"))
         yield from self.wire()
         cluster = yield from self.meet(graph, profiles, cluster, ready)
         return Known(graph=graph, profiles=profiles, cluster=cluster)
@@ -120,13 +121,13 @@ class Preparation:
         if not graph.unkept or self._settings.checkpoint_every == 0:
             return
         if self._settings.plan_only or self._settings.trials:
-            self._requests.say(ev.Noted(graph.unkept))  # these write no checkpoint
+            self._requests.say(cmd.Noted(graph.unkept))  # these write no checkpoint
             return
         raise ProgramError(graph.unkept)
 
     def profile(
         self, ready: Ready
-    ) -> Generator[list[ev.Command], ev.Event, tuple[ModelGraph, dict[int, Profile], Cluster]]:
+    ) -> Generator[list[cmd.Command], ev.Event, tuple[ModelGraph, dict[int, Profile], Cluster]]:
         """Capture and time the program on one rank while the others rest."""
         order = {
             "do": "profile",
@@ -137,7 +138,7 @@ class Preparation:
         }
         reply = (yield from self._requests.ask((self._profiler,), order, "profiled"))[self._profiler]
         if reply["note"]:
-            self._requests.say(ev.Noted(reply["note"]))
+            self._requests.say(cmd.Noted(reply["note"]))
         found = codec.decode(Measured, reply["measured"])
         cluster = self._cluster(found.node)
         profiles = {count: replace(profile, profiler=self._profiler) for count, profile in found.profiles.items()}
@@ -164,12 +165,12 @@ class Preparation:
         profiles: dict[int, Profile],
         cluster: Cluster,
         ready: Ready,
-    ) -> Generator[list[ev.Command], ev.Event, Cluster]:
+    ) -> Generator[list[cmd.Command], ev.Event, Cluster]:
         """Probe the links between the nodes and let all workers compute at once; return the cluster as found."""
         probed = yield from self._probe(cluster)
         cluster = with_links(cluster, self._planning.nodes(cluster), probed)
         if probed:
-            self._requests.say(ev.Prepared("probing links"))
+            self._requests.say(cmd.Prepared("probing links"))
         if self._settings.workers > 1 or self._settings.cluster:
             cluster = yield from self._pace(cluster, profiles, ready, graph)
         return cluster
@@ -177,7 +178,7 @@ class Preparation:
     def wire(self) -> Flow:
         """Let the generation of these workers and servers begin."""
         yield from self._generations.begin(self._settings.world_size)
-        self._requests.say(ev.Prepared("connecting"))
+        self._requests.say(cmd.Prepared("connecting"))
 
     def _threads_of(self, rank: int) -> int:
         """A rank's fair share of its node's cores."""
@@ -224,7 +225,7 @@ class Preparation:
         counts = {1, 2, *({ready["chunks"]} if ready["chunks"] else tried)}
         return sorted({max(chunk_sizes(batch, count, 1)) for count in counts if count <= batch})
 
-    def _probe(self, cluster: Cluster) -> Generator[list[ev.Command], ev.Event, dict[Probe, ProbedPair]]:
+    def _probe(self, cluster: Cluster) -> Generator[list[cmd.Command], ev.Event, dict[Probe, ProbedPair]]:
         """Probe all pairs of nodes, or of many, distant or badly linked ones some, a round at a time."""
         found: dict[Probe, ProbedPair] = {}
         rounds, num_peers = round_robin(self._planning.nodes(cluster)), len(set(self._planning.nodes(cluster))) - 1
@@ -232,9 +233,9 @@ class Preparation:
             if done == 1:
                 del rounds[affordable(len(rounds), found) :]
                 if num_peers > len(rounds):
-                    self._requests.say(ev.Noted(_tell_sample(len(rounds), num_peers)))
+                    self._requests.say(cmd.Noted(_tell_sample(len(rounds), num_peers)))
             orders = [
-                ev.Order((rank,), {"do": "probe", "peer": peer, "measures": rank == pair.measures, "patience_s": None})
+                cmd.Order((rank,), {"do": "probe", "peer": peer, "measures": rank == pair.measures, "patience_s": None})
                 for pair in pairs
                 for rank, peer in ((pair.measures, pair.echoes), (pair.echoes, pair.measures))
             ]
@@ -245,7 +246,7 @@ class Preparation:
 
     def _pace(
         self, cluster: Cluster, profiles: dict[int, Profile], ready: Ready, graph: ModelGraph
-    ) -> Generator[list[ev.Command], ev.Event, Cluster]:
+    ) -> Generator[list[cmd.Command], ev.Event, Cluster]:
         """Let all workers compute at once: what they slow each other down, and how unlike the nodes are.
 
         Where one was slow they do so again: a slow node stays slow, one that was held up for a moment does not.
@@ -257,7 +258,7 @@ class Preparation:
         passes_s = expected_passes_s(cluster, nodes, threads, profiles, chunk_size)
         longest_s = longest_pass_s(cluster, nodes, passes_s, profiler=self._profiler)
         orders = [
-            ev.Order(
+            cmd.Order(
                 (rank,),
                 {"do": "pace", "chunk_size": chunk_size, "threads": threads[rank], "longest_pass_s": longest_s},
             )
@@ -272,7 +273,7 @@ class Preparation:
                 break
         return with_paces(cluster, nodes, passes_s, paces, num_tensors=len(graph.trained))
 
-    def _paced(self, orders: list[ev.Order]) -> Generator[list[ev.Command], ev.Event, dict[int, Pace]]:
+    def _paced(self, orders: list[cmd.Order]) -> Generator[list[cmd.Command], ev.Event, dict[int, Pace]]:
         replies = yield from self._requests.collect(tuple(range(self._settings.workers)), orders, "paced")
         return {rank: codec.decode(Pace, reply["pace"]) for rank, reply in replies.items()}
 

@@ -6,6 +6,7 @@ from nfold.core import codec
 from nfold.core.plan import Plan
 from nfold.core.trace import ReductionParts, Span, StepParts, StepTrace, SystemSample
 from nfold.planning.asynchronous.asynchronous_strategies import serving_ranks
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.ticket_rows import aligned
 
@@ -57,7 +58,7 @@ class Progress:
             return max(least, FIRST_WINDOW)
         return max(least, round(WINDOW_S / max(self._step_s, 1e-6)))
 
-    def take(self, event: ev.Received) -> list[ev.Command]:
+    def take(self, event: ev.Received) -> list[cmd.Command]:
         """Take in a report and return what became complete with it."""
         kind = event.message["is"]
         if kind == "steps":
@@ -65,26 +66,26 @@ class Progress:
                 self._reports.setdefault(report["step"], {})[event.rank] = report
             notes = [note for report in event.message["steps"] for note in report["notes"]]
             samples = tuple(SystemSample.from_row(row) for row in event.message["samples"])
-            sampled = [ev.Sampled(samples)] if samples else []
+            sampled = [cmd.Sampled(samples)] if samples else []
             return [*self._tell(notes), *sampled, *self._complete_steps()]
         if kind in ("evaluated", "checkpoint", "model", "average"):
             return self._complete_pending(event, kind)
         return []
 
-    def _tell(self, notes: list[str]) -> list[ev.Command]:
+    def _tell(self, notes: list[str]) -> list[cmd.Command]:
         """Tell what any rank notes, each thing once."""
         new = [text for text in dict.fromkeys(notes) if text not in self._told]
         self._told.update(new)
-        return [ev.Noted(f"note: {text}") for text in new]
+        return [cmd.Noted(f"note: {text}") for text in new]
 
-    def _complete_steps(self) -> list[ev.Command]:
-        done: list[ev.Command] = []
+    def _complete_steps(self) -> list[cmd.Command]:
+        done: list[cmd.Command] = []
         while len(self._reports.get(self.done, {})) == len(self._ranks):
             done.append(self._step(self.done, self._reports.pop(self.done)))
             self.done += 1
         return done
 
-    def _step(self, step: int, reports: dict[int, dict[str, Any]]) -> ev.StepDone:
+    def _step(self, step: int, reports: dict[int, dict[str, Any]]) -> cmd.StepDone:
         parts = tuple(StepParts.from_row(reports[rank]["parts"]) for rank in self._ranks)
         if self._plan.asynchrony is not None:
             parts = aligned(parts, serving_ranks(self._plan.reductions)[0])
@@ -92,7 +93,7 @@ class Progress:
         losses = sorted(pair for report in reports.values() for pair in report["losses"])
         loss = sum(value for _, value in losses)
         reductions = tuple(ReductionParts.from_row(row) for rank in self._ranks for row in reports[rank]["reductions"])
-        return ev.StepDone(step, step // self._per_epoch, loss, parts, self._trace(step, reports, parts), reductions)
+        return cmd.StepDone(step, step // self._per_epoch, loss, parts, self._trace(step, reports, parts), reductions)
 
     def _trace(self, step: int, reports: dict[int, dict[str, Any]], parts: tuple[StepParts, ...]) -> StepTrace | None:
         if not any(report["spans"] for report in reports.values()):
@@ -106,7 +107,7 @@ class Progress:
             begin_s=tuple(reports[rank]["begin_s"] for rank in self._ranks),
         )
 
-    def _complete_pending(self, event: ev.Received, kind: str) -> list[ev.Command]:
+    def _complete_pending(self, event: ev.Received, kind: str) -> list[cmd.Command]:
         """Replies come in the order of the orders, rank by rank; each belongs to the oldest that still waits for it."""
         for entry in self.pending:
             step, what, missing = entry
@@ -115,7 +116,7 @@ class Progress:
                 break
         else:
             return []
-        commands: list[ev.Command] = []
+        commands: list[cmd.Command] = []
         if event.file:
             self._files[step, kind] = event.file
         if kind == "checkpoint":
@@ -129,15 +130,15 @@ class Progress:
                 commands.append(self._checkpoint(step, self._files.pop((step, kind))))
                 self.kept = step
             if kind == "model":
-                commands.append(ev.KeepBest(step, self._files.pop((step, kind))))
+                commands.append(cmd.KeepBest(step, self._files.pop((step, kind))))
             if kind == "average":
-                commands.append(ev.KeepAverage(step, self._files.pop((step, kind))))
+                commands.append(cmd.KeepAverage(step, self._files.pop((step, kind))))
             if kind == "evaluated":
-                commands.append(ev.Evaluated(step, (step - 1) // self._per_epoch, _means(self._sums.pop(step, []))))
+                commands.append(cmd.Evaluated(step, (step - 1) // self._per_epoch, _means(self._sums.pop(step, []))))
         return commands
 
-    def _checkpoint(self, step: int, file: "Arrived") -> ev.Command:
-        return ev.Unkept(step, file, self.unkept) if self.unkept else ev.KeepCheckpoint(step, file)
+    def _checkpoint(self, step: int, file: "Arrived") -> cmd.Command:
+        return cmd.Unkept(step, file, self.unkept) if self.unkept else cmd.KeepCheckpoint(step, file)
 
 
 def _means(parts: list[dict[str, list[float]]]) -> dict[str, float]:

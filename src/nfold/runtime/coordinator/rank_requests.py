@@ -4,10 +4,11 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from nfold.errors import RunError
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.failures.postmortem import Postmortem
 
-Flow = Generator[list[ev.Command], ev.Event, Any]
+Flow = Generator[list[cmd.Command], ev.Event, Any]
 
 
 class RankRequests:
@@ -15,7 +16,7 @@ class RankRequests:
 
     def __init__(self, postmortem: Postmortem) -> None:
         self._postmortem = postmortem
-        self._unsaid: list[ev.Command] = []
+        self._unsaid: list[cmd.Command] = []
         self._postponed: list[ev.Event] = []
         self._postpones = False
 
@@ -29,15 +30,15 @@ class RankRequests:
         if isinstance(event, ev.Interrupted | ev.TimeUp | ev.CheckpointWanted):
             self._postponed.append(event)
 
-    def say(self, *commands: ev.Command) -> None:
+    def say(self, *commands: cmd.Command) -> None:
         """Send commands with the next orders: a generator can speak only when it also listens."""
         self._unsaid += commands
 
     def ask(self, ranks: tuple[int, ...], message: dict[str, Any], reply: str, blob: bytes = b"") -> Flow:
         """Send one order to ranks and return each one's reply."""
-        return (yield from self.collect(ranks, [ev.Order(ranks, message, blob)], reply))
+        return (yield from self.collect(ranks, [cmd.Order(ranks, message, blob)], reply))
 
-    def collect(self, ranks: tuple[int, ...], orders: Sequence[ev.Order], reply: str) -> Flow:
+    def collect(self, ranks: tuple[int, ...], orders: Sequence[cmd.Order], reply: str) -> Flow:
         """Send orders and return the reply of each of these ranks.
 
         Raises:

@@ -10,7 +10,7 @@ from nfold.core.job import JobSettings, Known
 from nfold.core.plan import Plan
 from nfold.errors import PlanError, RunError
 from nfold.planning.choosing.strategies import AUTO
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.generation_end import GenerationEnd
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
@@ -51,7 +51,7 @@ class Regrouping:
             ready = {**ready, "chunks": plan_of(generation_end.known).chunks}  # the result depends on them
             known = yield from self._for_members(generation_end.known, ready)
         chosen = plan_of(known)
-        self._requests.say(ev.Replanned(known, chosen, next_step))
+        self._requests.say(cmd.Replanned(known, chosen, next_step))
         yield from self._generations.let_go(self._behind(chosen.world_size))
         yield from self._generations.begin(chosen.world_size)
         return known
@@ -66,7 +66,7 @@ class Regrouping:
             try:
                 return (yield from self._measured(known, ready))
             except PlanError as error:
-                self._requests.say(ev.Noted(f"note: {_named(newcomers)} cannot be used, and is let go: {error}"))
+                self._requests.say(cmd.Noted(f"note: {_named(newcomers)} cannot be used, and is let go: {error}"))
                 yield from self._generations.let_go(self._behind(len(stayers)))
         if not stayers:
             raise RunError(
@@ -95,7 +95,9 @@ class Regrouping:
             if strategy == AUTO or plan_of(known).asynchrony is not None:
                 raise
             self._requests.say(
-                ev.Noted(f"note: {strategy} cannot be had with the {count} that stay, so any other may follow: {error}")
+                cmd.Noted(
+                    f"note: {strategy} cannot be had with the {count} that stay, so any other may follow: {error}"
+                )
             )
             return self._planning(count, AUTO).plan(now, ready)
 

@@ -11,7 +11,7 @@ from nfold.core.cluster import Cluster
 from nfold.core.job import Known
 from nfold.core.plan import Plan
 from nfold.errors import InternalError, PlanError
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
 
 LEAST_GAIN = 0.1
@@ -36,7 +36,7 @@ class Replanning:
         self._is_wanted = is_wanted and plan_of(known).asynchrony is None  # asynchronous workers follow their links
         self.next: Known | None = None
 
-    def take(self, news: Iterable[ev.Command], num_left: int) -> list[ev.Command]:
+    def take(self, news: Iterable[cmd.Command], num_left: int) -> list[cmd.Command]:
         """Take in what was found of links; return what to tell if another plan is to follow.
 
         Args:
@@ -44,7 +44,7 @@ class Replanning:
             num_left: steps that nobody was told to play yet.
         """
         for found in news:
-            if isinstance(found, ev.LinksChanged) and self._is_wanted and self.next is None:
+            if isinstance(found, cmd.LinksChanged) and self._is_wanted and self.next is None:
                 return self._plan_again(found.cluster, num_left)
         return []
 
@@ -52,7 +52,7 @@ class Replanning:
         """Keep the plan for good: nobody can go on from a checkpoint."""
         self.next, self._is_wanted = None, False
 
-    def _plan_again(self, cluster: Cluster, num_left: int) -> list[ev.Command]:
+    def _plan_again(self, cluster: Cluster, num_left: int) -> list[cmd.Command]:
         now, chosen = replace(self._known, cluster=cluster, plan=None), plan_of(self._known)
         try:
             other = self._planning.plan(now, self._ready)
@@ -65,7 +65,7 @@ class Replanning:
             return []
         self.next = replace(now, plan=other)
         return [
-            ev.Noted(
+            cmd.Noted(
                 f"planned again for these links: {other.strategy} with {after_s * 1e3:.0f} ms a step follows "
                 f"{chosen.strategy} with {before_s * 1e3:.0f}; it wins {wins_s:.0f} s in the {num_left} steps left"
             )

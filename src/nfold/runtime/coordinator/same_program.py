@@ -7,7 +7,7 @@ from nfold.core import codec
 from nfold.core.job import Begun, Recipe
 from nfold.core.options.averages import Averages
 from nfold.errors import ProgramError
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 
 
 def recipe_of(ready: dict[str, Any]) -> Recipe:
@@ -100,7 +100,7 @@ def _words(recipe: Recipe) -> list[str]:
     ]
 
 
-def tell_kept(built: Iterable[dict[str, Any]], recipe: Recipe) -> list[ev.Command]:
+def tell_kept(built: Iterable[dict[str, Any]], recipe: Recipe) -> list[cmd.Command]:
     """Say which hyper-parameters of the checkpoint are used although the program has others, if any."""
     kept = {key: pair for reply in built for key, pair in reply["kept"].items()}
     if not kept:
@@ -108,7 +108,7 @@ def tell_kept(built: Iterable[dict[str, Any]], recipe: Recipe) -> list[ev.Comman
     named = ", ".join(f"{key} {_value(saved)} (not {_value(own)})" for key, (saved, own) in sorted(kept.items()))
     until = ", until the schedule sets them" if recipe.has_scheduler else ""
     return [
-        ev.Noted(
+        cmd.Noted(
             f"note: the optimizer goes on with the checkpoint's {named}, whatever the program says now{until}. "
             "Begin a new run to change them."
         )

@@ -14,6 +14,7 @@ from nfold.errors import RunError, WorkerLost
 from nfold.launch.launcher import Launcher
 from nfold.launch.stopping import hearing
 from nfold.runtime.checkpoint.state_file import StoredState
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.channel import ChannelClosed
 from nfold.runtime.control.control_server import ControlServer
@@ -29,27 +30,27 @@ TICK_S = 1.0
 """How often the coordinator hears of time."""
 
 Step = (
-    ev.RanksStarted
-    | ev.Prepared
-    | ev.Measured
-    | ev.Planned
-    | ev.Replanned
-    | ev.TrainingBegins
-    | ev.StepDone
-    | ev.Sampled
-    | ev.LinksChanged
-    | ev.Evaluated
-    | ev.KeepCheckpoint
-    | ev.Unkept
-    | ev.KeepBest
-    | ev.KeepAverage
-    | ev.Settled
-    | ev.SetLinks
-    | ev.TrialPlanned
-    | ev.TrialRefused
-    | ev.TrialDone
-    | ev.Noted
-    | ev.Finished
+    cmd.RanksStarted
+    | cmd.Prepared
+    | cmd.Measured
+    | cmd.Planned
+    | cmd.Replanned
+    | cmd.TrainingBegins
+    | cmd.StepDone
+    | cmd.Sampled
+    | cmd.LinksChanged
+    | cmd.Evaluated
+    | cmd.KeepCheckpoint
+    | cmd.Unkept
+    | cmd.KeepBest
+    | cmd.KeepAverage
+    | cmd.Settled
+    | cmd.SetLinks
+    | cmd.TrialPlanned
+    | cmd.TrialRefused
+    | cmd.TrialDone
+    | cmd.Noted
+    | cmd.Finished
 )
 
 
@@ -119,33 +120,33 @@ class Session:
             KeyboardInterrupt: Ctrl-C came before training began, or twice.
         """
         places = self._wait_for_hellos()
-        yield ev.RanksStarted()
+        yield cmd.RanksStarted()
         commands = self._coordinator.start(places)
         begun = False
         while True:
             for command in commands:
-                if isinstance(command, ev.Failed):
+                if isinstance(command, cmd.Failed):
                     if command.is_death:
                         self._add_last_lines(command.error)
                     self._log(command.details)
                     raise command.error
-                if isinstance(command, ev.Send):
+                if isinstance(command, cmd.Send):
                     if command.message["do"] == "until" and not begun:
                         begun = True
-                        yield ev.TrainingBegins()
+                        yield cmd.TrainingBegins()
                     if command.message["do"] == "until" and self._cannot_halt:
                         self._limit.allowed(command.message["step"])
                     self._send(command)
-                elif isinstance(command, ev.SendState):
+                elif isinstance(command, cmd.SendState):
                     self._send_state(command)
-                elif isinstance(command, ev.LetGo):
+                elif isinstance(command, cmd.LetGo):
                     self._let_go(command.member)
-                elif isinstance(command, ev.TakeState):
+                elif isinstance(command, cmd.TakeState):
                     self._take_state()
-                elif isinstance(command, ev.SetTimer):
+                elif isinstance(command, cmd.SetTimer):
                     self._set_timer(command.seconds)
                 else:
-                    self._finished = isinstance(command, ev.Finished)
+                    self._finished = isinstance(command, cmd.Finished)
                     yield command
                     self._note_time(command)
                     if self._finished:
@@ -205,14 +206,14 @@ class Session:
         self._interrupts = 1
         self._events.put(ev.Interrupted(by_manager=True))
 
-    def _note_time(self, command: ev.Command) -> None:
-        if isinstance(command, ev.Planned):
+    def _note_time(self, command: cmd.Command) -> None:
+        if isinstance(command, cmd.Planned):
             self._cannot_halt = command.plan.asynchrony is not None  # others end with the step under way
-        if isinstance(command, ev.StepDone):
+        if isinstance(command, cmd.StepDone):
             self._limit.played(command.step + 1, max(part.step_s for part in command.parts))
-        if isinstance(command, ev.KeepCheckpoint):
+        if isinstance(command, cmd.KeepCheckpoint):
             self._limit.kept(self._clock())
-        elif isinstance(command, ev.StepDone | ev.Evaluated):
+        elif isinstance(command, cmd.StepDone | cmd.Evaluated):
             self._limit.worked(self._clock())
 
     def _next_event(self) -> ev.Event:
@@ -280,18 +281,18 @@ class Session:
         if lines:
             error.add_note("\n  ".join(("The last lines that ranks printed:", *lines)))
 
-    def _send(self, message: ev.Send) -> None:
+    def _send(self, message: cmd.Send) -> None:
         for member in message.members:
             try:
                 self._control_server.channels[member].send(message.message, message.blob)
             except ChannelClosed:
                 continue  # its reader reports the loss, with how the member ended
 
-    def _send_state(self, wanted: ev.SendState) -> None:
+    def _send_state(self, wanted: cmd.SendState) -> None:
         """Send a member a part of the checkpoint."""
         assert self._checkpoint is not None, "a rank asks for what it has been told of"
         data = self._checkpoint.read(wanted.start, wanted.stop)
-        self._send(ev.Send((wanted.member,), {"do": "take"}, data))
+        self._send(cmd.Send((wanted.member,), {"do": "take"}, data))
 
     def _take_state(self) -> None:
         self._checkpoint = self._kept_last()

@@ -8,7 +8,7 @@ Ranks never run ahead of the loop, so who leaves it after step k has the weights
 the coordinator and back, and that messages of one step cannot overlap with the next.
 """
 
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 
 
 class Steering:
@@ -26,7 +26,7 @@ class Steering:
         """Return the step before which ranks stop."""
         return min(total, self._asked) if self._is_looped else total
 
-    def hand_out(self, done: int, granted: int, *, is_waiting: bool) -> list[ev.Command]:
+    def hand_out(self, done: int, granted: int, *, is_waiting: bool) -> list[cmd.Command]:
         """Return the step that has just been done with all that is due after it, the first time.
 
         Args:
@@ -37,7 +37,7 @@ class Steering:
         if not self._is_looped or is_waiting or done < granted or self._handed >= done:
             return []
         self._handed = done
-        return [ev.Settled(done)]
+        return [cmd.Settled(done)]
 
     def is_held(self, done: int) -> bool:
         """Whether the loop may still want something of the last step."""

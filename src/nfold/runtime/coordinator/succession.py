@@ -8,7 +8,7 @@ build ──> until .. ──> the last step
 from dataclasses import dataclass
 
 from nfold.core.job import JobSettings, Known, Recipe
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.generation_end import GenerationEnd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
 from nfold.runtime.coordinator.membership import Membership
@@ -79,7 +79,7 @@ class Succession:
         orders = build_orders(known, chosen, run_steps.total_steps, beginning.header)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
-        notes = [*(tell_kept(built.values(), recipe) if recipe else ()), *(ev.Noted(f"note: {text}") for text in told)]
+        notes = [*(tell_kept(built.values(), recipe) if recipe else ()), *(cmd.Noted(f"note: {text}") for text in told)]
         planning = self._planning.of(chosen)
         replanning = Replanning(
             planning,

@@ -12,6 +12,7 @@ from nfold.core.options.averages import Averages, is_averaged
 from nfold.core.options.best_model import BestSoFar
 from nfold.core.trace import RankUsage
 from nfold.planning.choosing.early_checks import RunSteps
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.halting import Halting
 from nfold.runtime.coordinator.generation_end import GenerationEnd
@@ -64,7 +65,7 @@ class Training:
         progress: Progress,
         reprobing: Reprobing,
         generation_end: GenerationEnd,
-        commands: list[ev.Command],
+        commands: list[cmd.Command],
     ) -> Flow:
         """Train to the end, or until another generation is to follow; return the last commands, or a state's header."""
         total, halting, granted = self._run_steps.total_steps, Halting(ranks), progress.done
@@ -85,7 +86,7 @@ class Training:
             is_ending = self._interrupted or generation_end.is_due
             is_held = is_ending or reprobing.is_open or self._waits_for_best(progress)
             if stop > granted and not is_held:
-                commands.append(ev.Order(ranks, {"do": "until", "step": stop}))
+                commands.append(cmd.Order(ranks, {"do": "until", "step": stop}))
                 granted = stop
                 commands += self._orders_at(granted, ranks, progress)
                 continue
@@ -104,9 +105,9 @@ class Training:
                 commands += self._best_of(news, ranks, progress)
                 if (halted := halting.take(event)) is not None:
                     granted = max(progress.done, halted)
-                    commands.append(ev.Order(ranks, {"do": "until", "step": granted}))
+                    commands.append(cmd.Order(ranks, {"do": "until", "step": granted}))
                 for done in news:
-                    if isinstance(done, ev.StepDone) and granted < total and not self._interrupted:
+                    if isinstance(done, cmd.StepDone) and granted < total and not self._interrupted:
                         commands += reprobing.look(done)
                 self._postmortem.reached(progress.done)
         if generation_end.is_due and granted < total and not self._interrupted:
@@ -119,22 +120,24 @@ class Training:
             commands.append(self._keeping(granted, ranks, progress))
         if self._has_averages(granted):
             progress.pending.append((granted, "average", set(ranks)))
-            commands.append(ev.Order(ranks, {"do": "average", "tag": self._next_tag()}))
-        commands.append(ev.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
+            commands.append(cmd.Order(ranks, {"do": "average", "tag": self._next_tag()}))
+        commands.append(cmd.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
         self._postmortem.ordered("finish")
         return (yield from self._finish(ranks, progress, commands))
 
-    def _hear_wish(self, event: ev.Event, granted: int, ranks: tuple[int, ...], progress: Progress) -> list[ev.Command]:
+    def _hear_wish(
+        self, event: ev.Event, granted: int, ranks: tuple[int, ...], progress: Progress
+    ) -> list[cmd.Command]:
         """Take note of what the user wants of a run that trains."""
         if isinstance(event, ev.Interrupted):
             self._is_terminated |= event.by_manager
             self._interrupted = True
-            return [ev.Noted(STOPPING)] if event.by_key else []
+            return [cmd.Noted(STOPPING)] if event.by_key else []
         if isinstance(event, ev.TimeUp):
             self._time_is_up = not self._interrupted
         return [self._keeping(granted, ranks, progress)] if isinstance(event, ev.CheckpointWanted) else []
 
-    def _hand_over(self, ranks: tuple[int, ...], progress: Progress, commands: list[ev.Command]) -> Flow:
+    def _hand_over(self, ranks: tuple[int, ...], progress: Progress, commands: list[cmd.Command]) -> Flow:
         """Keep a checkpoint of the step at which all have stopped; return the header of what the next ranks read.
 
         Where nobody can go on from a checkpoint of this program, return commands that are still to be said.
@@ -147,13 +150,13 @@ class Training:
             self._requests.postpone(event)
         if progress.unkept:
             return commands
-        commands.append(ev.TakeState())
+        commands.append(cmd.TakeState())
         while not isinstance(event := (yield commands), ev.StateTaken):
             self._requests.postpone(event)
             commands = []
         return event.header
 
-    def _finish(self, ranks: tuple[int, ...], progress: Progress, commands: list[ev.Command]) -> Flow:
+    def _finish(self, ranks: tuple[int, ...], progress: Progress, commands: list[cmd.Command]) -> Flow:
         left, usage = set(ranks), {}
         model: Arrived | None = None
         staleness: dict[str, int] = {}
@@ -171,7 +174,7 @@ class Training:
                 commands = progress.take(event)
         order = tuple(usage[rank] for rank in sorted(usage))
         is_early = progress.done < self._run_steps.total_steps
-        ended = ev.Finished(
+        ended = cmd.Finished(
             order,
             model,
             interrupted=is_early,
@@ -189,8 +192,8 @@ class Training:
             stops.append((granted // self._settings.checkpoint_every + 1) * self._settings.checkpoint_every)
         return min(stops)
 
-    def _orders_at(self, step: int, ranks: tuple[int, ...], progress: Progress) -> list[ev.Command]:
-        commands: list[ev.Command] = []
+    def _orders_at(self, step: int, ranks: tuple[int, ...], progress: Progress) -> list[cmd.Command]:
+        commands: list[cmd.Command] = []
         ends_epoch, total = step % self._run_steps.steps_per_epoch == 0, self._run_steps.total_steps
         every = 0 if progress.unkept else self._settings.checkpoint_every
         keeps = ends_epoch if every is None else bool(every) and step % every == 0
@@ -204,17 +207,19 @@ class Training:
             commands.append(self._evaluation(step, ranks, progress, is_fetched=keeps))
         return commands
 
-    def _keeping(self, step: int, ranks: tuple[int, ...], progress: Progress, *, evaluates: bool = False) -> ev.Command:
+    def _keeping(
+        self, step: int, ranks: tuple[int, ...], progress: Progress, *, evaluates: bool = False
+    ) -> cmd.Command:
         """Order a checkpoint; who evaluates right after it takes the weights that it fetches."""
         progress.pending.append((step, "checkpoint", set(ranks)))
-        return ev.Order(ranks, {"do": "checkpoint", "tag": self._next_tag(), "evaluates": evaluates})
+        return cmd.Order(ranks, {"do": "checkpoint", "tag": self._next_tag(), "evaluates": evaluates})
 
     def _evaluation(
         self, step: int, ranks: tuple[int, ...], progress: Progress, *, is_fetched: bool = False
-    ) -> ev.Command:
+    ) -> cmd.Command:
         progress.pending.append((step, "evaluated", set(ranks)))
         tags = {"tag": self._next_tag(), "averaged_tag": self._next_tag() if self._has_averages(step) else None}
-        return ev.Order(ranks, {"do": "evaluate", **tags, "is_fetched": is_fetched})
+        return cmd.Order(ranks, {"do": "evaluate", **tags, "is_fetched": is_fetched})
 
     def _has_averages(self, step: int) -> bool:
         """Whether weights were averaged by then."""
@@ -225,15 +230,15 @@ class Training:
         kinds = {kind for _, kind, _ in progress.pending} if self._best.keep is not None else set()
         return bool(kinds & {"evaluated", "model"})
 
-    def _best_of(self, news: list[ev.Command], ranks: tuple[int, ...], progress: Progress) -> list[ev.Command]:
+    def _best_of(self, news: list[cmd.Command], ranks: tuple[int, ...], progress: Progress) -> list[cmd.Command]:
         """Order the model of an evaluation that is the best so far."""
-        commands: list[ev.Command] = []
+        commands: list[cmd.Command] = []
         for done in news:
-            facts = self._best.take(done.step, done.metrics) if isinstance(done, ev.Evaluated) else None
+            facts = self._best.take(done.step, done.metrics) if isinstance(done, cmd.Evaluated) else None
             if facts is not None:
                 progress.pending.append((facts["step"], "model", set(ranks)))
                 wanted = {"facts": facts, "is_averaged": self._averages is not None and is_averaged(facts["metric"])}
-                commands.append(ev.Order(ranks, {"do": "model", "tag": self._next_tag(), **wanted}))
+                commands.append(cmd.Order(ranks, {"do": "model", "tag": self._next_tag(), **wanted}))
         return commands
 
     def _next_tag(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster, Node
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.measuring.probing_rounds import Probe, affordable, round_robin, with_links
 from nfold.runtime.measuring.slowness import Slowness, UnexpectedTime, times_s
@@ -50,7 +51,7 @@ class Reprobing:
         """Whether probes are under way, so that no steps may be."""
         return bool(self._awaited)
 
-    def look(self, done: ev.StepDone) -> list[ev.Command]:
+    def look(self, done: cmd.StepDone) -> list[cmd.Command]:
         """Take in a step and return the orders to probe, if it is time."""
         surprise = self._slowness.take(times_s(done.parts, done.reductions))
         if surprise is None or self.is_open:
@@ -59,12 +60,12 @@ class Reprobing:
         self._rounds, self._is_first = round_robin(self._nodes), True
         return self._begin_round() if self._rounds else []
 
-    def _begin_round(self) -> list[ev.Command]:
+    def _begin_round(self) -> list[cmd.Command]:
         probes = self._rounds.pop(0)
         self._awaited = [(rank, probe) for probe in probes for rank in (probe.measures, probe.echoes)]
-        return [ev.Order((rank,), _order(rank, probe)) for rank, probe in self._awaited]
+        return [cmd.Order((rank,), _order(rank, probe)) for rank, probe in self._awaited]
 
-    def take(self, event: ev.Received, next_step: int) -> list[ev.Command]:
+    def take(self, event: ev.Received, next_step: int) -> list[cmd.Command]:
         """Take in a reply, and say what was found when it was the last.
 
         Args:
@@ -84,21 +85,21 @@ class Reprobing:
             self._is_first = False
         return self._begin_round() if self._rounds else self._close(next_step)
 
-    def _close(self, next_step: int) -> list[ev.Command]:
+    def _close(self, next_step: int) -> list[cmd.Command]:
         before, self._cluster = self._cluster, with_links(self._cluster, self._nodes, self._found)
         self._slowness.accept()
         assert self._surprise is not None, "something was not as expected, or nobody would have probed"
         changes = [text for node in before.nodes for text in _changes(node, self._cluster.node(node.name))]
         measured_ms, expected_ms = self._surprise.measured_s * 1e3, self._surprise.expected_s * 1e3
-        noted = ev.Noted(
+        noted = cmd.Noted(
             f"{self._surprise.what} takes {measured_ms:.1f} ms instead of {expected_ms:.1f} ms; "
             f"probed again: {', '.join(changes) or 'the links are as they were'}"
         )
         everyone = tuple(range(len(self._nodes)))
-        limits = ev.Order(everyone, {"do": "limit", "unsent_bytes": unsent_bytes(self._cluster, self._nodes)})
+        limits = cmd.Order(everyone, {"do": "limit", "unsent_bytes": unsent_bytes(self._cluster, self._nodes)})
         if not changes:
             return [noted, limits]
-        return [noted, limits, ev.LinksChanged(self._cluster, next_step), ev.Order(everyone, {"do": "trace"})]
+        return [noted, limits, cmd.LinksChanged(self._cluster, next_step), cmd.Order(everyone, {"do": "trace"})]
 
 
 def _order(rank: int, probe: Probe) -> dict[str, object]:

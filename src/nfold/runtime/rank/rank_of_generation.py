@@ -19,7 +19,7 @@ from nfold.machine.system_sampler import Kernel, SystemSampler
 from nfold.planning.costs.read_ahead import chunks_read
 from nfold.planning.operator_parts.splitting import split_graph
 from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
-from nfold.runtime.checkpoint.model_state import Checkpoint
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
 from nfold.runtime.checkpoint.state_collection import Collected
 from nfold.runtime.control.channel import Message
 from nfold.runtime.guards.own_weights import OwnWeights

@@ -27,8 +27,8 @@ from nfold.planning.costs.peak_memory import foreign_parameters
 from nfold.planning.operator_parts.splitting import split_graph
 from nfold.program import Program
 from nfold.runtime.checkpoint.agreement import check_agreement, fingerprints
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, fingerprints_of, join_facts, offer
 from nfold.runtime.checkpoint.extra_state import ExtraStates
-from nfold.runtime.checkpoint.model_state import Checkpoint, Offer, fingerprints_of, join_facts, offer
 from nfold.runtime.checkpoint.weight_averages import WeightAverages
 from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader

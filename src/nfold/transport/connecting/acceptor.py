@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nfold.errors import TransportError
+from nfold.transport.connecting.encryption import secured
 from nfold.transport.connecting.handshake import HELLO_BYTES, Hello, new_nonce, pack_challenge, pack_hello, unpack_hello
 from nfold.transport.connecting.listener import Listener
-from nfold.transport.connecting.securing import secured
 
 HELLO_S = 2.0
 """How long a new connection may take to say who it is."""

@@ -12,7 +12,7 @@ from nfold.core.run_state import ListedRun, RunState
 from nfold.errors import NfoldError
 from nfold.machine.processes import started_here
 from nfold.program import Program, ProgramSource
-from nfold.runtime.control.events import StepDone
+from nfold.runtime.control.commands import StepDone
 from nfold.verbs.jobs.database import RunDatabase
 from nfold.verbs.jobs.publisher import Publisher
 from nfold.verbs.jobs.run_figures import RunFigures

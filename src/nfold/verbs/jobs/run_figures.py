@@ -10,14 +10,14 @@ from nfold.core.plan import Plan
 from nfold.core.run_state import LinkState, Phase, RankState, RunEvent, RunState
 from nfold.core.text.units import count
 from nfold.core.trace import SystemSample
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 
 MOST_EVENTS = 20
 MOST_CHARACTERS = 300
 _BEGUN_BY: dict[type, Phase] = {
-    ev.RanksStarted: "planning",
-    ev.Planned: "building",
-    ev.TrainingBegins: "training",
+    cmd.RanksStarted: "planning",
+    cmd.Planned: "building",
+    cmd.TrainingBegins: "training",
 }
 
 
@@ -39,20 +39,20 @@ class RunFigures:
     def take(self, happening: object, at: float) -> None:
         """Take in something that the run's command was told, so many seconds after 1970."""
         self.phase = _BEGUN_BY.get(type(happening), self.phase)
-        if isinstance(happening, ev.StepDone):
+        if isinstance(happening, cmd.StepDone):
             self._take_step(happening)
-        elif isinstance(happening, ev.Sampled):
+        elif isinstance(happening, cmd.Sampled):
             self._samples |= {sample.rank: sample for sample in happening.samples}
-        elif isinstance(happening, ev.Planned):
+        elif isinstance(happening, cmd.Planned):
             self._take_plan(happening, at)
-        elif isinstance(happening, ev.Replanned):
+        elif isinstance(happening, cmd.Replanned):
             self._begin(happening.plan, happening.known.cluster, at)
-        elif isinstance(happening, ev.LinksChanged):
+        elif isinstance(happening, cmd.LinksChanged):
             self._cluster = happening.cluster
             self.note(f"the links have changed, from step {happening.next_step + 1} on", at)
-        elif isinstance(happening, ev.Evaluated):
+        elif isinstance(happening, cmd.Evaluated):
             self._metrics = {name: _finite(value) for name, value in happening.metrics.items()}
-        elif isinstance(happening, ev.KeepCheckpoint):
+        elif isinstance(happening, cmd.KeepCheckpoint):
             self._kept_step = happening.step
 
     def note(self, text: str, at: float) -> None:
@@ -85,12 +85,12 @@ class RunFigures:
             events=tuple(self._events),
         )
 
-    def _take_step(self, done: ev.StepDone) -> None:
+    def _take_step(self, done: cmd.StepDone) -> None:
         assert self._recent is not None, "a plan comes before its steps"
         self._step, self._loss = done.step + 1, _finite(done.loss)
         self._recent.keep(done.parts)
 
-    def _take_plan(self, planned: ev.Planned, at: float) -> None:
+    def _take_plan(self, planned: cmd.Planned, at: float) -> None:
         self._total_steps, self._per_epoch = planned.total_steps, planned.steps_per_epoch
         self._step = planned.first_step
         self._begin(planned.plan, planned.known.cluster, at)

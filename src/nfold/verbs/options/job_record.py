@@ -11,7 +11,7 @@ from nfold.core.options.run_options import LastingOptions, shared
 from nfold.errors import CheckpointError
 from nfold.program import ProgramSource
 from nfold.runtime.checkpoint.state_file import StoredState
-from nfold.runtime.control.events import Planned
+from nfold.runtime.control.commands import Planned
 from nfold.verbs.options.option_checks import Options
 
 

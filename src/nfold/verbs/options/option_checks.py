@@ -18,8 +18,8 @@ from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
 from nfold.errors import PlanError
 from nfold.hosts.managers.hosts_file import ListedHost, read_hosts
-from nfold.hosts.managers.mpi_start import among_mpi
-from nfold.hosts.managers.slurm_allocation import nodes_of_allocation
+from nfold.hosts.managers.mpi.mpi_start import among_mpi
+from nfold.hosts.managers.slurm.slurm_allocation import nodes_of_allocation
 from nfold.launch.emulation.cgroups import as_emulated, at_own_speed
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous.asynchronous_strategies import check_staleness

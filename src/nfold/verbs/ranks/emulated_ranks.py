@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nfold.errors import ClusterError
 from nfold.launch.emulation import EmulatedCluster, Fault, FaultClock, emulated
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.verbs.options.option_checks import Options, tell_shared_servers
 
@@ -33,13 +34,13 @@ class EmulatedRanks:
 
         The thread of the faults is waited for at the end, so its caller must hold nothing that `say` needs.
         """
-        if isinstance(happening, ev.RanksStarted):
+        if isinstance(happening, cmd.RanksStarted):
             self.box.limit_cores()
-        elif isinstance(happening, ev.TrainingBegins):
+        elif isinstance(happening, cmd.TrainingBegins):
             self.faults.start()
-        elif isinstance(happening, ev.SetLinks):
+        elif isinstance(happening, cmd.SetLinks):
             self.box.set_links(happening.bytes_per_s)
-        elif isinstance(happening, ev.Finished):
+        elif isinstance(happening, cmd.Finished):
             self.faults.stop()
 
     def place(self, member: int, command: list[str]) -> list[str]:

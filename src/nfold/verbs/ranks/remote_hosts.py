@@ -25,7 +25,7 @@ from nfold.runtime.control.events import Left
 from nfold.runtime.control.spool import Spools
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import read_listen
-from nfold.verbs.ranks.managers import find_manager
+from nfold.verbs.ranks.find_manager import find_manager
 
 if TYPE_CHECKING:
     import queue

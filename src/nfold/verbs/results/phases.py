@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from nfold.analysis.measured.ledger import STEPS
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 
 ENDING = "ending"
 SUMMING_UP = "summing up"
@@ -11,14 +11,14 @@ SUMMING_UP = "summing up"
 WRITING = "writing"
 
 _ENDED_BY: dict[type, str] = {
-    ev.RanksStarted: "start-up",
-    ev.Planned: "planning",
-    ev.TrainingBegins: "building",
-    ev.StepDone: STEPS,
-    ev.Evaluated: "evaluation",
-    ev.KeepCheckpoint: "checkpoints",
-    ev.Unkept: "checkpoints",
-    ev.Finished: ENDING,
+    cmd.RanksStarted: "start-up",
+    cmd.Planned: "planning",
+    cmd.TrainingBegins: "building",
+    cmd.StepDone: STEPS,
+    cmd.Evaluated: "evaluation",
+    cmd.KeepCheckpoint: "checkpoints",
+    cmd.Unkept: "checkpoints",
+    cmd.Finished: ENDING,
 }
 """Other events happen beside what goes on and end nothing."""
 
@@ -37,7 +37,7 @@ class Phases:
 
     def happened(self, happening: object) -> None:
         """Book the time since the last entry, if this ends something."""
-        phase = happening.what if isinstance(happening, ev.Prepared) else _ENDED_BY.get(type(happening))
+        phase = happening.what if isinstance(happening, cmd.Prepared) else _ENDED_BY.get(type(happening))
         if phase is not None:
             self.book(phase)
 

@@ -13,7 +13,7 @@ from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Tr
 from nfold.errors import InternalError
 from nfold.planning.inputs.facts import Facts
 from nfold.program import Program, ProgramSource
-from nfold.runtime.control.events import LinksChanged, Measured
+from nfold.runtime.control.commands import LinksChanged, Measured
 from nfold.runtime.control.spool import Arrived
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.phases import Phases

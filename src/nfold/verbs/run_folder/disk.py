@@ -10,7 +10,7 @@ from pathlib import Path
 from nfold.core.job import JobSettings
 from nfold.core.text.units import size
 from nfold.errors import PlanError
-from nfold.runtime.control.events import Planned
+from nfold.runtime.control.commands import Planned
 from nfold.verbs.run_folder.files import AVERAGE, BEST, CHECKPOINT, MODEL
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.verbs.run_folder.folder import RunFolder
 
 WRITTEN_S = 0.2
@@ -35,13 +35,13 @@ class HistoryWriter:
         """Seconds since this session's first step began."""
         return 0.0 if self._since_s is None else self._clock() - self._since_s
 
-    def stepped(self, done: ev.StepDone, step_s: float) -> None:
+    def stepped(self, done: cmd.StepDone, step_s: float) -> None:
         """Keep a step that has just ended, and took so many seconds."""
         if self._since_s is None:
             self._since_s = self._clock() - step_s
         self._keep({"step": done.step + 1, "epoch": done.epoch + 1, "loss": done.loss, "metrics": {}})
 
-    def evaluated(self, evaluated: ev.Evaluated, metrics: dict[str, float | None]) -> None:
+    def evaluated(self, evaluated: cmd.Evaluated, metrics: dict[str, float | None]) -> None:
         """Keep an evaluation, with the mean loss of the steps of its epoch so far."""
         epoch = evaluated.epoch + 1
         losses = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nfold.analysis.measured.breakdown import step_duration
 from nfold.core.job import JobSettings
 from nfold.program import Program, ProgramSource
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 from nfold.verbs.jobs.live_run import Live, NotShown
 from nfold.verbs.options.job_record import Resumed, record_of
 from nfold.verbs.options.option_checks import Options
@@ -69,7 +69,7 @@ class JobRecorder:
         self._history_writer = HistoryWriter(self.outcome.history, folder, clock)
         self._step: StepInfo | None = None
         """The last one, with what is known of it."""
-        self._planned: ev.Planned | None = None
+        self._planned: cmd.Planned | None = None
         self._is_saved = False
         self._telling = threading.RLock()
         """The observer is told things by the thread of the faults too."""
@@ -89,7 +89,7 @@ class JobRecorder:
         with self._telling:
             self._live.take(happening)
             self._take(happening)
-            return self._step if isinstance(happening, ev.Settled) else None
+            return self._step if isinstance(happening, cmd.Settled) else None
 
     def note(self, text: str) -> None:
         """Tell the user, and the log; any thread may call this."""
@@ -108,34 +108,34 @@ class JobRecorder:
         self._history_writer.write()
 
     def _take(self, happening: Any) -> None:
-        if isinstance(happening, ev.Measured):
+        if isinstance(happening, cmd.Measured):
             self.outcome.measured = happening
-        elif isinstance(happening, ev.Planned):
+        elif isinstance(happening, cmd.Planned):
             self._take_plan(happening)
-        elif isinstance(happening, ev.Replanned):
+        elif isinstance(happening, cmd.Replanned):
             self._take_other_plan(happening)
-        elif isinstance(happening, ev.StepDone):
+        elif isinstance(happening, cmd.StepDone):
             self._take_step(happening)
-        elif isinstance(happening, ev.Evaluated):
+        elif isinstance(happening, cmd.Evaluated):
             self._take_evaluation(happening)
-        elif isinstance(happening, ev.Settled):
+        elif isinstance(happening, cmd.Settled):
             self.write_history()  # so that the loop reads what it is told
-        elif isinstance(happening, ev.Sampled):
+        elif isinstance(happening, cmd.Sampled):
             self.outcome.samples.keep(happening.samples)
-        elif isinstance(happening, ev.LinksChanged):
+        elif isinstance(happening, cmd.LinksChanged):
             self.outcome.changes.append((happening, self._history_writer.session_s))
-        elif isinstance(happening, ev.Noted):
+        elif isinstance(happening, cmd.Noted):
             self.note(happening.text)
-        elif isinstance(happening, ev.Finished):
+        elif isinstance(happening, cmd.Finished):
             self._take_end(happening)
-        elif isinstance(happening, ev.Unkept):
+        elif isinstance(happening, cmd.Unkept):
             self._drop_checkpoint(happening)
         elif self._folder is not None:
             self._take_file(happening, self._folder)
 
     # The plan
 
-    def _take_plan(self, planned: ev.Planned) -> None:
+    def _take_plan(self, planned: cmd.Planned) -> None:
         outcome = self.outcome
         outcome.known, outcome.plan, outcome.steps_per_epoch = planned.known, planned.plan, planned.steps_per_epoch
         outcome.last_step, outcome.total_steps = planned.first_step, planned.total_steps
@@ -146,7 +146,7 @@ class JobRecorder:
         outcome.foretold = planned.foretold
         self._observer.planned(planned, self._folder.path if self._folder else None)
 
-    def _take_other_plan(self, other: ev.Replanned) -> None:
+    def _take_other_plan(self, other: cmd.Replanned) -> None:
         """Let what is said of the run be of the steps from now on: those before had another plan."""
         assert self._planned is not None, "another plan follows a first one"
         self._planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
@@ -155,7 +155,7 @@ class JobRecorder:
         self._save_plan()
         self._observer.planned(self._planned, None)
 
-    def _check_disk(self, planned: ev.Planned) -> None:
+    def _check_disk(self, planned: cmd.Planned) -> None:
         where = self._folder.path if self._folder is not None else self._options.out
         if where is not None:
             files = files_of(planned, self._settings)
@@ -184,7 +184,7 @@ class JobRecorder:
 
     # Steps
 
-    def _take_step(self, done: ev.StepDone) -> None:
+    def _take_step(self, done: cmd.StepDone) -> None:
         self._save_plan()
         outcome = self.outcome
         step_s = step_duration(done.parts)
@@ -198,7 +198,7 @@ class JobRecorder:
         self._observer.stepped(done)
         self._step = StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
 
-    def _take_evaluation(self, evaluated: ev.Evaluated) -> None:
+    def _take_evaluation(self, evaluated: cmd.Evaluated) -> None:
         self._save_plan()  # a resumed run may owe one before its first step
         # JSON has no NaN: the name stands without a number.
         metrics = {name: value if isfinite(value) else None for name, value in evaluated.metrics.items()}
@@ -208,7 +208,7 @@ class JobRecorder:
             self._step = replace(self._step, metrics=evaluated.metrics)
         self._observer.evaluated(evaluated)
 
-    def _take_end(self, end: ev.Finished) -> None:
+    def _take_end(self, end: cmd.Finished) -> None:
         self.outcome.model, self.outcome.interrupted = end.model, end.interrupted
         self.outcome.staleness = end.staleness
         self.is_stopped, self.is_terminated = end.is_time_up, end.is_terminated
@@ -217,14 +217,14 @@ class JobRecorder:
     # Files that ranks sent
 
     def _take_file(self, happening: Any, folder: RunFolder) -> None:
-        if isinstance(happening, ev.KeepCheckpoint):
+        if isinstance(happening, cmd.KeepCheckpoint):
             self._keep_checkpoint(happening, folder)
-        elif isinstance(happening, ev.KeepBest):
+        elif isinstance(happening, cmd.KeepBest):
             folder.put_in_place(BEST, happening.file, f"the best model, of step {happening.step}")
-        elif isinstance(happening, ev.KeepAverage):
+        elif isinstance(happening, cmd.KeepAverage):
             folder.put_in_place(AVERAGE, happening.file, f"the averaged weights, of step {happening.step}")
 
-    def _keep_checkpoint(self, kept: ev.KeepCheckpoint, folder: RunFolder) -> None:
+    def _keep_checkpoint(self, kept: cmd.KeepCheckpoint, folder: RunFolder) -> None:
         self.write_history()
         is_first = not self.kept_step
         folder.put_in_place(CHECKPOINT, kept.file, f"the checkpoint of step {kept.step}")
@@ -232,7 +232,7 @@ class JobRecorder:
         if is_first:
             self._save_record()
 
-    def _drop_checkpoint(self, dropped: ev.Unkept) -> None:
+    def _drop_checkpoint(self, dropped: cmd.Unkept) -> None:
         """Go on without checkpoints, and say so in the folder too."""
         dropped.file.drop()
         if self.unkept:

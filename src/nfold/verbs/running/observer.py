@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from nfold.runtime.control import events as ev
+from nfold.runtime.control import commands as cmd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,15 +25,15 @@ class StepInfo:
 class Observer(Protocol):
     """Is shown what happens in a run."""
 
-    def planned(self, planned: ev.Planned, folder: Path | None) -> None:
+    def planned(self, planned: cmd.Planned, folder: Path | None) -> None:
         """The plan is made."""
         ...
 
-    def stepped(self, done: ev.StepDone) -> None:
+    def stepped(self, done: cmd.StepDone) -> None:
         """A step is done."""
         ...
 
-    def evaluated(self, evaluated: ev.Evaluated) -> None:
+    def evaluated(self, evaluated: cmd.Evaluated) -> None:
         """The test data was evaluated."""
         ...
 
@@ -45,13 +45,13 @@ class Observer(Protocol):
 class NullObserver:
     """An observer that shows nothing."""
 
-    def planned(self, planned: ev.Planned, folder: Path | None) -> None:
+    def planned(self, planned: cmd.Planned, folder: Path | None) -> None:
         """Show nothing."""
 
-    def stepped(self, done: ev.StepDone) -> None:
+    def stepped(self, done: cmd.StepDone) -> None:
         """Show nothing."""
 
-    def evaluated(self, evaluated: ev.Evaluated) -> None:
+    def evaluated(self, evaluated: cmd.Evaluated) -> None:
         """Show nothing."""
 
     def noted(self, text: str) -> None:

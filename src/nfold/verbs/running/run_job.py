@@ -12,6 +12,7 @@ from typing import Any, Literal
 from nfold.errors import CUT, NfoldError, Terminated
 from nfold.launch.stopping import hearing
 from nfold.program import Program, ProgramSource
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.session import Session
 from nfold.runtime.failures.failure_detector import PATIENCE, Patience
@@ -148,7 +149,7 @@ class Job:
                 for happening in happenings:
                     info = self._hear(happening)
                     phases.happened(happening)
-                    if isinstance(happening, ev.Planned) and self._settings.lockstep:
+                    if isinstance(happening, cmd.Planned) and self._settings.lockstep:
                         session.ask_for_step()
                     if info is not None:
                         yield from self._hand_out(info, session, happenings, phases)

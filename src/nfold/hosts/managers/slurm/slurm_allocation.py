@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from nfold.errors import ClusterError
 from nfold.hosts.manager import TOKEN_FROM_INPUT, Call, PlaceState, agent_command
-from nfold.hosts.managers import slurm_programs
 from nfold.hosts.managers.child_agents import ChildAgents
-from nfold.hosts.managers.slurm_programs import Ask, cancel, read_limit_s
+from nfold.hosts.managers.slurm import slurm_programs
+from nfold.hosts.managers.slurm.slurm_programs import Ask, cancel, read_limit_s
 
 JOB = "SLURM_JOB_ID"
 _NODES, _NUM_NODES = "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"

@@ -9,9 +9,9 @@ from nfold.errors import ClusterError
 from nfold.hosts.manager import Manager
 from nfold.hosts.managers.by_hand import ByHand
 from nfold.hosts.managers.local_agents import LocalAgents
-from nfold.hosts.managers.mpi import Mpi
+from nfold.hosts.managers.mpi.mpi import Mpi
 from nfold.hosts.managers.ray_agents import ray_agents
-from nfold.hosts.managers.slurm import slurm_manager
+from nfold.hosts.managers.slurm.slurm import slurm_manager
 from nfold.hosts.managers.ssh import SshManager
 from nfold.hosts.managers.yarn.yarn_agents import yarn_agents
 from nfold.machine.user_folders import cache_folder

@@ -6,7 +6,7 @@ import pytest
 from injected import Injected
 
 from nfold.analysis.measured.measured_facts import gather
-from nfold.analysis.rules.stragglers import peer_wait
+from nfold.analysis.rules.peer_wait import peer_wait
 
 WORKERS = 4
 NODES = [f"n{rank}" for rank in range(WORKERS)]

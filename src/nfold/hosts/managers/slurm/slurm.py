@@ -18,9 +18,9 @@ from pathlib import Path
 
 from nfold.errors import ClusterError
 from nfold.hosts.manager import Call, Manager, PlaceState
-from nfold.hosts.managers import slurm_programs
-from nfold.hosts.managers.slurm_allocation import JOB, SlurmAllocation
-from nfold.hosts.managers.slurm_programs import (
+from nfold.hosts.managers.slurm import slurm_programs
+from nfold.hosts.managers.slurm.slurm_allocation import JOB, SlurmAllocation
+from nfold.hosts.managers.slurm.slurm_programs import (
     ASK_PARTITIONS,
     Ask,
     Partition,
@@ -33,7 +33,7 @@ from nfold.hosts.managers.slurm_programs import (
     read_jobs,
     read_partitions,
 )
-from nfold.hosts.managers.slurm_script import Wish, as_typed, log_name, minutes, sbatch_command, script
+from nfold.hosts.managers.slurm.slurm_script import Wish, as_typed, log_name, minutes, sbatch_command, script
 from nfold.hosts.managers.tail import last_lines_of
 from nfold.launch.local_launcher import TOKEN_VARIABLE
 

@@ -17,9 +17,9 @@ from nfold.core import codec
 from nfold.errors import ClusterError
 from nfold.hosts.manager import TOKEN_FROM_INPUT, Call, PlaceState, agent_command, as_shell
 from nfold.hosts.managers.child_agents import ChildAgents
-from nfold.hosts.managers.mpi_broadcast import broadcast, has_left
-from nfold.hosts.managers.mpi_start import Started, among_mpi, outside_of_mpi
-from nfold.hosts.managers.slurm_allocation import JOB, time_left_s
+from nfold.hosts.managers.mpi.mpi_broadcast import broadcast, has_left
+from nfold.hosts.managers.mpi.mpi_start import Started, among_mpi, outside_of_mpi
+from nfold.hosts.managers.slurm.slurm_allocation import JOB, time_left_s
 
 Tell = Callable[..., bytes]
 

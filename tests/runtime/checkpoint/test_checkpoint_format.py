@@ -8,8 +8,8 @@ from torch import nn
 from nfold.capture.optimizers.stepping import Stepping
 from nfold.core.graph import ModelGraph, Operator, Parameter, Tensor
 from nfold.core.placement import Reduction
-from nfold.runtime.checkpoint import model_state
-from nfold.runtime.checkpoint.model_state import Checkpoint, join_facts, offer
+from nfold.runtime.checkpoint import checkpoint_format
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, join_facts, offer
 from nfold.runtime.checkpoint.state_collection import collect
 from nfold.runtime.parameters.buffers import Piece
 from nfold.runtime.parameters.optimizer_updates import Updater, _Held
@@ -121,7 +121,7 @@ def test_elements_in_another_order_in_memory_are_written_and_restored():
 
 
 def test_a_tensor_is_read_a_piece_at_a_time(monkeypatch):
-    monkeypatch.setattr(model_state, "READ_BYTES", 8)
+    monkeypatch.setattr(checkpoint_format, "READ_BYTES", 8)
     data = stored(Tied())
     header_bytes, read = 8 + int.from_bytes(data[:8], "little"), []
 
@@ -136,7 +136,7 @@ def test_a_tensor_is_read_a_piece_at_a_time(monkeypatch):
 
 @pytest.mark.parametrize("weight_format", [torch.contiguous_format, torch.channels_last])
 def test_a_model_takes_a_tensor_a_piece_at_a_time_into_its_own_memory(monkeypatch, weight_format):
-    monkeypatch.setattr(model_state, "READ_BYTES", 8)
+    monkeypatch.setattr(checkpoint_format, "READ_BYTES", 8)
     saved, model = (nn.Conv2d(3, 4, 2).to(memory_format=weight_format) for _ in range(2))
     own, made = model.weight.data_ptr(), []
     whole = Checkpoint._elements

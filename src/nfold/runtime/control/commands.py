@@ -1,0 +1,286 @@
+"""What the coordinator tells its shell to do, and what the shell hands on to whoever watches the job.
+
+All plain data, as the events that they answer (`events.py`).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nfold.core.cluster import Cluster
+from nfold.core.job import Known, Recipe
+from nfold.core.plan import Plan
+from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
+from nfold.planning.choosing.early_checks import RunSteps
+from nfold.planning.inputs.facts import Facts
+from nfold.runtime.control.spool import Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Tell ranks what to do."""
+
+    ranks: tuple[int, ...]
+    message: dict[str, Any]
+    blob: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message to members."""
+
+    members: tuple[int, ...]
+    message: dict[str, Any]
+    blob: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SendState:
+    """Send a member the bytes of the checkpoint that it asks for."""
+
+    member: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Take no more notice of a member that has left."""
+
+    member: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Send TimedOut after a while."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Tell the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A part of what comes before the plan is done."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of a job that trains nothing: all that a plan rests on is known."""
+
+    question: Facts
+    """That the job's own plan answers."""
+    run_steps: RunSteps
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan is made: keep it and what it rests on."""
+
+    known: Known
+    plan: Plan
+    total_steps: int
+    steps_per_epoch: int
+    first_step: int
+    recipe: Recipe
+    foretold: tuple[str, ...] = ()
+    """What a user should know of the run before it begins, beside what the plan says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """The run goes on under another plan from a step on."""
+
+    known: Known
+    plan: Plan
+    next_step: int
+    """Counts from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeState:
+    """Give ranks the checkpoint that was kept last, from now on; answer with StateTaken."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """All ranks have played a step."""
+
+    step: int
+    """Counts from 0."""
+    epoch: int
+    loss: float
+    parts: tuple[StepParts, ...]
+    trace: StepTrace | None
+    reductions: tuple[ReductionParts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A rank has looked at itself and its node."""
+
+    samples: tuple[SystemSample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinksChanged:
+    """The links were probed again and are not what they were."""
+
+    cluster: Cluster
+    next_step: int
+    """The first one over the new links; counts from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Test loss and metrics after a number of steps."""
+
+    step: int
+    epoch: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCheckpoint:
+    """Put a checkpoint in its place."""
+
+    step: int
+    file: Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """Drop a checkpoint that nobody could go on from; there will be none any more."""
+
+    step: int
+    file: Arrived
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepBest:
+    """Put the model of the best evaluation so far in its place."""
+
+    step: int
+    file: Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAverage:
+    """Put the averaged weights in their place."""
+
+    step: int
+    file: Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """In lockstep: after so many steps all that was due is done, and nothing more happens until the caller goes on."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The job is over and every rank has said goodbye."""
+
+    usage: tuple[RankUsage, ...] = ()
+    model: Arrived | None = None
+    interrupted: bool = False
+    is_time_up: bool = False
+    """It was interrupted because its time was over."""
+    is_terminated: bool = False
+    """It was interrupted by SIGTERM."""
+    staleness: dict[str, int] = field(default_factory=dict)
+    """Of an asynchronous run: gradients by how many updates old they were when they were applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job cannot go on: end every rank and raise."""
+
+    error: BaseException
+    details: str = field(default="", repr=False)
+    """For the log: tracebacks of the ranks."""
+    is_death: bool = False
+    """A rank ended that could not say why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLinks:
+    """Give every emulated link another rate before anything else is sent."""
+
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlanned:
+    """What follows belongs to this trial."""
+
+    index: int
+    known: Known
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRefused:
+    """The trial cannot be run."""
+
+    index: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDone:
+    """All steps of the trial are done."""
+
+    index: int
+    usage: tuple[RankUsage, ...]
+
+
+ToShell = (
+    Send
+    | SendState
+    | LetGo
+    | SetTimer
+    | Noted
+    | Prepared
+    | Measured
+    | Planned
+    | Replanned
+    | TakeState
+    | StepDone
+    | Sampled
+    | LinksChanged
+    | Evaluated
+    | KeepCheckpoint
+    | Unkept
+    | KeepBest
+    | KeepAverage
+    | Settled
+    | SetLinks
+    | TrialPlanned
+    | TrialRefused
+    | TrialDone
+    | Finished
+    | Failed
+)
+Command = Order | ToShell
+"""What a generation's flow wants; its orders are to ranks."""
+
+# What the shell adds for those who watch
+
+
+@dataclass(frozen=True, slots=True)
+class RanksStarted:
+    """Every rank has loaded and said hello; none has begun to work."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBegins:
+    """Every rank has built its part, and the first step is about to be ordered."""
