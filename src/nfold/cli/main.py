@@ -132,13 +132,15 @@ def build_parser() -> "argparse.ArgumentParser":
         demo_command,
         doctor_command,
         emulate_command,
-        logs_command,
         plan_command,
+        train_command,
+    )
+    from nfold.cli.watching import (
+        logs_command,
         ps_command,
         report_command,
         stop_command,
         top_command,
-        train_command,
         why_command,
     )
     from nfold.version import __version__

@@ -40,8 +40,9 @@ def test_a_stream_that_is_closed_is_no_error():
 
 
 def test_a_full_disk_behind_stdout_is_said():
-    print_much = "from nfold.cli import main, why_command\nwhy_command.run = lambda parsed: print('much ' * 10_000)\n"
-    code = f"import sys\n{print_much}sys.exit(main.main(['why', 'RUN']))"
+    print_much = "why_command.run = lambda parsed: print('much ' * 10_000)"
+    imports = "import sys\nfrom nfold.cli import main\nfrom nfold.cli.watching import why_command\n"
+    code = f"{imports}{print_much}\nsys.exit(main.main(['why', 'RUN']))"
     with open(FULL, "w") as full:
         done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 2
