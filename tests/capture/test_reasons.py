@@ -131,7 +131,23 @@ def test_what_a_module_keeps_for_the_loss_is_told_from_what_it_carries_over(keep
     net = Net(lambda: Mixture(keeps), rows)
     graph = capture(net.model(), net.loss, net.example(), rebuild=net.model).graph
     assert graph.indivisible.startswith(told)
-    assert (keeps == "aux") == graph.indivisible.endswith("before forward returns: moe.aux = None")
+    assert (keeps == "aux") == ("before forward returns: moe.aux = None. " in graph.indivisible)
+
+
+def test_features_that_a_hook_keeps_by_name_are_to_be_cleared():
+    class Hooked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last, self.kept = nn.Linear(12, 12), nn.Linear(12, 5), {}
+            self.first.register_forward_hook(lambda module, inputs, output: self.kept.update(first=output))
+
+        def forward(self, x):
+            self.first(x)
+            return self.last(self.kept["first"])
+
+    net = Net(Hooked, rows)
+    graph = capture(net.model(), net.loss, net.example(), rebuild=net.model).graph
+    assert "before forward returns: kept.clear(). " in graph.indivisible
 
 
 def test_a_batch_can_be_cut_once_forward_keeps_nothing_as_it_is_told():

@@ -336,9 +336,20 @@ def _keeps(model: nn.Module, name: str) -> bool:
 
 
 def _is_result(model: nn.Module, path: str, name: str) -> bool:
-    """Whether forward has left a tensor that it computed from weights in a plain attribute: an auxiliary loss, say."""
-    kept = getattr(model.get_submodule(path), "__dict__", {}).get(name)
-    return isinstance(kept, torch.Tensor) and kept.requires_grad and not kept.is_leaf
+    """Whether forward has left what it computed from weights in a plain attribute: an auxiliary loss, features."""
+    kept = _attribute(model, path, name)
+    each = list(kept.values()) if isinstance(kept, dict) else kept if isinstance(kept, list) else [kept]
+    return bool(each) and all(isinstance(one, torch.Tensor) and one.requires_grad and not one.is_leaf for one in each)
+
+
+def _attribute(model: nn.Module, path: str, name: str) -> Any:
+    return getattr(model.get_submodule(path), "__dict__", {}).get(name)
+
+
+def _let_go(model: nn.Module, path: str, name: str) -> str:
+    """Say how a forward pass lets go of what an attribute keeps."""
+    kept = _attribute(model, path, name)
+    return f"{dotted((path, name))}.clear()" if isinstance(kept, (dict, list)) else f"{dotted((path, name))} = None"
 
 
 def _says_more(module: nn.Module) -> bool:
@@ -353,8 +364,8 @@ def _carried_state(calls: _Calls, model: nn.Module, *, unseen: bool) -> str:
         if close(first, second) and all(_is_result(model, *key) for key in calls.changed):
             return (
                 f"forward keeps what it has computed in {names}{more}, of which only that of the last chunk would be "
-                "left. Return it as a part of the outputs, let the loss take it from there, and set what keeps it back "
-                f"to None before forward returns: {dotted(calls.changed[0])} = None"
+                f"left. Let go of it before forward returns: {_let_go(model, *calls.changed[0])}. Where the loss "
+                "needs it, return it as a part of the outputs"
             )
         return (
             f"forward changes {names}{more}, so its result depends on the forward passes before it: "

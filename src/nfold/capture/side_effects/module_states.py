@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from nfold.capture.batches.tree import tensors_of
+from nfold.capture.side_effects.closures import rebind_closures
 from nfold.capture.side_effects.freezing import attributes, freeze, same
 from nfold.capture.side_effects.hooks import hooks_of
 from nfold.capture.tracing.observe import BatchNorm
@@ -44,7 +45,9 @@ def fresh_copies(
     def fresh() -> nn.Module:
         try:
             known = _copied_empty(model) | _copied_otherwise(model) | (_lazily_copied(model) if lazy else {})
-            return _in_training(copy.deepcopy(model, known))
+            other = copy.deepcopy(model, known)
+            rebind_closures(other, known)
+            return _in_training(other)
         except Exception as error:
             if rebuild is None:
                 raise ProgramError(
