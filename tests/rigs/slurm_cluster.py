@@ -2,26 +2,24 @@
 
     slurmctld ── bridge ── slurmd of node0, node1 ..
 
-Nothing is left behind: daemons end with the process that started them, and networks that a killed one left are removed
-by the next.
+Nothing is left behind: daemons end with the process that started them.
 """
 
-import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import threading
 import time
 from pathlib import Path
 
+from networks import Networks
+
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "ip", "nsenter", "unshare", "setpriv")
 CPUS = 2
 """Of a node, as Slurm believes."""
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 _READY_S = 20.0
-_PREFIX = "nfslurm"
 
 _CONFIGURATION = """
 ClusterName=rig
@@ -75,16 +73,14 @@ class SlurmCluster:
             folder: for all its files.
             num_nodes: node0, node1 ..
         """
-        _remove_stale()
-        self._folder, self._me = folder, os.getpid()
+        self._folder = folder
         self.nodes = [f"node{number}" for number in range(num_nodes)]
-        self._network = f"10.{100 + self._me % 100}.{self._me // 100 % 250}"
-        self.address = f"{self._network}.254"
+        self.networks = Networks(num_nodes)
+        self.address = self.networks.address
         self.configuration = folder / "slurm.conf"
         self._daemons: list[subprocess.Popen] = []
         try:
             self._configure()
-            self._connect()
             self._start()
         except BaseException:
             self.close()
@@ -121,7 +117,7 @@ class SlurmCluster:
         for daemon in self._daemons:
             daemon.kill()
             daemon.wait()
-        _remove(self._me, len(self.nodes))
+        self.networks.close()
 
     def _is_idle(self) -> bool:
         """At first nobody answers at all."""
@@ -134,7 +130,7 @@ class SlurmCluster:
     def _configure(self) -> None:
         for name in ("state", *(f"spool-{node}" for node in self.nodes)):
             (self._folder / name).mkdir()
-        addresses = [(node, f"{self._network}.{number + 1}") for number, node in enumerate(self.nodes)]
+        addresses = [(node, self.networks.address_of(number)) for number, node in enumerate(self.nodes)]
         nodes = "\n".join(f"NodeName={node} NodeAddr={at} CPUs={CPUS} RealMemory=2000" for node, at in addresses)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -142,67 +138,21 @@ class SlurmCluster:
             _CONFIGURATION.format(address=self.address, port=port, folder=self._folder, nodes=nodes)
         )
 
-    def _connect(self) -> None:
-        bridge = _bridge(self._me)
-        lines = [f"link add {bridge} type bridge", f"addr add {self.address}/24 dev {bridge}", f"link set {bridge} up"]
-        for number in range(len(self.nodes)):
-            name, outer = _namespace(self._me, number), f"{bridge}v{number}"
-            lines += [
-                f"netns add {name}",
-                f"link add {outer} type veth peer name eth0 netns {name}",
-                f"link set {outer} master {bridge} up",
-                f"-n {name} addr add {self._network}.{number + 1}/24 dev eth0",
-                f"-n {name} link set eth0 up",
-                f"-n {name} link set lo up",
-            ]
-        for line in lines:
-            subprocess.run(["ip", *line.split()], check=True)
-
     def _start(self) -> None:
-        self._daemon("ctl", [], "slurmctld -D")
+        named = ["setpriv", "--pdeathsig", "KILL", "unshare", "--uts", "sh", "-c", 'hostname ctl && exec "$@"', "sh"]
+        self._daemon("ctl", named, ["slurmctld", "-D"])
         for number, node in enumerate(self.nodes):
-            # Not `ip netns exec`: it mounts /sys anew, without the control groups that slurmd looks for.
-            inside = ["nsenter", f"--net=/run/netns/{_namespace(self._me, number)}"]
-            self._daemon(node, inside, f"slurmd -D -N {node}")
+            self._daemon(node, self.networks.inside(number, node), ["slurmd", "-D", "-N", node])
         self.wait_until(self._is_idle, _READY_S)
 
-    def _daemon(self, host: str, inside: list[str], command: str) -> None:
-        named = ["unshare", "--uts", "sh", "-c", f"hostname {host} && exec {command}"]
+    def _daemon(self, host: str, begins: list[str], command: list[str]) -> None:
         with open(self._folder / f"{host}.out", "wb") as output:
             self._daemons.append(
                 subprocess.Popen(
-                    ["setpriv", "--pdeathsig", "KILL", *inside, *named],
+                    [*begins, *command],
                     env=os.environ | self.environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                 )
             )
-
-
-def _bridge(owner: int) -> str:
-    return f"nfs{owner % 10**7}"
-
-
-def _namespace(owner: int, number: int) -> str:
-    return f"{_PREFIX}{owner}-{number}"
-
-
-def _remove_stale() -> None:
-    for line in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.splitlines():
-        name = line.split()[0]
-        owner = name.removeprefix(_PREFIX).partition("-")[0]
-        if name.startswith(_PREFIX) and not Path("/proc", owner).exists():
-            _remove(int(owner), int(name.rpartition("-")[2]) + 1)
-
-
-def _remove(owner: int, num_nodes: int) -> None:
-    """Remove networks, and what still runs in them: jobs outlive their slurmd."""
-    for number in range(num_nodes):
-        name = _namespace(owner, number)
-        there = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
-        for pid in there.stdout.split():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-    subprocess.run(["ip", "link", "del", _bridge(owner)], capture_output=True, check=False)
