@@ -149,6 +149,15 @@ def test_the_smallest_changes_come_first_and_keep_all_workers():
     assert found[0].parts == {"servers"}
 
 
+def test_one_worker_is_advised_one_strategy():
+    asked = question(CHAIN, workers=2, servers=0, chunks=None, batch_size=24, memory=1 << 40)
+    names = {
+        strategy: {change.strategy for change in changes(asked, strategy) if change.of(asked).workers == 1}
+        for strategy in ("pipeline", "single")
+    }
+    assert names == {"pipeline": {None, "single"}, "single": {None}}
+
+
 def test_auto_is_not_advised_where_it_would_leave_workers_idle():
     """A model of one operator whose batch stays whole trains on one worker, whatever is asked for."""
     whole = question(
