@@ -31,7 +31,7 @@ class Check:
     passed: bool
     told: str
     fix: str = ""
-    """What to do where it has not passed."""
+    """What to do where it has not passed; empty where `told` says it."""
 
 
 def doctor(wishes: Wishes, say: Callable[[str], None]) -> list[Check]:
@@ -61,9 +61,7 @@ def doctor(wishes: Wishes, say: Callable[[str], None]) -> list[Check]:
             come = ending.enter_context(come_hosts(options, command))
         except ClusterError as error:
             notes = " ".join(getattr(error, "__notes__", ())).replace("\n", " ")
-            return [
-                Check(name="hosts and versions", passed=False, told=f"{error} {notes}".strip(), fix="see the message")
-            ]
+            return [Check(name="hosts and versions", passed=False, told=f"{error} {notes}".strip())]
         return [*_look_at(come.agents), *_look_between(come.pool, come.agents)]
 
 
