@@ -20,8 +20,8 @@ def refuse_made(names: list[str], model: nn.Module) -> None:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         raise ProgramError(
             f"forward of {type(model).__name__} makes {names[0]}{more} when it is called first. The optimizer is given "
-            "what model() has built, and so are checkpoints and other ranks. Make it in __init__, or call the model "
-            "once on an example inside the function that builds it."
+            "what model() has built, and so are checkpoints and other ranks. Make it in __init__ with its shape, "
+            "instead of None, or call the model once on an example inside the function that builds it."
         )
 
 
