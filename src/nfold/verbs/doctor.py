@@ -25,7 +25,7 @@ SLOW = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check of hosts."""
 
     name: str
     passed: bool
