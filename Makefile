@@ -16,7 +16,7 @@ help:
 	@echo 'make demo    install into $(VENV) and train the real digits three ways, side by side'
 	@echo 'make test    format, lint, types, layers and tests; with ALL=1 every test, all examples of each property too; ALL=server as .ci/run does'
 	@echo 'make check   the same without the tests'
-	@echo 'make pure    only the tests that need neither torch nor ranks nor a browser; those marked long with LONG=1'
+	@echo 'make pure    only the tests that need neither torch nor ranks nor a browser; with LONG=1 those marked long or exhaustive, too'
 	@echo 'make browser install chromium with apt-get if it is missing, for the tests of pages'
 	@echo 'make managers install Slurm, Open MPI and Java with apt-get if they are missing, for the tests of hosts'
 	@echo 'make bench   every benchmark, hours, some as root; rewrites benchmarks/*/result.json'
@@ -51,7 +51,7 @@ PURE := $(addprefix tests/,cache core program simulation planning analysis verbs
 
 pure: $(VENV)/.installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m pytest $(PYTEST_ARGS) -p without_torch --ignore tests/view/test_in_browser.py -n auto \
-	  $(if $(LONG),,-m 'not long' --hypothesis-profile quick) $(PURE)
+	  $(if $(LONG),,-m 'not long and not exhaustive' --hypothesis-profile quick) $(PURE)
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --quiet . && echo 'format  ok'

@@ -16,15 +16,16 @@ import torch
 ROOT = Path(__file__).parents[1]
 
 
-def measure_each_run() -> None:
-    """Let no run use what an earlier one measured: what cannot be written is not kept."""
+def keep_runs_apart() -> None:
+    """Let no run use what an earlier one measured, as what cannot be written is not kept; list none with the user's."""
     folder = Path(tempfile.mkdtemp(prefix="nfold-benchmark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / "nfold").write_text("a file where the cache's folder would be", encoding="utf-8")
     os.environ["XDG_CACHE_HOME"] = str(folder)
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")
 
 
-measure_each_run()
+keep_runs_apart()
 
 
 def environment() -> dict[str, Any]:

@@ -66,9 +66,12 @@ STOLEN = 0.05
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item):
     """Skip a test that judges measurements, and fails, where the hypervisor gave the processors to others meanwhile."""
+    if item.get_closest_marker("quiet") is None:
+        yield
+        return
     before = processor_ticks()
     outcome = yield
-    if item.get_closest_marker("quiet") is None or outcome.excinfo is None:
+    if outcome.excinfo is None:
         return
     total, stolen = (after - earlier for after, earlier in zip(processor_ticks(), before, strict=True))
     if issubclass(outcome.excinfo[0], AssertionError) and stolen > STOLEN * total:

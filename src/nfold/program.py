@@ -255,7 +255,7 @@ class ProgramSource:
 
     @property
     def short(self) -> str:
-        """What to type to mean it: a function that goes without saying is left out."""
+        """The shortest text that names the program on a command line, without a function that is the default."""
         return str(self.path) if self.function == DEFAULT_FUNCTION else str(self)
 
     def load(self) -> Program:
@@ -335,7 +335,7 @@ def _is_positive(value: object) -> bool:
 
 
 def is_library(filename: str) -> bool:
-    """Tell whether a file is Python's, an installed package's or nfold's, and not the user's."""
+    """Whether a file belongs to Python, to an installed package or to nfold, and not to the user."""
     if filename.startswith(("<", sys.prefix, sys.base_prefix, _OWN)):
         return True
     return "site-packages" in filename.split(os.sep)

@@ -67,7 +67,19 @@ class MakesBuffer(nn.Linear):
         return super().forward(x * self.scale)
 
 
-@pytest.mark.parametrize(("model", "name"), [(MakesLayer, "last.weight"), (lambda: MakesBuffer(6, 4), "scale")])
+class FillsPlace(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+        self.register_buffer("scale", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.scale = torch.ones(x.shape[1]) if self.scale is None else self.scale
+        return super().forward(x * self.scale)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"), [(MakesLayer, "last.weight"), (lambda: MakesBuffer(6, 4), "scale"), (FillsPlace, "scale")]
+)
 def test_what_forward_makes_at_its_first_call_is_refused(model: Callable[[], nn.Module], name: str) -> None:
-    with pytest.raises(ProgramError, match=f"makes {name}.* when it is called first"):
+    with pytest.raises(ProgramError, match=f"makes {name}.* when it is called first.* with its shape, instead of None"):
         profile(model)

@@ -21,7 +21,7 @@ from nfold.capture.program.building import build_model
 from nfold.capture.program.program_graph import Loss
 from nfold.capture.program.trial import check_model
 from nfold.capture.program_facts import facts_and_batches, find_facts
-from nfold.capture.side_effects.gradient_hooks import gradient_hooks, told_kept_by_hooks
+from nfold.capture.side_effects.gradient_hooks import has_gradient_hooks, told_kept_by_hooks
 from nfold.capture.side_effects.module_states import fresh_copies
 from nfold.capture.side_effects.weights_beside import weights_beside
 from nfold.capture.visited_samples import visited_count
@@ -60,7 +60,7 @@ def capture(
         check_model(model)
         fresh = fresh_copies(model, rebuild, lazy=True)
         facts, example = facts_and_batches(fresh, loss, example, evaluates=evaluates)
-        if rebuild is not None and gradient_hooks(model):
+        if rebuild is not None and has_gradient_hooks(model):
             told = told_kept_by_hooks(rebuild, loss, example.batch(GATE_SIZE))
             facts = replace(facts, notes=(*facts.notes, told) if told else facts.notes)
         facts = replace(facts, indivisible=facts.indivisible or why_unfit(model))

@@ -304,7 +304,10 @@ _EVALUATED = (
     "change the model only while self.training"
 )
 _UNSEEN = "something that nfold cannot see"
-_KEEP_IT = "Make it a persistent buffer or a registered module, or give the module get_extra_state and set_extra_state"
+_KEEP_IT = (
+    "Make it a persistent buffer that has its shape when model() has built it, or a registered module, or give the "
+    "module get_extra_state and set_extra_state"
+)
 
 
 def _told_forgotten(names: list[str]) -> str:

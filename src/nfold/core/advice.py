@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bottleneck:
-    """What holds up a step that is only predicted."""
+    """What limits the time of a step that was predicted and not measured."""
 
     kind: Literal["computing", "link", "links", "messages"]
     """`link`: one is full; `links`: several alike are; `messages`: ranks wait for those of others, and no link is
@@ -20,7 +20,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """A whole run on some nodes, as predicted."""
+    """The predicted time and cost of a whole run on one number of nodes."""
 
     architecture: str
     """`ring x3`, `single`."""
@@ -40,7 +40,7 @@ class Forecast:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """A number of nodes that was asked about."""
+    """A number of nodes that was asked about, with its forecast or the reason why there is none."""
 
     nodes: int
     num_measured: int
@@ -53,7 +53,7 @@ class Size:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-    """How many nodes a program should have."""
+    """How many nodes a program should have, and what each size that was looked at would take."""
 
     measured: tuple[str, ...]
     """Nodes whose speed and links were measured, in the order in which a run would take them."""
@@ -72,5 +72,5 @@ class Advice:
     """The fewest nodes that do it; None: none does, or nobody asked."""
 
     def size(self, nodes: int) -> Size:
-        """Return what was found for a number of nodes."""
+        """Return what was found for a number of nodes that was asked about."""
         return next(each for each in self.sizes if each.nodes == nodes)

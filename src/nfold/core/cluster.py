@@ -31,15 +31,15 @@ class Channel:
             )
 
     def seconds(self, payload_bytes: float) -> float:
-        """Return how long one message takes alone."""
+        """Return the seconds that one message of so many bytes takes when nothing else uses the channel."""
         return self.latency_s + payload_bytes / self.bandwidth_bytes_per_s
 
     def end_s(self, payload_bytes: float, num_messages: float = 1) -> float:
-        """Return the processor seconds that messages cost one of their two ends.
+        """Return the processor seconds that sending or receiving messages costs one of their two ends.
 
         Args:
-            payload_bytes: of all of them.
-            num_messages: how many.
+            payload_bytes: of all messages together.
+            num_messages: how many there are.
         """
         return (self.cpu_s_per_message * num_messages + self.cpu_s_per_byte * payload_bytes) / 2
 
@@ -90,7 +90,7 @@ class Node:
 
     @property
     def limits_memory(self) -> bool:
-        """Whether it is known how much memory it has."""
+        """Whether the node's memory is known, so that a plan must fit into it."""
         return self.memory_bytes < UNLIMITED_BYTES
 
     def slowdown(self, busy: float) -> float:
@@ -98,17 +98,20 @@ class Node:
         return self._crowd(busy) * max(1.0, busy / max(self.cores, 1e-9))
 
     def rushed(self, busy: float) -> float:
-        """Return the same while a grant of its quota lasts: as if it had all of the cores that it has a share of."""
+        """Return that factor for the time in which the node's quota of processor time is not used up.
+
+        Until then ranks run as if the node had all of the cores that the quota is a share of.
+        """
         return self._crowd(busy) * max(1.0, busy / self.whole_cores)
 
     @property
     def meets_its_quota(self) -> bool:
-        """Whether it may rest and then be faster for a while: only with a part of a core."""
+        """Whether ranks can run ahead of the node's quota after a rest: only where the node has a part of a core."""
         return self.quota_period_s > 0 and self.cores != int(self.cores)
 
     @property
     def whole_cores(self) -> int:
-        """Cores that it may keep busy at one moment."""
+        """The number of cores that ranks can keep busy at one moment."""
         return max(1, math.ceil(self.cores))
 
     def _crowd(self, busy: float) -> float:

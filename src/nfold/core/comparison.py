@@ -32,7 +32,7 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
-    """A run of a comparison that was refused, or failed."""
+    """A run of a comparison that was refused or failed, with the reason."""
 
     name: str
     """As those that ended have it: strategy, ranks, links where they vary."""
@@ -48,7 +48,7 @@ class Architecture:
 
     @property
     def name(self) -> str:
-        """`ring`, `ps +1`."""
+        """The strategy and its number of dedicated servers, such as `ring` or `ps +1`."""
         return self.strategy + (f" +{self.servers}" if self.servers else "")
 
     def sized(self, workers: int) -> str:
@@ -60,7 +60,7 @@ class Architecture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Throughput:
-    """How fast an architecture is somewhere."""
+    """The samples per second of an architecture with one number of workers on one kind of link."""
 
     architecture: str
     workers: int

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """The machine and the software of a run's coordinator."""
+    """The machine and the software of a run's coordinator, as it was when the run started."""
 
     started: str
     """When the run began: ISO 8601, UTC."""

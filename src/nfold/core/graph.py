@@ -78,7 +78,7 @@ class Channels:
 
     @property
     def units(self) -> int:
-        """The most parts: single channels, or groups."""
+        """The most parts that the operator can be cut into: one for each channel, or for each group of channels."""
         return self.groups if self.groups > 1 else self.count
 
     def groups_of(self, start: int, stop: int) -> int:
@@ -86,7 +86,7 @@ class Channels:
         return (stop - start) // (self.count // self.groups) if self.groups > 1 else 1
 
     def taken(self, start: int, stop: int) -> tuple[int, int] | None:
-        """Return the channels of the input that channels [start, stop) need; None: all."""
+        """Return the channels of the input that output channels [start, stop) are computed from; None: all of them."""
         if not self.inputs:
             return None
         made, used = self.count // self.groups, self.inputs // self.groups
@@ -196,7 +196,7 @@ class ModelGraph:
 
     @property
     def why_updated_whole(self) -> str:
-        """Say why all parameters must be updated together, where they must."""
+        """The reason why one optimizer must update all parameters together; empty: it may update them apart."""
         if self.unseen_update:
             return f"the optimizer may look at all parameters at once ({self.unseen_update})"
         return "the optimizer must see all parameters at once"
@@ -207,7 +207,7 @@ class ModelGraph:
         return 2 if self.why_pairs else 1
 
     def operator(self, name: str) -> Operator:
-        """Return an operator by name. O(operators)."""
+        """Return an operator by its name, which must be one of the graph's. O(operators)."""
         return next(operator for operator in self.operators if operator.name == name)
 
     @property

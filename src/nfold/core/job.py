@@ -36,12 +36,12 @@ class JobSettings(JobOptions):
 
     @property
     def world_size(self) -> int:
-        """Ranks to start."""
+        """The number of ranks to start: workers and dedicated servers."""
         return self.workers + self.servers
 
     @property
     def kept(self) -> Keep | None:
-        """What the model of the best evaluation is best at; None: only the last model is kept."""
+        """The metric by which the best model is kept; None: only the last model is."""
         return None if self.keep is None else read_keep(self.keep)
 
 
@@ -89,7 +89,7 @@ class Trial:
 
     @property
     def world_size(self) -> int:
-        """Ranks that take part."""
+        """The number of ranks that take part in the trial."""
         return self.workers + self.servers
 
 

@@ -9,7 +9,7 @@ from nfold.core.profile import Profile
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """Of one program on one machine."""
+    """What one program costs on one machine: its graph, a profile for each number of threads, and the machine."""
 
     graph: ModelGraph
     profiles: dict[int, Profile]

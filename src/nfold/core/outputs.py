@@ -21,7 +21,7 @@ FLOOR = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModuleOutput:
-    """Of one call of one module, or of the loss."""
+    """Two numbers that summarise the output of one call of one module, or the value of the loss."""
 
     module: str
     """Its path and type, as in `blocks.0.mlp (Linear)`."""

@@ -31,7 +31,7 @@ class Placement:
 
     @property
     def is_cut(self) -> bool:
-        """Whether some rank computes some of the operators and not all: no two of those have equal work."""
+        """Whether some rank computes a part of the operators only, so that ranks have unequal work."""
         owned = [set(ranks) for ranks in self.owners.values()]
         return any(ranks != owned[0] for ranks in owned)
 

@@ -7,7 +7,7 @@ from nfold.core.placement import Placement, Reduction
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """What the simulator says of one step."""
+    """The seconds, bytes and memory of one step, as simulated."""
 
     step_s: float
     sent_bytes_per_step: int
@@ -21,7 +21,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unpredicted:
-    """In the place of a prediction where nothing could be proposed: in JSON the same object, without figures."""
+    """Stands in for a prediction where a strategy could propose nothing: the same JSON object without figures."""
 
     step_s: None = None
     sent_bytes_per_step: None = None
@@ -32,7 +32,7 @@ class Unpredicted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rejected:
-    """A strategy that was not chosen, and why."""
+    """A strategy that was not chosen, what it was predicted to take, and why it lost."""
 
     strategy: str
     predicted: Prediction | Unpredicted
@@ -96,5 +96,5 @@ class Plan:
 
     @property
     def world_size(self) -> int:
-        """Workers and dedicated servers together."""
+        """The number of ranks: workers and dedicated servers."""
         return self.placement.world_size

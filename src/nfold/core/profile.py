@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """Repeated measurements of one thing."""
+    """The median and spread of repeated measurements, in seconds."""
 
     median_s: float
     spread_s: float
@@ -16,7 +16,7 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChunkTiming:
-    """Forward and backward of something at one chunk size."""
+    """The forward and backward times of an operator or a model for chunks of one size."""
 
     chunk_size: int
     forward: Timing
@@ -25,7 +25,7 @@ class ChunkTiming:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
-    """How fast a rank works while all ranks do."""
+    """How fast a rank computes while all other ranks compute too."""
 
     mean_s: float
     """Of one forward and backward of a chunk."""
@@ -37,7 +37,7 @@ class Pace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperatorProfile:
-    """One operator, at every chunk size that was measured (ascending)."""
+    """The times and saved bytes of one operator, for every chunk size that was measured, in ascending order."""
 
     operator: str
     timings: tuple[ChunkTiming, ...]
@@ -82,34 +82,42 @@ class Profile:
 
     @property
     def reading_cores(self) -> float:
-        """Return how many cores those who read for a rank keep busy."""
+        """Return how many cores are kept busy by the processes that read samples for one rank."""
         return max(1, self.loaders) * (1.0 - self.load_wait) if self.load_s_per_sample > 0 else 0.0
 
     @property
     def read_s_per_sample(self) -> float:
-        """Return the seconds between two samples of those who read for a rank."""
+        """Return the seconds from one sample to the next when a rank's loader processes do nothing else."""
         return self.load_s_per_sample / max(1, self.loaders)
 
     @property
     def process_bytes(self) -> int:
-        """Return what a rank's processes hold without model and batches."""
+        """Return the bytes that a rank and its loader processes hold before there is a model or a batch."""
         return self.base_bytes + self.loaders_bytes
 
     def load_s(self, num_samples: float, speed: float = 1.0) -> float:
-        """Return the seconds of reading samples on a node of a speed."""
+        """Return the seconds that reading samples takes on a node.
+
+        Args:
+            num_samples: to read.
+            speed: of the node, relative to the one that was profiled.
+        """
         return self.read_s_per_sample * num_samples * self.load_share(speed)
 
     def load_share(self, speed: float) -> float:
-        """Return how many times as long as profiled reading takes on a node of a speed: a disk becomes no faster."""
+        """Return the time of reading on a node divided by the profiled time.
+
+        Only computing scales with the node's relative speed; waiting for a disk or a network takes the same time.
+        """
         return self.load_wait + (1.0 - self.load_wait) / speed
 
     @property
     def call_s(self) -> float:
-        """Return what an update of any part of the weights costs at least."""
+        """The least seconds that an optimizer step takes, however few weights it updates."""
         return min(self.update.median_s, self.update_call_s)
 
     def update_s(self, share: float) -> float:
-        """Return the seconds of an update of a share of the weights' elements."""
+        """Return the seconds of an optimizer step over a share, from 0 to 1, of the weights' elements."""
         return self.call_s + (self.update.median_s - self.call_s) * share
 
     def whole_s(self, chunk_size: float) -> tuple[float, float]:

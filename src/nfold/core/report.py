@@ -22,7 +22,7 @@ class Quantiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeParts:
-    """Mean seconds of a step, over ranks and steps."""
+    """The mean seconds of a step by what they were spent on, over ranks and steps."""
 
     compute_s: float
     exposed_communication_s: float
@@ -36,7 +36,7 @@ class TimeParts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gain:
-    """A change, and what it would win: simulated, never guessed."""
+    """A change to a run, and the speedup that simulation predicts for it."""
 
     change: str
     """In words: `halve the bytes (bf16)`, `--strategy weighted`, `a 300 Mbit/s uplink for n2`."""
@@ -50,7 +50,7 @@ class Gain:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The one thing that holds the run back most."""
+    """The one cause that holds the run back most, in a sentence with its numbers and advice."""
 
     kind: VerdictClass = field(metadata={"json": "class"})
     place: str
@@ -73,7 +73,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """Something that costs time in each step, and what its absence would win."""
+    """A cause of lost time: the seconds that it costs in each step, and the speedup without it."""
 
     kind: str
     place: str
@@ -91,7 +91,7 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReductionSplit:
-    """What one bucket's summing took in a mean step, on a mean rank; also what computing hid."""
+    """What summing one bucket took in a mean step on a mean rank, including what computing hid."""
 
     reduction: str
     queue_s: float
@@ -104,13 +104,13 @@ class ReductionSplit:
 
     @property
     def total_s(self) -> float:
-        """From complete gradients to their sum."""
+        """The seconds from the complete gradients of a rank to their sum."""
         return self.queue_s + self.transfer_s + self.peer_wait_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankLoad:
-    """What a rank and its node did: means over a run; processor seconds per second, so 1.0 is one core."""
+    """What one rank and its node did, as means over a run. Processor use is in cores: 1.0 is one core, always busy."""
 
     rank: int
     node: str
@@ -133,7 +133,7 @@ class RankLoad:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PredictedStep:
-    """What the plan promised."""
+    """What the plan predicted for a step, and how far the measured step was off."""
 
     step_s: float
     sent_bytes_per_step: int
@@ -198,7 +198,7 @@ class Report:
 
     @property
     def ages(self) -> dict[int, int]:
-        """Gradients by staleness in updates; empty where steps are synchronous."""
+        """The number of gradients by their staleness in updates; empty where steps are synchronous."""
         return {int(age): number for age, number in self.staleness.items()}
 
     @property

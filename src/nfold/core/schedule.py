@@ -37,13 +37,13 @@ class StatisticsGroup:
     item_bytes: int
 
     def row(self, chunk: int) -> Elements:
-        """Return where the row of a chunk lies."""
+        """Return the elements in which a chunk's means and variances lie."""
         return Elements("statistics", self.name, chunk * self.num_elements, (chunk + 1) * self.num_elements, chunk)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSchedule:
-    """What one rank plays in each step."""
+    """The tasks that one rank plays in each step, and the segments that they compute."""
 
     rank: int
     segments: tuple[Segment, ...]
@@ -55,7 +55,7 @@ class RankSchedule:
     """Of all ranks."""
 
     def to_document(self) -> dict[str, Any]:
-        """Return what a rank is sent."""
+        """Return the schedule as JSON values, which the coordinator sends to its rank."""
         return {
             "rank": self.rank,
             "segments": [codec.encode(each) for each in self.segments],
@@ -87,10 +87,10 @@ class Schedule:
 
     @property
     def statistics(self) -> tuple[StatisticsGroup, ...]:
-        """Batch-norm calls of all ranks."""
+        """The batch-norm groups of all ranks."""
         return self.ranks[0].statistics
 
     @property
     def sent_bytes(self) -> int:
-        """Payload that a full step sends, all ranks together."""
+        """The payload bytes that all ranks together send in a full step."""
         return sum(task.payload_bytes for rank in self.ranks for task in rank.tasks if isinstance(task, Send))

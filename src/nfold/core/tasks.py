@@ -127,7 +127,7 @@ class OptimizerStep(_Task):
 
     @property
     def name(self) -> str:
-        """What people are shown."""
+        """The name that traces and pages show."""
         return "UPDATE" if self.gradients is None else f"UPDATE {self.gradients.name}"
 
 
@@ -142,7 +142,7 @@ class FoldStatistics(_Task):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MessageEnd(_Task):
-    """One end of a message."""
+    """One end of a message: its peer, its tag, and which bytes it carries for what purpose."""
 
     peer: int
     tag: int
@@ -153,7 +153,7 @@ class MessageEnd(_Task):
 
     @property
     def name(self) -> str:
-        """What people are shown."""
+        """The name that traces and pages show."""
         return f"{self.purpose} {self.data.name} {self.form} {self.peer}"
 
     @property
@@ -165,7 +165,7 @@ class MessageEnd(_Task):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Send(MessageEnd):
-    """Sends bytes to a peer; ends when the transport has let go of them."""
+    """Sends bytes to a peer. It ends when the transport no longer needs the buffer."""
 
     kind: ClassVar[SpanKind] = "SEND"
     form: ClassVar[str] = "to"
@@ -173,7 +173,7 @@ class Send(MessageEnd):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receive(MessageEnd):
-    """Takes bytes of a peer; ends when they are where they belong."""
+    """Receives bytes from a peer. It ends when they are in their buffer."""
 
     kind: ClassVar[SpanKind] = "RECV"
     form: ClassVar[str] = "from"

@@ -76,11 +76,11 @@ class StepParts:
 
     @property
     def compute_s(self) -> float:
-        """Forward and backward."""
+        """Seconds of forward and backward passes."""
         return self.forward_s + self.backward_s
 
     def to_row(self) -> list[float]:
-        """Return the values alone: steps are many, and names would be most of a report."""
+        """Return the values without their names, which would be most of a report of many steps."""
         return [getattr(self, name) for name in _PART_NAMES]
 
     @classmethod
@@ -112,7 +112,7 @@ class ReductionParts:
     sent_bytes: int
 
     def to_row(self) -> list[Any]:
-        """Return the values alone."""
+        """Return the values without their names."""
         return [getattr(self, name) for name in _REDUCTION_NAMES]
 
     @classmethod
@@ -125,7 +125,7 @@ _REDUCTION_NAMES = tuple(part.name for part in fields(ReductionParts))
 
 
 def transfers_s(parts: Iterable[ReductionParts]) -> dict[str, float]:
-    """Return how long each bucket of one step travelled, waiting for peers left out."""
+    """Return by bucket the seconds that its bytes travelled in one step, without the waiting for peers."""
     least: dict[str, float] = {}
     for part in parts:
         least[part.reduction] = min(part.duration_s, least.get(part.reduction, part.duration_s))
@@ -164,7 +164,7 @@ class SystemSample:
     """Read and written by this rank."""
 
     def to_row(self) -> list[Any]:
-        """Return the values alone."""
+        """Return the values without their names."""
         return [getattr(self, name) for name in _SAMPLE_NAMES]
 
     @classmethod
@@ -178,7 +178,7 @@ _SAMPLE_NAMES = tuple(part.name for part in fields(SystemSample))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankUsage:
-    """What one process took from its machine over the whole run."""
+    """The memory and processor time that one rank's processes took over the whole run."""
 
     rank: int
     node: str
@@ -214,5 +214,5 @@ class Trace:
 
     @property
     def ages(self) -> dict[int, int]:
-        """Gradients by staleness in updates; empty where steps are synchronous."""
+        """The number of gradients by their staleness in updates; empty where steps are synchronous."""
         return {int(age): number for age, number in self.staleness.items()}

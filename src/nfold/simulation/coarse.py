@@ -26,7 +26,7 @@ _ARRIVED = -1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoarseRank:
-    """One rank, alone on its node."""
+    """The work of one rank in a step, alone on its node."""
 
     forwards_s: tuple[float, ...]
     """When the forward of each of its chunks ends, for those that send batch statistics."""
@@ -41,7 +41,7 @@ class CoarseRank:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoarseBucket:
-    """A reduction, and what computing has to do with it."""
+    """A reduction of one bucket: its ranks, its bytes, and when computing makes its gradients complete."""
 
     reduction: Reduction
     ready_s: Mapping[int, float]

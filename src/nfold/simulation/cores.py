@@ -25,7 +25,7 @@ _TIE_S = 1e-9
 
 
 class Cores:
-    """The cores of one node and the jobs on them."""
+    """The cores of one node, shared by the jobs that run on them."""
 
     def __init__(self, timeline: VirtualTime, node: Node, phase: float = 0.0) -> None:
         """Begin with a whole grant.

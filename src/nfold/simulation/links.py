@@ -16,7 +16,7 @@ _TIE = 1.0 + 1e-9
 
 @dataclass(slots=True, eq=False)
 class SharedLink:
-    """One direction of a wire."""
+    """One direction of a link, whose bandwidth all flows that cross it share."""
 
     capacity_bytes_per_s: float
     flows: "dict[LinkFlow, None]" = field(default_factory=dict)
@@ -24,7 +24,7 @@ class SharedLink:
 
 @dataclass(slots=True, eq=False)
 class LinkFlow:
-    """Bytes on their way over some links."""
+    """Bytes that are moving over one or more links at once."""
 
     left_bytes: float
     links: tuple[SharedLink, ...]
@@ -35,14 +35,20 @@ class LinkFlow:
 
 
 class Network:
-    """All flows between nodes."""
+    """All flows between nodes, and when each will have moved its bytes."""
 
     def __init__(self, timeline: VirtualTime) -> None:
         self._timeline = timeline
         self._unsettled: dict[SharedLink, None] = {}
 
     def start(self, payload_bytes: float, links: tuple[SharedLink, ...], done: Action) -> None:
-        """Begin to move bytes over links; `done` is played when the last byte has left."""
+        """Begin to move bytes over links.
+
+        Args:
+            payload_bytes: to move.
+            links: that the flow crosses.
+            done: played when the last byte has left.
+        """
         flow = LinkFlow(payload_bytes, links, done, self._timeline.now)
         for link in links:
             link.flows[flow] = None

@@ -44,7 +44,7 @@ class _Route(NamedTuple):
 
 
 class Courier:
-    """Moves all messages of a cluster."""
+    """Moves all messages of a cluster in virtual time."""
 
     def __init__(
         self, timeline: VirtualTime, cluster: Cluster, nodes: tuple[str, ...], cores: Mapping[str, Cores]
@@ -62,7 +62,7 @@ class Courier:
         self._down: dict[str, SharedLink] = {}
 
     def send(self, message: Message) -> None:
-        """Move a message when those before it to the same peer have gone.
+        """Move a message once all earlier messages to the same peer have gone.
 
         Raises:
             ClusterError: the ranks are on two nodes and one of them has no link to the other.

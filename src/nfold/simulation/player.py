@@ -32,7 +32,7 @@ class Player:
                 self._listeners[event].append(task)
 
     def start(self, now_s: float) -> None:
-        """Begin all messages that wait for nothing, and the first task of the compute lane."""
+        """Begin all messages that wait for nothing, and the first task of the compute lane, at `now_s`."""
         self.end_s = now_s
         for task in list(self._left.values()):
             if isinstance(task, MessageEnd) and not self._missing[task.id]:
@@ -41,7 +41,7 @@ class Player:
 
     @property
     def step_s(self) -> float:
-        """How long the step took so far."""
+        """The seconds from the beginning of the step to the end of its last task so far."""
         return self.end_s - self.begin_s
 
     @property
@@ -68,7 +68,7 @@ class Player:
         self.happen(task.id, now_s)
 
     def stuck(self) -> list[str]:
-        """Describe the tasks that have not ended."""
+        """Describe the tasks that have not ended, for the message of a deadlock."""
         return [self._describe(task) for task in self._left.values()]
 
     def _advance_lane(self, now_s: float) -> None:

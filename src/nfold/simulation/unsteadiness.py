@@ -1,10 +1,4 @@
-"""A step in which no node computes as steadily as on paper.
-
-Machines that share processors take longer for one pass than for the next, and whoever waits for all waits for the
-slowest. One simulated step shows that if its ranks differ as the passes of n ranks typically do: rank i takes the
-expected i-th smallest of n draws from a normal distribution (Blom 1958), so that the mean is as measured and the
-slowest is as slow as the slowest of n.
-"""
+"""How much slower ranks compute for a while in a step: no node computes as steadily as a mean suggests."""
 
 from collections.abc import Sequence
 from math import sqrt

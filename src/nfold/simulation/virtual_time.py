@@ -10,7 +10,7 @@ HAPPEN, SETTLE = 0, 1
 
 
 class VirtualTime:
-    """What is still to come, and what time it is."""
+    """A clock that jumps from action to action, and the actions that are still to come."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -18,7 +18,7 @@ class VirtualTime:
         self._sequence = 0
 
     def at(self, time_s: float, action: Action, priority: int = HAPPEN) -> None:
-        """Play an action at a time, never before now. O(log actions)."""
+        """Play an action at a time in seconds, which must not be before now. O(log actions)."""
         self._sequence += 1
         heappush(self._heap, (max(time_s, self.now), priority, self._sequence, action))
 
@@ -30,7 +30,7 @@ class VirtualTime:
 
 
 def join(num_parts: int, action: Action) -> Action:
-    """Return what each of several parts calls when it is done; the last call plays the action."""
+    """Return a function for each of several parts to call when it is done; the last call plays the action."""
     left = num_parts
 
     def part_done() -> None:
@@ -43,7 +43,7 @@ def join(num_parts: int, action: Action) -> Action:
 
 
 def both(first: Action, second: Action) -> Action:
-    """Return an action that plays two."""
+    """Return an action that plays two actions, the first one first."""
 
     def play() -> None:
         first()

@@ -104,7 +104,7 @@ def _measure(program: Source, options: Options, observer: Observer, most: int) -
 
 
 def read_sizes(text: str | int) -> tuple[int, int]:
-    """Read `1:64`, or `64` for all from 1 on.
+    """Read the first and last number of nodes to look at: `1:64`, or `64` for 1 to 64.
 
     Raises:
         PlanError: it is something else, or more than can be looked at.

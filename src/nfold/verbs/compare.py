@@ -34,7 +34,7 @@ SINGLE = "single"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep:
-    """What a comparison varies."""
+    """What a comparison varies: strategies, numbers of workers and servers, and links."""
 
     workers: Sequence[int] = (1, 2, 4)
     strategies: Sequence[str] = ("ring", "ps")
@@ -55,7 +55,7 @@ class Sweep:
                 raise PlanError(f"unknown strategy {name!r}. Use some of: {', '.join(STRATEGY_NAMES)}")
 
     def cells(self) -> Iterator["SweepCell"]:
-        """Yield what to run: the plain run first, whatever the strategies, and then each place of the sweep."""
+        """Yield the runs of the sweep: the plain single-device run first, whatever the strategies are."""
         yield SweepCell(architecture=Architecture(strategy=SINGLE), workers=1, link_bytes_per_s=None)
         for link in dict.fromkeys(self.links_bytes_per_s) or (None,):
             for architecture in dict.fromkeys(self._architectures()):
@@ -64,7 +64,7 @@ class Sweep:
                         yield SweepCell(architecture=architecture, workers=count, link_bytes_per_s=link)
 
     def left_out(self) -> Iterator[str]:
-        """Yield why places of the sweep are not run."""
+        """Yield a sentence for each combination of the sweep that is not run, with its reason."""
         for architecture in dict.fromkeys(self._architectures()):
             for count in sorted(set(self.workers)):
                 if count > 1 and architecture.servers > count:
@@ -97,7 +97,7 @@ def _counts(flag: str, what: str, values: Sequence[Any], least: int) -> tuple[in
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepCell:
-    """One run of a sweep."""
+    """One run of a sweep: one strategy with one number of workers and servers on one kind of link."""
 
     architecture: Architecture
     workers: int
@@ -105,13 +105,13 @@ class SweepCell:
 
     @property
     def name(self) -> str:
-        """As a comparison has it."""
+        """The name of the run in the comparison."""
         link = f", {link_rate(self.link_bytes_per_s)}" if self.link_bytes_per_s else ""
         return self.architecture.sized(self.workers) + link
 
     @property
     def folder(self) -> str:
-        """Its folder among the others."""
+        """The name of the run's folder among those of the comparison."""
         strategy, servers = self.architecture.strategy, self.architecture.servers
         link = f"-{self.link_bytes_per_s * 8 / 1e6:g}Mbit" if self.link_bytes_per_s else ""
         return f"{strategy}-{self.workers}" + (f"+{servers}" if servers else "") + link

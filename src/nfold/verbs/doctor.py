@@ -25,13 +25,13 @@ SLOW = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check of hosts."""
 
     name: str
     passed: bool
     told: str
     fix: str = ""
-    """What to do where it has not passed."""
+    """What to do where it has not passed; empty where `told` says it."""
 
 
 def doctor(wishes: Wishes, say: Callable[[str], None]) -> list[Check]:
@@ -61,9 +61,7 @@ def doctor(wishes: Wishes, say: Callable[[str], None]) -> list[Check]:
             come = ending.enter_context(come_hosts(options, command))
         except ClusterError as error:
             notes = " ".join(getattr(error, "__notes__", ())).replace("\n", " ")
-            return [
-                Check(name="hosts and versions", passed=False, told=f"{error} {notes}".strip(), fix="see the message")
-            ]
+            return [Check(name="hosts and versions", passed=False, told=f"{error} {notes}".strip())]
         return [*_look_at(come.agents), *_look_between(come.pool, come.agents)]
 
 

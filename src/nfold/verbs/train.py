@@ -294,7 +294,7 @@ def find_source(program: Source) -> ProgramSource | Program:
 
 
 def name_of(source: ProgramSource | Program) -> str:
-    """Return what a new run folder is called after."""
+    """Return the name that a new run's folder begins with."""
     return source.path.stem if isinstance(source, ProgramSource) else "run"
 
 

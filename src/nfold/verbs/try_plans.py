@@ -28,7 +28,7 @@ __all__ = ["Trial", "TriedPlan", "try_plans"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TriedPlan:
-    """What one trial came to."""
+    """The result of one trial: its plan and its report, or why it has none."""
 
     trial: Trial
     refused: str | None = None
@@ -88,7 +88,7 @@ class TrialsJob(Job):
 
     @property
     def tried(self) -> list[TriedPlan]:
-        """What the trials came to, in their order."""
+        """The results of the trials, in their order."""
         return self._trials.tried
 
     def _complete(self, phases: Phases) -> None:

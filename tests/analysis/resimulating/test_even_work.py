@@ -21,7 +21,7 @@ def told(**fields):
     return report, next(cause for cause in report.causes if cause.kind == "peer wait")
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.exhaustive), 4])
 def test_a_stage_with_nearly_all_work_promises_no_more_than_the_number_of_workers(workers):
     report, waited = told(workers=workers, operators=(0.96, 0.01, 0.01, 0.01, 0.01))
     assert report.verdict.sub_cause == "uneven stages"

@@ -146,3 +146,14 @@ def test_the_optimizer_is_told_of_in_a_message_about_names():
     assert list(inspect.signature(broken).parameters) == ["named_parameters"]
     with pytest.raises(ProgramError, match=r"as \(name, parameter\) pairs"):
         update_scope(Stepping(broken), net())
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_an_optimizer_that_steps_in_the_backward_pass_is_refused(register):
+    def hooked(params):
+        for weight in params:
+            getattr(weight, register)(lambda _: None)
+        return sgd(params)
+
+    with pytest.raises(ProgramError, match=r"Program\(optimizer=...\) registers hooks on the gradients of weights\. "):
+        update_scope(Stepping(hooked), net())

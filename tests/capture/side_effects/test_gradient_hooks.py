@@ -98,3 +98,36 @@ def failing(gradient: torch.Tensor) -> None:
 def test_a_hook_that_raises_is_named_as_what_backward_did(register: str) -> None:
     with pytest.raises(ProgramError, match="the backward pass of Linear raised ValueError: no gradient today"):
         notes_with(lambda: failing, register)
+
+
+def stepping_hook(drops: bool) -> Hook:
+    def hook(weight: torch.Tensor) -> None:
+        if drops:
+            weight.grad = None
+        else:
+            torch.optim.SGD([weight], lr=0.0).step()
+
+    return hook
+
+
+@pytest.mark.parametrize(
+    ("drops", "words"),
+    [(False, "changes weight, as an optimizer does. "), (True, "drops the gradient of weight. ")],
+    ids=["steps", "drops"],
+)
+def test_a_hook_that_steps_is_refused_even_where_the_weights_stay_what_they_were(drops: bool, words: str) -> None:
+    with pytest.raises(ProgramError, match=f"a hook on a gradient {words}.* return one optimizer of all weights"):
+        notes_with(lambda: stepping_hook(drops), "register_post_accumulate_grad_hook")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # when it is imported
+def test_torchs_own_optimizer_in_backward_is_refused() -> None:
+    from torch.distributed.optim import _apply_optimizer_in_backward
+
+    def build() -> nn.Module:
+        model = nn.Linear(12, CLASSES).double()
+        _apply_optimizer_in_backward(torch.optim.SGD, model.parameters(), {"lr": 0.1})
+        return model
+
+    with pytest.raises(ProgramError, match="a hook on a gradient changes weight and 1 more, as an optimizer does"):
+        capture(build(), F.cross_entropy, Net(build, rows).example(), rebuild=build)

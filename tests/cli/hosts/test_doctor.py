@@ -25,6 +25,7 @@ def test_a_host_that_is_not_there(shell):
     assert result.code == 2
     assert result.out.startswith("FAIL  hosts and versions: ssh to the hosts of hosts.txt: the agent on nowhere exited")
     assert "no route to host" in result.out
+    assert "what to do" not in result.out, "the message says it"
 
 
 def test_no_hosts_to_look_at(nfold):

@@ -35,7 +35,7 @@ def refusal(asked, strategy, limit_s=LIMIT_S):
 
 
 @pytest.mark.parametrize("strategy", ["ring", "ps"])
-@pytest.mark.parametrize("names", [("n2",), ("n0",), ("n0", "n1", "n2")])
+@pytest.mark.parametrize("names", [("n2",), pytest.param(("n0",), marks=pytest.mark.exhaustive), ("n0", "n1", "n2")])
 @pytest.mark.parametrize("indivisible", ["", "its loss is of a batch"])
 def test_whatever_is_advised_is_quick_enough(strategy, names, indivisible):
     asked = slow(names, graph=replace(GRAPH, indivisible=indivisible))

@@ -12,7 +12,7 @@ from nfold.core import codec
 from nfold.core.cluster import Cluster, Node
 from nfold.core.plan import Plan
 from nfold.errors import PlanError
-from nfold.planning.choosing.search import plan
+from nfold.planning.choosing.search import plan_as_asked
 from nfold.planning.choosing.strategies import named
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.scheduling.windows import busy_window, busy_windows, lean_window, narrower, window_notes
@@ -78,12 +78,12 @@ def roomy(memory_bytes: int, kept_bytes: float = 5e5) -> Facts:
     )
     profiles = {1: profile(GRAPH, activation_bytes_per_sample=kept_bytes)}
     return facts(
-        GRAPH, 4, cluster=Cluster(nodes=nodes), nodes=tuple("abcd"), batch_size=64, chunks=16, profiles=profiles
+        GRAPH, 4, cluster=Cluster(nodes=nodes), nodes=tuple("abcd"), batch_size=32, chunks=8, profiles=profiles
     )
 
 
 def pipeline(memory_bytes: int, kept_bytes: float = 5e5) -> Plan:
-    return plan(roomy(memory_bytes, kept_bytes), "pipeline", among=(named("pipeline"),))
+    return plan_as_asked(roomy(memory_bytes, kept_bytes), "pipeline", among=(named("pipeline"),))
 
 
 def test_a_plan_begins_fewer_chunks_where_its_memory_is_short():
@@ -111,7 +111,7 @@ def test_a_refusal_names_what_one_chunk_at_a_time_needs():
 
 def test_the_plan_alone_says_how_many_chunks_are_begun():
     asked = roomy(max(pipeline(1 << 30).predicted.peak_memory_bytes) * 3 // 4)
-    found = codec.loads(Plan, codec.dumps(plan(asked, "pipeline", among=(named("pipeline"),))))
+    found = codec.loads(Plan, codec.dumps(plan_as_asked(asked, "pipeline", among=(named("pipeline"),))))
     steps = {
         windows: max(play_back(replace(found, windows=windows), asked).trace.step_s) for windows in (found.windows, ())
     }

@@ -8,7 +8,8 @@ from grids import chain, channel, facts, profile
 
 from nfold.core.cluster import Cluster, Node
 from nfold.errors import PlanError
-from nfold.planning.choosing.search import plan
+from nfold.planning.choosing.search import plan, plan_as_asked
+from nfold.planning.choosing.strategies import named
 from nfold.planning.costs.machines import machines_of, orders, teams
 from nfold.planning.stages.stage_costs import Grid, StageCosts
 from nfold.planning.stages.stage_division import groups
@@ -174,7 +175,7 @@ def test_a_node_that_can_only_build_the_model_is_left_idle(strategy):
 
 def test_a_node_that_cannot_hold_the_process_is_told_with_what_that_needs():
     with pytest.raises(PlanError, match=r"pipeline: 1 rank needs 1 MiB on n2, which has 0 MiB \(to build"):
-        plan(short_of_room(1 << 20, 1 << 20, 5_000), "pipeline")
+        plan_as_asked(short_of_room(1 << 20, 1 << 20, 5_000), "pipeline", among=(named("pipeline"),))
 
 
 def test_teams_leave_out_who_is_much_worse_linked():

@@ -68,7 +68,7 @@ def test_a_target_that_is_left_out_is_noticed_when_it_comes():
         called(checked, outputs(), labels(0, 1, 2, 3))
     with pytest.raises(
         ProgramError,
-        match=r"not a mean over samples: for 3 samples .* Begin again with -n 1",
+        match=r"not a mean over samples: tried on 3 samples .* Begin again with -n 1",
     ):
         called(checked, outputs(), labels(1, 2, 3, 1, -100))
 

@@ -51,9 +51,9 @@ def not_a_mean(whole: torch.Tensor, mean: torch.Tensor, size: int) -> str:
         if (one := f"{whole.item():.{digits}g}") != (other := f"{mean.item():.{digits}g}") or digits == 17
     )
     return (
-        f"{NO_MEAN}: for {size} samples it is {texts[0]}, but the mean over parts of them is {texts[1]} (a sum, a "
-        "mean over words of samples of unlike lengths, class weights, ignored targets, contrasts between samples, or "
-        "an output that is one number for the whole batch do that)"
+        f"{NO_MEAN}: tried on {size} samples it is {texts[0]}, but the mean over parts of them is {texts[1]} "
+        "(a sum, a mean over words of samples of unlike lengths, class weights, ignored targets, contrasts between "
+        "samples, or an output that is one number for the whole batch do that)"
     )
 
 

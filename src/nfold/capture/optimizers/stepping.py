@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from nfold.capture.side_effects.refusals import refuse_in_backward
 from nfold.errors import ProgramError
 from nfold.program import Program, describe
 
@@ -47,9 +48,13 @@ class Stepping:
         """Build the optimizer, and its schedule, over some weights.
 
         Raises:
-            ProgramError: the user's functions lost some of several weights with one name, or refused.
+            ProgramError: the user's functions lost some of several weights with one name, or refused, or that of the
+                optimizer registers hooks on gradients.
         """
+        before = _num_hooks(weights)
         optimizer = self.optimizer(list(weights) if self.takes_names else [weight for _, weight in weights])
+        if _num_hooks(weights) > before:
+            refuse_in_backward("Program(optimizer=...) registers hooks on the gradients of weights")
         return Stepper(optimizer, None if self.scheduler is None else self._schedule(self.scheduler, optimizer))
 
     def _schedule(self, factory: SchedulerFactory, optimizer: torch.optim.Optimizer) -> LRScheduler:
@@ -73,6 +78,12 @@ class Stepping:
                 f"rank has optimizers of its own. {_EXAMPLE}"
             )
         return scheduler
+
+
+def _num_hooks(weights: Weights) -> int:
+    return sum(
+        len(weight._backward_hooks or ()) + len(weight._post_accumulate_grad_hooks or ()) for _, weight in weights
+    )
 
 
 def _takes_names(optimizer: OptimizerFactory) -> bool:

@@ -1,10 +1,11 @@
-"""Finds what hooks on the gradients of weights keep from one backward pass to the next.
+"""Finds what hooks on the gradients of weights keep from one backward pass to the next; refuses those that step.
 
 Copies of a model do not have these hooks, so a model that is built anew is tried.
 """
 
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -15,8 +16,10 @@ from torch import nn
 from nfold.capture.computing.random import seed_all
 from nfold.capture.program.program_graph import Loss, dotted
 from nfold.capture.program.trial import try_backward, try_forward, try_loss
+from nfold.capture.program.weight_writes import WeightWrites
 from nfold.capture.side_effects.held_values import alike
 from nfold.capture.side_effects.module_states import changes, snapshot
+from nfold.capture.side_effects.refusals import refuse_in_backward
 from nfold.capture.side_effects.shared_state import Places, Watch, places_named_by
 from nfold.errors import ProgramError
 
@@ -30,7 +33,7 @@ def told_kept_by_hooks(rebuild: Callable[[], nn.Module], loss: Loss, batch: tupl
         batch: inputs and targets.
 
     Raises:
-        ProgramError: gradients follow from what hooks change.
+        ProgramError: gradients follow from what hooks change, or hooks change weights or drop their gradients.
     """
     model = rebuild()
     _backward(model, loss, batch)  # may build what later ones use
@@ -45,6 +48,11 @@ def told_kept_by_hooks(rebuild: Callable[[], nn.Module], loss: Loss, batch: tupl
         f"{told} for each chunk, on each rank for itself, and the gradients follow from it. Do it in the optimizer's "
         "step(), and keep it in self.state."
     )
+
+
+def has_gradient_hooks(model: nn.Module) -> bool:
+    """Whether something is called with the gradients of weights, hooks of torch's optimizers in backward included."""
+    return bool(gradient_hooks(model)) or any(hasattr(each, "_in_backward_optimizers") for each in model.parameters())
 
 
 def gradient_hooks(model: nn.Module) -> list[Callable[..., Any]]:
@@ -64,12 +72,38 @@ def _backward(model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> tuple[lis
     value = try_loss(try_forward(model, batch[0]), batch[1], loss)
     before, watch = snapshot(model), Watch(partial(_places, gradient_hooks(model)))
     watch.look()
-    try_backward(model, value)
+    with WeightWrites(model) as writes, _noting_dropped(model) as dropped:
+        try_backward(model, value)
     watch.look()
+    if written := [dotted(weight) for weight in writes.weights()]:
+        refuse_in_backward(f"a hook on a gradient changes {_first_of(written)}, as an optimizer does")
+    if dropped:
+        refuse_in_backward(f"a hook on a gradient drops the gradient of {_first_of(dropped)}")
     weights = dict(model.named_parameters(remove_duplicate=False))
     own = [dotted(key) for key in changes(before, snapshot(model)) if dotted(key) not in weights]
     gradients = {name: each.grad for name, each in weights.items() if each.grad is not None}
     return [*own, *watch.moved], gradients
+
+
+@contextlib.contextmanager
+def _noting_dropped(model: nn.Module) -> Iterator[list[str]]:
+    """Note which weights get a gradient that is gone when all of their hooks have been called."""
+    names: list[str] = []
+
+    def note(name: str, weight: torch.Tensor) -> None:
+        if weight.grad is None:
+            names.append(name)
+
+    with contextlib.ExitStack() as hooks:
+        for name, weight in model.named_parameters():
+            if weight.requires_grad:
+                hook: Any = weight.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
+                hooks.enter_context(hook)
+        yield names
+
+
+def _first_of(names: list[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 def _places(hooks: list[Callable[..., Any]]) -> Places:

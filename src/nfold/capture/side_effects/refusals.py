@@ -1,5 +1,7 @@
 """Refuses what keeps or makes something where copies, checkpoints and other ranks do not have it."""
 
+from typing import NoReturn
+
 import torch
 from torch import nn
 
@@ -18,8 +20,8 @@ def refuse_made(names: list[str], model: nn.Module) -> None:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         raise ProgramError(
             f"forward of {type(model).__name__} makes {names[0]}{more} when it is called first. The optimizer is given "
-            "what model() has built, and so are checkpoints and other ranks. Make it in __init__, or call the model "
-            "once on an example inside the function that builds it."
+            "what model() has built, and so are checkpoints and other ranks. Make it in __init__ with its shape, "
+            "instead of None, or call the model once on an example inside the function that builds it."
         )
 
 
@@ -30,6 +32,19 @@ def refuse_shared(names: list[str]) -> None:
             f"forward changes {', '.join(names[:3])} whenever it is called, which is no part of the model, and nfold "
             "calls copies of the model to check and to time it. Make it an attribute or a buffer of the module."
         )
+
+
+def refuse_in_backward(does: str) -> NoReturn:
+    """Refuse hooks that do what only an optimizer may do, or an optimizer that needs such hooks.
+
+    Args:
+        does: the sentence without its end: who does what.
+    """
+    raise ProgramError(
+        f"{does}. Hooks on gradients are called for each chunk on each rank, before the gradients are summed. Leave "
+        "them out, and let Program(optimizer=...) return one optimizer of all weights that it is given: nfold calls "
+        "its step() once the gradients of the whole batch are there."
+    )
 
 
 def refuse_changes(changed: list[tuple[str, str]]) -> None:

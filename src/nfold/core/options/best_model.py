@@ -24,7 +24,7 @@ _HIGH = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Keep:
-    """What the best model is best at."""
+    """The metric by which a model is the best, and whether high or low values are better."""
 
     metric: str
     side: str
@@ -83,13 +83,17 @@ def check_keep(keep: Keep, metrics: Collection[str], *, has_test: bool, evaluate
 
 
 class BestSoFar:
-    """Remembers the best value, from evaluation to evaluation."""
+    """Remembers the best value of a metric from evaluation to evaluation."""
 
     def __init__(self, keep: Keep | None, value: float | None) -> None:
         self.keep, self._value = keep, value
 
     def take(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any] | None:
-        """Take in an evaluation; return what its model's file shall say, if it is the best so far."""
+        """Take in an evaluation's metrics.
+
+        Returns:
+            `step`, `metric` and `value`, which the model's file is to say, if it is the best so far; else None.
+        """
         if self.keep is None or not self.keep.beats(metrics.get(self.keep.metric, float("nan")), self._value):
             return None
         self._value = metrics[self.keep.metric]

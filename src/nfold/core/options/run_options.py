@@ -165,7 +165,7 @@ def flags_of(name: str) -> tuple[str, ...]:
 
 
 def kind_of(name: str) -> type:
-    """Return what a value is read as: `str` where text is among what is understood, `tuple` for several texts."""
+    """Return the type that the value of an option is read as: `str` where it may be text, `tuple` for several texts."""
     kinds = get_args(OPTIONS[name].type) or (OPTIONS[name].type,)
     if OPTIONS[name].type == Sequence[str]:
         return tuple
@@ -173,5 +173,5 @@ def kind_of(name: str) -> type:
 
 
 def shared(kind: type[LastingOptions], options: LastingOptions) -> dict[str, Any]:
-    """Return the options that a class of them has, as other ones, which have them too, say."""
+    """Return the values of those options that `kind` declares too, by name, to build another set of options from."""
     return {each.name: getattr(options, each.name) for each in fields(kind)}

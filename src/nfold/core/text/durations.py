@@ -9,10 +9,10 @@ _DURATION = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([a-z]*)\s*")
 
 
 def duration_s(value: object, name: str) -> float:
-    """Return seconds.
+    """Read a duration and return it in seconds.
 
     Args:
-        value: a number of seconds, or a text.
+        value: a number of seconds, or a text such as `3h`.
         name: of the option, for the message.
 
     Raises:

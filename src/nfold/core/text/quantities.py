@@ -21,7 +21,7 @@ _AMOUNT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*(\S*)\s*")
 
 
 def bytes_per_s(text: str) -> float:
-    """`100 Mbit/s` -> 12.5e6.
+    """Read a rate: `100 Mbit/s` -> 12.5e6 bytes per second.
 
     Raises:
         ClusterError: the unit is missing or unknown, or the rate is not positive or no link's.
@@ -38,7 +38,7 @@ def bytes_per_s(text: str) -> float:
 
 
 def num_bytes(text: str) -> int:
-    """`1 GiB` -> 2**30.
+    """Read a size: `1 GiB` -> 2**30 bytes.
 
     Raises:
         ClusterError: the unit is missing or unknown, or the size is less than a byte.
@@ -47,7 +47,7 @@ def num_bytes(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """`2 ms` -> 0.002; 0 is allowed, with a unit.
+    """Read a duration: `2 ms` -> 0.002 seconds. 0 needs a unit too.
 
     Raises:
         ClusterError: the unit is missing or unknown, or the time is negative.

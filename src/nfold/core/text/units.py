@@ -8,22 +8,22 @@ _MINUTE, _HOUR = 60, 3600
 
 
 def seconds(value_s: float) -> str:
-    """`0.0412` -> `41.2 ms`."""
+    """Format a duration in the unit that a person would pick: `0.0412` -> `41.2 ms`."""
     return _scaled(value_s, _SECONDS)
 
 
 def size(num_bytes: float) -> str:
-    """`3_500_000` -> `3.34 MiB`."""
+    """Format bytes in powers of two: `3_500_000` -> `3.34 MiB`."""
     return _scaled(num_bytes, _BYTES)
 
 
 def rate(bytes_per_s: float) -> str:
-    """`1.2e9` -> `1.20 GB/s`; powers of ten, as links are sold."""
+    """Format bytes per second in powers of ten: `1.2e9` -> `1.20 GB/s`."""
     return _scaled(bytes_per_s, _RATES)
 
 
 def link_rate(bytes_per_s: float) -> str:
-    """`11.75e6` -> `94 Mbit/s`: links are sold in bits, and two digits are as good as they are measured."""
+    """Format bytes per second as bits, as links are sold: `11.75e6` -> `94 Mbit/s`. Two digits, as measured."""
     bits = 8 * bytes_per_s
     factor, unit = next((pair for pair in _LINKS if bits >= 0.9995 * pair[0]), _LINKS[-1])
     amount = bits / factor
@@ -31,17 +31,17 @@ def link_rate(bytes_per_s: float) -> str:
 
 
 def percent(share: float) -> str:
-    """`0.784` -> `78 %`."""
+    """Format a share: `0.784` -> `78 %`."""
     return f"{100 * share:.0f} %"
 
 
 def signed_percent(share: float) -> str:
-    """`0.05` -> `+5 %`."""
+    """Format a change with its sign: `0.05` -> `+5 %`."""
     return f"{100 * share:+.0f} %"
 
 
 def clock(value_s: float) -> str:
-    """`74` -> `1:14`."""
+    """Format seconds as minutes and seconds: `74` -> `1:14`."""
     whole = max(0, round(value_s))
     if whole >= _HOUR:
         return f"{whole // _HOUR}:{whole % _HOUR // _MINUTE:02d}:{whole % _MINUTE:02d}"
@@ -49,7 +49,7 @@ def clock(value_s: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Three significant digits, never an exponent from one to a milliard."""
+    """Format a number with three significant digits, without an exponent from one to a billion."""
     magnitude = abs(value)
     if magnitude >= 1e9:
         return f"{value:.3g}"
@@ -61,7 +61,7 @@ def figure(value: float) -> str:
 
 
 def count(number: float, noun: str) -> str:
-    """`(2, "core")` -> `2 cores`."""
+    """Format a number with its noun: `(2, "core")` -> `2 cores`."""
     text = f"{number}" if isinstance(number, int) else f"{number:g}"
     return f"{text} {noun}" + ("" if number == 1 else "s")
 

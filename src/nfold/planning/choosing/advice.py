@@ -117,12 +117,20 @@ def changes(facts: Facts, strategy: str) -> Iterator[Change]:
         (None, *_strategies(facts, strategy)), (None, *_chunks(facts)), (None, *_servers(facts)), (None, *_fewer(facts))
     )
     found = [
-        Change(strategy=name, chunks=chunks, servers=servers, workers=workers)
+        _with_one_name(Change(strategy=name, chunks=chunks, servers=servers, workers=workers), facts)
         for name, chunks, servers, workers in every
         if (facts.servers if servers is None else servers) <= (facts.workers if workers is None else workers)
     ]
+    found = [change for change in dict.fromkeys(found) if change.strategy != strategy]
     found.sort(key=lambda change: (len(change.parts), *(name not in change.parts for name in _ORDER)))
     return iter(found[1:])
+
+
+def _with_one_name(change: Change, facts: Facts) -> Change:
+    """Call another strategy for one process `single`: alone they all train alike."""
+    other = change.of(facts)
+    is_alone = change.strategy is not None and (other.workers, other.servers) == (1, 0)
+    return replace(change, strategy="single") if is_alone else change
 
 
 def _strategies(facts: Facts, strategy: str) -> list[str]:

@@ -129,7 +129,7 @@ class AsynchronousReplica:
     # What a rank tells and is told
 
     def allow(self, steps: int) -> None:
-        """Work on steps before this one; returns at once."""
+        """Let this rank work on steps before this one; return at once."""
         self._allowed = steps
         self._transport.on_failure(self._abandon)
         if self._server is not None:
@@ -138,11 +138,11 @@ class AsynchronousReplica:
             self._client.allow(steps)
 
     def trace(self, steps: range) -> None:
-        """Report these steps task by task, too; none of them is allowed yet."""
+        """Record these steps task by task, too; none of them may be allowed yet."""
         self._ticket_spans.trace(steps)
 
     def pause(self) -> None:
-        """Return when all that was allowed is applied here, and the worker holds what all shards hold.
+        """Wait until all gradients of allowed steps are applied here and the worker holds the values of all shards.
 
         Raises:
             NfoldError: something failed meanwhile.
@@ -157,25 +157,25 @@ class AsynchronousReplica:
 
     @property
     def steps_done(self) -> int:
-        """Steps that this rank knows to be done."""
+        """The number of steps that this rank knows to be done on all ranks."""
         if self._client is not None:
             return self._client.steps_done
         return self._server.steps_done if self._server is not None else self._first_step
 
     @property
     def step_under_way(self) -> int:
-        """The step that this rank computes a slice of, where what goes wrong belongs to; others may be elsewhere."""
+        """The step that this rank's worker computes, to name in an error; other ranks may be at other steps."""
         step = self._computing.step if self._computing is not None else None
         return self.steps_done if step is None else step
 
     @property
     def staleness(self) -> dict[str, int]:
-        """Gradients by staleness, where tickets are handed out; empty elsewhere, so that each is counted once."""
+        """Gradients by staleness, on the rank that hands out tickets; empty on others, so that each is counted once."""
         return self._server.histogram if self._server is not None and self.rank == self._servers[0] else {}
 
     @property
     def kept(self) -> Kept:
-        """Hyper-parameters of a checkpoint that are used although the program has others."""
+        """The hyper-parameters that a checkpoint set, where the program now says something else."""
         return kept_by(self._server.store.updaters.values()) if self._server is not None else {}
 
     @property
@@ -192,7 +192,7 @@ class AsynchronousReplica:
         return offer(self.rank, self.plan.reductions, updaters, self._weights, modules)
 
     def join(self, said: list[dict[str, Any]], step: int) -> dict[str, Any]:
-        """Join what all ranks say beside tensors into what a checkpoint says."""
+        """Return what a checkpoint says beside tensors, from what all ranks say."""
         return join_facts(said, step, self.plan.chunks)
 
     def end(self) -> None:
@@ -203,7 +203,7 @@ class AsynchronousReplica:
             self._server.wait_for_byes()
 
     def close(self) -> None:
-        """End all threads, whatever they are at."""
+        """End all threads, whatever they are doing."""
         if self._client is not None:
             self._client.abandon(RuntimeError("this rank is closed"))
             self._client.join()

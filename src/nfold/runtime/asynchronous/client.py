@@ -36,7 +36,7 @@ FLUSH_S = 0.05
 
 
 class Pending:
-    """Messages under way that one thread waits for together."""
+    """Counts messages that are under way, so that one thread can wait for all of them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -44,24 +44,27 @@ class Pending:
         self._failure: BaseException | None = None
 
     def more(self, count: int = 1) -> None:
-        """Expect more of them."""
+        """Expect `count` messages more."""
         with self._changed:
             self._left += count
 
     def one_done(self) -> None:
-        """Note that one is through."""
+        """Note that one message has been sent or received."""
         with self._changed:
             self._left -= 1
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Let whoever waits, now or later, raise."""
+        """Let every thread that waits, now or later, raise this error."""
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all are through; return whether they are.
+        """Wait until all messages are done; return whether they are.
+
+        Args:
+            timeout_s: seconds to wait at most; None: without end.
 
         Raises:
             BaseException: what `fail` was called with.
@@ -74,19 +77,19 @@ class Pending:
 
 
 class ServerEnd(Protocol):
-    """A shard as its worker sees it."""
+    """The worker's end of its conversation with one shard."""
 
     def request(self, request: Request, pending: Pending) -> int:
-        """Send a request, with the gradient where it is a push; return the bytes that the transport was given."""
+        """Send a request, and with a push its gradient; return the bytes that were given to the transport."""
         ...
 
     def take(self) -> Answer:
-        """Return the answer to the last request, whose values are in place now."""
+        """Return the answer to the last request; its values are in place by then."""
         ...
 
 
 class RemoteServer:
-    """A shard on another rank."""
+    """The conversation with a shard on another rank."""
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class RemoteServer:
         """When the last request was sent and had gone; when its answer began to come and was there."""
 
     def request(self, request: Request, pending: Pending) -> int:
-        """Send a request; what it brings is awaited in `pending`."""
+        """Send a request; `pending` counts the messages that it causes."""
         number = self._number
         self._number += 1
         data = [(self._tags.request(number), memoryview(encode_request(request)))]
@@ -200,11 +203,11 @@ class Local:
         self._answer: Answer | None = None
 
     def listen(self, post: Post) -> None:
-        """Begin to hear the worker."""
+        """Begin to take the worker's requests."""
         self._post = post
 
     def answer(self, answer: Answer, store: Store) -> int:
-        """Put the values where the worker computes with them: it waits."""
+        """Copy the values to where the worker computes with them, while the worker waits."""
         begin_s = self._ticket_spans.clock()
         store.read(self._values)
         if answer.ticket != NO_TICKET:
@@ -215,7 +218,7 @@ class Local:
         return 0
 
     def request(self, request: Request, pending: Pending) -> int:
-        """Ask the shard."""
+        """Give the shard a request; nothing is sent."""
         if isinstance(request, Pushed):
             self.rows = self._rows_of(request.ticket)
         elif not isinstance(request, NoMoreRequests):
@@ -231,19 +234,19 @@ class Local:
 
 
 class Computing(Protocol):
-    """Computes tickets."""
+    """Computes the gradients of tickets."""
 
     def prepare(self, ticket: int) -> None:
-        """Start to load its samples."""
+        """Start to load a ticket's samples."""
         ...
 
     def compute(self, ticket: int) -> None:
-        """Leave its gradient, the mean over its samples, in the buffers, and note what it took."""
+        """Compute a ticket's gradient, the mean over its samples, into the buffers, and note the time that it took."""
         ...
 
 
 class Client:
-    """One worker; it works from the first `allow` on, in a thread of its own."""
+    """The worker of one rank. It works in a thread of its own from the first `allow` on."""
 
     def __init__(
         self,
@@ -287,19 +290,19 @@ class Client:
         self._thread.start()
 
     def allow(self, steps: int) -> None:
-        """Work on steps before this one."""
+        """Let the worker work on steps before this one."""
         with self._changed:
             self._allowed = max(self._allowed, steps)
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Return when all that was allowed is done, by everybody, and this worker holds its result."""
+        """Wait until all workers are done with the allowed steps, and this one holds the resulting values."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._refreshed >= self._allowed)
         self._pending.wait()
 
     def end(self) -> None:
-        """Say goodbye to the shards; no work may be left."""
+        """Tell the shards that this worker wants nothing more; no work may be left."""
         with self._changed:
             self._ends = True
             self._changed.notify_all()
@@ -307,14 +310,14 @@ class Client:
         self._pending.wait()
 
     def abandon(self, error: BaseException) -> None:
-        """End as soon as may be."""
+        """Stop as soon as possible, because of an error."""
         self._pending.fail(error)
         with self._changed:
             self._ends = self._is_over = True
             self._changed.notify_all()
 
     def join(self) -> None:
-        """Wait for the end of the thread."""
+        """Wait for the thread to end."""
         self._thread.join()
 
     def _run(self) -> None:

@@ -31,7 +31,7 @@ IDLE_S = 0.05
 
 
 class WorkerEnd(Protocol):
-    """A worker as its server sees it."""
+    """The server's end of its conversation with one worker."""
 
     gradients: Sequence[torch.Tensor]
     """Its last gradient, one tensor per part, until it is answered."""
@@ -39,16 +39,16 @@ class WorkerEnd(Protocol):
     """The batch statistics that came with it, for the shard that keeps them."""
 
     def listen(self, post: Post) -> None:
-        """Begin to hear its requests."""
+        """Begin to take the worker's requests."""
         ...
 
     def answer(self, answer: Answer, store: Store) -> int:
-        """Send the values as they are now; return the bytes that the transport was given."""
+        """Send the current values; return the bytes that were given to the transport."""
         ...
 
 
 class RemoteWorker:
-    """A worker of another rank."""
+    """The conversation with a worker on another rank."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class RemoteWorker:
         self._post: Post = _nobody
 
     def listen(self, post: Post) -> None:
-        """Begin to hear its requests."""
+        """Begin to take the worker's requests."""
         self._post = post
         self._listen()
 
     def answer(self, answer: Answer, store: Store) -> int:
-        """Send a copy of the values: other gradients may change them while these still travel."""
+        """Send a copy of the values, since later gradients may change them while these are still being sent."""
         store.read(self._outgoing)
         messages = [(self._tags.reply(self._asked), memoryview(encode_reply(answer)))]
         messages += [(self._tags.value(self._asked, i), as_bytes(part)) for i, part in enumerate(self._outgoing)]
@@ -132,7 +132,7 @@ class RemoteWorker:
 
 
 class Server:
-    """One rank's shard."""
+    """The server of one rank's shard."""
 
     def __init__(
         self,
@@ -180,20 +180,20 @@ class Server:
 
     @property
     def histogram(self) -> dict[str, int]:
-        """Gradients by staleness so far."""
+        """Return the number of gradients so far, by their staleness in updates."""
         return {str(staleness): count for staleness, count in sorted(self._rules.histogram.items())}
 
     @property
     def steps_done(self) -> int:
-        """Steps whose gradients are all applied here."""
+        """The number of steps whose gradients have all been applied to this shard."""
         return self._rules.steps_done
 
     def allow(self, steps: int) -> None:
-        """Let steps before this one be begun."""
+        """Let workers begin steps before this one."""
         self._queue.put(Allowed(steps=steps))
 
     def wait_until(self, steps: int) -> None:
-        """Return when so many steps are applied.
+        """Wait until so many steps are applied.
 
         Raises:
             BaseException: what ended the server before.
@@ -201,7 +201,7 @@ class Server:
         self._wait(lambda: self._rules.steps_done >= steps)
 
     def wait_for_byes(self) -> None:
-        """Return when every worker has said that it wants nothing more.
+        """Wait until every worker has said that it wants nothing more.
 
         Raises:
             BaseException: what ended the server before.
@@ -209,7 +209,7 @@ class Server:
         self._wait(lambda: not self._present)
 
     def abandon(self, error: BaseException) -> None:
-        """Serve no more; who waits, now or later, raises."""
+        """Stop serving because of an error, which every thread that waits, now or later, raises."""
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
@@ -309,14 +309,14 @@ class Server:
 
 
 class Countdown:
-    """Plays an action when so many things are done, on whatever threads."""
+    """Calls an action once a number of things are done, on whatever threads."""
 
     def __init__(self, count: int, action: Callable[[], None]) -> None:
         self._left, self._action = count, action
         self._lock = threading.Lock()
 
     def one_done(self) -> None:
-        """Note that one more is done."""
+        """Note that one of the things is done."""
         with self._lock:
             self._left -= 1
             is_last = self._left == 0

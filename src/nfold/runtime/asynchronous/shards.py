@@ -12,7 +12,7 @@ from nfold.runtime.parameters.buffers import DTYPES, Buffers, as_bytes
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Elements [start, stop) of a buffer."""
+    """Elements [start, stop) of a bucket that one rank serves."""
 
     name: str
     start: int
@@ -20,16 +20,16 @@ class Slice:
     dtype: str
 
     def of(self, kind: BufferKind) -> Elements:
-        """Return the same of one kind of buffer."""
+        """Return the same elements of one kind of buffer, such as `gradient`."""
         return Elements(kind, self.name, self.start, self.stop)
 
     def empty(self) -> torch.Tensor:
-        """Return host memory for it."""
+        """Return uninitialised host memory for the elements: a tensor of shape [stop - start]."""
         return torch.empty(self.stop - self.start, dtype=DTYPES[self.dtype])
 
 
 def slices(reductions: tuple[Reduction, ...], server: int) -> tuple[Slice, ...]:
-    """Return what a rank serves of every bucket."""
+    """Return the slices of all buckets that a rank serves."""
     return tuple(
         Slice(reduction.name, share.start, share.stop, reduction.dtype)
         for reduction in reductions
@@ -39,7 +39,7 @@ def slices(reductions: tuple[Reduction, ...], server: int) -> tuple[Slice, ...]:
 
 
 def rows(groups: tuple[StatisticsGroup, ...], chunks: tuple[int, ...]) -> tuple[Slice, ...]:
-    """Return where the batch statistics of a ticket's chunks lie. The chunks of a ticket follow each other."""
+    """Return the elements that hold the batch statistics of a ticket's chunks, which must follow each other."""
     if not chunks:
         return ()
     first, last = chunks[0], chunks[-1] + 1
@@ -49,7 +49,7 @@ def rows(groups: tuple[StatisticsGroup, ...], chunks: tuple[int, ...]) -> tuple[
 
 
 class Slots:
-    """A rank's side of slices: elements of its buffers, and the host memory that the wire sees."""
+    """A rank's buffers of some slices, and the host memory from which messages are sent."""
 
     def __init__(self, buffers: Buffers, kind: BufferKind, parts: tuple[Slice, ...]) -> None:
         self._data = [buffers.flat(part.of(kind)) for part in parts]
@@ -61,17 +61,17 @@ class Slots:
         return self._host
 
     def wires(self) -> list[memoryview]:
-        """Return the bytes of each part."""
+        """Return the bytes of each part in host memory."""
         return [as_bytes(host) for host in self._host]
 
     def pack(self) -> None:
-        """Bring the elements to host memory."""
+        """Copy the elements from the buffers to host memory."""
         for host, data in zip(self._host, self._data, strict=True):
             if host is not data:
                 host.copy_(data)
 
     def unpack(self) -> None:
-        """Bring what was received from host memory to its place."""
+        """Copy what was received from host memory to the buffers."""
         for host, data in zip(self._host, self._data, strict=True):
             if host is not data:
                 data.copy_(host)

@@ -17,7 +17,7 @@ from nfold.runtime.step.chunk_statistics import calls_of
 
 
 class Store:
-    """What one rank serves."""
+    """The values of one shard, and the optimizer that updates them."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Store:
         """Let the optimizer take one step.
 
         Args:
-            command: whose gradients count how much.
-            gradients: by worker, one tensor per part.
+            command: which workers' gradients count, with what weight.
+            gradients: by worker, one tensor for each part.
         """
         for index, into in enumerate(self._gradients):
             first, *others = command.parts
@@ -48,18 +48,18 @@ class Store:
             updater.step(command.rate)
 
     def advance(self, steps: int) -> None:
-        """Bring the schedule of the learning rate to where it is after so many whole steps."""
+        """Set the learning rate's schedule to where it is after so many whole steps."""
         for updater in self.updaters.values():
             updater.advance(steps)
 
     def read(self, into: Sequence[torch.Tensor]) -> None:
-        """Copy the values as they are now."""
+        """Copy the current values."""
         for target, value in zip(into, self._values, strict=True):
             target.copy_(value)
 
 
 class Norms:
-    """Running statistics of batch norms, apart from the module: a worker of the same rank is computing with that."""
+    """The running statistics of batch norms, kept apart from the module, with which a worker of the rank computes."""
 
     def __init__(self, model: nn.Module, graph: ModelGraph, groups: tuple[StatisticsGroup, ...]) -> None:
         self._groups = groups
@@ -70,16 +70,16 @@ class Norms:
         self._folders = [RowFolder(self._own, calls[group.name]) for group in groups]
 
     def fold(self, rows: Sequence[torch.Tensor]) -> None:
-        """Take in what a ticket's chunks saw, chunk after chunk.
+        """Fold the batch statistics of a ticket's chunks into the running ones, chunk by chunk.
 
         Args:
-            rows: of each group, the rows of the ticket's chunks behind each other.
+            rows: for each group, the rows of the ticket's chunks one after another.
         """
         for group, folder, flat in zip(self._groups, self._folders, rows, strict=True):
             folder.fold(flat.view(-1, group.num_elements).unbind())
 
     def give_back(self) -> None:
-        """Bring the statistics to the module, while nothing computes with it."""
+        """Copy the statistics to the module, while nothing computes with it."""
         for name, norm in self._own.items():
             for mine, its in zip(norm.buffers(), self._model.get_submodule(name).buffers(), strict=True):
                 its.copy_(mine)

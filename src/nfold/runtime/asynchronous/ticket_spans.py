@@ -27,7 +27,7 @@ _PURPOSES: dict[What, Purpose] = {"ask": "pull", "values": "pull", "gradient": "
 
 
 class TicketSpans:
-    """One rank's spans. The threads that compute, serve and move bytes all write to it."""
+    """The spans of one rank. The threads that compute, serve and move bytes all add to it."""
 
     def __init__(self, rank: int, steps: range, tickets: Tickets, clock: Callable[[], float]) -> None:
         """Begin.
@@ -43,11 +43,11 @@ class TicketSpans:
         self._spans: dict[int, list[Span]] = defaultdict(list)
 
     def trace(self, steps: range) -> None:
-        """Trace other steps from now on."""
+        """Trace these steps from now on, and no others."""
         self._steps = steps
 
     def keeps(self, ticket: int) -> bool:
-        """Return whether a ticket is of a step that is traced."""
+        """Whether a ticket belongs to a step that is traced."""
         return self._tickets.step(ticket) in self._steps
 
     def sent(self, what: What, ticket: int, peer: int, num_bytes: int, start_s: float, end_s: float) -> None:
@@ -64,13 +64,13 @@ class TicketSpans:
         self._add(ticket, Span(rank=self._rank, kind="UPDATE", name=name, start_s=start_s, end_s=end_s))
 
     def computed(self, ticket: int, spans: Iterable[Span], begin_s: float) -> None:
-        """Note what an engine did since it began."""
+        """Add the spans that an engine recorded, which count from `begin_s`."""
         for span in spans:
             moved = replace(span, rank=self._rank, start_s=span.start_s + begin_s, end_s=span.end_s + begin_s)
             self._add(ticket, moved)
 
     def take(self, step: int, begin_s: float) -> tuple[Span, ...]:
-        """Return what was done for a step, in seconds since it began; what still goes on then is not told."""
+        """Return the spans of a step, in seconds since it began; those that still go on are left out."""
         with self._lock:
             spans = self._spans.pop(step, [])
         return tuple(replace(span, start_s=span.start_s - begin_s, end_s=span.end_s - begin_s) for span in spans)

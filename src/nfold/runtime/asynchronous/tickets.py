@@ -19,7 +19,7 @@ class Tickets:
         self._owners, self._workers, self._sizes = owners, workers, sizes
 
     def step(self, ticket: int) -> int:
-        """Return the step that a ticket is of."""
+        """Return the step that a ticket belongs to."""
         return ticket // self._workers
 
     def chunks(self, ticket: int) -> tuple[int, ...]:
@@ -37,5 +37,5 @@ class Tickets:
         return sum(self.sizes(ticket))
 
     def weight(self, ticket: int) -> float:
-        """Return the samples of a ticket over those of its step."""
+        """Return the number of samples of a ticket divided by that of its step."""
         return self.samples(ticket) / sum(self._sizes(self.step(ticket)))

@@ -28,7 +28,7 @@ assert _HEADER.size == REQUEST_BYTES == REPLY_BYTES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoMoreRequests:
-    """A worker will ask for nothing more."""
+    """A worker says that it will ask for nothing more."""
 
     worker: int
 
@@ -38,25 +38,25 @@ Request = Asked | Pulled | Refreshed | Pushed | NoMoreRequests
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """Tags of a worker's conversation with a shard."""
+    """The message tags of one worker's conversation with one shard."""
 
     num_parts: int
     """At most so many messages of gradients, or of values, go with a header, to any shard."""
 
     def request(self, number: int) -> int:
-        """Of a request's header."""
+        """Return the tag of a request's header."""
         return tag_of(Use.SERVICE, number % WINDOW * (2 + 2 * self.num_parts))
 
     def reply(self, number: int) -> int:
-        """Of a reply's header."""
+        """Return the tag of a reply's header."""
         return self.request(number) + 1
 
     def gradient(self, number: int, part: int) -> int:
-        """Of a part of a gradient."""
+        """Return the tag of one part of a gradient."""
         return self.request(number) + 2 + part
 
     def value(self, number: int, part: int) -> int:
-        """Of a part of the values."""
+        """Return the tag of one part of the values."""
         return self.request(number) + 2 + self.num_parts + part
 
 
@@ -104,6 +104,6 @@ def encode_reply(answer: Answer) -> bytes:
 
 
 def decode_reply(worker: int, header: bytes | bytearray) -> Answer:
-    """Return what a shard answered."""
+    """Return the answer that a reply's header describes."""
     ticket, version, steps_done = _HEADER.unpack(header)
     return Answer(worker=worker, ticket=ticket, version=version, steps_done=steps_done)

@@ -105,7 +105,7 @@ class StateReader:
         self._index, self._flat = -1, torch.empty(0)
 
     def read(self, index: int, start: int, stop: int) -> memoryview:
-        """Return the bytes of elements, counted from the begin of the part. They are gone when the tensor changes."""
+        """Return the bytes of elements [start, stop) of a part, counted from its begin. They change with the tensor."""
         if index != self._index:
             self._index, self._flat = index, self._parts[index].values.detach().reshape(-1)
         found: memoryview = self._flat[start:stop].cpu().contiguous().view(torch.uint8).numpy().data
@@ -257,7 +257,7 @@ def _dense(value: torch.Tensor) -> torch.Tensor:
 
 
 def fingerprints_of(facts: Mapping[str, Any]) -> Fingerprints:
-    """Return the fingerprints among what a rank says."""
+    """Return the fingerprints that a rank sent with its facts."""
     found: Fingerprints = facts[_FINGERPRINTS]
     return found
 
@@ -266,7 +266,7 @@ def join_facts(facts: Sequence[Mapping[str, Any]], step: int, chunks: int) -> di
     """Return what a checkpoint says beside its tensors, from what all ranks say.
 
     Raises:
-        NonFiniteLoss: training diverged, and there is nothing to keep.
+        NonFiniteLoss: training diverged, so there is nothing to keep.
     """
     check_finite((each[_DIVERGED] for each in facts), step)
     joined: dict[str, Any] = {"step": step, "chunks": chunks, "optimizer": "", "scalars": {}, "groups": {}}
@@ -320,12 +320,12 @@ class Checkpoint:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return what the module's state dict calls its tensors."""
+        """Return the names of the tensors of the module's state dict."""
         names = (name for name in self._header.entries if name.startswith(MODEL_PREFIX))
         return frozenset(name.removeprefix(MODEL_PREFIX) for name in names)
 
     def model(self, names: Iterable[str] | None = None) -> dict[str, torch.Tensor]:
-        """Return some tensors of the module's state dict, or all."""
+        """Return tensors of the module's state dict by name; without `names`, all of them."""
         return {name: self._tensor(MODEL_PREFIX + name) for name in (self.names if names is None else names)}
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -367,17 +367,17 @@ class Checkpoint:
         return OptimizerState({parameter: tensors}, elementwise, self._scalars, self._groups, self.kind)
 
     def average(self, name: str, start: int, stop: int) -> torch.Tensor | None:
-        """Return elements of the average of a tensor of the state dict, flat; None if there is none."""
+        """Return elements [start, stop) of a tensor's average, flat; None if there is none."""
         entry = self._header.entries.get(AVERAGE_PREFIX + name)
         return None if entry is None else self._elements(entry, start, stop)
 
     @property
     def has_state_dict(self) -> bool:
-        """Return whether it has what the optimizer's own state_dict() gave, instead of state by parameter."""
+        """Whether it holds the optimizer's own state_dict() instead of state by parameter."""
         return self._whole is not None
 
     def state_dict(self) -> Any:
-        """Return what the optimizer's own state_dict() gave."""
+        """Return the optimizer's own state_dict()."""
         return from_tree(self._whole, lambda path: self._tensor(_WHOLE_PREFIX + path))
 
     def _tensor(self, name: str) -> torch.Tensor:

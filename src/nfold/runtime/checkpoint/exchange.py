@@ -10,7 +10,7 @@ WAIT_S = 600.0
 
 
 class Exchange:
-    """Messages between two steps."""
+    """Messages that one rank sends and receives between two steps."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -21,13 +21,13 @@ class Exchange:
         transport.on_failure(self._fail)
 
     def send(self, peer: int, tag: int, data: bytes | memoryview) -> int:
-        """Begin to send; returns the message's number."""
+        """Begin to send bytes to a peer; return a number to `wait` for."""
         number = self._expect()
         self._transport.send(peer, tag, memoryview(data), lambda: self._one_done(number))
         return number
 
     def receive(self, peer: int, tag: int, into: bytearray) -> int:
-        """Begin to receive; returns the message's number."""
+        """Begin to receive bytes of a peer; return a number to `wait` for."""
         number = self._expect()
         self._transport.receive(peer, tag, memoryview(into), lambda: self._one_done(number))
         return number

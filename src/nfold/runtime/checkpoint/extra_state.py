@@ -30,7 +30,7 @@ class ExtraStates:
         self._before = {name: _frozen(name, value) for name, value in _found(model.state_dict(keep_vars=True)).items()}
 
     def changed(self) -> dict[str, Any]:
-        """Return what is no longer as it was.
+        """Return the extra states that differ from those at the beginning, by name.
 
         Raises:
             ProgramError: a module has an extra state that no checkpoint can hold.
@@ -40,10 +40,10 @@ class ExtraStates:
 
 
 def plain_extras(state: Mapping[str, Any]) -> Extras:
-    """Return what a state dict holds beside tensors.
+    """Return the entries of a state dict that are no tensors.
 
     Raises:
-        ProgramError: something that no checkpoint can hold.
+        ProgramError: one is something that no checkpoint can hold.
     """
     extras = {name: value for name, value in state.items() if not isinstance(value, torch.Tensor)}
     for name, value in extras.items():

@@ -13,7 +13,7 @@ REST = -1
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Elements [start, stop) of a tensor, which a rank gives."""
+    """Elements [start, stop) of a tensor that one rank can give."""
 
     entry: StateEntry
     start: int
@@ -28,7 +28,7 @@ class Offered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stretch:
-    """Elements [start, stop) of a tensor, and who has them."""
+    """Elements [start, stop) of a tensor, and the ranks that have them."""
 
     entry: StateEntry
     rank: int
@@ -40,7 +40,7 @@ class Stretch:
     stop: int
 
     def part(self, start: int, stop: int) -> "Stretch":
-        """Return some of these elements."""
+        """Return a part of these elements."""
         return replace(self, start=start, stop=stop)
 
 

@@ -49,7 +49,7 @@ class ByteRun:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The file of the whole state, on rank 0."""
+    """The file of the whole state, as rank 0 collects it."""
 
     header: bytes
     runs: Iterator[ByteRun]

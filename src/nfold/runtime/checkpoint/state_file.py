@@ -43,31 +43,31 @@ class StateEntry:
 
     @property
     def num_elements(self) -> int:
-        """Return how many there are."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def item_bytes(self) -> int:
-        """Return the bytes of an element."""
+        """The bytes of one element."""
         return ITEM_BYTES[self.dtype]
 
     @property
     def num_bytes(self) -> int:
-        """Return the bytes of all."""
+        """The bytes of all elements."""
         return self.num_elements * self.item_bytes
 
 
 def in_order(entries: Iterable[StateEntry]) -> list[StateEntry]:
-    """Return entries as a file has them: the widest elements first, so that each is aligned."""
+    """Return entries in the order of a file: the widest elements first, so that each is aligned."""
     return sorted(entries, key=lambda entry: (-entry.item_bytes, entry.name))
 
 
 def pack_header(entries: Iterable[StateEntry], facts: Mapping[str, Any] | None = None) -> bytes:
-    """Return what stands before the data of entries that are in order.
+    """Return the bytes that stand before the data.
 
     Args:
-        entries: of all tensors.
-        facts: what else shall be kept.
+        entries: of all tensors, in the order of the file.
+        facts: JSON values to keep beside the tensors.
     """
     kept = None if facts is None else {_VERSION: SCHEMA_VERSION, **facts}
     header: dict[str, Any] = {} if kept is None else {_METADATA: {_NFOLD: json.dumps(kept)}}
@@ -82,7 +82,7 @@ def pack_header(entries: Iterable[StateEntry], facts: Mapping[str, Any] | None =
 
 
 class StateHeader:
-    """What a file says of its tensors."""
+    """The header of a state file: which tensors it holds, and where."""
 
     def __init__(self, data: bytes) -> None:
         """Read a header.
@@ -125,10 +125,10 @@ class StateHeader:
 
 
 def header_of(path: Path) -> tuple[StateHeader, bytes]:
-    """Read what a file says of its tensors, without reading them; and the bytes of that.
+    """Read the header of a file, without its tensors; return it, and its bytes.
 
     Raises:
-        CheckpointError: it is not whole.
+        CheckpointError: the file is not whole.
     """
     with open(path, "rb") as file:
         length = file.read(_LENGTH_BYTES)
@@ -144,7 +144,7 @@ def header_of(path: Path) -> tuple[StateHeader, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """A checkpoint on this machine's disk."""
+    """A checkpoint on this machine's disk, opened and not loaded."""
 
     path: Path
     header: bytes
@@ -165,7 +165,7 @@ class StoredState:
             raise CheckpointError(f"the checkpoint is damaged: {error}") from error
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return bytes of the file.
+        """Return bytes [start, stop) of the file.
 
         Raises:
             CheckpointError: they are not there any more.
@@ -182,7 +182,7 @@ class StoredState:
 
     @property
     def has_averages(self) -> bool:
-        """Return whether it holds averages of the weights, too."""
+        """Whether it holds averages of the weights, too."""
         return any(name.startswith(AVERAGE_PREFIX) for name in StateHeader(self.header).entries)
 
     def model(self, prefix: str = MODEL_PREFIX, facts: Mapping[str, Any] | None = None) -> Iterator[bytes]:

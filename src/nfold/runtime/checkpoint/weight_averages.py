@@ -55,11 +55,11 @@ class WeightAverages:
 
     @property
     def num_averaged(self) -> int:
-        """Return how often weights were taken."""
+        """How many times the weights have been taken into the average."""
         return int(self._model.n_averaged)
 
     def update(self, steps: int) -> bool:
-        """Take the weights after a step, the first is 1, if it is due; return whether it was."""
+        """Take the weights after a step, the first is 1, into the average if that is due; return whether it was."""
         if not self._settings.is_due(steps, self._steps_per_epoch):
             return False
         self._take_buffers()
@@ -68,7 +68,7 @@ class WeightAverages:
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let the model have the averages instead of its weights, and give these back; a tensor more is in memory."""
+        """Put the averages into the model for a block, and its weights back after it; one more tensor is in memory."""
         self._swap()
         try:
             yield
@@ -76,11 +76,11 @@ class WeightAverages:
             self._swap()
 
     def instead(self, offer: Offer) -> Offer:
-        """Return what a rank gives to a file of the averages, of what it would give to one of the model."""
+        """Return this rank's part of a file of averages, from its part of a file of the model."""
         return replace(offer, parts=self._of(offer.parts, ""), rest=self._of(offer.rest, ""))
 
     def beside(self, offer: Offer) -> Offer:
-        """Return what a rank gives to a checkpoint, its averages included, once there are some."""
+        """Return this rank's part of a checkpoint, with its averages once there are some."""
         if not self.num_averaged:
             return offer
         model = [part for part in offer.parts if part.name.startswith(MODEL_PREFIX)]

@@ -49,26 +49,34 @@ NOT_OURS = "the control connection carries something that is not nfold's protoco
 
 
 class ChannelClosed(RunError):
-    """The other side is gone."""
+    """The other side has closed the channel, or its process has ended."""
 
 
 class ControlChannel(Protocol):
-    """One side of the conversation between the coordinator and a rank."""
+    """One end of a channel between the coordinator and a rank."""
 
     def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
-        """Send a message; raises ChannelClosed when the other side is gone."""
+        """Send a message and its bytes.
+
+        Raises:
+            ChannelClosed: the other side is gone.
+        """
         ...
 
     def receive(self) -> tuple[Message, bytes]:
-        """Wait for a message; raises ChannelClosed when there will be none."""
+        """Wait for a message; return it and its bytes.
+
+        Raises:
+            ChannelClosed: there will be none.
+        """
         ...
 
     def busy(self) -> contextlib.AbstractContextManager[None]:
-        """While this is open nobody receives, and that the other side is not heard is no sign of anything."""
+        """Say for a block that nobody receives, so that silence of the other side means nothing."""
         ...
 
     def close(self) -> None:
-        """End the conversation; a `receive` under way raises ChannelClosed on both sides."""
+        """Close the channel; a `receive` under way raises ChannelClosed on both sides."""
         ...
 
 
@@ -85,16 +93,20 @@ class SocketChannel:
 
     @property
     def heard_s(self) -> float:
-        """When the last bytes came, in the middle of a message too; now, where nobody reads what comes."""
+        """When bytes last came, also within a message; the time now, while nobody receives."""
         return self._clock() if self._is_busy else self._heard_s
 
     @property
     def local_host(self) -> str:
-        """The address by which the other side reaches us."""
+        """The address at which the other side reaches this one."""
         return str(self._socket.getsockname()[0])
 
     def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
-        """Send a message."""
+        """Send a message and its bytes.
+
+        Raises:
+            ChannelClosed: the other side is gone.
+        """
         text = json.dumps(message).encode()
         try:
             with self._sending:
@@ -105,7 +117,11 @@ class SocketChannel:
             raise ChannelClosed(f"the control connection broke: {error}") from error
 
     def receive(self) -> tuple[Message, bytes]:
-        """Wait for a message."""
+        """Wait for a message; return it and its bytes.
+
+        Raises:
+            ChannelClosed: there will be none.
+        """
         magic, text_bytes, blob_bytes = _HEADER.unpack(self._read(_HEADER.size))
         if magic != _MAGIC or text_bytes > _MAX_JSON_BYTES or blob_bytes > _MAX_BLOB_BYTES:
             raise ChannelClosed(NOT_OURS)
@@ -114,7 +130,7 @@ class SocketChannel:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """Do something with what came, which may take its time; what comes meanwhile is heard later."""
+        """Say for a block that what has come is being dealt with; what comes meanwhile is received later."""
         self._is_busy = True
         try:
             yield
@@ -169,12 +185,16 @@ def _name(member: int) -> str:
 
 
 def is_path(host: str) -> bool:
-    """Return whether a host is the path of a Unix socket: for ranks in other network namespaces of this machine."""
+    """Whether a host is the path of a Unix socket, as for ranks in other network namespaces of this machine."""
     return host.startswith("/")
 
 
 def greet(connection: socket.socket, token: str, timeout_s: float) -> int | None:
-    """Let a newcomer prove that it knows the token and return its number, or AGENT; None where it does not."""
+    """Check that a newcomer knows the job's token.
+
+    Returns:
+        its number, or AGENT; None: it does not know the token, or does not say so within `timeout_s`.
+    """
     connection.settimeout(timeout_s)
     nonce = new_nonce()
     try:
@@ -278,7 +298,7 @@ class QueueChannel:
 
     @classmethod
     def pair(cls) -> "tuple[QueueChannel, QueueChannel]":
-        """Return two connected sides."""
+        """Return the two ends of a new channel."""
         one, other = _Queue(), _Queue()
         return cls(one, other), cls(other, one)
 
@@ -291,10 +311,10 @@ class QueueChannel:
         return self._inbox.get()
 
     def busy(self) -> contextlib.AbstractContextManager[None]:
-        """Do nothing: nobody asks when a thread was heard."""
+        """Do nothing: nobody asks when a thread was last heard."""
         return contextlib.nullcontext()
 
     def close(self) -> None:
-        """Wake both sides."""
+        """Close the channel on both sides."""
         self._outbox.close()
         self._inbox.close()

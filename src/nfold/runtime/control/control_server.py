@@ -44,7 +44,7 @@ TakeAgent = Callable[[SocketChannel, str], None]
 
 
 class ControlServer(Protocol):
-    """How members reach the coordinator."""
+    """Accepts the control connections of members."""
 
     host: str
     port: int
@@ -52,19 +52,19 @@ class ControlServer(Protocol):
     """By member."""
 
     def expect(self) -> int:
-        """Return the number of one more member, which may come from now on. No number is given twice."""
+        """Return a number for one more member, which may connect from now on. No number is given twice."""
         ...
 
     def forget(self, member: int) -> None:
-        """Take no more notice of a member that has left, nor let anybody come with its number. Safe to call again."""
+        """Ignore a member that has left, and let nobody connect with its number. May be called twice."""
         ...
 
     def heard_s(self) -> dict[int, float]:
-        """Return when each member was last heard; one that is a thread cannot fall silent alone and is left out."""
+        """Return when each member was last heard. Threads are left out: they cannot fall silent alone."""
         ...
 
     def close(self) -> None:
-        """Let nobody in any more, and end all conversations."""
+        """Accept nobody any more, and close all connections."""
         ...
 
 
@@ -124,14 +124,14 @@ class SocketControlServer:
         threading.Thread(target=self._accept, name="nfold-control-server", daemon=True).start()
 
     def expect(self) -> int:
-        """Return the number of one more member, which may come from now on."""
+        """Return a number for one more member, which may connect from now on."""
         with self._lock:
             number = next(self._numbers)
             self._expected.add(number)
         return number
 
     def forget(self, member: int) -> None:
-        """Take no more notice of a member that has left."""
+        """Ignore a member that has left."""
         with self._lock:
             self._expected.discard(member)
             self._heard.pop(member, None)
@@ -145,7 +145,7 @@ class SocketControlServer:
             return {member: channel.heard_s for member, channel in self._heard.items()}
 
     def close(self) -> None:
-        """Let nobody in any more, and end all conversations."""
+        """Accept nobody any more, and close all connections."""
         with self._lock:
             self._is_closed = True
         with contextlib.suppress(OSError):  # already closed
@@ -218,7 +218,7 @@ class SocketControlServer:
 
 
 class ThreadControlServer:
-    """Members are threads; their channels are queues."""
+    """Serves members that are threads, over queues."""
 
     host, port = "", 0
 
@@ -230,7 +230,7 @@ class ThreadControlServer:
         self._ears: dict[int, threading.Thread] = {}
 
     def expect(self) -> int:
-        """Return the number of one more member, and begin to listen to it."""
+        """Return a number for one more member, and begin to listen to it."""
         number = next(self._numbers)
         near, self.far_ends[number] = QueueChannel.pair()
         self.channels[number] = near
@@ -240,7 +240,7 @@ class ThreadControlServer:
         return number
 
     def forget(self, member: int) -> None:
-        """Take no more notice of a member that has left."""
+        """Ignore a member that has left."""
         if member in self.channels:
             self.channels.pop(member).close()
             del self.far_ends[member]
@@ -251,7 +251,7 @@ class ThreadControlServer:
         return {}
 
     def close(self) -> None:
-        """End all conversations."""
+        """Close all channels."""
         for channel in self.channels.values():
             channel.close()
         for ear in self._ears.values():

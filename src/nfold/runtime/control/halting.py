@@ -13,19 +13,19 @@ from nfold.runtime.control import events as ev
 
 
 class Allowance:
-    """How far a rank may train; one thread trains, another hears what the coordinator allows."""
+    """How far a rank may train. One thread trains; another takes in what the coordinator allows."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stop = self._begun = 0
 
     def grant(self, stop: int) -> None:
-        """Allow the steps before this one."""
+        """Allow the steps before `stop`."""
         with self._lock:
             self._stop = stop
 
     def begin(self, step: int) -> bool:
-        """Begin a step, or return that it is not allowed any more."""
+        """Begin a step, and return True; False: it is not allowed any more."""
         with self._lock:
             if step >= self._stop:
                 return False
@@ -33,19 +33,19 @@ class Allowance:
             return True
 
     def forget(self) -> None:
-        """Allow nothing, and know of no step that was begun: another generation begins."""
+        """Allow no step, and forget which have begun, for the next generation."""
         with self._lock:
             self._stop = self._begun = 0
 
     def hold(self) -> int:
-        """Allow no step that has not been begun; return the first that is not."""
+        """Allow no step that has not begun; return the first one that has not."""
         with self._lock:
             self._stop = min(self._stop, self._begun)
             return self._stop
 
 
 class Halting:
-    """The coordinator's side: asks once, and hears after which step all stop. Pure."""
+    """The coordinator's side: it asks all ranks once, and learns after which step they all stop. Pure."""
 
     def __init__(self, ranks: tuple[int, ...]) -> None:
         self._ranks = ranks
@@ -53,14 +53,14 @@ class Halting:
         self._replies: dict[int, int] = {}
 
     def ask(self) -> list[cmd.Command]:
-        """Return what makes all ranks hold, the first time."""
+        """Return the commands that make all ranks hold; none after the first time."""
         if self._has_asked:
             return []
         self._has_asked = True
         return [cmd.Order(self._ranks, {"do": "hold"})]
 
     def take(self, event: ev.Received) -> int | None:
-        """Take in a rank's reply; return the step before which all stop, once all have replied."""
+        """Take in a rank's reply; return the step before which all stop once all have replied, else None."""
         if event.message["is"] != "holding":
             return None
         self._replies[event.rank] = event.message["step"]

@@ -40,7 +40,7 @@ class Orders:
         threading.Thread(target=self._read, name="nfold-orders", daemon=True).start()
 
     def on_abandon(self, callback: Callable[[], None]) -> None:
-        """Set what is called, by the reading thread, as soon as the coordinator ends the generation under way."""
+        """Set the function that the reading thread calls when the coordinator ends the generation under way."""
         self._abandon_generation = callback
 
     def get(self) -> tuple[Message, bytes]:
@@ -58,11 +58,11 @@ class Orders:
         raise ChannelClosed("the coordinator is gone")
 
     def fail(self, error: BaseException) -> None:
-        """Let whoever takes orders raise: another thread of this rank has failed."""
+        """Let `get` raise this error: another thread of this rank has failed."""
         self._queue.put(_Failure(self._generation, error))
 
     def forget_generation(self) -> None:
-        """Allow nothing, and pass by what has failed: all threads of the generation before have ended."""
+        """Allow no step and drop the error of the last generation, whose threads have all ended."""
         self._generation += 1
         self.allowance.forget()
 
@@ -71,7 +71,7 @@ class Orders:
         return self._queue.empty()
 
     def leave(self) -> None:
-        """From now on the end of the channel is nothing to worry about."""
+        """Take the end of the channel as expected from now on."""
         self._is_leaving = True
 
     def _read(self) -> None:

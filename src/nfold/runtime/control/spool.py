@@ -12,7 +12,7 @@ PARTIAL = ".partial"
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A file that has come, under a name that says that it is not yet in place."""
+    """A complete file, under a temporary name."""
 
     path: Path
     num_bytes: int
@@ -20,10 +20,10 @@ class Arrived:
     """Why it could not be written; then there is no such file."""
 
     def put(self, target: Path) -> None:
-        """Move it to its place when it is safely on the disk; whatever happens, it does not stay where it is.
+        """Sync the file to the disk and move it to its place; its temporary name is gone in any case.
 
         Raises:
-            OSError: it could not be written, or not be moved.
+            OSError: it could not be written or moved.
         """
         try:
             if self.error is not None:
@@ -35,7 +35,7 @@ class Arrived:
             self.drop()
 
     def drop(self) -> None:
-        """Remove it."""
+        """Remove the file."""
         with contextlib.suppress(OSError):  # the folder itself may be gone
             self.path.unlink(missing_ok=True)
 
@@ -58,7 +58,7 @@ class Spool:
             self._error = error
 
     def add(self, data: bytes | memoryview) -> None:
-        """Write more of it."""
+        """Append a piece to the file."""
         with self._lock:
             if self._has_ended:
                 return
@@ -70,7 +70,7 @@ class Spool:
                     self._fail(error)
 
     def end(self) -> Arrived:
-        """Return the file, or why there is none."""
+        """Return the complete file, or the reason why there is none."""
         with self._lock:
             self._has_ended = True
             if self._error is None:
@@ -81,7 +81,7 @@ class Spool:
             return Arrived(self._path, self._num_bytes, self._error)
 
     def drop(self) -> None:
-        """End it and leave nothing of it."""
+        """End the file and remove it."""
         self.end()
         with contextlib.suppress(OSError):  # the folder itself may be gone
             self._path.unlink(missing_ok=True)
@@ -95,7 +95,7 @@ class Spool:
 
 
 class Spools:
-    """The files that ranks send, each of them one at a time, to a folder."""
+    """Writes the files that ranks send to a folder, at most one of each rank at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -105,7 +105,7 @@ class Spools:
         self._is_closed = False
 
     def add(self, rank: int, name: str, data: bytes) -> None:
-        """Take a piece of the file that a rank sends; the first one begins it."""
+        """Take a piece of the file that a rank sends; its first piece begins the file."""
         with self._lock:
             if self._is_closed:
                 return
@@ -116,13 +116,13 @@ class Spools:
         spool.add(data)
 
     def end(self, rank: int) -> Arrived | None:
-        """Return the file that a rank has sent, if it has sent one."""
+        """Return the file that a rank has sent; None: it has sent none."""
         with self._lock:
             spool = self._open.pop(rank, None)
         return None if spool is None else spool.end()
 
     def close(self) -> None:
-        """Begin no more files, and close those that will not be complete."""
+        """Begin no more files, and end those under way, which stay incomplete."""
         with self._lock:
             self._is_closed = True
             left, self._open = list(self._open.values()), {}

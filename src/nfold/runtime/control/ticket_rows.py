@@ -30,17 +30,17 @@ class Account:
         self._losses: dict[int, dict[int, float]] = defaultdict(dict)
 
     def spent(self, part: str, seconds: float) -> None:
-        """Note seconds that belong to no step in particular."""
+        """Add seconds of a part that belong to no step in particular."""
         with self._lock:
             self._seconds[part] += seconds
 
     def updating(self, begin_s: float) -> None:
-        """Note that this rank's shard begins to apply a gradient while a worker of the same rank may wait for it."""
+        """Note that this rank's shard begins to apply a gradient, for which a worker of the same rank may wait."""
         with self._lock:
             self._updates.append((begin_s, inf))
 
     def updated(self, end_s: float) -> None:
-        """Note that it is applied."""
+        """Note that the shard has applied the gradient."""
         with self._lock:
             begin_s, _ = self._updates.pop()
             self._updates.append((begin_s, end_s))
@@ -58,23 +58,23 @@ class Account:
             self._seconds["communication_s"] += end_s - begin_s - update_s
 
     def forget(self) -> None:
-        """Begin to count seconds again: what came before belongs to no step."""
+        """Begin to count seconds anew: those so far belong to no step."""
         with self._lock:
             self._seconds = dict.fromkeys(PARTS, 0.0)
 
     def sent(self, step: int, num_bytes: int) -> None:
-        """Note bytes that were handed to the transport for a step."""
+        """Add bytes that were given to the transport for a step."""
         with self._lock:
             self._sent_bytes[step] += num_bytes
 
     def computed(self, step: int, samples: int, losses: dict[int, float]) -> None:
-        """Note what a ticket of a step came to: its chunks' losses, weighted by their share of the batch."""
+        """Add a ticket of a step: its samples, and its chunks' losses, weighted by their share of the batch."""
         with self._lock:
             self._samples[step] += samples
             self._losses[step].update(losses)
 
     def lasted(self, step: int, seconds: float) -> None:
-        """Note how long a step took by this rank's shard."""
+        """Note the seconds of a step, as this rank's shard saw them."""
         with self._lock:
             self._durations[step] = seconds
 
@@ -107,7 +107,7 @@ class Account:
 
 
 def aligned(parts: tuple[StepParts, ...], timekeeper: int) -> tuple[StepParts, ...]:
-    """Give every rank's row of a step the duration that the timekeeper saw, its parts in proportion."""
+    """Scale the rows of a step so that each rank's has the duration that the timekeeper saw."""
     step_s = next(each.step_s for each in parts if each.rank == timekeeper)
     return tuple(_scaled(each, step_s) for each in parts)
 

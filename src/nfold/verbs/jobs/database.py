@@ -40,7 +40,7 @@ def user_database() -> "RunDatabase | None":
 
 
 class RunDatabase:
-    """All rows. Any process may use it at any time."""
+    """The table of all runs of one user. Any process may use it at any time."""
 
     def __init__(self, path: Path, *, wait_s: float = 2.0) -> None:
         """Args:

@@ -23,22 +23,22 @@ SHOWN_S = 1.0
 
 
 class Live(Protocol):
-    """What a job tells of itself while it goes on."""
+    """What a job publishes of itself while it goes on."""
 
     def shown(self, note: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
         """Show the job until the end of a block, and then how it ended; `note` takes lines for the user."""
         ...
 
     def take(self, happening: object) -> None:
-        """Take in what the job's command was told."""
+        """Take in an event that the job's command received."""
         ...
 
     def noted(self, text: str) -> None:
-        """Take in what the user is told."""
+        """Take in a line that the user is told."""
         ...
 
     def forget(self) -> None:
-        """List the job no more: nothing of it is left."""
+        """Remove the job from the list of runs: nothing of it is left."""
         ...
 
 
@@ -51,13 +51,13 @@ class NotShown:
         return contextlib.nullcontext()
 
     def take(self, happening: object) -> None:
-        """Take in nothing."""
+        """Ignore an event."""
 
     def noted(self, text: str) -> None:
-        """Take in nothing."""
+        """Ignore a line."""
 
     def forget(self) -> None:
-        """There is nothing to forget."""
+        """Do nothing: the job was never listed."""
 
 
 class LiveRun:
@@ -113,7 +113,7 @@ class LiveRun:
         self._end(self._how_far())
 
     def take(self, happening: object) -> None:
-        """Take in what the run's command was told."""
+        """Take in an event that the run's command received."""
         before = self._figures.phase
         self._figures.take(happening, self._now())
         if not self._is_begun:
@@ -124,11 +124,11 @@ class LiveRun:
             self._publisher.show(*self._seen())
 
     def noted(self, text: str) -> None:
-        """Take in what the user is told."""
+        """Take in a line that the user is told."""
         self._figures.note(text, self._now())
 
     def forget(self) -> None:
-        """List the run no more: nothing of it is left."""
+        """Remove the run from the list of runs: nothing of it is left."""
         if self._is_begun:
             self._publisher.forget()
 

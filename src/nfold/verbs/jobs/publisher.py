@@ -21,7 +21,7 @@ Seen = tuple[ListedRun, RunState]
 
 
 class Publisher:
-    """Writes the newest that it was given. What cannot be written is told once, and tried again with the next."""
+    """Writes the newest state that it was given. An error of the disk is told once; the next state is tried again."""
 
     def __init__(
         self,
@@ -52,19 +52,19 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="nfold-publisher", daemon=True)
 
     def begin(self, run: ListedRun, state: RunState, *, goes_on: bool) -> None:
-        """List a run, and start to write down what becomes of it."""
+        """List a run, and begin to write down its states."""
         self._goes_on = goes_on
         self._next = (run, state)
         self._thread.start()
 
     def show(self, run: ListedRun, state: RunState) -> None:
-        """Have the newest written soon, in place of what still waits."""
+        """Have a state written soon. It replaces one that still waits to be written."""
         with self._changed:
             self._next = (run, state)
             self._changed.notify()
 
     def end(self, run: ListedRun, state: RunState) -> None:
-        """Have the last words written, and wait until they are, but not long."""
+        """Have the last state written, and wait for that, but not long."""
         with self._changed:
             self._next, self._is_last = (run, state), True
             self._changed.notify()
@@ -73,7 +73,7 @@ class Publisher:
             self._tell("list", f"its disk did not answer for {END_S:.0f} s")
 
     def forget(self) -> None:
-        """List a run that has ended no more, because nothing of it is left."""
+        """Remove a run that has ended from the list, because nothing of it is left."""
         if self._database is not None and self._listed is not None and not self._thread.is_alive():
             try:
                 self._database.forget(self._listed)

@@ -22,7 +22,7 @@ _BEGUN_BY: dict[type, Phase] = {
 
 
 class RunFigures:
-    """Takes in what happens; `state` sums it up, which takes a moment."""
+    """Collects the events of a run; `state` sums them up, which takes milliseconds."""
 
     def __init__(self) -> None:
         self.phase: Phase = "starting"
@@ -37,7 +37,7 @@ class RunFigures:
         self._events: deque[RunEvent] = deque(maxlen=MOST_EVENTS)
 
     def take(self, happening: object, at: float) -> None:
-        """Take in something that the run's command was told, so many seconds after 1970."""
+        """Take in an event that the run's command received at a time, in seconds since 1970."""
         self.phase = _BEGUN_BY.get(type(happening), self.phase)
         if isinstance(happening, cmd.StepDone):
             self._take_step(happening)
@@ -56,7 +56,7 @@ class RunFigures:
             self._kept_step = happening.step
 
     def note(self, text: str, at: float) -> None:
-        """Take in what the user is told."""
+        """Take in a line that the user is told at a time, in seconds since 1970."""
         self._events.append(RunEvent(at=at, text=text[:MOST_CHARACTERS]))
 
     def state(self, at: float) -> RunState:

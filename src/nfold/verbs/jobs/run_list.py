@@ -21,7 +21,7 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundRun:
-    """What RUN means on a command line."""
+    """The run that RUN on a command line means: a listed one, or a folder."""
 
     folder: Path
     listed: ListedRun | None
@@ -42,7 +42,7 @@ class FoundRun:
             raise PlanError(f"run {self.listed.number} lies on {self.listed.host}, in {self.folder}. Ask there.")
 
     def state(self) -> RunState:
-        """Read how far it is.
+        """Read the state that the run has last written down.
 
         Raises:
             PlanError: nobody has written that down, or not where this host sees it.
@@ -55,7 +55,7 @@ class FoundRun:
 
 
 def is_running(run: ListedRun) -> bool:
-    """Whether a run has not ended, as far as is known."""
+    """Whether a run goes on, as far as the list of runs says."""
     return run.ending in ("running", "silent")
 
 
@@ -69,7 +69,7 @@ def all_runs() -> list[ListedRun]:
 
 
 def listed_run(number: int) -> ListedRun | None:
-    """Return one of them; None: it is listed no more, or never was.
+    """Return the listed run of a number; None: it is not listed now.
 
     Raises:
         RunError: the list cannot be read.
@@ -155,7 +155,7 @@ def find_run(named: str | None, *, prefers_running: bool = False) -> FoundRun:
 
 
 def find_running(named: str | None) -> ListedRun:
-    """Return the run that is to be stopped: None is only clear where a single one runs.
+    """Return the run that is to be stopped; without a name, the only one that is running.
 
     Raises:
         PlanError: there is none, or several; says what there is.

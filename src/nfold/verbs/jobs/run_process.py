@@ -18,7 +18,7 @@ LOOK_S = 0.5
 
 
 class RunProcess:
-    """Holds the process, so that its number cannot come to mean another one meanwhile."""
+    """A handle of a run's process, so that its number cannot come to mean another process meanwhile."""
 
     def __init__(self, run: ListedRun) -> None:
         self._run = run
@@ -38,10 +38,10 @@ class RunProcess:
         self._close()
 
     def interrupt(self) -> bool:
-        """Ask it to end, as one Ctrl-C does; False: it has ended.
+        """Send the process what Ctrl-C sends; return False if it has ended.
 
         Raises:
-            RunError: it belongs to somebody else.
+            RunError: it belongs to another user.
         """
         if self._descriptor is None:
             return False
@@ -54,7 +54,7 @@ class RunProcess:
         return True
 
     def has_ended(self, within_s: float) -> bool:
-        """Whether the run has ended: its process has, or its command says so. Waits up to `within_s` for that."""
+        """Wait up to `within_s` seconds for the run to end; return whether its process has, or its command says so."""
         poll = select.poll()
         if self._descriptor is not None:
             poll.register(self._descriptor, select.POLLIN)

@@ -55,7 +55,7 @@ def record_of(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resumed:
-    """Where an earlier run stopped."""
+    """Where an earlier run stopped, and what it had settled."""
 
     known: Known | None
     """None: measure and plan anew, because the ranks are others."""
@@ -64,7 +64,7 @@ class Resumed:
     history: list[dict[str, Any]]
 
     def on_hosts(self, cluster: Cluster) -> "Resumed":
-        """Return where to go on with these hosts; what was measured and planned on others is so anew."""
+        """Return it for other hosts: what was measured and planned for the earlier ones is left out."""
         known = self.known
         is_same = known is not None and _sizes(known.cluster) == _sizes(cluster)
         return self if known is None or is_same else replace(self, known=None)
@@ -75,7 +75,7 @@ def _sizes(cluster: Cluster) -> list[tuple[str, float]]:
 
 
 def resume_command(path: Path) -> str:
-    """Return what to type to go on with the run of a folder."""
+    """Return the command that goes on with the run of a folder."""
     return f"nfold train --resume {shlex.quote(str(path))}"
 
 
@@ -85,7 +85,7 @@ def tell_checkpoint(path: Path, step: int, when: str = "") -> str:
 
 
 def refuse_unkept(path: Path, record: JobRecord) -> None:
-    """Refuse to go on with a run whose checkpoints would not bring back all of it.
+    """Refuse to go on with a run whose checkpoints lack something that its results follow from.
 
     Raises:
         CheckpointError: this is one.

@@ -65,7 +65,7 @@ class Options(RunOptions):
 
     @property
     def emulated(self) -> Cluster | None:
-        """The cluster to emulate."""
+        """The cluster to emulate; None: ranks run on this machine as it is."""
         assert not isinstance(self.emulate, str | Path), "it was read when the options were made"
         return self.emulate
 
@@ -78,7 +78,7 @@ class Options(RunOptions):
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What shall go wrong."""
+        """The faults to inject: which rank or link fails, when, and how."""
         return tuple(parse_fault(text, self.emulated) for text in self.fault) if self.emulated else ()
 
     @property
@@ -96,7 +96,7 @@ class Options(RunOptions):
 
     @property
     def num_hosts(self) -> int:
-        """Hosts to ask for: no more than there are ranks, unless more are wanted."""
+        """The number of hosts to ask for: at most one for each rank, unless more are asked for."""
         world_size = self.workers + self.servers
         return self.nodes or min(len(self.listed_hosts) or world_size, world_size)
 
@@ -191,7 +191,7 @@ class Options(RunOptions):
 
     @property
     def stop_after_s(self) -> float | None:
-        """Seconds from the start after which to stop."""
+        """The time limit of the run, in seconds from its start; None: it has none."""
         return None if self.stop_after is None else float(self.stop_after)
 
     def _read_cluster(self) -> None:
@@ -222,7 +222,7 @@ class Options(RunOptions):
                 )
 
     def settings(self, *, lockstep: bool = False, plan_only: bool = False) -> JobSettings:
-        """Return what the coordinator needs to know."""
+        """Return the settings that the coordinator needs."""
         return JobSettings(
             **shared(JobOptions, self),
             plan_only=plan_only,
@@ -235,7 +235,7 @@ class Options(RunOptions):
 
 
 def whole_numbers(wishes: Wishes) -> dict[str, int]:
-    """Return the whole numbers among wishes, those that were given, as Python's own; a seed has a check of its own.
+    """Return the whole numbers among wishes as Python's own type; a seed has a check of its own.
 
     Raises:
         PlanError: one is something else, or too small.

@@ -15,7 +15,7 @@ _WITHOUT_WHERE = ("mpi", "local", HERE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """What brings hosts."""
+    """The manager that brings hosts, and where it is to look for them."""
 
     kind: str
     where: str = ""
@@ -23,7 +23,7 @@ class Target:
 
     @property
     def told(self) -> str:
-        """As it was typed."""
+        """The target as the user typed it."""
         if self.kind == BY_HAND:
             return f"--listen {self.where}"
         return f"--on {self.kind}:{self.where}" if self.where else f"--on {self.kind}"

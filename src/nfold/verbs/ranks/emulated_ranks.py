@@ -26,7 +26,7 @@ class EmulatedRanks:
 
     @property
     def control_socket(self) -> str:
-        """Where the coordinator listens: on a Unix socket, so that no control message crosses a shaped link."""
+        """The Unix socket on which the coordinator listens, so that no control message crosses a shaped link."""
         return str(self.box.folder / "control")
 
     def take(self, happening: Any) -> None:

@@ -21,7 +21,7 @@ from nfold.runtime.rank.heartbeat import Heartbeat, WatchedWiring
 
 
 def main() -> int:
-    """Dial the coordinator and do what it says."""
+    """Connect to the coordinator, do what it says, and return the exit code."""
     faulthandler.enable(all_threads=False)  # where a library breaks down is told then
     _leave_signals_to_launcher()
     arguments = _parse()

@@ -41,7 +41,7 @@ _EXIT_WAIT_S = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteHosts:
-    """Hosts that are there, with all that a session needs to start ranks on them."""
+    """Hosts with agents, and what a session needs to start ranks on them."""
 
     cluster: Cluster
     """As their agents told; links are not measured yet."""
@@ -54,7 +54,7 @@ class RemoteHosts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComeHosts:
-    """Hosts whose agents have come."""
+    """Hosts whose agents have connected."""
 
     pool: AgentPool
     agents: list[HostAgent]
@@ -183,7 +183,7 @@ def homes_of_ranks(agents: Sequence[HostAgent], slots: Sequence[int], num_ranks:
 
 
 def cluster_of(agents: Sequence[HostAgent]) -> Cluster:
-    """Return the machines as their agents describe them; how fast they compute and send is measured later."""
+    """Return the machines as their agents describe them. Their speed and links are measured later."""
     return Cluster(
         nodes=tuple(
             Node(

@@ -47,7 +47,7 @@ def check_room(source: Source, options: Options) -> None:
 
 
 def own_threads(source: Source, options: Options) -> contextlib.AbstractContextManager[None]:
-    """Give this process its threads back after ranks that lived in it."""
+    """Give this process its own number of torch threads back after ranks that were threads of it."""
     if not _are_threads(source, options):
         return contextlib.nullcontext()
     from nfold.verbs.ranks.thread_ranks import threads_put_back

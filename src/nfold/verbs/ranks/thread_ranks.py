@@ -16,7 +16,7 @@ from nfold.verbs.ranks.toolbox import PACE_IN_TURN_S, MemoryWiring, Toolbox
 
 
 class ThreadRanks:
-    """What the threads of a job run and share."""
+    """The ranks of a job that are threads of this process, and what they share."""
 
     def __init__(self, source: ProgramSource | Program, world_size: int) -> None:
         """Load the program once for all, then leave each of the first ranks its share of the cores.
@@ -54,7 +54,7 @@ class ThreadRanks:
 
 @contextlib.contextmanager
 def threads_put_back() -> Iterator[None]:
-    """Let torch have as many threads afterwards as before."""
+    """Put torch's number of threads back at the end of a block."""
     before = torch.get_num_threads()
     try:
         yield

@@ -34,7 +34,7 @@ UNMEASURED = Channel(
 
 
 class Toolbox:
-    """Profiles, describes and probes."""
+    """Gives ranks what they may not import: profiling, capture and probing."""
 
     def __init__(self, *, pace_s: float = PACE_S, recall: Recall | None = None) -> None:
         """Args:
@@ -44,7 +44,7 @@ class Toolbox:
         self._pace_s, self._recall = pace_s, recall
 
     def watching(self) -> AbstractContextManager[None]:
-        """See what is read while the program is loaded."""
+        """Note which files are read while the program is loaded."""
         return nullcontext() if self._recall is None else self._recall.recorder.watching()
 
     def measure(
@@ -74,7 +74,7 @@ class Toolbox:
         )
 
     def probe(self, transport: Transport, peer: int, *, measures: bool, patience_s: float | None) -> ProbedPair | None:
-        """Measure the way to a peer, or answer one that measures."""
+        """Measure the link to a peer, or answer a peer that measures it; None: there was nothing to measure."""
         role: Role = "measure" if measures else "echo"
         return probe_pair(transport, peer, role, base_tag=tag_of(Use.PROBE, 0), patience_s=patience_s)
 
@@ -109,30 +109,30 @@ class TcpWiring:
 
     @property
     def connections(self) -> TcpConnections:
-        """The ways to other members, once this one listens."""
+        """The connections to other members, once this one listens."""
         assert self._connections is not None, "listen comes first"
         return self._connections
 
     def connect(self, addresses: Mapping[int, Address], stop: threading.Event) -> None:
-        """Connect to those members that no way leads to yet, until another thread sets `stop`."""
+        """Connect to those members that there is no connection to yet, until another thread sets `stop`."""
         assert self._listener is not None, "listen comes first"
         self.connections.meet(self._listener, addresses, CONNECT_TIMEOUT_S, stop)
 
 
 class MemoryWiring:
-    """Members are threads of one process."""
+    """Connects members that are threads of one process, over queues."""
 
     def __init__(self, member: int, network: MemoryNetwork) -> None:
         self._member, self._network = member, network
 
     def listen(self) -> Address:
-        """Nothing to open."""
+        """Return an address that nobody needs: there is nothing to open."""
         return "", 0
 
     @property
     def connections(self) -> MemoryConnections:
-        """The ways to all others, which are there already."""
+        """The connections to all other members, which are there from the beginning."""
         return self._network.connections(self._member)
 
     def connect(self, addresses: Mapping[int, Address], stop: threading.Event) -> None:
-        """Nothing to wait for."""
+        """Do nothing: all members are connected already."""

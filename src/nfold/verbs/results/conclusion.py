@@ -27,7 +27,7 @@ _MOST_AVERAGED = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedRun:
-    """A run to be compared."""
+    """A run that is to be compared with others."""
 
     folder: RunFolder
     link_bytes_per_s: float | None = None

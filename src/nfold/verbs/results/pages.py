@@ -32,7 +32,7 @@ _PACKAGES = ("nfold", "torch", "numpy", "safetensors")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """Files that `report` wrote."""
+    """The files that `report` wrote."""
 
     page: Path
     chrome: Path | None

@@ -36,17 +36,17 @@ class Phases:
         self._seconds: dict[str, float] = {}
 
     def happened(self, happening: object) -> None:
-        """Book the time since the last entry, if this ends something."""
+        """Add the time since the last entry to the phase that an event ends, if it ends one."""
         phase = happening.what if isinstance(happening, cmd.Prepared) else _ENDED_BY.get(type(happening))
         if phase is not None:
             self.book(phase)
 
     def returned(self) -> None:
-        """Book what the user's own loop over the steps took."""
+        """Add the time that the user's own loop over steps took."""
         self.book("your own loop")
 
     def book(self, phase: str) -> dict[str, float]:
-        """Book the time since the last entry, and return seconds by phase, in the order in which they began."""
+        """Add the time since the last entry to a phase; return seconds by phase, in the order in which they began."""
         now_s = self._clock()
         self._seconds[phase] = self._seconds.get(phase, 0.0) + now_s - self._since_s
         self._since_s = now_s

@@ -31,7 +31,7 @@ LEAST_JUDGED_STEPS = 10
 
 @dataclass(slots=True)
 class RunOutcome:
-    """What a run amounts to so far."""
+    """The result of a run as far as it came."""
 
     measured: Measured | None = None
     """Of a job that trains nothing."""
@@ -59,7 +59,7 @@ class RunOutcome:
     staleness: dict[str, int] = field(default_factory=dict)
 
     def begin_anew(self, known: Known, plan: Plan) -> None:
-        """Judge the run by the steps from now on, which are played by another plan."""
+        """Judge the run from now on: later steps are played by another plan."""
         self.known, self.plan = known, plan
         self.parts, self.reductions = Thinned(MOST_PARTS), Thinned(MOST_REDUCTIONS)
         self.samples, self.traces, self.changes = SystemSamples(MOST_SAMPLES), [], []
@@ -121,7 +121,7 @@ def summarise(
 
 
 def typed(source: ProgramSource | Program, options: Options, folder: RunFolder | None) -> str:
-    """Return what to type for a program where it ran, but for what a suggestion changes."""
+    """Return the command that runs the program where it ran, without the flags that a suggestion changes."""
     script = shlex.quote(source.short) if isinstance(source, ProgramSource) else "FILE.py"
     tls = " --tls" if options.tls else ""
     if options.target is not None:
@@ -173,7 +173,7 @@ def _plain_samples_per_s(known: Known, name: str, batch_size: int) -> float:
 
 
 def question_of(plan: Plan, known: Known) -> Facts:
-    """What the plan was made from, so that it can be simulated again."""
+    """Return the question that a plan answers, so that it can be simulated again."""
     rules = plan.asynchrony
     return Facts(
         graph=known.graph,

@@ -34,7 +34,7 @@ class Thinned(Generic[Row]):
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """All that is kept, step by step."""
+        """All rows that are kept, step by step."""
         return tuple(row for rows in self.steps for row in rows)
 
 
@@ -63,7 +63,7 @@ class SystemSamples:
 
     @property
     def rows(self) -> tuple[SystemSample, ...]:
-        """All that is kept, rank by rank in the order of time."""
+        """All samples that are kept, rank by rank in the order of time."""
         every = [*self._samples, *(sample for _, sample in self._unfinished.values())]
         return tuple(sorted(every, key=lambda sample: (sample.rank, sample.at_s)))
 

@@ -31,12 +31,12 @@ class Files:
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Of one checkpoint: the model, the state of its optimizer and averages of the weights."""
+        """The bytes of one checkpoint: the model, the state of its optimizer and averages of the weights."""
         return self.model_bytes + self.optimizer_bytes + self.average_bytes
 
     @property
     def most_bytes(self) -> int:
-        """What they take at once, at most."""
+        """The most bytes that the files take at one time."""
         best = self.model_bytes if self.keeps_best else 0
         lasting = min(self.checkpoints, 1) * self.checkpoint_bytes + best
         return lasting + max(self.model_bytes + self.average_bytes, (self.checkpoints - 1) * self.checkpoint_bytes)

@@ -48,7 +48,7 @@ _MOST_NAMED = 5
 
 
 class RunFolder(WholeFiles):
-    """One run's files."""
+    """The files of one run."""
 
     def __init__(self, path: Path, *, made: Sequence[Path] = ()) -> None:
         """Args:
@@ -183,18 +183,22 @@ class RunFolder(WholeFiles):
 
     @property
     def resume_command(self) -> str:
-        """What to type to go on with the run."""
+        """The command that goes on with the run."""
         return resume_command(self.path)
 
     @property
     def log(self) -> Path:
-        """Where ranks write what they print."""
+        """The path of the file that takes what ranks print."""
         return self.path / LOG
 
     # Written once
 
     def save_known(self, known: Known, plan: Plan) -> None:
-        """Write what a run rests on."""
+        """Write what was measured and settled for the run, and its plan.
+
+        Raises:
+            CheckpointError: as `write_whole` does.
+        """
         for noun in (known.graph, known.profiles[plan.threads[0]], known.cluster, plan):
             self.save(noun)
 
@@ -225,7 +229,7 @@ class RunFolder(WholeFiles):
         return codec.load(Trace, self.path / TRACE)
 
     def environment(self) -> Environment | None:
-        """Read what it ran on; None where that was not written down."""
+        """Read what machine and software the run was on; None: an earlier version did not write that down."""
         path = self.path / "environment.json"
         return codec.load(Environment, path) if path.exists() else None
 
@@ -240,7 +244,7 @@ class RunFolder(WholeFiles):
         return codec.load(JobRecord, self.path / "job.json")
 
     def known(self) -> Known:
-        """Read what the run rests on."""
+        """Read what was measured and settled for the run."""
         plan = codec.load(Plan, self.path / "plan.json")
         profile = codec.load(Profile, self.path / "profile.json")
         return Known(
@@ -327,7 +331,7 @@ class RunFolder(WholeFiles):
     # History
 
     def append_history(self, entries: list[dict[str, Any]]) -> None:
-        """Add lines.
+        """Add lines to the history.
 
         Raises:
             CheckpointError: the disk is full, or the folder is gone; none of the lines is left, nor half of one.
@@ -338,12 +342,12 @@ class RunFolder(WholeFiles):
             raise CheckpointError(f"cannot write the history to {self.path}: {error.strerror}. {MAKE_ROOM}") from error
 
     def append_log(self, text: str) -> None:
-        """Add lines to the log, if there is room: what they are about is said elsewhere too."""
+        """Add lines to the log, if the disk has room: what they say is said elsewhere too."""
         with contextlib.suppress(OSError), open(self.log, "a", encoding="utf-8") as file:
             file.write(text + "\n")
 
     def history(self, until: int | None = None) -> list[dict[str, Any]]:
-        """Read the lines up to a step; all of them unless it is given."""
+        """Read the lines of the history up to a step; without one, all of them."""
         return [entry for entry in history.read(self._history) if until is None or entry["step"] <= until]
 
     @property
@@ -352,7 +356,7 @@ class RunFolder(WholeFiles):
         return max((entry["step"] for entry in history.read(self._history)), default=0)
 
     def cut_history(self, last_step: int) -> None:
-        """Drop the lines after a step: the part that a resumed run does again."""
+        """Drop the lines after a step, which a resumed run plays again."""
         lines = "".join(json.dumps(entry) + "\n" for entry in self.history(until=last_step))
         self.write_whole("history.jsonl", lines.encode(), "the history")
 

@@ -14,7 +14,7 @@ _KINDS = {"step": (int,), "epoch": (int,), "loss": (int, float), "metrics": (dic
 
 
 def append(path: Path, entries: list[dict[str, Any]]) -> None:
-    """Add lines.
+    """Add a line for each entry.
 
     Raises:
         OSError: the disk is full, or the folder is gone; none of the lines is left, nor half of one.

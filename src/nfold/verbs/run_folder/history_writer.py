@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from nfold.runtime.control import commands as cmd
 from nfold.verbs.run_folder.folder import RunFolder
 
 WRITTEN_S = 0.2
@@ -14,7 +13,7 @@ Line = dict[str, Any]
 
 
 class HistoryWriter:
-    """Keeps a line per step and evaluation."""
+    """Keeps one line for each step and each evaluation."""
 
     def __init__(
         self, lines: list[Line], folder: RunFolder | None, clock: Callable[[], float] = time.perf_counter
@@ -32,17 +31,17 @@ class HistoryWriter:
 
     @property
     def session_s(self) -> float:
-        """Seconds since this session's first step began."""
+        """The seconds since the first step of this session began."""
         return 0.0 if self._since_s is None else self._clock() - self._since_s
 
-    def stepped(self, done: cmd.StepDone, step_s: float) -> None:
-        """Keep a step that has just ended, and took so many seconds."""
+    def stepped(self, done: ev.StepDone, step_s: float) -> None:
+        """Add the line of a step that took `step_s` seconds."""
         if self._since_s is None:
             self._since_s = self._clock() - step_s
         self._keep({"step": done.step + 1, "epoch": done.epoch + 1, "loss": done.loss, "metrics": {}})
 
-    def evaluated(self, evaluated: cmd.Evaluated, metrics: dict[str, float | None]) -> None:
-        """Keep an evaluation, with the mean loss of the steps of its epoch so far."""
+    def evaluated(self, evaluated: ev.Evaluated, metrics: dict[str, float | None]) -> None:
+        """Add the line of an evaluation, with the mean loss of its epoch's steps so far."""
         epoch = evaluated.epoch + 1
         losses = [
             line["loss"]
@@ -53,7 +52,7 @@ class HistoryWriter:
         self._keep({"step": evaluated.step, "epoch": epoch, "loss": loss, "metrics": metrics})
 
     def write(self) -> None:
-        """Bring what is not yet there to the folder."""
+        """Write the lines to the folder that are not there yet."""
         if self._folder is not None and self._unwritten:
             self._folder.append_history(self._unwritten)
         self._unwritten, self._written_s = [], self._clock()

@@ -28,7 +28,7 @@ def place(out: str | Path | None, name: str) -> tuple[Path, list[Path]]:
 
 
 def clear_away(made: Sequence[Path]) -> None:
-    """Remove folders again, itself first, as far as nothing was written there after all."""
+    """Remove folders that were made for a run, the innermost first, as far as they are still empty."""
     for folder in made:
         with contextlib.suppress(OSError):  # it holds something, or was never made
             folder.rmdir()

@@ -11,7 +11,7 @@ MAKE_ROOM = "Make room, or use another --out."
 
 
 class WholeFiles:
-    """The files of one folder."""
+    """The files of one folder, each replaced in one move."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class WholeFiles:
         self.put_in_place(name, spool.end(), what)
 
     def spools(self) -> Spools:
-        """Return what takes files of ranks, until `put_in_place` or `clear_halves`."""
+        """Return the receiver of files that ranks send, to be used until `put_in_place` or `clear_halves`."""
         return Spools(self.path)
 
     def put_in_place(self, name: str, file: Arrived, what: str) -> None:
@@ -60,7 +60,7 @@ class WholeFiles:
         self.put_in_place(name, spool.end(), what)
 
     def holds(self, name: str, pieces: Iterable[bytes]) -> bool:
-        """Whether a file is what a checkpoint has of it."""
+        """Whether the bytes of a file equal those that a checkpoint has of it."""
         try:
             with open(self.path / name, "rb") as file:
                 return all(file.read(len(piece)) == piece for piece in pieces) and not file.read(1)
@@ -68,6 +68,6 @@ class WholeFiles:
             return False
 
     def clear_halves(self) -> None:
-        """Remove what a job was writing when it was killed."""
+        """Remove files that a killed job had not finished writing."""
         for half in self.path.glob(f"*{PARTIAL}"):
             half.unlink(missing_ok=True)

@@ -76,7 +76,7 @@ class JobRecorder:
 
     @property
     def kept(self) -> KeptRun:
-        """What is kept of the run as far as it came."""
+        """What is kept of the run so far."""
         return KeptRun(self._source, self._folder, self.outcome, self.kept_step, self.unkept)
 
     def take(self, happening: Any) -> StepInfo | None:
@@ -99,12 +99,12 @@ class JobRecorder:
             self._live.noted(text)
 
     def log(self, text: str) -> None:
-        """Add to the log of the folder, where there is one."""
+        """Add lines to the log of the folder, where there is a folder."""
         if self._folder is not None and text:
             self._folder.append_log(text)
 
     def write_history(self) -> None:
-        """Bring the lines that are kept in memory to the folder."""
+        """Write the history lines that are still in memory to the folder."""
         self._history_writer.write()
 
     def _take(self, happening: Any) -> None:

@@ -13,7 +13,7 @@ from nfold.verbs.run_folder.folder import RunFolder
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """A run as far as it came."""
+    """What is kept of a run that ended early."""
 
     source: ProgramSource | Program
     folder: RunFolder | None

@@ -23,14 +23,14 @@ class StepInfo:
 
 
 class Observer(Protocol):
-    """Is shown what happens in a run."""
+    """Is told what happens in a run, and may show it."""
 
     def planned(self, planned: cmd.Planned, folder: Path | None) -> None:
-        """The plan is made."""
+        """The plan has been made, before the first step."""
         ...
 
     def stepped(self, done: cmd.StepDone) -> None:
-        """A step is done."""
+        """A step has ended on all ranks."""
         ...
 
     def evaluated(self, evaluated: cmd.Evaluated) -> None:
@@ -38,7 +38,7 @@ class Observer(Protocol):
         ...
 
     def noted(self, text: str) -> None:
-        """Something worth a line happened."""
+        """Something happened that is worth a line."""
         ...
 
 

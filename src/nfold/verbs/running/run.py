@@ -1,4 +1,4 @@
-"""What a run that ended well came to."""
+"""The result of a run that ended well: its report, trace and trained weights."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """A run that ended well."""
+    """A run that ended well, with its report, trace and weights."""
 
     folder: Path
     """What it left behind."""
@@ -47,7 +47,11 @@ class Run:
 
     @property
     def trace(self) -> Trace:
-        """Return where its time went, as `report` does."""
+        """Return where the run's time went.
+
+        Raises:
+            PlanError: the run was killed before it could write that down.
+        """
         return self.measured[1] if self.measured else RunFolder.open(self.folder).trace()
 
     @property
@@ -57,7 +61,7 @@ class Run:
 
     @property
     def model(self) -> bytes:
-        """Return the trained parameters and buffers as safetensors."""
+        """Return the trained parameters and buffers as the bytes of a safetensors file."""
         return (self.folder / MODEL).read_bytes()
 
     def state_dict(self) -> "dict[str, torch.Tensor]":
@@ -84,7 +88,7 @@ class Run:
 
 
 def run_of(job: Job) -> Run:
-    """Return what a job came to.
+    """Return the result of a job.
 
     Raises:
         InternalError: it has not ended well.

@@ -80,12 +80,12 @@ class Job:
 
     @property
     def outcome(self) -> RunOutcome:
-        """What the run amounts to so far."""
+        """The result of the run so far."""
         return self._recorder.outcome
 
     @property
     def is_stopped(self) -> bool:
-        """Whether its time was over before its last step."""
+        """Whether the run's time limit ended it before its last step."""
         return self._recorder.is_stopped
 
     @property
