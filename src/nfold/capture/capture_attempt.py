@@ -40,6 +40,8 @@ _MOST_OPAQUE = 8
 _MOST_TRIALS = 32
 """Gates to find out in which modules a trace goes wrong."""
 
+_OF_ITS_OWN = ". A module of its own for that line (for the whole loop, where it leaves one) would be kept whole alone"
+
 
 class CaptureAttempt:
     """Tries one method after another."""
@@ -233,7 +235,7 @@ class CaptureAttempt:
             if refusal is None:
                 break
             module = _outside(refusal.module, kept)
-            advice = "" if module else ". A module of its own for that line would be kept whole alone"
+            advice = "" if module else _OF_ITS_OWN
             self._notes.append(f"{module or 'the model'} is kept whole: {first_line(refusal)}{advice}")
             exportable = False
             kept.append(module)

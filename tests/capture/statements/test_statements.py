@@ -261,7 +261,7 @@ WHOLE = {
     Appends: "it uses parts, a list",
     Remembers: "it uses .seen, a list",
     Writes: "it writes to self",
-    Detached: "it uses .requires_grad",
+    Detached: "it uses x.requires_grad",
 }
 
 

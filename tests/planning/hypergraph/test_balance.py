@@ -29,14 +29,16 @@ def test_a_faster_rank_may_have_more():
 def test_what_is_within_the_limits_is_not_told():
     even = measure(CELLS, LOOSEST, (0, 1, 0, 1) * 2)
     assert keeps(even, LOOSEST)
-    assert balance_notes(even, LOOSEST, is_possible=True) == ()
+    assert balance_notes(even, LOOSEST, is_possible=True, is_divisible=True) == ()
 
 
 @pytest.mark.parametrize(
     ("is_possible", "why"), [(True, "is predicted to be worth that"), (False, "no division within that was found")]
 )
-def test_what_is_beyond_them_is_told_with_the_numbers(is_possible, why):
+@pytest.mark.parametrize("is_divisible", [True, False])
+def test_what_is_beyond_them_is_told_with_the_numbers(is_possible, why, is_divisible):
     uneven = measure(CELLS, LOOSEST, (0,) * 4 + (1,) * 4)
-    (note,) = balance_notes(uneven, LOOSEST, is_possible=is_possible)
+    (note,) = balance_notes(uneven, LOOSEST, is_possible=is_possible, is_divisible=is_divisible)
+    assert ("more --chunks" in note) == (is_divisible and not is_possible)
     assert "33% more work than its share by its speed, beyond the 25%" in note
     assert why in note

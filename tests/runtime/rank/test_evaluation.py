@@ -182,6 +182,38 @@ def test_a_metric_that_is_a_sum_is_refused(metric):
         rehearse(mine, images(), images(), CPU)
 
 
+class Confusion:
+    """Adds up what it has seen."""
+
+    def __init__(self):
+        self.right = self.all = 0
+
+    def __call__(self, outputs, targets):
+        self.right += int((outputs.argmax(1) == targets).sum())
+        self.all += len(targets)
+        return self.right / self.all
+
+    def of_these(self, outputs, targets):
+        self(outputs, targets)
+        return (outputs.argmax(1) == targets).float().mean()
+
+
+def decaying(outputs, _, seen=[0.0]):  # noqa: B006
+    seen[0] = 0.9 * seen[0] + 0.1 * float(outputs.abs().mean())
+    return seen[0]
+
+
+@pytest.mark.parametrize("metric", [Confusion(), decaying])
+def test_a_metric_that_adds_up_over_calls_is_refused(metric):
+    mine = replace(program("plain"), metrics={"adds": metric})
+    with pytest.raises(ProgramError, match=r"the metric 'adds' keeps something from one call to the next: it was "):
+        rehearse(mine, images(), images(), CPU)
+
+
+def test_a_metric_may_keep_what_does_not_show():
+    rehearse(replace(program("plain"), metrics={"own": Confusion().of_these}), images(), images(), CPU)
+
+
 @pytest.mark.parametrize(
     "metric", [lambda outputs, _: outputs.abs().max(), lambda outputs, _: outputs.std(), lambda *_: 0.0, lambda *_: 3]
 )

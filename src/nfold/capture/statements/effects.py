@@ -30,9 +30,15 @@ def why_not_alone(statements: tuple[ast.stmt, ...]) -> str:
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             return f"sets .{node.attr}"
         if isinstance(node, ast.Attribute) and node.attr in _HISTORY:
-            return f"uses .{node.attr}"
+            return f"uses {_shown(node)}"
     stored = {node.id for node in _nodes(statements) if isinstance(node, ast.Name)}
     return next((f"writes to {name}" for name in _written(statements) if name not in stored), "")
+
+
+def _shown(attribute: ast.Attribute) -> str:
+    """Return an attribute as it is written, where that is a name with dots; else only its own name."""
+    text = ast.unparse(attribute)
+    return text if re.fullmatch(r"[\w.]+", text) else f".{attribute.attr}"
 
 
 def written_variables(statements: tuple[ast.stmt, ...]) -> set[str]:

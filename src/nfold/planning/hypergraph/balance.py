@@ -17,21 +17,20 @@ def keeps(partition: Partition, limits: Limits) -> bool:
     return imbalance(partition, limits) <= limits.epsilon + 2 * SLACK
 
 
-def balance_notes(partition: Partition, limits: Limits, *, is_possible: bool) -> tuple[str, ...]:
+def balance_notes(partition: Partition, limits: Limits, *, is_possible: bool, is_divisible: bool) -> tuple[str, ...]:
     """Say that the heaviest rank has more work than the limits allow; nothing where it has not.
 
     Args:
         partition: what is proposed.
         limits: the loosest that were asked for.
         is_possible: whether a division within them was found as well.
+        is_divisible: whether a batch may be cut into more chunks.
     """
     if keeps(partition, limits):
         return ()
-    why = (
-        "what it sends less is predicted to be worth that"
-        if is_possible
-        else "no division within that was found; more --chunks make lighter cells"
-    )
+    lighter = "; more --chunks make lighter cells" if is_divisible else ""
+    worth = "what it sends less is predicted to be worth that"
+    why = worth if is_possible else f"no division within that was found{lighter}"
     return (
         f"the heaviest rank has {imbalance(partition, limits):.0%} more work than its share by its speed, beyond the "
         f"{limits.epsilon:.0%} that strategy hypergraph asks for: {why}",

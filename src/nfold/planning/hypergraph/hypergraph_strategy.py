@@ -79,7 +79,9 @@ class ByHypergraph:
             key = tuple(owners.values())
             if key not in seen:
                 seen.add(key)
-                yield placed(facts, owners, (*notes, *balance_notes(partition, loosest, is_possible=is_possible)))
+                divisible = not facts.graph.indivisible
+                told = balance_notes(partition, loosest, is_possible=is_possible, is_divisible=divisible)
+                yield placed(facts, owners, (*notes, *told))
 
 
 def hypergraph_of(facts: Facts, num_chunks: int) -> Hypergraph:

@@ -1,7 +1,6 @@
 """Tries before training what would otherwise be noticed late: a metric that raises, a schedule that ends too early."""
 
 from dataclasses import replace
-from math import isclose
 from typing import Any
 
 import torch
@@ -14,9 +13,9 @@ from nfold.capture.program.building import build_model
 from nfold.errors import ProgramError
 from nfold.program import Program
 from nfold.runtime.rank.evaluation import evaluate
+from nfold.runtime.rank.metric_trials import refuse_no_means
 
 _FEW = 8
-_ROUNDING = 1e-5
 _LOOKS = 64
 """At how many steps a learning rate is looked at."""
 _NOTHING = 1e-6
@@ -81,27 +80,9 @@ def _rehearse(program: Program, model: nn.Module, train: Any, test: Any, device:
         found = _objection(program, model, test, whole, device)
     found = found or _last_objection(program, model, test, device)
     if found is None:
-        _refuse_sums(program, model, test, device)
+        refuse_no_means(program, model, test, device)
     elif _objection(replace(program, metrics={}), model, train, program.batch_size, device) is None:
         raise found
-
-
-def _refuse_sums(program: Program, model: nn.Module, test: Any, device: torch.device) -> None:
-    """Refuse a metric that is twice as large for the same samples twice: no mean over batches makes sense of a sum."""
-    few = list(range(min(_FEW, len(test)))) if program.metrics else []
-    together = replace(program, batch_size=2 * _FEW, chunks=None)
-    try:
-        once, twice = (evaluate(together, model, Subset(test, each), 0, 1, device) for each in (few, few * 2))
-    except ProgramError:
-        return  # it wants more samples than a few
-    for name in program.metrics:
-        value, double = (totals[name][0] / totals[name][1] for totals in (once, twice))
-        if value and isclose(double, 2 * value, rel_tol=_ROUNDING):
-            raise ProgramError(
-                f"the metric {name!r} grows with the number of samples, as a sum does: it is {value:.6g} for "
-                f"{len(few)} items of test_data() and {double:.6g} for the same items twice. It must return the mean "
-                "over the samples that it is given, as (outputs.argmax(1) == targets).float().mean() does."
-            )
 
 
 def _last_objection(program: Program, model: nn.Module, dataset: Any, device: torch.device) -> ProgramError | None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from nfold.runtime.control import commands as cmd
 from nfold.verbs.run_folder.folder import RunFolder
 
 WRITTEN_S = 0.2
@@ -34,13 +35,13 @@ class HistoryWriter:
         """The seconds since the first step of this session began."""
         return 0.0 if self._since_s is None else self._clock() - self._since_s
 
-    def stepped(self, done: ev.StepDone, step_s: float) -> None:
+    def stepped(self, done: cmd.StepDone, step_s: float) -> None:
         """Add the line of a step that took `step_s` seconds."""
         if self._since_s is None:
             self._since_s = self._clock() - step_s
         self._keep({"step": done.step + 1, "epoch": done.epoch + 1, "loss": done.loss, "metrics": {}})
 
-    def evaluated(self, evaluated: ev.Evaluated, metrics: dict[str, float | None]) -> None:
+    def evaluated(self, evaluated: cmd.Evaluated, metrics: dict[str, float | None]) -> None:
         """Add the line of an evaluation, with the mean loss of its epoch's steps so far."""
         epoch = evaluated.epoch + 1
         losses = [
