@@ -64,6 +64,8 @@ class AgentPool:
         self._agents: dict[int, HostAgent] = {}
         self._ends: dict[int, str] = {}
         self._homes: dict[int, HostAgent] = {}
+        self.lost: list[HostAgent] = []
+        """Agents that went away before they were told to, the first one first."""
         self._error: NfoldError | None = None
         self._archive: Archive | None = None
         self._changed = threading.Condition()
@@ -292,6 +294,7 @@ class AgentPool:
             if not self._is_complete:
                 self._agents.pop(agent.place, None)
             lost = [] if self._is_closed else [member for member, home in self._homes.items() if home is agent]
+            self.lost += [] if self._is_closed else [agent]
             self._changed.notify_all()
         for member in lost:
             self._lost(member, self.ended(member, 0.0) or agent.gone)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING
 from nfold.core.cluster import Cluster, Node
 from nfold.core.text.cluster_file import LOCAL
 from nfold.core.text.units import count, figure, size
-from nfold.errors import ProgramError
+from nfold.errors import NfoldError, ProgramError
 from nfold.hosts.agent_launcher import AgentLauncher
 from nfold.hosts.agent_pool import AgentPool, HostAgent
+from nfold.hosts.lost_hosts import add_reasons
 from nfold.hosts.manager import Call, Manager
 from nfold.hosts.own_addresses import LOOPBACK, own_addresses
 from nfold.hosts.program_files.archive import pack
@@ -114,7 +116,11 @@ def come_hosts(
         ending.callback(control_server.close)
         manager.start(_call(options, host, control_server.port, command.token), options.num_hosts)
         agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), command.is_called_off)
-        yield ComeHosts(pool=pool, agents=agents, manager=manager, output=output, control_server=control_server)
+        try:
+            yield ComeHosts(pool=pool, agents=agents, manager=manager, output=output, control_server=control_server)
+        except NfoldError as error:
+            add_reasons(error, manager, pool.lost, time.sleep)
+            raise
 
 
 @contextlib.contextmanager
