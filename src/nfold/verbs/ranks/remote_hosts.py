@@ -4,13 +4,14 @@ import contextlib
 import os
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nfold.core.cluster import Cluster, Node
+from nfold.core.job import Grant
 from nfold.core.text.cluster_file import LOCAL
 from nfold.core.text.units import count, figure, size
 from nfold.errors import NfoldError, ProgramError
@@ -52,6 +53,8 @@ class RemoteHosts:
     launcher: AgentLauncher
     control_server: SocketControlServer
     token: str
+    grant: Grant | None
+    """For how long they are there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +122,7 @@ def come_hosts(
         try:
             yield ComeHosts(pool=pool, agents=agents, manager=manager, output=output, control_server=control_server)
         except NfoldError as error:
-            add_reasons(error, manager, pool.lost, time.sleep)
+            add_reasons(error, manager, pool.lost, threading.Event().wait)
             raise
 
 
@@ -151,6 +154,7 @@ def remote_hosts(
             launcher=AgentLauncher(come.pool, homes, come.output),
             control_server=come.control_server,
             token=command.token,
+            grant=_grant(come.manager),
         )
 
 
@@ -234,6 +238,10 @@ def _slots(options: Options, agents: Sequence[HostAgent]) -> list[int]:
     """Ranks that each host is meant for: as its file says, one for each accelerator, or one."""
     listed = {number: host.slots for number, host in enumerate(options.listed_hosts)}
     return [listed.get(agent.place) or max(1, sum(device.count for device in agent.facts.devices)) for agent in agents]
+
+
+def _grant(manager: Manager) -> Grant | None:
+    return None if manager.most_time_s is None else Grant(by=manager.title, seconds=manager.most_time_s)
 
 
 def _told(agents: Sequence[HostAgent], manager: Manager) -> str:
