@@ -34,6 +34,8 @@ class HostAgent:
     """Of its host, as plans and messages call it; no two are equal."""
     facts: HostFacts
     channel: SocketChannel
+    seen: str = ""
+    """The address that it dials from, as this machine sees it."""
     skew_s: float = 0.0
     """How far its clock is ahead of this machine's, as far as a message's way lets that be seen."""
     holds_program: bool = False
@@ -96,7 +98,7 @@ class AgentPool:
                 return None
             place = hello["place"] if hello["place"] is not None else self._free_place()
             agent = self._agents[place] = HostAgent(
-                place, self._unique(name), facts, channel, facts.time_s - time.time()
+                place, self._unique(name), facts, channel, channel.far_host, facts.time_s - time.time()
             )
             self._tell_skew(agent)
             self._changed.notify_all()

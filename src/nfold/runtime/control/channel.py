@@ -67,6 +67,11 @@ class ControlChannel(Protocol):
         """While this is open nobody receives, and that the other side is not heard is no sign of anything."""
         ...
 
+    @property
+    def far_host(self) -> str:
+        """The address that the other side dials from, as it is seen here; empty: it has none."""
+        ...
+
     def close(self) -> None:
         """End the conversation; a `receive` under way raises ChannelClosed on both sides."""
         ...
@@ -92,6 +97,14 @@ class SocketChannel:
     def local_host(self) -> str:
         """The address by which the other side reaches us."""
         return str(self._socket.getsockname()[0])
+
+    @property
+    def far_host(self) -> str:
+        """The address that the other side dials from, as it is seen here; empty: it has none."""
+        with contextlib.suppress(OSError):  # it has hung up
+            name = self._socket.getpeername()
+            return str(name[0]) if isinstance(name, tuple) else ""
+        return ""
 
     def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
         """Send a message."""
@@ -293,6 +306,11 @@ class QueueChannel:
     def busy(self) -> contextlib.AbstractContextManager[None]:
         """Do nothing: nobody asks when a thread was heard."""
         return contextlib.nullcontext()
+
+    @property
+    def far_host(self) -> str:
+        """Nothing: threads have no address."""
+        return ""
 
     def close(self) -> None:
         """Wake both sides."""
