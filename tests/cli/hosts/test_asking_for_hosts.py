@@ -1,12 +1,8 @@
-"""Hosts that cannot be had, and hosts that join by hand."""
+"""Hosts that cannot be had."""
 
 import re
-import subprocess
-import sys
 
 import pytest
-
-TAG = "NFOLD_TEST_TAG"
 
 
 @pytest.fixture
@@ -66,45 +62,8 @@ def test_a_folder_that_is_too_large_to_be_sent(hosts):
     result.check_explained("The largest: photos.bin (3", ".nfoldignore", "NFOLD_DATA")
 
 
-@pytest.mark.processes
-def test_hosts_join_by_hand(hosts):
-    job = hosts.start("train", "steady.py", "--listen", "127.0.0.1:0", "--nodes", "2", "--strategy", "ring")
-    told = next(line for line in iter(job.stderr.readline, "") if "nfold join" in line)
-    address, token_file = re.search(r"nfold join (\S+) --token-file (\S+)", told).groups()
-    stranger = hosts.start("join", address, "--token-file", "none.txt")
-    assert "cannot read the token file none.txt" in stranger.communicate(timeout=60)[1]
-    guests = [hosts.start("join", address, "--token-file", token_file) for _ in range(2)]
-
-    out, err = job.communicate(timeout=60)
-
-    assert job.returncode == 0, err
-    assert [guest.wait(30) for guest in guests] == [0, 0]
-    for guest in guests:
-        guest.communicate()
-    assert "run: " in out
-    assert hosts.processes() == []
-
-
-@pytest.mark.processes
-def test_a_wrong_token_leads_nowhere(hosts):
-    (hosts.folder / "wrong").write_text("0" * 32)
-    (hosts.folder / "wrong").chmod(0o600)
-    job = hosts.start("train", "steady.py", "--listen", "127.0.0.1:0", "--nodes", "1", "--hosts-within", "8")
-    told = next(line for line in iter(job.stderr.readline, "") if "nfold join" in line)
-    address = re.search(r"nfold join (\S+)", told)[1]
-
-    guest = subprocess.run(
-        [sys.executable, "-m", "nfold.cli.main", "join", address, "--token-file", "wrong"],
-        cwd=hosts.folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert guest.returncode == 2
-    assert "was not let in by the coordinator" in guest.stderr
-    hosts.finish(job).check_explained("0 of 1 host came within 8")
+def test_a_token_file_that_is_not_there(nfold):
+    nfold("join", "127.0.0.1:1", "--token-file", "none.txt").check_explained("cannot read the token file none.txt")
 
 
 def test_a_dry_run_shows_the_command_without_the_token(nfold, tmp_path):

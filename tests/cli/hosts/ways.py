@@ -1,86 +1,192 @@
-"""Hosts to run on, made on this machine: what the suite of `test_conformance` is run against."""
+"""All ways to hosts, made on this machine: what the suite of `test_conformance` is run against."""
 
 import contextlib
+import importlib.util
 import os
+import re
 import shutil
-import signal
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sshd import servers
 
-SSHD = "/usr/sbin/sshd"
-FIRST_PORT = 22_170
+from nfold.hosts.manager import Manager
+from nfold.hosts.managers.hosts_file import read_hosts
+from nfold.hosts.managers.local_agents import LocalAgents
+from nfold.hosts.managers.ray_agents import ray_agents
+from nfold.hosts.managers.slurm import Slurm
+from nfold.hosts.managers.ssh import SshManager
+from nfold.hosts.managers.yarn.yarn_agents import yarn_agents
+from nfold.launch.emulation.clearing import NAMESPACES
+from nfold.launch.emulation.owners import STATE
+
+CANNOT = {
+    ("local", "time limit"): "nobody limits it",
+    ("ssh", "time limit"): "nobody limits it",
+    ("ray", "time limit"): "Ray limits no actor's time",
+    ("hand", "time limit"): "who has joined stays",
+    ("mpi", "time limit"): "MPI limits nothing; a job system that it runs under does, and is asked",
+    ("hand", "release"): "nobody but the host's owner ends what was started by hand",
+    ("mpi", "release"): "mpirun ends all processes with the first that ends early",
+    ("mpi", "host"): "mpirun ends all processes with the first that is killed, and rank 0 with them",
+    ("mpi", "ctrl-c"): "mpirun kills what has not ended a second after Ctrl-C",
+    ("emulate", "time limit"): "the command has all the time of its machine",
+    ("emulate", "release"): "there are no agents: ranks are children of the command",
+    ("emulate", "host"): "there are no agents; `--fault` is tested by itself",
+    ("emulate", "token"): "ranks reach the command by a socket in its own folder",
+}
+"""What a way cannot do, and why."""
+
+SECONDS = 60
+"""The least time that every manager grants which limits it."""
+
+KILLED = r"was killed by signal 9 \(SIGKILL\)"
 
 
-@dataclass
-class Rig:
-    """A way to hosts."""
+@dataclass(kw_only=True)
+class Way:
+    """A way to two hosts."""
 
-    on: str
+    flags: tuple[str, ...]
+    names: str
+    """Pattern of the hosts' names; empty: they are not told apart."""
+    title: str
+    """As the first lines call it."""
     environment: dict[str, str] = field(default_factory=dict)
+    begun_by: tuple[str, ...] = ()
+    """The program that begins the command."""
+    is_wrapped: bool = False
+    """Nothing of the command's environment comes to its hosts: their Python brings it."""
+    limit: tuple[str, ...] = ()
+    """What asks for hosts for SECONDS."""
+    manager: Callable[[], Manager] | None = None
+    address: str = "127.0.0.1"
+    """Of this machine, as hosts reach it."""
+    killed: str = ""
+    """Pattern of what the manager says of an agent that was killed outright; empty: it does not know."""
+    left: Callable[[], list[Any]] = list
+    """Returns what is still there of jobs, beside processes."""
+
+    @property
+    def at(self) -> str:
+        """Pattern of what follows the name of a rank."""
+        return f" on {self.names}" if self.names else ""
 
 
 @contextlib.contextmanager
-def local(folder: Path) -> Iterator[Rig]:
+def local(folder: Path, request: pytest.FixtureRequest) -> Iterator[Way]:
     """Agents as children of the command."""
-    del folder
-    yield Rig("local")
+    del folder, request
+    yield Way(
+        flags=("--on", "local"), names=r"local-\d", title="agents on this machine", manager=LocalAgents, killed=KILLED
+    )
 
 
 @contextlib.contextmanager
-def ssh(folder: Path) -> Iterator[Rig]:
+def ssh(folder: Path, request: pytest.FixtureRequest) -> Iterator[Way]:
     """Two servers of OpenSSH on loopback, each at an address of its own."""
-    if not Path(SSHD).exists() or shutil.which("ssh") is None or os.getuid() != 0:
-        pytest.skip("needs root, and openssh-server and openssh-client")
-    Path("/run/sshd").mkdir(exist_ok=True)
-    for key in ("user", "host"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
-    servers = [_sshd(folder, number) for number in range(2)]
-    try:
-        for server in servers:
-            assert server.stderr is not None
-            for line in server.stderr:  # until it listens
-                if "Server listening" in line:
-                    break
-        (folder / "hosts.txt").write_text("host-0\nhost-1 slots=1\n")
-        yield Rig(f"ssh:{folder / 'hosts.txt'}", {"NFOLD_SSH": f"ssh -F {_ssh_config(folder)}"})
-    finally:
-        for server in servers:
-            server.send_signal(signal.SIGTERM)
-            server.communicate()
+    del request
+    with servers(folder) as program:
+        hosts = folder / "hosts.txt"
+        hosts.write_text("host-0\nhost-1 slots=1\n")
+        yield Way(
+            flags=("--on", f"ssh:{hosts}"),
+            names=r"host-\d",
+            title=f"ssh to the hosts of {hosts}",
+            killed="exited with code 255",
+            environment={"NFOLD_SSH": program},
+            manager=lambda: SshManager(read_hosts(hosts), str(hosts)),
+        )
 
 
-def _sshd(folder: Path, number: int) -> "subprocess.Popen[str]":
-    port, address = _place(number)
-    text = (
-        f"Port {port}\nListenAddress {address}\nHostKey {folder / 'host'}\nAuthorizedKeysFile {folder / 'user.pub'}\n"
-        "AcceptEnv *\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
-        "PasswordAuthentication no\nLogLevel INFO\n"
-    )
-    (folder / f"sshd{number}").write_text(text)
-    command = [SSHD, "-D", "-e", "-f", str(folder / f"sshd{number}")]
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+@contextlib.contextmanager
+def slurm(folder: Path, request: pytest.FixtureRequest) -> Iterator[Way]:
+    """A pool of jobs."""
+    cluster = request.getfixturevalue("slurm")
+    yield Way(
+        flags=("--on", "slurm:short"),
+        names=r"node\d",
+        title="Slurm partition short",
+        killed="ended as FAILED: exit code 137",
+        environment=cluster.environment,
+        limit=("--hosts-for", f"{SECONDS}"),
+        manager=lambda: Slurm("", logs=folder),
+        address=cluster.address,
+        left=lambda: cluster.ask("squeue", "--noheader").splitlines(),
     )
 
 
-def _ssh_config(folder: Path) -> Path:
-    lines = []
-    for number in range(2):
-        port, address = _place(number)
-        lines += [f"Host host-{number}", f"  HostName {address}", f"  Port {port}", f"  IdentityFile {folder / 'user'}"]
-        lines += ["  StrictHostKeyChecking no", "  UserKnownHostsFile /dev/null", "  LogLevel ERROR", "  SendEnv *"]
-    (folder / "ssh_config").write_text("\n".join(lines) + "\n")
-    return folder / "ssh_config"
+@contextlib.contextmanager
+def mpi(folder: Path, request: pytest.FixtureRequest) -> Iterator[Way]:
+    """Two processes of Open MPI on this machine."""
+    del folder, request
+    if shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("there is no mpirun (Debian: openmpi-bin), or no mpi4py (pip: nfold[mpi])")
+    yield Way(
+        flags=("--on", "mpi"),
+        names=r"\S+",
+        title="MPI",
+        environment={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+        begun_by=("mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2"),
+    )
 
 
-def _place(number: int) -> tuple[int, str]:
-    """Port and address of a server: tests that run side by side have ports of their own."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    return FIRST_PORT + 2 * worker + number, f"127.0.0.{number + 2}"
+@contextlib.contextmanager
+def yarn(folder: Path, request: pytest.FixtureRequest) -> Iterator[Way]:
+    """A service of YARN's."""
+    del folder
+    cluster = request.getfixturevalue("yarn_nodes")
+    where = f"{cluster.base}?memory=900"
+    yield Way(
+        flags=("--on", f"yarn:{where}", "--cpus", "1"),
+        names=r"\S+",
+        title="YARN queue default",
+        killed=r"ended \(YARN says FAILED\)",
+        is_wrapped=True,
+        limit=("--hosts-for", f"{SECONDS}"),
+        manager=lambda: yarn_agents(where, os.environ, print, cpus=1),
+        left=lambda: [*cluster.containers(), *(each for each in cluster.services.rglob("*") if "nfold-" in each.name)],
+    )
 
 
-RIGS = {"local": local, "ssh": ssh}
+@contextlib.contextmanager
+def ray(folder: Path, request: pytest.FixtureRequest) -> Iterator[Way]:
+    """Actors of Ray."""
+    del folder
+    nodes = request.getfixturevalue("ray_nodes")
+    yield Way(
+        flags=("--on", f"ray:{nodes.address}"),
+        names=r"\S+",
+        title=f"Ray at {nodes.address}",
+        killed=KILLED,
+        is_wrapped=True,
+        manager=lambda: ray_agents(nodes.address, 1),
+        left=nodes.left,
+    )
+
+
+@contextlib.contextmanager
+def hand(folder: Path, request: pytest.FixtureRequest) -> Iterator[Way]:
+    """People who type what the command says."""
+    del folder, request
+    yield Way(flags=("--listen", "127.0.0.1:0"), names=r"\S+", title="hosts that join by hand")
+
+
+@contextlib.contextmanager
+def emulate(folder: Path, request: pytest.FixtureRequest) -> Iterator[Way]:
+    """Namespaces and control groups of this machine."""
+    request.getfixturevalue("emulation")
+    (folder / "c.toml").write_text('[[node]]\nname = "n"\ncount = 2\ncores = 1\nuplink = "100 Mbit/s"\n')
+    yield Way(flags=("--emulate", f"{folder / 'c.toml'}"), names="", title="", left=_unowned)
+
+
+def _unowned() -> list[str]:
+    """Namespaces of emulations that nobody owns; those of others come and go meanwhile."""
+    found = [name for name in os.listdir(NAMESPACES) if re.match(r"nfold-\d+", name)]
+    return [name for name in found if not (STATE / name.split("-")[1]).exists() and (NAMESPACES / name).exists()]
+
+
+WAYS = {way.__name__: way for way in (local, ssh, slurm, mpi, yarn, ray, hand, emulate)}
