@@ -13,7 +13,7 @@ from pretended import GRAPH, cluster, profile_of
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.graph import ModelGraph
-from nfold.core.job import JobSettings
+from nfold.core.job import Grant, JobSettings
 from nfold.core.outputs import ModuleOutput
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
@@ -58,6 +58,18 @@ def test_a_job_of_two_ranks_from_start_to_end():
     assert (finished.model, finished.interrupted) == (file("model"), False)
     assert [usage.rank for usage in finished.usage] == [0, 1]
     assert job.handle(ev.Left(0, "exited with code 0")) == [], "it is over"
+
+
+def test_hosts_that_are_taken_back_before_anything_is_kept_are_refused():
+    grant = Grant(by="Slurm partition short", seconds=1e-9)
+    job = Job(JobSettings(workers=2, strategy="ring", grant=grant))
+
+    (failed,) = job.until_planned()
+
+    assert isinstance(failed.error, PlanError)
+    assert "Slurm partition short takes its hosts back after 1e-09 s, and about 0 of the 8 steps fit" in str(
+        failed.error
+    )
 
 
 def listening(*told):
