@@ -23,14 +23,15 @@ class Manager:
         stage, reason = self.told[0] if len(self.told) == 1 else self.told.pop(0)
         if isinstance(reason, ClusterError):
             raise reason
+        others = [PlaceState(place=place, name="", stage="ended", reason="gone") for place in (2, 3, 4)]
         return [
             PlaceState(place=0, name="node0", stage="running"),
             PlaceState(place=1, name="node1", stage=stage, reason=reason),
+            *others,
         ]
 
     def last_lines(self, place):
-        assert place == 1
-        return self.lines
+        return self.lines if place == 1 else []
 
 
 @pytest.fixture
@@ -69,6 +70,12 @@ def test_a_manager_that_never_knows_is_given_up(told, waited):
 def test_nothing_is_said_of_what_is_known(told, waited, state):
     assert told(Manager(state), 1) == ("rank 1 was lost.", [])
     assert waited == []
+
+
+def test_of_many_the_first_ones_are_told(told):
+    line, _ = told(Manager(("ended", PREEMPTED)), 4, 3, 1, 2)
+
+    assert line.endswith(f": node4 gone; node3 gone; node1 {PREEMPTED}.")
 
 
 def test_nobody_is_asked_when_no_host_is_lost(told):

@@ -11,6 +11,8 @@ from nfold.launch.local_launcher import describe_exit
 LOOKS = 16
 """A manager hears of an end later than the connection does: how often it is asked, until it knows."""
 LOOK_S = 0.5
+MOST_TOLD = 3
+"""Hosts that are asked about: where a network or a job of many nodes is gone, one reason is that of all."""
 _NO_NEWS = describe_exit(EXIT_LOST)
 """How an agent ends whose connection is gone, or that was told to end: that is known already."""
 
@@ -26,11 +28,12 @@ def add_reasons(
     Args:
         error: that ends the run.
         manager: that started the agents.
-        lost: agents that went away before they were told to.
+        lost: agents that went away before they were told to, the first one first.
         wait: passes some seconds.
     """
     if not lost:
         return
+    lost = lost[:MOST_TOLD]
     try:
         states = _ended(manager, {agent.place for agent in lost}, wait)
         reasons = {state.place: state.reason for state in states if state.reason != _NO_NEWS}
