@@ -68,15 +68,15 @@ browser:
 	    >$(VENV)/chromium.log 2>&1 || echo 'chromium could not be installed ($(VENV)/chromium.log): tests of pages will be skipped'; \
 	else echo 'there is no chromium and no right to install it: tests of pages will be skipped'; fi
 
-# Java only where there are jars for it to run (tests/hosts/yarn/yarn_pom.xml).
+# Java only where there are jars for it to run (tests/rigs/yarn_pom.xml).
 JAVA := $(if $(wildcard $(or $(NFOLD_YARN_JARS),../shared/yarn/jars)/hadoop-yarn-services-core-*.jar),openjdk-17-jre-headless)
 # Job systems are tested with the real ones. Where they are missing and cannot be installed, those tests are skipped.
 managers:
-	@if command -v sbatch >/dev/null && command -v mpirun >/dev/null && [ -x /usr/sbin/sshd ] && { test -z '$(JAVA)' || command -v java >/dev/null; }; then :; \
+	@if command -v sbatch >/dev/null && command -v mpirun >/dev/null && [ -x /usr/sbin/sshd ] && [ -x /usr/sbin/nft ] && { test -z '$(JAVA)' || command -v java >/dev/null; }; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo 'installing Slurm, Open MPI, OpenSSH and what YARN needs, to test with (once)'; \
+	  echo 'installing Slurm, Open MPI, OpenSSH, nftables and what YARN needs, to test with (once)'; \
 	  { timeout 300 apt-get -q update && timeout 600 env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-	    slurmctld slurmd slurm-client openmpi-bin openssh-server openssh-client $(JAVA); } \
+	    slurmctld slurmd slurm-client openmpi-bin openssh-server openssh-client nftables $(JAVA); } \
 	    >$(VENV)/managers.log 2>&1 || echo 'job systems could not be installed ($(VENV)/managers.log): their tests will be skipped'; \
 	else echo 'job systems are missing, and there is no right to install them: their tests will be skipped'; fi
 

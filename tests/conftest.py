@@ -18,6 +18,8 @@ from nfold.launch.emulation.emulated_cluster import check_machine
 for folder in ("rigs", "runtime", "view"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
+pytest_plugins = ["job_systems", "nat"]
+
 # No deadlines: on shared cores they judge the machine.
 settings.register_profile("patient", deadline=None)
 settings.register_profile("quick", max_examples=20, deadline=None)

@@ -78,7 +78,7 @@ class Shell:
         return subprocess.Popen(
             words,
             cwd=cwd or self.folder,
-            env={**os.environ, **self.environment, TAG: self.tag},
+            env={**os.environ, **self.whole_environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -95,11 +95,20 @@ class Shell:
 
     def finish(self, process: "subprocess.Popen[str]") -> Result:
         """Wait for a process; assert that none of its processes and no half-written file is left."""
-        out, err = process.communicate(timeout=self.finish_s)
-        result = Result(process.returncode, out, err)
+        result = self.ended(process, self.finish_s)
         assert self.processes() == [], result
         self.check_no_halves()
         return result
+
+    def ended(self, process: "subprocess.Popen[str]", within_s: float) -> Result:
+        """Wait for a process, whatever is left of it."""
+        out, err = process.communicate(timeout=within_s)
+        return Result(process.returncode, out, err)
+
+    @property
+    def whole_environment(self) -> dict[str, str]:
+        """What its commands have beside the environment of this process."""
+        return {**self.environment, TAG: self.tag}
 
     def processes(self) -> list[int]:
         """Return the processes that this shell's commands have started and that still run."""

@@ -110,7 +110,7 @@ def test_one_actor_for_each_on_distinct_nodes_and_the_token_on_no_command_line(r
     manager.start(call, 2)
     assert ray.groups[0]["asked"] == ([{"CPU": 2.0}, {"CPU": 2.0}], "STRICT_SPREAD")
     place, command, token = ray.actors[1].arguments
-    assert (place, token, command[-6:]) == (1, "sesame", ["--token-file", "-", "--place", "1", "--cores", "2"])
+    assert (place, token, command[-7:-1]) == (1, "sesame", ["--token-file", "-", "--place", "1", "--cores", "2"])
     assert "sesame" not in command
     options = ray.actors[1].options
     assert options["scheduling_strategy"] == {"placement_group": ray.groups[0], "placement_group_bundle_index": 1}

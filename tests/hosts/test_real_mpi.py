@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import slurm_cluster
 from stub_agents import TOKEN
 
 pytestmark = [
@@ -93,21 +92,15 @@ def test_a_first_process_that_needs_no_agents_lets_the_others_go(tmp_path):
     assert mpirun(tmp_path, 0, 0).returncode == 0
 
 
-def test_mpi_inside_of_slurm(tmp_path):
-    if why := slurm_cluster.why_not():
-        pytest.skip(f"no Slurm can be started here: {why}")
-    cluster = slurm_cluster.SlurmCluster(tmp_path, 2)
-    try:
-        subprocess.run(
-            ["sbatch", "--wait", "--nodes=2", "--ntasks-per-node=1", "--time=2", f"--output={tmp_path / 'out'}"],
-            input=f"#!/bin/sh\n{shlex.join(command(tmp_path, 2, 0))}\n",
-            env=os.environ | ROOT | cluster.environment,
-            text=True,
-            check=True,
-            timeout=50,
-        )
-        left_s, *told = (tmp_path / "told").read_text().splitlines()
-        assert told == [f"place {place} {TOKEN} []" for place in range(2)]
-        assert 60.0 < float(left_s) <= 120.0
-    finally:
-        cluster.close()
+def test_mpi_inside_of_slurm(slurm, tmp_path):
+    subprocess.run(
+        ["sbatch", "--wait", "--nodes=2", "--ntasks-per-node=1", "--time=2", f"--output={tmp_path / 'out'}"],
+        input=f"#!/bin/sh\n{shlex.join(command(tmp_path, 2, 0))}\n",
+        env=os.environ | ROOT | slurm.environment,
+        text=True,
+        check=True,
+        timeout=50,
+    )
+    left_s, *told = (tmp_path / "told").read_text().splitlines()
+    assert told == [f"place {place} {TOKEN} []" for place in range(2)]
+    assert 60.0 < float(left_s) <= 120.0

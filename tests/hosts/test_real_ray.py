@@ -25,22 +25,6 @@ read end
 """
 
 
-@pytest.fixture
-def cluster():
-    """Ray, and the address of three nodes."""
-    module = pytest.importorskip("ray", reason="Ray is not installed: pip install 'nfold[ray]'")
-    from ray.cluster_utils import Cluster
-
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
-    try:
-        for _ in range(2):
-            nodes.add_node(num_cpus=2)
-        yield module, nodes.address
-    finally:
-        module.shutdown()
-        nodes.shutdown()
-
-
 def wait(condition, seconds=30.0):
     pause = threading.Event()
     for _ in range(int(seconds / 0.2)):
@@ -50,13 +34,13 @@ def wait(condition, seconds=30.0):
     raise AssertionError(f"not within {seconds:g} s")
 
 
-def test_the_life_of_a_job(cluster, tmp_path):
-    ray, address = cluster
+def test_the_life_of_a_job(ray_nodes, tmp_path):
+    ray = ray_nodes.ray
     agent = tmp_path / "python"
     agent.write_text(AGENT.replace("NOTES", str(tmp_path)))
     agent.chmod(0o755)
     call = Call(addresses=(("127.0.0.1", 7000),), token="sesame", interpreter=str(agent))
-    job = RayAgents(ray, address, {"CPU": 1.0})
+    job = RayAgents(ray, ray_nodes.address, {"CPU": 1.0})
 
     def stages():
         return [state.stage for state in job.states()]

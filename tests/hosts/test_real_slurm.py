@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import slurm_cluster
 from stub_agents import TOKEN, StubAgents
 
 from nfold.errors import ClusterError
@@ -16,21 +15,15 @@ from nfold.hosts.managers.slurm.slurm import Slurm, slurm_manager
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
 
 NODES = 3
+"""Of the cluster."""
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    if why := slurm_cluster.why_not():
-        pytest.skip(f"no Slurm can be started here: {why}")
-    cluster = slurm_cluster.SlurmCluster(tmp_path_factory.mktemp("slurm"), NODES)
-    before = {name: os.environ.get(name) for name in cluster.environment}
-    os.environ.update(cluster.environment)
-    yield cluster
-    cluster.close()
-    for name, value in before.items():
-        os.environ.pop(name)
-        if value is not None:
-            os.environ[name] = value
+@pytest.fixture
+def cluster(slurm, monkeypatch):
+    """Slurm, as programs that this process runs find it."""
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    return slurm
 
 
 @pytest.fixture

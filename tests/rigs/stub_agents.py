@@ -12,13 +12,14 @@ WITHIN_S = 30.0
 TOKEN = "secret-of-the-job"
 
 _AGENT = """#!{python} -SE
-import json, os, signal, socket, sys
+import json, os, signal, socket, sys, threading
 
 token = sys.stdin.readline().strip()
 words = sys.argv[1:]
 given = dict(zip(words, words[1:]))
 host, port = given["--connect"].split(",")[0].rsplit(":", 1)
 line = socket.create_connection((host, int(port)), 10)
+line.settimeout(None)
 
 
 def leave(*_):
@@ -27,6 +28,8 @@ def leave(*_):
 
 
 signal.signal(signal.SIGTERM, leave)
+if "--while-input" in words:
+    threading.Thread(target=lambda: leave(sys.stdin.read()), daemon=True).start()
 hello = dict(words=words, place=int(given["--place"]), name=given.get("--name"), token=token, pid=os.getpid())
 hello["environment"] = dict(os.environ)
 line.sendall(json.dumps(hello).encode() + b"\\n")

@@ -18,6 +18,9 @@ def add_parser(commands: Any) -> None:
     )
     agent.add_argument("--connect", required=True, metavar="HOST:PORT,..", help="where the job may be reached")
     agent.add_argument("--place", type=int, metavar="K", help="which of the places that were asked for this is")
+    agent.add_argument(
+        "--while-input", action="store_true", help="ends when standard input does, behind the token's line"
+    )
     _add_rest(agent)
     join = commands.add_parser(
         "join",
@@ -25,7 +28,7 @@ def add_parser(commands: Any) -> None:
         description="Take part in a job on another machine, as it says when it is started with --listen.",
     )
     join.add_argument("connect", metavar="HOST:PORT", help="where the job listens")
-    join.set_defaults(place=None)
+    join.set_defaults(place=None, while_input=False)
     _add_rest(join)
 
 
@@ -70,6 +73,7 @@ def run(parsed: argparse.Namespace) -> int:
         name=parsed.name,
         most_cores=parsed.cores,
         most_memory_bytes=parsed.memory_mib * (1 << 20),
+        while_input=parsed.while_input,
     )
     return serve(settings)
 

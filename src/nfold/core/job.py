@@ -29,6 +29,8 @@ class JobSettings(JobOptions):
     """A plan whose step is predicted to take longer is refused."""
     stop_after_s: float | None = None
     """The user's limit for the whole run; None: there is none."""
+    grant: "Grant | None" = None
+    """For how long there are hosts; None: nobody takes them back."""
     trials: "tuple[Trial, ...]" = ()
     """Plans to try one after another with the same ranks, instead of one job."""
     begun: "Begun | None" = None
@@ -43,6 +45,16 @@ class JobSettings(JobOptions):
     def kept(self) -> Keep | None:
         """The metric by which the best model is kept; None: only the last model is."""
         return None if self.keep is None else read_keep(self.keep)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grant:
+    """For how long hosts are there."""
+
+    by: str
+    """Who grants them."""
+    seconds: float
+    """From when each is there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

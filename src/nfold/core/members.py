@@ -1,6 +1,8 @@
 """Who takes part in a job, and who has which rank in a stretch of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 Address = tuple[str, int]
 
@@ -14,6 +16,33 @@ class Member:
     pid: int
     address: Address | None = None
     """At which other members reach it; None: it does not listen yet."""
+    seen: str = ""
+    """The host that it dials from, as others see it; empty: not known."""
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether an address translation (NAT) stands before it: only who is behind the same one can dial it."""
+        return self.address is not None and self.seen not in ("", self.address[0])
+
+
+def dial_order(members: Sequence[Member]) -> list[Member]:
+    """Return members in an order in which each can dial those before it: who is hidden dials all that are not."""
+    return sorted(members, key=lambda member: (member.is_hidden, member.number))
+
+
+def find_apart(members: Sequence[Member]) -> tuple[Member, Member] | None:
+    """Return two members that are hidden in different places, so that neither can dial the other; None: none are."""
+    hidden = [member for member in members if member.is_hidden]
+    return next(((one, other) for one, other in combinations(hidden, 2) if one.seen != other.seen), None)
+
+
+def tell_apart(one: Member, other: Member) -> str:
+    """Say that neither of two members can dial the other, and what to do."""
+    hosts = " and ".join(f"{each.host} ({(each.address or ('',))[0]}, seen as {each.seen})" for each in (one, other))
+    return (
+        f"{hosts} are behind different address translations (NAT), so neither reaches the other, and ranks send to "
+        "each other. Leave out all but one of such hosts, or join them by a VPN."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

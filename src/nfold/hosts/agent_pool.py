@@ -34,6 +34,8 @@ class HostAgent:
     """Of its host, as plans and messages call it; no two are equal."""
     facts: HostFacts
     channel: SocketChannel
+    seen: str = ""
+    """The address that it dials from, as this machine sees it."""
     skew_s: float = 0.0
     """How far its clock is ahead of this machine's, as far as a message's way lets that be seen."""
     holds_program: bool = False
@@ -64,6 +66,8 @@ class AgentPool:
         self._agents: dict[int, HostAgent] = {}
         self._ends: dict[int, str] = {}
         self._homes: dict[int, HostAgent] = {}
+        self.lost: list[HostAgent] = []
+        """Agents that went away before they were told to, the first one first."""
         self._error: NfoldError | None = None
         self._archive: Archive | None = None
         self._changed = threading.Condition()
@@ -94,7 +98,7 @@ class AgentPool:
                 return None
             place = hello["place"] if hello["place"] is not None else self._free_place()
             agent = self._agents[place] = HostAgent(
-                place, self._unique(name), facts, channel, facts.time_s - time.time()
+                place, self._unique(name), facts, channel, channel.far_host, facts.time_s - time.time()
             )
             self._tell_skew(agent)
             self._changed.notify_all()
@@ -292,6 +296,7 @@ class AgentPool:
             if not self._is_complete:
                 self._agents.pop(agent.place, None)
             lost = [] if self._is_closed else [member for member, home in self._homes.items() if home is agent]
+            self.lost += [] if self._is_closed else [agent]
             self._changed.notify_all()
         for member in lost:
             self._lost(member, self.ended(member, 0.0) or agent.gone)

@@ -76,6 +76,10 @@ class Manager(Protocol):
         ...
 
 
+WHILE_INPUT = "--while-input"
+"""For an agent whose standard input stays open as long as it is wanted."""
+
+
 def agent_command(call: Call, place: int | None, token_file: str, name: str = "") -> list[str]:
     """Return the command that runs an agent on a host.
 

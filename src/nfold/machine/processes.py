@@ -21,7 +21,7 @@ def start_ticks(pid: int) -> int | None:
 def started(pid: int) -> str | None:
     """Return what no other process of this number has, on this machine, whenever it was booted; None: there is none."""
     ticks = start_ticks(pid)
-    return None if ticks is None else f"{_boot_id()}:{ticks}"
+    return None if ticks is None else f"{boot_id()}:{ticks}"
 
 
 def started_here() -> str:
@@ -31,7 +31,8 @@ def started_here() -> str:
     return mine
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Return what no other machine has, nor this one once it is booted again; empty: it is hidden."""
     try:
         return _BOOT.read_text(encoding="utf-8").strip()
     except OSError:  # a container may hide it

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfold.core import codec
+from nfold.core.members import Member, dial_order, find_apart, tell_apart
 from nfold.core.text.units import count, figure, link_rate, seconds, size
 from nfold.errors import ClusterError, PlanError
 from nfold.hosts.agent_pool import SKEW_S, AgentPool, HostAgent
+from nfold.runtime.control.channel import Message
 from nfold.runtime.measuring.probing_rounds import round_robin
 from nfold.transport.connecting.job_token import new_token
 from nfold.transport.probing.probe import ProbedPair
@@ -103,12 +105,20 @@ def _look_between(pool: AgentPool, agents: Sequence[HostAgent]) -> list[Check]:
         listening = pool.ask(
             {agent.place: {"do": "listen", "place": rank} for rank, agent in enumerate(agents)}, ANSWER_S
         )
-        addresses = [[rank, *listening[agent.place]["address"]] for rank, agent in enumerate(agents)]
+        members = [_listener(rank, agent, listening[agent.place]) for rank, agent in enumerate(agents)]
+        if apart := find_apart(members):
+            raise ClusterError(tell_apart(*apart))
+        addresses = [[member.number, *(member.address or ())] for member in dial_order(members)]
         pool.ask({agent.place: {"do": "connect", "addresses": addresses} for agent in agents}, ANSWER_S)
     except ClusterError as error:
         fix = "let hosts reach each other at any port above 1023, each in both directions"
         return [Check(name="ports", passed=False, told=str(error), fix=fix)]
     return [Check(name="ports", passed=True, told="every host reaches every other one"), *_probe(pool, agents)]
+
+
+def _listener(rank: int, agent: HostAgent, told: Message) -> Member:
+    host, port = told["address"]
+    return Member(number=rank, host=agent.name, pid=agent.facts.pid, address=(host, port), seen=agent.seen)
 
 
 def _probe(pool: AgentPool, agents: Sequence[HostAgent]) -> list[Check]:

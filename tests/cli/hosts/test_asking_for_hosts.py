@@ -1,12 +1,9 @@
-"""Hosts that cannot be had, and hosts that join by hand."""
+"""Hosts that cannot be had."""
 
+import os
 import re
-import subprocess
-import sys
 
 import pytest
-
-TAG = "NFOLD_TEST_TAG"
 
 
 @pytest.fixture
@@ -32,6 +29,72 @@ def test_a_host_that_cannot_be_reached(hosts):
         "the agent on nowhere exited with code 255", "The last lines from there:\n  no route to host"
     )
     assert not list(hosts.folder.glob("runs/*"))
+
+
+@pytest.fixture
+def far(hosts):
+    """Have `ssh` run what it is given on this machine, behind some lines of a shell; `run` is the last of its words."""
+
+    def far(*lines):
+        program = hosts.folder / "ssh"
+        program.write_text("\n".join(("#!/bin/sh", "for run; do :; done", *lines)) + "\n")
+        program.chmod(0o755)
+        (hosts.folder / "hosts.txt").write_text("pi-1\n")
+        hosts.environment["NFOLD_SSH"] = str(program)
+        return hosts.run("train", "steady.py", "--on", "ssh:hosts.txt")
+
+    return far
+
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.mark.processes
+@AS_ROOT
+def test_a_host_that_is_reached_and_reaches_nobody(far):
+    result = far('exec unshare --net sh -c "$run"')
+
+    result.check_explained(
+        "the agent on pi-1 exited with code 2", "cannot reach the coordinator", "no firewall between?"
+    )
+
+
+@pytest.mark.processes
+def test_a_host_with_another_version(far):
+    result = far(
+        "mkdir other && echo 'import nfold.version; nfold.version.__version__ = \"0.0.9\"' >other/sitecustomize.py",
+        'PYTHONPATH="$PWD/other:$PYTHONPATH" exec sh -c "$run"',
+    )
+
+    result.check_explained("pi-1 has nfold 0.0.9, Python ", "; this machine has nfold ", "Install the same versions")
+
+
+@pytest.mark.processes
+@AS_ROOT
+def test_a_host_without_room(far, hosts):
+    (hosts.folder / "photos.bin").write_bytes(os.urandom(200_000))
+    disk = hosts.folder / "disk"
+    disk.mkdir()
+    (hosts.folder / ".nfoldignore").write_text("disk\n")
+
+    result = far(f'exec unshare --mount sh -c "mount -t tmpfs -o size=64k none {disk} && XDG_CACHE_HOME={disk} $run"')
+
+    result.check_explained(f"pi-1: cannot unpack the program into {disk}", "No space left", "XDG_CACHE_HOME moves it")
+
+
+@pytest.mark.processes
+def test_a_queue_that_does_not_start(hosts, slurm):
+    hosts.environment |= slurm.environment
+    try:
+        slurm.ask("sbatch", "--nodes=3", "--exclusive", "--time=5", "--output=/dev/null", "--wrap=sleep 300")
+        slurm.wait_until(lambda: "RUNNING" in slurm.ask("squeue", "--noheader", "--format=%T"))
+
+        result = hosts.run("train", "steady.py", "--on", "slurm:short", "--nodes", "2", "--hosts-within", "3")
+
+        result.check_explained("Slurm partition short: 0 of 2 hosts came within 3", "place 0 (", "--hosts-within")
+        assert len(slurm.ask("squeue", "--noheader").splitlines()) == 1, "what waited is cancelled"
+    finally:
+        slurm.cancel_all()
 
 
 @pytest.mark.parametrize(
@@ -66,45 +129,8 @@ def test_a_folder_that_is_too_large_to_be_sent(hosts):
     result.check_explained("The largest: photos.bin (3", ".nfoldignore", "NFOLD_DATA")
 
 
-@pytest.mark.processes
-def test_hosts_join_by_hand(hosts):
-    job = hosts.start("train", "steady.py", "--listen", "127.0.0.1:0", "--nodes", "2", "--strategy", "ring")
-    told = next(line for line in iter(job.stderr.readline, "") if "nfold join" in line)
-    address, token_file = re.search(r"nfold join (\S+) --token-file (\S+)", told).groups()
-    stranger = hosts.start("join", address, "--token-file", "none.txt")
-    assert "cannot read the token file none.txt" in stranger.communicate(timeout=60)[1]
-    guests = [hosts.start("join", address, "--token-file", token_file) for _ in range(2)]
-
-    out, err = job.communicate(timeout=60)
-
-    assert job.returncode == 0, err
-    assert [guest.wait(30) for guest in guests] == [0, 0]
-    for guest in guests:
-        guest.communicate()
-    assert "run: " in out
-    assert hosts.processes() == []
-
-
-@pytest.mark.processes
-def test_a_wrong_token_leads_nowhere(hosts):
-    (hosts.folder / "wrong").write_text("0" * 32)
-    (hosts.folder / "wrong").chmod(0o600)
-    job = hosts.start("train", "steady.py", "--listen", "127.0.0.1:0", "--nodes", "1", "--hosts-within", "8")
-    told = next(line for line in iter(job.stderr.readline, "") if "nfold join" in line)
-    address = re.search(r"nfold join (\S+)", told)[1]
-
-    guest = subprocess.run(
-        [sys.executable, "-m", "nfold.cli.main", "join", address, "--token-file", "wrong"],
-        cwd=hosts.folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert guest.returncode == 2
-    assert "was not let in by the coordinator" in guest.stderr
-    hosts.finish(job).check_explained("0 of 1 host came within 8")
+def test_a_token_file_that_is_not_there(nfold):
+    nfold("join", "127.0.0.1:1", "--token-file", "none.txt").check_explained("cannot read the token file none.txt")
 
 
 def test_a_dry_run_shows_the_command_without_the_token(nfold, tmp_path):

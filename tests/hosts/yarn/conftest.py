@@ -1,4 +1,4 @@
-"""A ResourceManager in a thread, as far as the manager asks it, and a real one where its jars are."""
+"""A ResourceManager in a thread, as far as the manager asks it."""
 
 import json
 import sys
@@ -120,14 +120,3 @@ def yarn(tmp_path):
 @pytest.fixture
 def call():
     return Call(addresses=(("10.0.0.1", 7000),), token="sesame", interpreter="/opt/py/bin/python")
-
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory):
-    """A real YARN with two nodes; skipped where its jars or Java are missing."""
-    from yarn_rig import YarnRig, missing
-
-    if reason := missing():
-        pytest.skip(f"there is no YARN here: {reason}")
-    with YarnRig(tmp_path_factory.mktemp("yarn"), num_nodes=2) as rig:
-        yield rig

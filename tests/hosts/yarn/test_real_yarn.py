@@ -56,9 +56,9 @@ def stages(manager):
     return [state.stage for state in manager.states()]
 
 
-def test_the_life_of_a_job(cluster, call, notes):
+def test_the_life_of_a_job(yarn_nodes, call, notes):
     def manager(**wishes):
-        asked = YarnWishes(base=cluster.base, memory_mb=256, cpus=1, **wishes)
+        asked = YarnWishes(base=yarn_nodes.base, memory_mb=256, cpus=1, **wishes)
         return YarnAgents(asked, name="job", user="root", say=pytest.fail)
 
     with pytest.raises(ClusterError, match=r"no queue 'nosuch' that takes applications\. It has: default, small\."):
@@ -74,11 +74,11 @@ def test_the_life_of_a_job(cluster, call, notes):
         assert len({state.name for state in job.states()}) == 2
         text = (notes / "1").read_text().split()
         assert text[2:4] == ["500", "sesame"]
-        assert Path(text[4]).is_relative_to(cluster.folder), "its home is the container's folder"
-        url = f"{cluster.base}/app/v1/services/job?user.name=root"
+        assert Path(text[4]).is_relative_to(yarn_nodes.folder), "its home is the container's folder"
+        url = f"{yarn_nodes.base}/app/v1/services/job?user.name=root"
         with urllib.request.urlopen(url) as answer:
             assert "sesame" not in answer.read().decode()
-        assert stat.S_IMODE((cluster.services / "job.token").stat().st_mode) == 0o600
+        assert stat.S_IMODE((yarn_nodes.services / "job.token").stat().st_mode) == 0o600
 
         job.release(0)
         pid = int((notes / "0").read_text().split()[1])
@@ -94,7 +94,7 @@ def test_the_life_of_a_job(cluster, call, notes):
     finally:
         job.close()
     job.close()
-    wait(lambda: not cluster.containers())
-    assert [each.name for each in cluster.services.rglob("*") if "job" in each.name] == []
-    with urllib.request.urlopen(f"{cluster.base}/ws/v1/cluster/apps?states=RUNNING,ACCEPTED") as answer:
+    wait(lambda: not yarn_nodes.containers())
+    assert [each.name for each in yarn_nodes.services.rglob("*") if "job" in each.name] == []
+    with urllib.request.urlopen(f"{yarn_nodes.base}/ws/v1/cluster/apps?states=RUNNING,ACCEPTED") as answer:
         assert not json.load(answer)["apps"]

@@ -43,6 +43,21 @@ def test_a_member_that_comes_while_others_train_gets_ready_beside_them():
     assert orders([hold]) == ["01 hold"]
 
 
+def test_a_member_that_some_rank_cannot_be_connected_to_is_not_let_in():
+    job = training(checkpoint_every=100)
+    for number, seen in ((2, "10.0.0.8"), (3, "10.0.0.9")):
+        job.say(number, "hello", **HELLO)
+        job.say(number, "ready", **CHUNKED)
+        commands = job.say(number, "listening", address=["192.168.1.5", 5002], seen=seen)
+
+    (noted,) = told(commands)
+    assert noted.startswith(
+        "note: member 3 (on there, pid 77) is not let in: there (192.168.1.5, seen as 10.0.0.8) and"
+    )
+    assert noted.endswith("The others go on.")
+    assert orders(commands)[-1] == "3 finish"
+
+
 def until_regrouped(job: Job, *members: int) -> list[cmd.Command]:
     """Let a generation of some members end after its fourth step, with a checkpoint."""
     for step in (0, 1, 2, 3):

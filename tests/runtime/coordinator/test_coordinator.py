@@ -13,13 +13,13 @@ from pretended import GRAPH, cluster, profile_of
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.graph import ModelGraph
-from nfold.core.job import JobSettings
+from nfold.core.job import Grant, JobSettings
 from nfold.core.outputs import ModuleOutput
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.schedule import RankSchedule
 from nfold.core.trace import ReductionParts, Span, SystemSample
-from nfold.errors import PlanError, ProgramError
+from nfold.errors import ClusterError, PlanError, ProgramError
 from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
@@ -59,6 +59,42 @@ def test_a_job_of_two_ranks_from_start_to_end():
     assert (finished.model, finished.interrupted) == (file("model"), False)
     assert [usage.rank for usage in finished.usage] == [0, 1]
     assert job.handle(ev.Left(0, "exited with code 0")) == [], "it is over"
+
+
+def test_hosts_that_are_taken_back_before_anything_is_kept_are_refused():
+    grant = Grant(by="Slurm partition short", seconds=1e-9)
+    job = Job(JobSettings(workers=2, strategy="ring", grant=grant))
+
+    (failed,) = job.until_planned()
+
+    assert isinstance(failed.error, PlanError)
+    assert "Slurm partition short takes its hosts back after 1e-09 s, and about 0 of the 8 steps fit" in str(
+        failed.error
+    )
+
+
+def listening(*told):
+    """A job of two ranks that listen, each at an address and seen from one; return what follows."""
+    job = Job()
+    job.start()
+    job.all_say("ready", **READY)
+    job.profiled()
+    for rank, (address, seen) in enumerate(told):
+        commands = job.say(rank, "listening", address=[address, 1], seen=seen)
+    return commands
+
+
+def test_a_rank_behind_an_address_translation_comes_last_and_dials_all_others():
+    connect = message(listening(("192.168.1.5", "10.0.0.9"), ("10.0.0.2", "10.0.0.2")), "connect")
+
+    assert connect["addresses"] == [[1, "10.0.0.2", 1], [0, "192.168.1.5", 1]]
+
+
+def test_ranks_behind_different_address_translations_are_refused():
+    (failed,) = listening(("192.168.1.5", "10.0.0.9"), ("192.168.1.5", "10.0.0.8"))
+
+    assert isinstance(failed.error, ClusterError)
+    assert "behind different address translations (NAT), so neither reaches the other" in str(failed.error)
 
 
 def test_a_fault_that_kills_a_rank_is_no_news_until_the_rank_is_gone():

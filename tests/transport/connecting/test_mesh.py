@@ -186,6 +186,17 @@ def join_at(pool: ThreadPoolExecutor, rank: int, listener: Listener, addresses: 
     return pool.submit(meet, rank, listener, addresses, TOKEN, 10.0)
 
 
+def test_who_cannot_be_dialled_stands_last_and_dials(listeners: list[Listener], pool: ThreadPoolExecutor) -> None:
+    addresses = {1: listeners[1].address, 0: ("127.0.0.1", 1)}
+    members = [TcpConnections(member, TOKEN) for member in range(2)]
+    meetings = [pool.submit(members[i].meet, listeners[i], addresses, 10.0) for i in range(2)]
+    for meeting in meetings:
+        meeting.result()
+    assert [sorted(member.peers) for member in members] == [[1], [0]]
+    for member in members:
+        member.abort()
+
+
 def test_one_member_needs_nobody(pool: ThreadPoolExecutor) -> None:
     with Listener("127.0.0.1") as only:
         connections = join(pool, 0, [only]).result(10)

@@ -60,6 +60,8 @@ class AgentSettings:
     most_cores: float = math.inf
     """That were granted, where nothing on the host knows it."""
     most_memory_bytes: float = math.inf
+    while_input: bool = False
+    """Its standard input stays open as long as it is wanted."""
 
 
 class Agent:
@@ -202,8 +204,16 @@ def serve(settings: AgentSettings) -> int:
     """
     channel, address = _dial(settings)
     agent = Agent(channel, address, settings)
+    if settings.while_input:
+        threading.Thread(target=_leave_with_input, args=(agent,), name="nfold-input", daemon=True).start()
     with hearing(agent.leave, agent.leave):
         return agent.run()
+
+
+def _leave_with_input(agent: Agent) -> None:
+    """Who started the agent hangs up to end it: over ssh no signal would come."""
+    sys.stdin.read()
+    agent.leave()
 
 
 def _dial(settings: AgentSettings) -> tuple[SocketChannel, Address]:

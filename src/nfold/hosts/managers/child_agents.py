@@ -24,7 +24,7 @@ class ChildAgent:
         Args:
             place: that it fills.
             name: of the host.
-            command: what it runs.
+            command: what it runs; in the end an agent, with WHILE_INPUT unless it hears of its end in another way.
             token: its first line of standard input.
             environment: of the child.
 

@@ -2,7 +2,7 @@
 
 import shlex
 
-from nfold.hosts.manager import TOKEN_FROM_INPUT, Call, agent_command
+from nfold.hosts.manager import TOKEN_FROM_INPUT, WHILE_INPUT, Call, agent_command
 from nfold.hosts.managers.child_agents import ChildAgents
 
 
@@ -24,4 +24,4 @@ class LocalAgents(ChildAgents):
 
     @staticmethod
     def _command(call: Call, place: int) -> list[str]:
-        return agent_command(call, place, TOKEN_FROM_INPUT, f"local-{place}")
+        return [*agent_command(call, place, TOKEN_FROM_INPUT, f"local-{place}"), WHILE_INPUT]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nfold.errors import ClusterError, PlanError, one_line
-from nfold.hosts.manager import TOKEN_FROM_INPUT, Call, PlaceState, agent_command
+from nfold.hosts.manager import TOKEN_FROM_INPUT, WHILE_INPUT, Call, PlaceState, agent_command
 from nfold.hosts.managers.child_agents import ChildAgent
 
 _ANY = "auto"
@@ -154,7 +154,8 @@ class RayAgents:
 
     def _command(self, call: Call, place: int) -> list[str]:
         """Ray counts cores, and nothing on a host tells how many were granted."""
-        return [*agent_command(call, place, TOKEN_FROM_INPUT), "--cores", f"{self._resources['CPU']:g}"]
+        granted = ["--cores", f"{self._resources['CPU']:g}"]
+        return [*agent_command(call, place, TOKEN_FROM_INPUT), *granted, WHILE_INPUT]
 
     def _actor(self, call: Call, group: _Group, place: int, bundle: int) -> Any:
         strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 
 from nfold.errors import ClusterError
-from nfold.hosts.manager import TOKEN_FROM_INPUT, Call, agent_command, as_shell
+from nfold.hosts.manager import TOKEN_FROM_INPUT, WHILE_INPUT, Call, agent_command, as_shell
 from nfold.hosts.managers.child_agents import ChildAgents
 from nfold.hosts.managers.hosts_file import ListedHost
 
@@ -57,7 +57,7 @@ class SshManager(ChildAgents):
 
     def _command(self, call: Call, place: int) -> list[str]:
         name = self._hosts[place].name
-        remote = as_shell(agent_command(call, place, TOKEN_FROM_INPUT, name))
+        remote = as_shell([*agent_command(call, place, TOKEN_FROM_INPUT, name), WHILE_INPUT])
         return [*_program(), *_OPTIONS, name, remote]
 
 

@@ -75,6 +75,11 @@ class ControlChannel(Protocol):
         """Say for a block that nobody receives, so that silence of the other side means nothing."""
         ...
 
+    @property
+    def far_host(self) -> str:
+        """The address that the other side dials from, as it is seen here; empty: it has none."""
+        ...
+
     def close(self) -> None:
         """Close the channel; a `receive` under way raises ChannelClosed on both sides."""
         ...
@@ -100,6 +105,14 @@ class SocketChannel:
     def local_host(self) -> str:
         """The address at which the other side reaches this one."""
         return str(self._socket.getsockname()[0])
+
+    @property
+    def far_host(self) -> str:
+        """The address that the other side dials from, as it is seen here; empty: it has none."""
+        with contextlib.suppress(OSError):  # it has hung up
+            name = self._socket.getpeername()
+            return str(name[0]) if isinstance(name, tuple) else ""
+        return ""
 
     def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
         """Send a message and its bytes.
@@ -313,6 +326,11 @@ class QueueChannel:
     def busy(self) -> contextlib.AbstractContextManager[None]:
         """Do nothing: nobody asks when a thread was last heard."""
         return contextlib.nullcontext()
+
+    @property
+    def far_host(self) -> str:
+        """Nothing: threads have no address."""
+        return ""
 
     def close(self) -> None:
         """Close the channel on both sides."""

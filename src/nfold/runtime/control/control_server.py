@@ -299,6 +299,8 @@ def listen(
             if spools is not None and message.get("has_file"):
                 with channel.busy():
                     file = spools.end(member)
+            if message["is"] == "listening":
+                message["seen"] = channel.far_host  # which only this side knows
             events.put(Said(member, message, file))
 
 

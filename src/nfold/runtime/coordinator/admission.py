@@ -6,11 +6,11 @@
 The others train meanwhile: nothing here waits. Before they train nobody loads beside them, since they are measured.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nfold.core.job import Recipe
-from nfold.core.members import Member
+from nfold.core.members import Member, find_apart, tell_apart
 from nfold.errors import ProgramError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
@@ -52,9 +52,7 @@ class Admission:
             case "ready" if self._standard is not None:
                 return self._examine(number, message, self._standard)
             case "listening":
-                host, port = message["address"]
-                self._membership.take(ms.MemberPrepared(number, (host, port)))
-                return [cmd.Noted(f"{self._name(number)} is prepared: the next generation begins with it")]
+                return self._prepare(number, message)
             case "failed":
                 self._membership.take(ms.MemberFailed(number))
                 text = message["text"].rstrip(".")
@@ -104,6 +102,16 @@ class Admission:
         except ProgramError as error:
             return self._refuse(number, str(error))
         return [cmd.Send((number,), {"do": "listen"})]
+
+    def _prepare(self, number: int, message: dict[str, Any]) -> list[cmd.ToShell]:
+        """Take in that a member listens; one that some rank could not be connected to does not come in."""
+        host, port = message["address"]
+        listening = replace(self._membership.member(number), address=(host, port), seen=message.get("seen", ""))
+        others = {*self._membership.ranks, *self._membership.coming} - {number}
+        if apart := find_apart([*map(self._membership.member, sorted(others)), listening]):
+            return self._refuse(number, tell_apart(*apart))
+        self._membership.take(ms.MemberPrepared(number, (host, port), listening.seen))
+        return [cmd.Noted(f"{self._name(number)} is prepared: the next generation begins with it")]
 
     def _refuse(self, number: int, why: str) -> list[cmd.ToShell]:
         return [

@@ -1,5 +1,7 @@
 """Begins generations: members that listen become ranks that are connected to each other."""
 
+from nfold.core.members import dial_order, find_apart, tell_apart
+from nfold.errors import ClusterError
 from nfold.runtime.coordinator import membership as ms
 from nfold.runtime.coordinator.membership import Membership
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
@@ -22,6 +24,9 @@ class Generations:
         """Connect the first ranks to each other; the generation before is over with that, and its messages are lost.
 
         Members that were connected before stay so.
+
+        Raises:
+            ClusterError: two of them cannot be connected, since neither can dial the other.
         """
         ranks = tuple(range(num_ranks))
         members = [self._membership.member(number) for number in self._membership.ranks[:num_ranks]]
@@ -30,14 +35,16 @@ class Generations:
             told = yield from self._requests.ask(new, {"do": "listen"}, "listening")
             for rank in new:
                 host, port = told[rank]["address"]
-                self._membership.take(ms.MemberPrepared(members[rank].number, (host, port)))
+                self._membership.take(ms.MemberPrepared(members[rank].number, (host, port), told[rank].get("seen", "")))
         generation = self._membership.begin(num_ranks)
         addressed = [self._membership.member(number) for number in generation.members]
+        if apart := find_apart(addressed):
+            raise ClusterError(tell_apart(*apart))
         order = {
             "do": "connect",
             "generation": generation.number,
             "members": list(generation.members),
-            "addresses": [[each.number, *(each.address or ())] for each in addressed],
+            "addresses": [[each.number, *(each.address or ())] for each in dial_order(addressed)],
             "gone": list(self._membership.gone),
         }
         yield from self._requests.ask(ranks, order, "connected")

@@ -22,6 +22,7 @@ from nfold.planning.choosing.early_checks import (
     time_notes,
 )
 from nfold.planning.choosing.first_step import check_first_step, first_step_notes
+from nfold.planning.choosing.granted_time import grant_notes
 from nfold.planning.choosing.search import plan
 from nfold.planning.inputs.facts import Facts, proposal_of
 from nfold.planning.scheduling.rank_schedules import rank_schedules
@@ -63,8 +64,13 @@ class JobPlanning:
         )
 
     def notes(self, ready: Ready, chosen: Plan, graph: ModelGraph) -> tuple[str, ...]:
-        """Return what a user should know of the run that is planned, beside what its plan says."""
+        """Return what a user should know of the run that is planned, beside what its plan says.
+
+        Raises:
+            PlanError: its hosts are taken back before anything of it is kept.
+        """
         settings, run_steps = self.settings, self.run_steps(ready)
+        step_s, limit_s, every = chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every
         return (
             *run_notes(
                 run_steps,
@@ -77,7 +83,8 @@ class JobPlanning:
             *mode_notes(ready["set_to_train"]),
             *fade_notes(ready["schedule_fade"], run_steps),
             *first_step_notes(chosen, settings.first_step_limit_s),
-            *time_notes(run_steps, chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every),
+            *time_notes(run_steps, step_s, limit_s, every),
+            *grant_notes(None if settings.plan_only else settings.grant, run_steps, step_s, limit_s, every),
         )
 
     def foresee(self, graph: ModelGraph, profiles: dict[int, Profile], declared: Cluster, ready: Ready) -> None:

@@ -27,6 +27,8 @@ class MemberPrepared:
 
     number: int
     address: Address
+    seen: str = ""
+    """The host that it dials from, as the coordinator sees it; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Membership:
         member = self.member(event.number)
         match event:
             case MemberPrepared():
-                self._members[event.number] = replace(member, address=event.address)
+                self._members[event.number] = replace(member, address=event.address, seen=event.seen)
             case MemberAnnounced():
                 self._announced.add(event.number)
             case MemberFinished():

@@ -1,7 +1,7 @@
 """Turns a listening socket and some addresses into one proven connection per peer.
 
-A member dials every lower one and accepts every higher one. Strangers are dropped and do not hold up the others: one
-thread listens to all unproven connections at once, one dials each lower member.
+A member dials every one before it and accepts every one behind it. Strangers are dropped and do not hold up the others:
+one thread listens to all unproven connections at once, one dials each member before us.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from nfold.errors import TransportError
@@ -40,6 +40,8 @@ class MeshOrder:
     member: int
     addresses: Mapping[int, Address]
     """Of every peer that is to be met."""
+    dialled: Set[int]
+    """Those of them that stand before this member; the others dial it."""
     token: str
     """The job's secret."""
     timeout_s: float
@@ -115,7 +117,7 @@ def form_mesh(listener: Listener, order: MeshOrder, met: Met, stop: threading.Ev
     """Connect to every peer.
 
     Args:
-        listener: where higher members reach us.
+        listener: where those behind us reach us.
         order: whom to meet.
         met: takes each connection as it is proven, from this thread. What was met stays so if others are not.
         stop: ends the meeting when another thread sets it: somebody who is missing will not come.
@@ -124,10 +126,10 @@ def form_mesh(listener: Listener, order: MeshOrder, met: Met, stop: threading.Ev
         TransportError: some peer refused us or did not come in time, or the meeting was ended.
     """
     meeting = _Meeting(order, time.monotonic() + order.timeout_s)
-    expected = {peer for peer in order.addresses if peer > order.member}
+    expected = order.addresses.keys() - order.dialled
     acceptor = Acceptor(order.member, expected, order.token, meeting.put)
     threads = [threading.Thread(target=acceptor.run, args=(listener, meeting.stop), daemon=True)]
-    dialled = [peer for peer in order.addresses if peer < order.member]
+    dialled = order.addresses.keys() & order.dialled
     threads += [threading.Thread(target=_dial, args=(meeting, peer), daemon=True) for peer in dialled]
     for thread in threads:
         thread.start()

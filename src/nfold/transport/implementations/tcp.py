@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import takewhile
 
 from nfold.transport.connecting.listener import Address, Listener
 from nfold.transport.connecting.mesh import MeshOrder, form_mesh
@@ -58,8 +59,9 @@ class TcpConnections(Connections[Link]):
         """Connect to those members that no way leads to, or none that carries. They do the same at that time.
 
         Args:
-            listener: where higher members reach us. It stays open; its owner closes it.
-            addresses: of members; this process may be among them.
+            listener: where members behind us reach us. It stays open; its owner closes it.
+            addresses: of members, in the order of all: who stands before this process is dialled, who stands behind it
+                dials. Where it is not among them, lower numbers stand before it.
             timeout_s: how long to wait for all together.
             stop: ends the meeting when another thread sets it; None: nobody does. Who was met so far stays connected.
 
@@ -69,7 +71,12 @@ class TcpConnections(Connections[Link]):
         for peer in self.lost.intersection(addresses):
             self.leave(peer)
         missing = {peer: at for peer, at in addresses.items() if peer != self.member and peer not in self.peers}
-        order = MeshOrder(member=self.member, addresses=missing, token=self._token, timeout_s=timeout_s)
+        dialled = set(takewhile(lambda peer: peer != self.member, addresses))
+        if self.member not in addresses:
+            dialled = {peer for peer in addresses if peer < self.member}
+        order = MeshOrder(
+            member=self.member, addresses=missing, dialled=dialled, token=self._token, timeout_s=timeout_s
+        )
         form_mesh(listener, order, self.add, stop or threading.Event())
 
     def add(self, peer: int, connection: socket.socket) -> None:

@@ -4,17 +4,20 @@ import contextlib
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nfold.core.cluster import Cluster, Node
+from nfold.core.job import Grant
 from nfold.core.text.cluster_file import LOCAL
 from nfold.core.text.units import count, figure, size
-from nfold.errors import ProgramError
+from nfold.errors import NfoldError, ProgramError
 from nfold.hosts.agent_launcher import AgentLauncher
 from nfold.hosts.agent_pool import AgentPool, HostAgent
+from nfold.hosts.lost_hosts import add_reasons
 from nfold.hosts.manager import Call, Manager
 from nfold.hosts.own_addresses import LOOPBACK, own_addresses
 from nfold.hosts.program_files.archive import pack
@@ -50,6 +53,8 @@ class RemoteHosts:
     launcher: AgentLauncher
     control_server: SocketControlServer
     token: str
+    grant: Grant | None
+    """For how long they are there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +119,11 @@ def come_hosts(
         ending.callback(control_server.close)
         manager.start(_call(options, host, control_server.port, command.token), options.num_hosts)
         agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), command.is_called_off)
-        yield ComeHosts(pool=pool, agents=agents, manager=manager, output=output, control_server=control_server)
+        try:
+            yield ComeHosts(pool=pool, agents=agents, manager=manager, output=output, control_server=control_server)
+        except NfoldError as error:
+            add_reasons(error, manager, pool.lost, threading.Event().wait)
+            raise
 
 
 @contextlib.contextmanager
@@ -145,6 +154,7 @@ def remote_hosts(
             launcher=AgentLauncher(come.pool, homes, come.output),
             control_server=come.control_server,
             token=command.token,
+            grant=_grant(come.manager),
         )
 
 
@@ -228,6 +238,10 @@ def _slots(options: Options, agents: Sequence[HostAgent]) -> list[int]:
     """Ranks that each host is meant for: as its file says, one for each accelerator, or one."""
     listed = {number: host.slots for number, host in enumerate(options.listed_hosts)}
     return [listed.get(agent.place) or max(1, sum(device.count for device in agent.facts.devices)) for agent in agents]
+
+
+def _grant(manager: Manager) -> Grant | None:
+    return None if manager.most_time_s is None else Grant(by=manager.title, seconds=manager.most_time_s)
 
 
 def _told(agents: Sequence[HostAgent], manager: Manager) -> str:

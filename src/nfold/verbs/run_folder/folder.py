@@ -40,7 +40,7 @@ from nfold.verbs.run_folder.files import (
     TRACE,
     foreign,
 )
-from nfold.verbs.run_folder.lock import lock
+from nfold.verbs.run_folder.lock import lock, unmark
 from nfold.verbs.run_folder.place import clear_away, place
 from nfold.verbs.run_folder.whole_files import MAKE_ROOM, WholeFiles
 
@@ -147,7 +147,7 @@ class RunFolder(WholeFiles):
             PlanError: another job is writing here, or nobody can.
         """
         check_writable(self.path)
-        self._unlock = weakref.finalize(self, os.close, lock(self.path))
+        self._unlock = weakref.finalize(self, lock(self.path))
 
     def _clear_plans(self) -> None:
         """Remove what a job wrote that was killed before it said how it was started, if nothing else is here."""
@@ -179,6 +179,7 @@ class RunFolder(WholeFiles):
                 (self.path / name).unlink(missing_ok=True)
             if LOG in self._found:
                 os.truncate(self.log, self._log_bytes)
+        unmark(self.path)
         clear_away(self._made)
 
     @property

@@ -218,7 +218,7 @@ class Job:
             is_called_off=is_called_off,
         )
         with remote_hosts(self._source, self._options, command) as hosts:
-            self._settings = replace(self._settings, cluster=hosts.cluster, nodes=hosts.nodes)
+            self._settings = replace(self._settings, cluster=hosts.cluster, nodes=hosts.nodes, grant=hosts.grant)
             if self._resumed is not None:
                 self._resumed = self._resumed.on_hosts(hosts.cluster)
             yield hosts

@@ -30,7 +30,7 @@ _OPENED = ("java.lang", "java.util", "java.io", "java.net")
 
 def jars():
     """Return the folder with Hadoop's jars; None: there is none."""
-    beside = Path(__file__).parents[4] / "shared" / "yarn" / "jars"
+    beside = Path(__file__).parents[3] / "shared" / "yarn" / "jars"
     folder = Path(os.environ.get("NFOLD_YARN_JARS", beside))
     return folder if any(folder.glob("hadoop-yarn-services-core-*.jar")) else None
 

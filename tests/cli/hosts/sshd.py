@@ -1,4 +1,4 @@
-"""Hosts to run on, made on this machine: what the suite of `test_conformance` is run against."""
+"""Two servers of OpenSSH on loopback, and an ssh that finds them as host-0 and host-1."""
 
 import contextlib
 import os
@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,40 +14,24 @@ SSHD = "/usr/sbin/sshd"
 FIRST_PORT = 22_170
 
 
-@dataclass
-class Rig:
-    """A way to hosts."""
-
-    on: str
-    environment: dict[str, str] = field(default_factory=dict)
-
-
 @contextlib.contextmanager
-def local(folder: Path) -> Iterator[Rig]:
-    """Agents as children of the command."""
-    del folder
-    yield Rig("local")
-
-
-@contextlib.contextmanager
-def ssh(folder: Path) -> Iterator[Rig]:
-    """Two servers of OpenSSH on loopback, each at an address of its own."""
+def servers(folder: Path) -> Iterator[str]:
+    """Run them until the end of a block; yield the command that reaches them."""
     if not Path(SSHD).exists() or shutil.which("ssh") is None or os.getuid() != 0:
         pytest.skip("needs root, and openssh-server and openssh-client")
     Path("/run/sshd").mkdir(exist_ok=True)
     for key in ("user", "host"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
-    servers = [_sshd(folder, number) for number in range(2)]
+    running = [_sshd(folder, number) for number in range(2)]
     try:
-        for server in servers:
+        for server in running:
             assert server.stderr is not None
             for line in server.stderr:  # until it listens
                 if "Server listening" in line:
                     break
-        (folder / "hosts.txt").write_text("host-0\nhost-1 slots=1\n")
-        yield Rig(f"ssh:{folder / 'hosts.txt'}", {"NFOLD_SSH": f"ssh -F {_ssh_config(folder)}"})
+        yield f"ssh -F {_ssh_config(folder)}"
     finally:
-        for server in servers:
+        for server in running:
             server.send_signal(signal.SIGTERM)
             server.communicate()
 
@@ -81,6 +64,3 @@ def _place(number: int) -> tuple[int, str]:
     """Port and address of a server: tests that run side by side have ports of their own."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     return FIRST_PORT + 2 * worker + number, f"127.0.0.{number + 2}"
-
-
-RIGS = {"local": local, "ssh": ssh}
