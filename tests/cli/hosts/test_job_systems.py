@@ -1,6 +1,7 @@
 """Training on hosts of Slurm and of MPI: the result of this machine, and nothing left of jobs."""
 
 import importlib.util
+import json
 import shutil
 import sys
 
@@ -48,16 +49,22 @@ def test_nodes_of_slurm(shell, here, tmp_path_factory):
 @pytest.mark.processes
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun (Debian: openmpi-bin)")
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="there is no mpi4py (pip: nfold[mpi])")
-def test_processes_of_mpi(shell, here):
+@pytest.mark.parametrize(
+    ("transport", "count"), [("tcp", 2), ("mpi", 2), pytest.param("mpi", 4, marks=pytest.mark.exhaustive)]
+)
+def test_processes_of_mpi(shell, here, transport, count):
     shell.environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     shell.environment["XDG_CACHE_HOME"] = str(shell.folder / "cache")
-    mpirun = ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", sys.executable, "-m", "nfold.cli.main")
+    mpirun = ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(count), sys.executable, "-m", "nfold")
 
-    result = shell.finish(shell.start_program(*mpirun, *RING, "--on", "mpi", "--out", "there"))
+    train = (*RING, "--on", "mpi", "--transport", transport, "--out", "there", "--json")
+    result = shell.finish(shell.start_program(*mpirun, *train))
 
     assert result.code == 0, result
-    assert "2 hosts by MPI: " in result.out + result.err
+    assert f"{count} hosts by MPI: " in result.err
     check_same(shell, here)
+    report = json.loads((shell.folder / "there" / "report.json").read_text())
+    assert report["sent_bytes_per_step"] == report["predicted"]["sent_bytes_per_step"] > 0
 
 
 @pytest.mark.parametrize("command", ["train", "plan", "compare"])
