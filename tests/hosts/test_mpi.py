@@ -1,17 +1,18 @@
 """Who started this process, and what the first of MPI's processes does; MPI itself is played."""
 
 import os
-import sys
-from types import SimpleNamespace
+import threading
+from dataclasses import replace
 
 import pytest
 from stub_agents import TOKEN, StubAgents
 
 from nfold.errors import ClusterError
-from nfold.hosts.manager import Call
+from nfold.hosts.manager import Call, agent_command
 from nfold.hosts.managers.mpi.mpi import Mpi, with_others
 from nfold.hosts.managers.mpi.mpi_broadcast import broadcast
 from nfold.hosts.managers.mpi.mpi_start import among_mpi, check_started_alone, outside_of_mpi, started_together
+from nfold.launch.mpi_process import MpiProcess
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "3", "PMIX_RANK": "0"}
 SECOND = OPEN_MPI | {"OMPI_COMM_WORLD_RANK": "1"}
@@ -76,7 +77,7 @@ def test_other_nodes_than_processes_are_refused_and_nobody_is_left_to_wait(told)
     mpi.close()
     mpi.close()
 
-    assert told == [(b"", 3)]
+    assert told == [("", 3)]
 
 
 def test_the_first_process_tells_the_others_once_and_starts_an_agent_of_its_own(told, tmp_path):
@@ -90,7 +91,7 @@ def test_the_first_process_tells_the_others_once_and_starts_an_agent_of_its_own(
         assert stubs.hellos[0]["token"] == TOKEN
         assert not any(name.startswith("OMPI_") for name in stubs.hellos[0]["environment"])
         ((payload, size),) = told
-        assert (TOKEN.encode() in payload, size) == (True, 3)
+        assert (TOKEN in payload, size) == (True, 3)
         with pytest.raises(ClusterError, match="no more places"):
             mpi.start(stubs.call, 3)
         stubs.tell(0, 7)
@@ -117,11 +118,27 @@ def test_the_first_process_goes_on_and_lets_the_others_go_however_it_ends(told, 
     with pytest.raises(KeyError), with_others(OPEN_MPI, tell=tell, has_told=lambda: has_told):
         raise KeyError
 
-    assert told == ([] if has_told else [(b"", 3)])
+    assert told == ([] if has_told else [("", 3)])
+
+
+class Hears:
+    """In place of the process that enters MPI."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def hear(self):
+        return self.text
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
 
 
 def test_another_process_ends_well_when_no_agents_are_needed():
-    with pytest.raises(SystemExit) as end, with_others(SECOND, tell=lambda *_, **__: b""):
+    with pytest.raises(SystemExit) as end, with_others(SECOND, enter=lambda *_: Hears("")):
         pytest.fail("it is not the first")
 
     assert end.value.code == 0
@@ -133,14 +150,38 @@ def test_another_process_does_not_train():
 
 
 def test_mpi_is_entered_once(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(Is_finalized=lambda: True))
+    claimed = threading.Event()
+    claimed.set()
+    monkeypatch.setattr("nfold.hosts.managers.mpi.mpi_broadcast._CLAIMED", claimed)
 
     with pytest.raises(ClusterError, match="brings hosts once in a command"):
-        broadcast(b"", size=3)
+        broadcast("", size=3)
 
 
-def test_a_machine_without_mpi4py(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
+@pytest.mark.processes
+def test_a_machine_without_mpi4py(tmp_path):
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('no libmpi.so')")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
 
-    with pytest.raises(ClusterError, match=r"--on mpi needs mpi4py on every host: pip install 'nfold\[mpi\]'"):
-        with_others(SECOND).__enter__()
+    said = r"--on mpi needs mpi4py on every host.*nfold\[mpi\].*no libmpi.so"
+    with MpiProcess(3, environment) as process, pytest.raises(ClusterError, match=said):
+        process.hear()
+    assert not process.has_left
+
+
+@pytest.mark.processes
+def test_a_process_that_cannot_enter_mpi_at_all(tmp_path):
+    (tmp_path / "mpi4py.py").write_text("import os; os._exit(5)")
+
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+
+    said = "the process that should enter MPI exited with code 5"
+    with MpiProcess(3, environment) as process, pytest.raises(ClusterError, match=said):
+        process.hear()
+
+
+def test_the_token_is_on_no_command_line_of_an_agent_in_mpi():
+    command = agent_command(replace(CALL, in_mpi=True), 0, "-")
+
+    assert "--in-mpi" in command
+    assert TOKEN not in " ".join(command)

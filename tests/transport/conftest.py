@@ -1,7 +1,10 @@
 """Connected transports of every kind, all ranks in this process, and small blocking calls to use them."""
 
+import atexit
 import contextlib
 import functools
+import itertools
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nfold.hosts.managers.mpi.mpi_start import started_together
 from nfold.transport.connecting.job_token import new_token
 from nfold.transport.implementations.in_memory import MemoryNetwork
+from nfold.transport.implementations.mpi import MpiConnections
 from nfold.transport.implementations.tcp import Listener, TcpConnections
+from nfold.transport.links.mpi_loop import MpiLoop, Peer, load_mpi
 
 if TYPE_CHECKING:
     from nfold.errors import TransportError
@@ -58,7 +64,30 @@ def encrypted_token() -> str:
     return new_token(encrypted=True)
 
 
+def connect_mpi(num_members: int) -> list[Any]:
+    """Connect members of this process, each pair by tags of its own, which no world before has used."""
+    first = next(FIRST_TAGS)
+    members = [MpiConnections(member, mpi_loop(), piece_bytes=1 << 20) for member in range(num_members)]
+    for here, connections in enumerate(members):
+        tags = {there: (first + 4 * here + there, first + 4 * there + here) for there in range(num_members)}
+        connections.meet({there: Peer(0, *pair) for there, pair in tags.items()})
+    return members
+
+
+FIRST_TAGS = itertools.count(0, 16)
+
+
+@functools.cache
+def mpi_loop() -> MpiLoop:
+    """One for all tests: MPI is entered once. Its name is none of a thread that has to be gone after each."""
+    loop = MpiLoop("mpi", load_mpi())
+    atexit.register(loop.leave)
+    return loop
+
+
 CONNECT = {"memory": connect_memory, "tcp": connect_tcp, "tcp-late": connect_late, "tls": connect_tls}
+if started_together(os.environ):
+    CONNECT = {"mpi": connect_mpi}
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 import argparse
 import math
+import os
+import sys
 from typing import Any
 
 from nfold.errors import ClusterError
@@ -17,6 +19,7 @@ def add_parser(commands: Any) -> None:
         description="Serve one job on this host.",
     )
     agent.add_argument("--connect", required=True, metavar="HOST:PORT,..", help="where the job may be reached")
+    agent.add_argument("--in-mpi", action="store_true", help="tell all others that MPI has started what it was told")
     agent.add_argument("--place", type=int, metavar="K", help="which of the places that were asked for this is")
     agent.add_argument(
         "--while-input", action="store_true", help="ends when standard input does, behind the token's line"
@@ -28,7 +31,7 @@ def add_parser(commands: Any) -> None:
         description="Take part in a job on another machine, as it says when it is started with --listen.",
     )
     join.add_argument("connect", metavar="HOST:PORT", help="where the job listens")
-    join.set_defaults(place=None, while_input=False)
+    join.set_defaults(place=None, in_mpi=False)
     _add_rest(join)
 
 
@@ -75,7 +78,17 @@ def run(parsed: argparse.Namespace) -> int:
         most_memory_bytes=parsed.memory_mib * (1 << 20),
         while_input=parsed.while_input,
     )
-    return serve(settings)
+    if not parsed.in_mpi:
+        return serve(settings)
+    from nfold.core import codec
+    from nfold.hosts.manager import Call
+    from nfold.hosts.managers.mpi.mpi_start import among_mpi
+    from nfold.launch.mpi_process import MpiProcess
+
+    call = Call(addresses=addresses, token=token, interpreter=sys.executable, in_mpi=True)
+    with MpiProcess(among_mpi(os.environ).size) as process:
+        process.tell(codec.dumps(call))
+        return serve(settings, process)
 
 
 def read_address(text: str) -> tuple[str, int]:

@@ -21,6 +21,8 @@ class Call:
     """Never to be put on a command line."""
     interpreter: str
     """Path of the Python that has nfold, on the hosts."""
+    in_mpi: bool = False
+    """Whether ranks talk through MPI, which has to start them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +95,8 @@ def agent_command(call: Call, place: int | None, token_file: str, name: str = ""
     command = [call.interpreter, "-P", "-m", "nfold", "agent", "--connect", where, "--token-file", token_file]
     if place is not None:
         command += ["--place", str(place)]
+    if call.in_mpi:
+        command += ["--in-mpi"]
     return [*command, *(["--name", name] if name else [])]
 
 

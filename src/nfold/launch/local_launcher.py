@@ -6,7 +6,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from nfold.launch.output import Output
@@ -16,6 +16,25 @@ TOKEN_VARIABLE = "NFOLD_TOKEN"
 
 Place = Callable[[int, list[str]], list[str]]
 """Of a member and its command: the command that runs it where it belongs. It must end as the same process."""
+
+
+Begin = Callable[[list[str], Mapping[str, str], Path | None, int], "subprocess.Popen[bytes]"]
+"""Of a command, its environment, its folder and a descriptor for all that it prints: the process, leader of a group."""
+
+
+def spawn(
+    command: list[str], environment: Mapping[str, str], folder: Path | None, output: int
+) -> "subprocess.Popen[bytes]":
+    """Start a process as a `Begin` does."""
+    return subprocess.Popen(
+        command,
+        env=environment,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
 
 
 class LocalLauncher:
@@ -29,6 +48,7 @@ class LocalLauncher:
         place: Place = lambda member, command: command,
         relay: Callable[[int, bytes], None] | None = None,
         folder: Path | None = None,
+        begin: Begin = spawn,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
@@ -37,10 +57,11 @@ class LocalLauncher:
         place: turns what starts a member into what starts it at its place.
         relay: is given what members print instead of a log, by a thread of its own.
         folder: in which members work; None: in that of this process.
+        begin: starts a process.
         clock: for the grace period.
         """
         self._command, self._log, self._place, self._clock = list(command), log, place, clock
-        self._relay, self._folder = relay, folder
+        self._relay, self._folder, self._begin = relay, folder, begin
         self._output: Output | None = None
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -56,15 +77,8 @@ class LocalLauncher:
         environment = {**os.environ, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
         self._output = self._output or Output(self._log, relay=self._relay)
         with self._output.file_of(member) as file:
-            self._processes[member] = subprocess.Popen(
-                self._place(member, [*self._command, *ours]),
-                env=environment,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
+            command = self._place(member, [*self._command, *ours])
+            self._processes[member] = self._begin(command, environment, self._folder, file)
 
     def ended(self, member: int, timeout_s: float) -> str | None:
         """Return how a member ended, or None while it runs; waits up to `timeout_s` for it."""

@@ -108,6 +108,25 @@ def test_hosts_that_are_there_already(monkeypatch):
         Options(on="slurm:short")
 
 
+def test_ranks_talk_through_mpi_where_each_process_of_mpi_is_one(monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
+    through = {"on": "mpi", "transport": "mpi"}
+
+    assert Options(**through).typed_hosts == "--on mpi --nodes 3 --transport mpi"
+    assert Options(**through, workers=2, servers=1, strategy="ps").num_hosts == 3
+    for wishes, told in (
+        ({"on": "mpi", "transport": "mpi", "workers": 4}, r"3 processes that MPI has started one rank, and 4"),
+        ({"on": "mpi", "transport": "mpi", "strategy": "single"}, "one rank, and 1 are asked for"),
+        ({"on": "mpi", "transport": "mpi", "tls": True}, "--tls does not encrypt"),
+        ({"on": "local", "nodes": 2, "transport": "mpi"}, r"mpirun -np 2 nfold train FILE\.py --on mpi"),
+        ({"workers": 2, "transport": "mpi"}, "--transport mpi needs ranks that MPI has started"),
+        ({"transport": "rdma"}, "unknown transport 'rdma'. Use one of: tcp, mpi"),
+    ):
+        with pytest.raises(PlanError, match=told):
+            Options(**wishes)
+
+
 def test_more_hosts_than_the_file_lists(hosts, tmp_path):
     with pytest.raises(PlanError, match=r"--nodes 4: .* lists 3 hosts"):
         Options(on=hosts, nodes=4)

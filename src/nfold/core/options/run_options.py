@@ -11,6 +11,7 @@ from typing import Any, get_args
 from nfold.core.cluster import Cluster
 
 DEVICES = ("auto", "cpu", "cuda")
+TRANSPORTS = ("tcp", "mpi")
 
 
 def option(
@@ -71,6 +72,11 @@ class LastingOptions:
         "hosts to run on: ssh:HOSTS_FILE, slurm[:PARTITION], mpi, ray[:ADDRESS], yarn:URL, local (agents on this "
         "machine); here: this machine without agents, as unless given",
         "KIND[:WHERE]",
+    )
+    transport: str = option(
+        "tcp",
+        "what ranks talk through: tcp (unless given), or with --on mpi also mpi, for networks that speak MPI only",
+        choices=TRANSPORTS,
     )
     evaluate: bool = option(True, "evaluate the test data after each epoch and at the end", flags=())
 

@@ -31,7 +31,8 @@ from nfold.errors import ClusterError, TransportError
 from nfold.hosts.agent.meeting import Meeting
 from nfold.hosts.host_facts import facts_of_this_host
 from nfold.hosts.program_files.unpacked import ProgramCache
-from nfold.launch.local_launcher import LocalLauncher
+from nfold.launch.local_launcher import LocalLauncher, spawn
+from nfold.launch.mpi_process import MpiProcess
 from nfold.launch.rank_command import rank_command
 from nfold.launch.stopping import hearing
 from nfold.machine.user_folders import cache_folder
@@ -67,15 +68,19 @@ class AgentSettings:
 class Agent:
     """Does what the coordinator says, from the hello to the end."""
 
-    def __init__(self, channel: SocketChannel, address: Address, settings: AgentSettings) -> None:
+    def __init__(
+        self, channel: SocketChannel, address: Address, settings: AgentSettings, mpi: MpiProcess | None = None
+    ) -> None:
         """Args:
         channel: to the coordinator.
         address: of the coordinator, as it is reached from here.
         settings: what the agent was started with.
+        mpi: becomes the only member here, where ranks talk through MPI; its owner closes it.
         """
         self._channel, self._address, self._settings = channel, address, settings
         self._programs = ProgramCache(_cache_folder())
         self._wanted: Message = {}
+        self._mpi = mpi
         self._launcher: LocalLauncher | None = None
         self._meeting: Meeting | None = None
 
@@ -152,7 +157,8 @@ class Agent:
     def _begin(self, folder: Path) -> None:
         """Be ready to start members of the program."""
         command = rank_command(folder / self._wanted["script"], self._wanted["function"])
-        self._launcher = LocalLauncher(command, None, relay=self._relay, folder=folder)
+        begin = spawn if self._mpi is None else self._mpi.begin
+        self._launcher = LocalLauncher(command, None, relay=self._relay, folder=folder, begin=begin)
         self._send("holds")
 
     def _start(self, member: int) -> None:
@@ -196,16 +202,18 @@ class Agent:
         return self._launcher
 
 
-def serve(settings: AgentSettings) -> int:
+def serve(settings: AgentSettings, mpi: MpiProcess | None = None) -> int:
     """Be an agent, until the job is over; return the exit code.
+
+    Args:
+        settings: what it was started with.
+        mpi: see `Agent`.
 
     Raises:
         ClusterError: none of the addresses leads to the job.
     """
     channel, address = _dial(settings)
-    agent = Agent(channel, address, settings)
-    if settings.while_input:
-        threading.Thread(target=_leave_with_input, args=(agent,), name="nfold-input", daemon=True).start()
+    agent = Agent(channel, address, settings, mpi)
     with hearing(agent.leave, agent.leave):
         return agent.run()
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 from collections import deque
+from collections.abc import Collection
 
 from nfold.hosts.manager import PlaceState
 from nfold.launch.local_launcher import describe_exit
@@ -18,7 +19,15 @@ _END_S = 3.0
 class ChildAgent:
     """One child. The token goes to its standard input, which then stays open: its end is the child's sign to end."""
 
-    def __init__(self, place: int, name: str, command: list[str], token: str, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        place: int,
+        name: str,
+        command: list[str],
+        token: str,
+        environment: dict[str, str],
+        files: Collection[int] = (),
+    ) -> None:
         """Start it.
 
         Args:
@@ -27,6 +36,7 @@ class ChildAgent:
             command: what it runs; in the end an agent, with WHILE_INPUT unless it hears of its end in another way.
             token: its first line of standard input.
             environment: of the child.
+            files: descriptors that it inherits beside its standard ones.
 
         Raises:
             OSError: it cannot be started.
@@ -39,6 +49,7 @@ class ChildAgent:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            pass_fds=tuple(files),
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, name=f"nfold-agent-{place}", daemon=True)
@@ -94,12 +105,18 @@ class ChildAgents:
     def __init__(self) -> None:
         self._children: dict[int, ChildAgent] = {}
 
-    def add(self, name: str, command: list[str], token: str, environment: dict[str, str] | None = None) -> None:
-        """Start one more."""
+    def add(
+        self,
+        name: str,
+        command: list[str],
+        token: str,
+        environment: dict[str, str] | None = None,
+        files: Collection[int] = (),
+    ) -> None:
+        """Start one more; it inherits descriptors as `ChildAgent` says."""
         place = len(self._children)
-        self._children[place] = ChildAgent(
-            place, name, command, token, dict(os.environ) if environment is None else environment
-        )
+        variables = dict(os.environ) if environment is None else environment
+        self._children[place] = ChildAgent(place, name, command, token, variables, files)
 
     def __len__(self) -> int:
         return len(self._children)

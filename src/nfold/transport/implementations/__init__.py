@@ -1,1 +1,1 @@
-"""The transports themselves: over memory for threads of one process, and over TCP."""
+"""The transports themselves: over memory for threads of one process, over TCP, and through MPI."""

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import takewhile
@@ -10,7 +9,7 @@ from itertools import takewhile
 from nfold.transport.connecting.listener import Address, Listener
 from nfold.transport.connecting.mesh import MeshOrder, form_mesh
 from nfold.transport.connecting.tls_socket import TlsSocket
-from nfold.transport.generations.connections import Connections
+from nfold.transport.implementations.over_links import LinkConnections
 from nfold.transport.links.framing import Kind
 from nfold.transport.links.inbox import MAX_EARLY_BYTES, Inbox
 from nfold.transport.links.link import Carrier, Link
@@ -20,16 +19,9 @@ from nfold.transport.links.tls_carrier import TlsCarrier
 
 __all__ = ["Address", "Listener", "TcpConnections"]
 
-LINGER_S = 1.0
-"""How long `close` waits for all peers together to take what is queued and to answer."""
 
-
-class TcpConnections(Connections[Link]):
-    """One TCP connection per peer; one thread serves all.
-
-    `done` may be called inside `send` and `receive`; call neither while holding a lock that `done` or the failure
-    callback takes.
-    """
+class TcpConnections(LinkConnections):
+    """One TCP connection per peer; one thread serves all."""
 
     def __init__(
         self,
@@ -84,30 +76,11 @@ class TcpConnections(Connections[Link]):
         carry, inbox = self._carrier_over(connection), Inbox(self._max_early_bytes)
         self._add(peer, Link(peer, carry, inbox, self._lose, self._delays_s.get(peer, 0.0)))
 
-    def leave(self, peer: int) -> None:
-        """Say goodbye to a member and close the way to it. No generation under way may have a rank there."""
-        link = self._drop(peer)
-        link.begin_close(Kind.GOODBYE)
-        link.finish_close(time.monotonic() + LINGER_S)
-
-    def close(self) -> None:
-        """Send what is queued, say goodbye, and let go of connections and threads."""
-        self._end(Kind.GOODBYE)
-
-    def abort(self) -> None:
-        """Leave at once: all peers see this member as lost."""
-        self._end(Kind.ABORT)
-
     def _carrier_over(self, connection: socket.socket) -> Callable[[Link], Carrier]:
         if isinstance(connection, TlsSocket):
             return partial(TlsCarrier, self._loop, connection)
         return partial(SocketCarrier, self._loop, connection)
 
     def _end(self, last_word: Kind) -> None:
-        self._silence()
-        links, deadline_s = list(self._ways.values()), time.monotonic() + LINGER_S
-        for link in links:
-            link.begin_close(last_word)
-        for link in links:
-            link.finish_close(deadline_s)
+        super()._end(last_word)
         self._loop.close()

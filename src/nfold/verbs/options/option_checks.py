@@ -11,7 +11,7 @@ from typing import Any
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings
 from nfold.core.options.best_model import read_keep
-from nfold.core.options.run_options import DEVICES, OPTIONS, JobOptions, RunOptions, kind_of, shared
+from nfold.core.options.run_options import DEVICES, OPTIONS, TRANSPORTS, JobOptions, RunOptions, kind_of, shared
 from nfold.core.options.whole import whole
 from nfold.core.text.cluster_file import read_cluster
 from nfold.core.text.durations import duration_s
@@ -54,6 +54,7 @@ class Options(RunOptions):
         if self.workers is None:
             places = self._num_places() if self.strategy != Single.name else 1
             object.__setattr__(self, "workers", max(1, places - self.servers))
+        self._check_transport()
         self._check_emulation()
         if self.port > LAST_PORT:
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
@@ -110,6 +111,7 @@ class Options(RunOptions):
             "--python": self.python,
         }
         given |= {"--hosts-for": self.hosts_for, "--cpus": self.cpus}
+        given |= {"--transport": None if self.transport == "tcp" else self.transport}
         typed = [f"{flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None]
         return " ".join([*typed, *(["--gang"] if self.gang else [])])
 
@@ -133,6 +135,26 @@ class Options(RunOptions):
             raise PlanError(f"--nodes {self.nodes}: {target.where} lists {count(len(listed), 'host')}. Ask for fewer.")
         if not listed and self.nodes is None and self.workers is None:
             raise PlanError(f"{target.told} needs to know how many hosts to ask for. Add --nodes N.")
+
+    def _check_transport(self) -> None:
+        """Raise for ranks that cannot talk through what they shall."""
+        if self.transport not in TRANSPORTS:
+            raise PlanError(f"unknown transport {self.transport!r}. Use one of: {', '.join(TRANSPORTS)}")
+        if self.transport == "tcp":
+            return
+        target, world_size = self.target, self.workers + self.servers
+        if target is None or target.kind != "mpi":
+            raise PlanError(
+                "--transport mpi needs ranks that MPI has started: "
+                f"mpirun -np {world_size} nfold train FILE.py --on mpi --transport mpi"
+            )
+        if self.tls:
+            raise PlanError("--tls does not encrypt what goes through MPI. Leave out --tls or --transport mpi.")
+        if world_size != self.num_hosts:
+            raise PlanError(
+                f"--transport mpi makes each of the {self.num_hosts} processes that MPI has started one rank, and "
+                f"{world_size} are asked for. Start as many (mpirun -np {world_size}), or change -n and --servers."
+            )
 
     def _take_wishes_for_jobs(self, target: Target | None) -> None:
         """Raise for what only some managers understand."""

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,17 +15,32 @@ from nfold.launch.orphans import end_with_parent, outlive_parent
 from nfold.machine.heap import keep_freed
 from nfold.machine.user_folders import cache_folder
 from nfold.program import Program, ProgramSource
-from nfold.runtime.control.channel import ChannelClosed, connect
+from nfold.runtime.control.channel import ChannelClosed, SocketChannel, connect
 from nfold.runtime.control.orders import Orders
 from nfold.runtime.data.torch_compiler import leave_compiler_out
 from nfold.runtime.rank.heartbeat import Heartbeat, WatchedWiring
+from nfold.runtime.rank.rank_tools import Wiring
+
+Wire = Callable[[argparse.Namespace, str, str], Wiring]
+"""Of what the process was told, the address at which other ranks reach it, and the job's token."""
 
 
 def main() -> int:
-    """Connect to the coordinator, do what it says, and return the exit code."""
+    """Dial the coordinator and do what it says."""
+    return be_rank(sys.argv[1:], _tcp_wiring)
+
+
+def be_rank(words: Sequence[str], wire: Wire, *, leave: Callable[[], object] = lambda: None) -> int:
+    """Dial the coordinator, do what it says, and end this process; return 1 where it cannot be reached.
+
+    Args:
+        words: of the command line.
+        wire: makes the ways to other ranks.
+        leave: is called at an orderly end, when nothing is left to be sent.
+    """
     faulthandler.enable(all_threads=False)  # where a library breaks down is told then
     _leave_signals_to_launcher()
-    arguments = _parse()
+    arguments = _parse(words)
     end_with_parent(arguments.launcher)
     token = os.environ.pop(TOKEN_VARIABLE)
     host, _, port = arguments.connect.rpartition(":")
@@ -33,6 +49,17 @@ def main() -> int:
     except ChannelClosed as error:
         print(error, file=sys.stderr)
         return 1
+    code = _work(arguments, channel, lambda: wire(arguments, arguments.host or channel.local_host, token))
+    if code == 0:
+        leave()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of the user's libraries must not keep a finished rank alive.
+    os._exit(code)
+
+
+def _work(arguments: argparse.Namespace, channel: SocketChannel, wire: Callable[[], Wiring]) -> int:
+    """Do what the coordinator says; return the exit code."""
     orders = Orders(channel, abandon=_end_at_once)
     heartbeat = Heartbeat(channel)
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
@@ -44,31 +71,31 @@ def main() -> int:
     from nfold.runtime.data.loader_process import read_for_rank
     from nfold.runtime.data.loaders import LoaderPool
     from nfold.runtime.rank.worker import Worker
-    from nfold.verbs.ranks.toolbox import TcpWiring, Toolbox
+    from nfold.verbs.ranks.toolbox import Toolbox
 
     source = ProgramSource(path=Path(arguments.script), function=arguments.function)
     # Only until here nothing of the user's runs in this process: its threads are ours and hold no lock for long.
     loader_pool = LoaderPool(ForkServer("nfold-loader", partial(read_for_rank, source)))
     keep_freed()
-    address = arguments.host or channel.local_host
-    ways = TcpWiring(arguments.member, address, token, _delays_s(arguments))
     worker = Worker(
         arguments.member,
         channel,
         orders,
         lambda: _load(source),
-        WatchedWiring(ways, heartbeat),
+        WatchedWiring(wire(), heartbeat),
         Toolbox(recall=Recall(str(source), Store(cache_folder()), ReadRecorder())),
         script=source.path,
         loader_pool=loader_pool,
         owns_process=True,
     )
     outlive_parent()
-    code = worker.run()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Threads of the user's libraries must not keep a finished rank alive.
-    os._exit(code)
+    return worker.run()
+
+
+def _tcp_wiring(arguments: argparse.Namespace, host: str, token: str) -> Wiring:
+    from nfold.verbs.ranks.toolbox import TcpWiring
+
+    return TcpWiring(arguments.member, host, token, _delays_s(arguments))
 
 
 def _leave_signals_to_launcher() -> None:
@@ -96,7 +123,7 @@ def _end_at_once() -> None:
     os._exit(1)
 
 
-def _parse() -> argparse.Namespace:
+def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="nfold-rank")
     parser.add_argument("--member", type=int, required=True)
     parser.add_argument("--connect", required=True)
@@ -105,7 +132,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--function", required=True)
     parser.add_argument("--host", help="our address for other ranks; the one that reaches the coordinator unless given")
     parser.add_argument("--delays", default="", help="seconds to hold back what each rank sends us: 0,0.002,..")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def _delays_s(arguments: argparse.Namespace) -> tuple[float, ...]:

@@ -230,7 +230,10 @@ def _where(options: Options) -> tuple[str, int]:
 def _call(options: Options, host: str, port: int, token: str) -> Call:
     hosts = own_addresses() if host == ANYWHERE else [host]
     return Call(
-        addresses=tuple((each, port) for each in hosts), token=token, interpreter=options.python or sys.executable
+        addresses=tuple((each, port) for each in hosts),
+        token=token,
+        interpreter=options.python or sys.executable,
+        in_mpi=options.transport == "mpi",
     )
 
 

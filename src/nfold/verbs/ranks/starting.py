@@ -25,6 +25,8 @@ EXIT_WAIT_S = 1.0
 BYTES_PER_RANK = 350_000_000
 """What a process with torch in it takes before it has done anything."""
 
+MPI_TRAFFIC = "note: ranks talk through MPI, which does not encrypt: who sees its network can read weights and data"
+
 Source = ProgramSource | Program
 Events = queue.SimpleQueue[ev.Event]
 
@@ -66,6 +68,8 @@ def token_for(source: Source, options: Options) -> str:
 
 def tell_traffic(source: Source, options: Options) -> str:
     """Say whether a job's traffic is encrypted; empty: it is not, and does not leave this machine."""
+    if options.transport == "mpi":
+        return MPI_TRAFFIC
     encrypted = _is_encrypted(source, options)
     return tell_encryption(encrypted=encrypted) if encrypted or options.target is not None else ""
 

@@ -1,27 +1,33 @@
 """MPI: `mpirun -np 4 --host a,b nfold train FILE.py --on mpi` starts one process for each agent.
 
     rank 0     the command; it starts an agent of its own as a child
-    others     wait until rank 0 tells how to reach the coordinator, leave MPI, and become agents
+    others     wait until rank 0 tells how to reach the coordinator, and become agents
 
-A rank is a place, so two ranks on one host are two places with that host's name.
+A rank is a place, so two ranks on one host are two places with that host's name. In MPI is a child of each process: it
+leaves MPI when all is told, or becomes the rank of the job that lives there, where ranks talk through MPI.
 """
 
 import contextlib
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn
 
 from nfold.core import codec
 from nfold.errors import ClusterError
+from nfold.hosts.agent.agent import AgentSettings, serve
 from nfold.hosts.manager import TOKEN_FROM_INPUT, Call, PlaceState, agent_command, as_shell
 from nfold.hosts.managers.child_agents import ChildAgents
-from nfold.hosts.managers.mpi.mpi_broadcast import broadcast, has_left
-from nfold.hosts.managers.mpi.mpi_start import Started, among_mpi, outside_of_mpi
+from nfold.hosts.managers.mpi.mpi_broadcast import broadcast, claim, is_claimed
+from nfold.hosts.managers.mpi.mpi_start import among_mpi, outside_of_mpi
 from nfold.hosts.managers.slurm.slurm_allocation import JOB, time_left_s
+from nfold.launch.mpi_process import MpiProcess, files_of_mpi
 
-Tell = Callable[..., bytes]
+_KILLED_WITHIN_S = 60.0
+Tell = Callable[..., None]
+Enter = Callable[[int, Mapping[str, str]], MpiProcess]
 
 
 def _time_left_s(environment: Mapping[str, str]) -> float | None:
@@ -35,8 +41,9 @@ def with_others(
     environment: Mapping[str, str] = os.environ,
     *,
     interpreter: str = sys.executable,
+    enter: Enter = MpiProcess,
     tell: Tell = broadcast,
-    has_told: Callable[[], bool] = has_left,
+    has_told: Callable[[], bool] = is_claimed,
 ) -> Iterator[None]:
     """Go on in rank 0 alone: every other process becomes an agent here, and never goes on.
 
@@ -45,6 +52,7 @@ def with_others(
     Args:
         environment: of this process.
         interpreter: that runs the agent; MPI has found it on this host.
+        enter: starts what enters MPI for a process that hears.
         tell: tells all processes what rank 0 says.
         has_told: whether that was done.
 
@@ -53,24 +61,42 @@ def with_others(
     """
     started = among_mpi(environment)
     if started.rank != 0:
-        _serve(started, tell(b"", size=started.size), interpreter, environment)
+        with enter(started.size, environment) as process:
+            call = _heard(process)
+            if call.in_mpi:
+                _serve_in_mpi(call, started.rank, process)
+        command = agent_command(call, started.rank, TOKEN_FROM_INPUT)
+        _become([interpreter, *command[1:]], call.token, outside_of_mpi(environment))
     try:
         yield
     finally:
         if not has_told():
-            tell(b"", size=started.size)
+            tell("", size=started.size)
 
 
-def _serve(started: Started, told: bytes, interpreter: str, environment: Mapping[str, str]) -> NoReturn:
+def _serve_in_mpi(call: Call, rank: int, process: MpiProcess) -> NoReturn:
+    """Be the agent of the rank that the child becomes.
+
+    As soon as a process ends that has not left MPI, whoever started it kills all others, and rank 0 has still to say
+    why the run has ended: so another one waits for that.
+    """
+    code = serve(AgentSettings(addresses=call.addresses, token=call.token, place=rank), process)
+    process.close()
+    if not process.has_left:
+        threading.Event().wait(_KILLED_WITHIN_S)
+    sys.exit(code)
+
+
+def _heard(process: MpiProcess) -> Call:
+    """Return what rank 0 tells; end here where it needs no agents."""
+    told = process.hear()
     if not told:
         sys.exit(0)
-    call = codec.loads(Call, told.decode())
-    command = agent_command(call, started.rank, TOKEN_FROM_INPUT)
-    _become([interpreter, *command[1:]], call.token, outside_of_mpi(environment))
+    return codec.loads(Call, told)
 
 
 def _become(command: list[str], token: str, environment: dict[str, str]) -> NoReturn:
-    """Nothing of MPI is left in a new program, and mpirun still knows the process."""
+    """Be what an agent is on any host; mpirun still knows the process."""
     reading, writing = os.pipe()
     os.write(writing, f"{token}\n".encode())
     os.close(writing)
@@ -126,8 +152,19 @@ class Mpi:
         self._check(count)
         if self._has_told:
             raise ClusterError("MPI has started all the processes that it will: no more places can be asked for")
-        self._tell_others(codec.dumps(call).encode())
-        self._own.add("", agent_command(call, 0, TOKEN_FROM_INPUT), call.token, outside_of_mpi(self._environment))
+        if call.in_mpi:
+            self._start_in_mpi(call)
+        else:
+            self._tell_others(codec.dumps(call))
+            command = agent_command(call, 0, TOKEN_FROM_INPUT)
+            self._own.add("", command, call.token, outside_of_mpi(self._environment))
+
+    def _start_in_mpi(self, call: Call) -> None:
+        """Leave this process's place in MPI to its agent, which tells the others."""
+        claim()
+        self._has_told = True
+        command, environment = agent_command(call, 0, TOKEN_FROM_INPUT), dict(self._environment)
+        self._own.add("", command, call.token, environment, files_of_mpi(environment))
 
     def states(self) -> list[PlaceState]:
         """Return a state of each process; how those on other hosts end is known to mpirun alone."""
@@ -148,14 +185,14 @@ class Mpi:
 
         Other agents end when the coordinator does.
         """
-        self._tell_others(b"")
+        self._tell_others("")
         self._own.close()
 
-    def _tell_others(self, payload: bytes) -> None:
+    def _tell_others(self, text: str) -> None:
         """Only once: MPI cannot be entered a second time."""
         if not self._has_told:
             self._has_told = True
-            self._tell(payload, size=self.size)
+            self._tell(text, size=self.size)
 
     def _check(self, count: int) -> None:
         if count != self.size:
