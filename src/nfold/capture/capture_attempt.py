@@ -44,7 +44,7 @@ _OF_ITS_OWN = ". A module of its own for that line (for the whole loop, where it
 
 
 class CaptureAttempt:
-    """Tries one method after another."""
+    """Tries one method of capture after another on one program."""
 
     def __init__(
         self,
@@ -68,7 +68,11 @@ class CaptureAttempt:
             )
 
     def first_good(self) -> Captured:
-        """Return the first capture that passes the gate."""
+        """Return the first capture that passes the gate.
+
+        Raises:
+            InternalError: not even the whole model as one operator does.
+        """
         is_wrong, overcome = False, set[str]()
         if self._example.varying:
             self._notes.append(
@@ -264,7 +268,7 @@ class CaptureAttempt:
 
 
 def names_of(captured: Captured) -> list[str]:
-    """Return the names of its operators."""
+    """Return the names of a captured program's operators, in their order."""
     return [operator.name for operator in captured.graph.operators]
 
 

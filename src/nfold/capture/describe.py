@@ -21,7 +21,7 @@ from nfold.core.graph import ModelGraph, Operator, Parameter, Statistic, Tensor
 
 
 def describe(traced: Traced, cut: Cut, plays: list[Play], facts: ProgramFacts, model: nn.Module) -> Captured:
-    """Name everything and bind it to a model."""
+    """Return a captured program: a trace with names for its operators and tensors, bound to a model."""
     layout = _layout(traced, cut, plays)
     scope = Scope(model, traced.constants)
     tensor_names = {node: name for name, node in layout.tensors.items()}

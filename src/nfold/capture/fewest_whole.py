@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found(Generic[T]):
-    """What the search came to."""
+    """The result of the search: which modules must stay whole."""
 
     best: T
     """What the last trial that was right returned."""

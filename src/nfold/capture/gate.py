@@ -29,7 +29,7 @@ _ALONE = (1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """What a capture came to."""
+    """The result of the gate for one capture."""
 
     failure: str = ""
     """How it differs from the module; empty if it does not."""

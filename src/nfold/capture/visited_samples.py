@@ -35,7 +35,7 @@ def order_of(program: Program, dataset: Any) -> Order | None:
 
 
 def visited_count(program: Program, dataset: Any) -> int:
-    """Return how many samples the first epoch visits."""
+    """Return the number of samples that the first epoch visits."""
     order = order_of(program, dataset)
     return len(dataset) if order is None else len(order(0))
 

@@ -22,7 +22,7 @@ SECOND_LONGEST = -2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Example:
-    """Gives batches of any size."""
+    """Gives example batches of any number of samples."""
 
     make: Callable[[int, int], tuple[Any, Any]]
     """(size, which) -> (input, target); the same arguments give equal values, another `which` other samples."""
@@ -43,12 +43,12 @@ class Example:
     """Samples of the only batches on which the program computes, whatever size is asked for; 0: it computes on any."""
 
     def batch(self, size: int, which: int = 0) -> tuple[Any, Any]:
-        """Return a fresh batch: a program that changes its input in place spoils only its own copy."""
+        """Return a new batch of inputs and targets: a program that changes its input in place spoils only its own."""
         inputs, target = self.make(self.size_of(size), which)
         return map_tensors(_copy, inputs), map_tensors(_copy, target)
 
     def size_of(self, size: int) -> int:
-        """Return how many samples a batch has that is asked for so many."""
+        """Return the number of samples of the batch that `batch(size)` gives."""
         return self.only or size
 
     def parts(self, sizes: tuple[int, ...], which: int) -> tuple[Any, list[Any]] | None:

@@ -89,16 +89,16 @@ def _plain(value: Any) -> Any:
 
 
 def moved(batch: Batch, device: torch.device) -> Batch:
-    """Return a batch on a device."""
+    """Return a batch with all of its tensors on a device."""
     inputs, targets = (map_tensors(lambda tensor: tensor.to(device), each) for each in batch)
     return inputs, targets
 
 
 def check_form(item: Any) -> None:
-    """Refuse an item that no batch can be made of.
+    """Refuse an item from which no batch can be made.
 
     Raises:
-        ProgramError: it is no pair.
+        ProgramError: it is no pair of input and target.
     """
     if not isinstance(item, (tuple, list)) or len(item) != 2:
         what = f"{len(item)} parts, {shapes_text(item)}" if isinstance(item, (tuple, list)) else shapes_text(item)

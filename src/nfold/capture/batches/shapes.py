@@ -14,7 +14,7 @@ from nfold.errors import ProgramError
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Of the tensors of a batch, inputs first."""
+    """The shapes of a batch's tensors, those of the inputs first, as a function of the number of samples."""
 
     sizes: dict[tuple[Any, ...], tuple[Affine | None, ...]]
     """Of each dimension, by the keys that lead to a tensor; what follows no rule is left out: nothing relies on it."""
@@ -23,7 +23,7 @@ class Shapes:
         """Refuse a batch of other shapes.
 
         Raises:
-            ProgramError: it has a tensor of another one.
+            ProgramError: a tensor has another shape; the message names it and both shapes.
         """
         for path, tensor in paths_of(batch):
             lines = self.sizes.get(path)

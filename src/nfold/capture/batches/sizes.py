@@ -11,19 +11,19 @@ from nfold.errors import ProgramError
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """The number fixed + slope x samples."""
+    """The whole number fixed + slope x samples."""
 
     fixed: int
     slope: int
 
     def at(self, size: int) -> int:
-        """Return the number for a batch."""
+        """Return the number for a batch of `size` samples."""
         return self.fixed + self.slope * size
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """Shape and type of a tensor for any batch."""
+    """The shape and type of a tensor as a function of the number of samples."""
 
     shape: tuple[Affine, ...]
     dtype: torch.dtype
@@ -32,14 +32,14 @@ class Spec:
     transposed tensor, a copy that lies otherwise has no such view."""
 
     def at(self, size: int) -> tuple[int, ...]:
-        """Return the shape for a batch."""
+        """Return the shape for a batch of `size` samples."""
         return tuple(line.at(size) for line in self.shape)
 
     def check(self, value: torch.Tensor, size: int) -> None:
-        """Refuse a value for a batch that whoever waits for it would take for another one.
+        """Refuse a value that a receiver would take for another one.
 
         Raises:
-            ProgramError: it has another shape or type.
+            ProgramError: it has another shape or type than it should have for `size` samples.
         """
         if tuple(value.shape) != self.at(size) or value.dtype != self.dtype:
             raise ProgramError(
@@ -50,20 +50,20 @@ class Spec:
             )
 
     def pack(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the elements of a value without gaps, as they lie in memory."""
+        """Return the elements of a value in the order of its memory, without gaps, as a flat tensor."""
         return value.permute(self.order).contiguous()
 
     def room(self, size: int) -> torch.Tensor:
-        """Return memory for a packed value."""
+        """Return uninitialised memory for a packed value of `size` samples."""
         shape = self.at(size)
         return torch.empty([shape[dimension] for dimension in self.order], dtype=self.dtype)
 
     def unpack(self, packed: torch.Tensor) -> torch.Tensor:
-        """Return the value that was packed."""
+        """Return a packed value in its shape."""
         return packed.permute(sorted(range(len(self.order)), key=self.order.__getitem__))
 
     def bytes(self) -> tuple[float, int]:
-        """Return bytes per sample and bytes that do not grow."""
+        """Return the bytes per sample, and the bytes that do not grow with the samples."""
         at = [self.dtype.itemsize * self._elements(size) for size in (0, 1)]
         return float(at[1] - at[0]), at[0]
 
@@ -107,7 +107,7 @@ def fit_tensor(observed: list[tuple[int, Any]]) -> Spec | None:
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Return the dimensions of a tensor as they lie in memory, outermost first; as they are named where it repeats."""
+    """Return the dimensions of a tensor in the order of its memory, outermost first; unchanged if elements overlap."""
     strides = tensor.stride()
     if any(stride == 0 and size > 1 for stride, size in zip(strides, tensor.shape, strict=True)):
         return tuple(range(tensor.ndim))

@@ -47,7 +47,7 @@ def strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def num_bytes(value: Any) -> int:
-    """Return the bytes of all tensors inside a value."""
+    """Return the number of bytes of all tensors inside a value."""
     return sum(part.nbytes for tensor in tensors_of(value) for part in strided_parts(tensor))
 
 
@@ -68,7 +68,7 @@ def paired(whole: Any, parts: Iterable[Any]) -> Iterator[tuple[torch.Tensor, lis
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
-    """Return the same structure with every tensor replaced."""
+    """Return the same structure with each tensor replaced by what the function returns for it."""
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The steps back from a tensor to what it was made of, as autograd keeps them."""
+"""The nodes that autograd keeps of how a tensor was computed."""
 
 from collections.abc import Iterator
 from typing import Any

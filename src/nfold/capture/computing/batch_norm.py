@@ -42,16 +42,16 @@ class StatisticsRecorder:
             self._hooks.append(module.register_forward_hook(self._after(name), always_call=True))
 
     def take(self) -> dict[str, list[Call]]:
-        """Return the calls of each module since the last time, in order of call."""
+        """Return the calls of each batch norm since the last time, by module and in order of call."""
         calls, self._calls = dict(self._calls), defaultdict(list)
         return calls
 
     def folder(self, calls: Sequence[str]) -> "RowFolder":
-        """Return what folds rows of these modules' calls, in this order."""
+        """Return a folder of rows of these modules' calls, in this order."""
         return RowFolder(self._modules, calls)
 
     def close(self) -> None:
-        """Leave the modules as they were."""
+        """Remove the hooks from the modules."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []

@@ -12,7 +12,7 @@ _SAME_AS = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _ATTENTI
 
 
 class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the operations of what is computed under it.
+    """Counts the floating-point operations of what is computed under it.
 
     torch's own FlopCounterMode also hangs hooks on modules, with which torch.autograd.grad inside a forward fails.
     """

@@ -11,7 +11,7 @@ _AUTOCAST_DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The modes in force at one point of a program."""
+    """The gradient and autocast modes that are in force at one point of a program."""
 
     grad: bool
     inference: bool
@@ -35,7 +35,7 @@ class Region:
 
     @contextlib.contextmanager
     def enter(self) -> Iterator[None]:
-        """Put these modes in force."""
+        """Put these modes in force for a block."""
         with contextlib.ExitStack() as stack:
             if self.inference != torch.is_inference_mode_enabled():
                 stack.enter_context(torch.inference_mode(self.inference))
@@ -48,12 +48,12 @@ class Region:
 
     @property
     def is_autocast(self) -> bool:
-        """Whether operators choose their types."""
+        """Whether autocast chooses the types of operators."""
         return any(enabled for _, enabled, _ in self.autocast)
 
     @property
     def is_severable(self) -> bool:
-        """Whether it may be left and entered again between any two operators: nothing is kept in it."""
+        """Whether the region may be left and entered again between any two operators, because it keeps nothing."""
         return self.grad and not self.inference and self.is_autocast and not self.keeps_casts
 
     @property

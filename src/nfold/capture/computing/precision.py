@@ -12,13 +12,13 @@ SINGLE = torch.finfo(torch.float32).eps
 
 
 def finer(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of half precision in single precision; any other as it is."""
+    """Return a tensor of half precision in single precision, and any other one unchanged."""
     is_coarse = tensor.is_floating_point() and torch.finfo(tensor.dtype).eps > SINGLE
     return tensor.float() if is_coarse else tensor
 
 
 class PrecisionWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Watches what is computed under it.
+    """Watches the types in which everything under it is computed.
 
     Attributes:
         coarsest: relative rounding of the coarsest type so far.

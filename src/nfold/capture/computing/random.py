@@ -24,7 +24,7 @@ class CellRandom:
         self._cell = self._run
 
     def enter(self, step: int, chunk: int) -> None:
-        """Say which chunk of which step the next draws belong to."""
+        """Set the step and chunk that the next draws belong to."""
         self._cell = _mix(_mix(self._run + step & _MASK) + chunk & _MASK)
 
     def seed(self, draw: int) -> None:
@@ -43,13 +43,13 @@ class CellRandom:
 
 
 class TorchState:
-    """torch's generator at one moment. It takes a hundredth of what the others do."""
+    """The state of torch's generator at one moment. It takes a hundredth of the time that all generators do."""
 
     def __init__(self) -> None:
         self._torch = torch.get_rng_state()
 
     def torch_moved(self) -> bool:
-        """Tell whether torch has drawn since."""
+        """Whether torch has drawn since."""
         return not torch.equal(self._torch, torch.get_rng_state())
 
     def others_moved(self) -> bool:
@@ -58,7 +58,7 @@ class TorchState:
 
 
 class RandomState(TorchState):
-    """The process's generators at one moment, to be put back later."""
+    """The states of the process's generators at one moment, to be put back later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,11 +75,11 @@ class RandomState(TorchState):
         np.random.set_state(self._numpy)
 
     def moved(self) -> bool:
-        """Tell whether anything has drawn since. About 40 us."""
+        """Whether any generator has drawn since. About 40 us."""
         return self.torch_moved() or self.others_moved()
 
     def others_moved(self) -> bool:
-        """Tell whether Python's or numpy's generator has drawn since."""
+        """Whether Python's or numpy's generator has drawn since."""
         _, key, *rest = self._numpy
         _, key_now, *rest_now = np.random.get_state()
         return rest_now != rest or not np.array_equal(key_now, key) or python_random.getstate() != self._python
@@ -87,7 +87,7 @@ class RandomState(TorchState):
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Keep other threads from the generators, ranks among them, and put these back in the end."""
+    """Keep other threads, such as ranks, from the generators for a block, and put the generators back at its end."""
     with LOCK:
         before = RandomState()
         try:
@@ -97,7 +97,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def seed_all(seed: int) -> None:
-    """Seed torch, Python and numpy, as at the start of a program."""
+    """Seed the generators of torch, Python and numpy."""
     if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         torch.manual_seed(seed)  # devices that are initialised later included
     else:

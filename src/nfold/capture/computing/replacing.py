@@ -1,4 +1,4 @@
-"""Puts another function into a class or module for a while, to see what is done with it."""
+"""Replaces an attribute of a class or module for a while, to see how it is used."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Give an object another attribute meanwhile; one that it does not have itself is gone again afterwards."""
+    """Replace an attribute for a block; one that the object did not have itself is removed afterwards."""
     held = vars(owner)
     is_own, own = name in held, held.get(name)
     setattr(owner, name, value)

@@ -13,7 +13,7 @@ PIECE = 1 << 22
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepOutcome:
-    """What one forward and backward left behind."""
+    """The loss, gradients and buffers after one forward and backward."""
 
     loss: torch.Tensor
     gradients: dict[str, torch.Tensor | None]
@@ -104,7 +104,7 @@ def _largest_of_piece(piece: torch.Tensor) -> float:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a sparse tensor with all of its elements; another one as it is."""
+    """Return a sparse tensor as a dense one, and any other one unchanged."""
     return tensor if tensor.layout in (torch.strided, torch.jagged) else tensor.to_dense()
 
 

@@ -18,7 +18,7 @@ from nfold.errors import InternalError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoundSegment:
-    """Computes a run of operators.
+    """Computes a run of operators with the weights of one model.
 
     Call it with the values of `inputs`, in order; it returns those of `outputs`. It does not detach anything.
     """
@@ -73,7 +73,7 @@ class Captured:
                 self._made[tensor.producer].append((place, tensor))
 
     def with_graph(self, graph: ModelGraph) -> "Captured":
-        """Return the same capture with another description."""
+        """Return the same capture with another graph."""
         return Captured(graph, self.layout, self.model)
 
     def segment(
@@ -142,7 +142,7 @@ def scope_of(
 
 
 def needs_size(node: fx.Node, cut: Cut) -> bool:
-    """Tell whether a node uses the number of samples."""
+    """Whether a node uses the number of samples."""
     return any(_grows(cut.sizes[used]) for used in node.all_input_nodes if used in cut.sizes)
 
 

@@ -23,7 +23,7 @@ from nfold.core.graph import Channels, Operator
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chain:
-    """An operator's nodes, if it can be cut."""
+    """The nodes of an operator that can be cut by output channels."""
 
     source: fx.Node
     """What it takes."""

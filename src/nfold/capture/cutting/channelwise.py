@@ -40,7 +40,10 @@ _POOLING_FUNCTIONS: dict[Any, int] = {
 
 
 def keeps_channels(node: fx.Node, scope: Scope, axis: int) -> bool:
-    """Tell whether each channel of a node's only input, counted on an axis, gives the same channel of its output."""
+    """Whether each output channel of a node is computed from the same channel of its only input.
+
+    Channels are counted on dimension `axis`.
+    """
     first, *rest = [*node.args, *node.kwargs.values()] or [None]
     if not isinstance(first, fx.Node) or not node.args or nodes_in(rest):
         return False

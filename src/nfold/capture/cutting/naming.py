@@ -26,14 +26,14 @@ def operator_names(groups: Sequence[Sequence[fx.Node]]) -> list[str]:
 
 
 def operator_kind(group: Sequence[fx.Node], scope: Scope) -> str:
-    """Say what a group computes: `Conv2d`, `Conv2d+relu`, at most three parts."""
+    """Return what a group of nodes computes: `Conv2d`, `Conv2d+relu`, at most three parts."""
     parts = [node_kind(node, scope) for node in group]
     shown = list(dict.fromkeys(parts))
     return "+".join(shown[:3]) + ("+.." if len(shown) > 3 else "")
 
 
 def node_kind(node: fx.Node, scope: Scope) -> str:
-    """Say what one node computes."""
+    """Return what one node computes, such as `Conv2d` or `relu`."""
     if node.op == "call_module":
         return type(scope.module(str(node.target))).__name__
     if node.op == "call_function":
@@ -42,7 +42,7 @@ def node_kind(node: fx.Node, scope: Scope) -> str:
 
 
 def is_loss(node: fx.Node) -> bool:
-    """Tell whether a node calls the user's loss."""
+    """Whether a node calls the user's loss."""
     return isinstance(node.target, LossCall)
 
 

@@ -36,7 +36,7 @@ from nfold.capture.tracing.value_sizes import ValueSizes
 
 @dataclass(slots=True)
 class Cut:
-    """A program's nodes in groups."""
+    """The nodes of a program in groups, each of which becomes an operator."""
 
     groups: list[tuple[fx.Node, ...]]
     """In one topological order; nodes in the order of the program."""
@@ -48,7 +48,7 @@ class Cut:
     """Nodes that take a batch apart, or join the parts that a value comes in."""
 
     def is_free(self, node: fx.Node) -> bool:
-        """Tell whether every operator can have a node for itself."""
+        """Whether each operator can compute a node for itself instead of receiving its result."""
         return node.op in ("placeholder", "get_attr") or node in self.sizes or node in self.parts
 
     def sources(self, node: fx.Node) -> Iterator[fx.Node]:

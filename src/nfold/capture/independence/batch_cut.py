@@ -18,7 +18,7 @@ SIZE = sum(PARTS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchCut:
-    """A batch, and the same samples in parts."""
+    """A batch, and the same samples in parts that are batches themselves."""
 
     whole: tuple[Any, Any]
     parts: list[tuple[Any, Any]]
@@ -29,7 +29,7 @@ class BatchCut:
 
     @property
     def size(self) -> int:
-        """Samples of the batch."""
+        """The number of samples of the batch."""
         return sum(self.sizes)
 
 
@@ -48,14 +48,14 @@ def cut_rows(batch: tuple[Any, Any], sizes: tuple[int, ...]) -> BatchCut:
 
 
 def is_all_rows(batch: tuple[Any, Any]) -> bool:
-    """Tell whether each tensor of a batch has a row for each sample, and nothing holds an entry for each."""
+    """Whether each tensor of a batch has one row for each sample, and no list has one entry for each."""
     if may_list_samples(batch, SIZE):
         return False
     return all(tensor.ndim and len(tensor) == SIZE for tensor in tensors_of(batch))
 
 
 def split(value: Any, sizes: tuple[int, ...]) -> list[Any]:
-    """Cut copies of every tensor that has one row per sample; other tensors stay whole."""
+    """Return copies of a value for parts of `sizes` samples; tensors without a row for each sample stay whole."""
     stops = list(itertools.accumulate(sizes))
     return [
         map_tensors(functools.partial(rows_of, size=sum(sizes), start=stop - count, stop=stop), value)
@@ -64,7 +64,7 @@ def split(value: Any, sizes: tuple[int, ...]) -> list[Any]:
 
 
 def counts(tensor: torch.Tensor, size: int) -> bool:
-    """Tell whether a tensor has one row for each of so many samples."""
+    """Whether a tensor's first dimension counts `size` samples."""
     return tensor.ndim > 0 and tensor.shape[0] == size
 
 
@@ -78,13 +78,13 @@ def rows_of(tensor: torch.Tensor, *, size: int, start: int, stop: int) -> torch.
 
 
 def has_rows(tensor: torch.Tensor, pieces: list[torch.Tensor], sizes: tuple[int, ...]) -> bool:
-    """Tell whether a tensor has one row per sample."""
+    """Whether a tensor and its pieces have one row for each sample of the whole and of the parts."""
     rows = [piece.shape[0] if piece.ndim else -1 for piece in pieces]
     return bool(tensor.ndim) and tensor.shape[0] == sum(sizes) and rows == list(sizes)
 
 
 def are_its_rows(tensor: torch.Tensor, pieces: list[torch.Tensor], sizes: tuple[int, ...]) -> bool:
-    """Tell whether pieces are the rows of a tensor, up to rounding, if it has one per sample."""
+    """Whether pieces equal the rows of a tensor up to rounding; True if it has no row for each sample."""
     if not has_rows(tensor, pieces, sizes):
         return True
     with torch.no_grad():
@@ -92,12 +92,12 @@ def are_its_rows(tensor: torch.Tensor, pieces: list[torch.Tensor], sizes: tuple[
 
 
 def cut_in_double(cut: BatchCut) -> BatchCut:
-    """Return a cut in double precision."""
+    """Return a cut whose fractions are in double precision."""
     return replace(cut, whole=map_tensors(doubled, cut.whole), parts=[map_tensors(doubled, part) for part in cut.parts])
 
 
 def in_double(example: Example) -> Example:
-    """Return batches in double precision."""
+    """Return example batches whose fractions are in double precision."""
     parts = example.make_parts
     return replace(
         example,
@@ -107,5 +107,5 @@ def in_double(example: Example) -> Example:
 
 
 def doubled(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in double precision, if it holds fractions."""
+    """Return a tensor of fractions in double precision, and any other one unchanged."""
     return tensor.double() if tensor.is_floating_point() else tensor

@@ -1,4 +1,4 @@
-"""Finds what a look at a model's weights shows to be wrong when its batch is spread, without computing anything."""
+"""Says from a model's weights alone, without computing, why its batch must not be spread."""
 
 import itertools
 from collections.abc import Callable

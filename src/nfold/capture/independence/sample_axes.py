@@ -26,7 +26,7 @@ _WHICH = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleAxis:
-    """Where in a tensor the samples lie."""
+    """The dimensions of a tensor in which its samples lie."""
 
     dimension: int | None
     """That counts them; None: the tensor is the same for all samples."""
@@ -49,7 +49,7 @@ class SampleAxis:
         return moved.reshape(self.count, size, *rest).transpose(0, 1)
 
     def take(self, value: torch.Tensor, samples: Sequence[int]) -> torch.Tensor:
-        """Copy some samples of a value; they lie in memory as a message brings them, if one does."""
+        """Return a copy of some samples of a value, in the memory order in which a message would bring them."""
         if self.dimension is None:
             return value.clone()
         rows = self.rows(value).index_select(0, torch.tensor(samples, device=value.device))
@@ -59,7 +59,7 @@ class SampleAxis:
         return taken if self.spec is None else self.spec.unpack(self.spec.pack(taken))
 
     def fits(self, whole: torch.Tensor, parts: Sequence[torch.Tensor], precision: float = 0.0) -> bool:
-        """Tell whether the parts' samples are those of the whole, up to rounding."""
+        """Whether the samples of the parts equal those of the whole, up to rounding."""
         if self.dimension is None:
             return all(close(whole, part, precision) for part in parts)
         rows = [self.rows(each) for each in (whole, *parts)]

@@ -44,7 +44,7 @@ def why_unlike_parts(loss: Loss, take: Take, parts: list[list[int]]) -> str:
 
 
 def not_a_mean(whole: torch.Tensor, mean: torch.Tensor, size: int) -> str:
-    """Say that a loss is no mean over samples."""
+    """Return the sentence that a loss is no mean over samples, with both numbers."""
     texts = next(
         (one, other)
         for digits in (6, 9, 17)

@@ -31,7 +31,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageCut:
-    """What a run of operators is given of a chunk, and the same samples in parts."""
+    """The inputs of a run of operators for a chunk, and for the same samples in parts."""
 
     whole: Values
     parts: list[Values]
@@ -70,7 +70,7 @@ class Stage:
     """Of operators cut into parts: the rows of parameters that they compute with, by name."""
 
     def told(self) -> str:
-        """Say what computes, in the middle of a sentence."""
+        """Return words for the run of operators that fit into a sentence."""
         first_one, last = self.operators[0], self.operators[-1]
         return f"operator {last} computes" if first_one == last else f"operators {first_one} .. {last} compute"
 

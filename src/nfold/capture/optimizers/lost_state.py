@@ -44,7 +44,7 @@ def told_lost(kind: str, lost: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Name the first of some things that an optimizer holds."""
+    """Return the names of some things that an optimizer holds, at most the first few."""
     shown = [each or "what is in it" for each in names[:3]]
     return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 

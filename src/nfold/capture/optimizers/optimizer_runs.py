@@ -23,7 +23,7 @@ MORE = 2
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An optimizer, and weights on which it works."""
+    """An optimizer function, and small weights on which it can be tried."""
 
     stepping: Stepping
     values: Values
@@ -33,7 +33,7 @@ class Subject:
 
 
 class Run:
-    """An optimizer that is stepped."""
+    """One optimizer that is being stepped on small weights."""
 
     def __init__(self, subject: Subject, values: Values, step: int = 0) -> None:
         self._sparse, self._first = subject.sparse, values
@@ -48,7 +48,7 @@ class Run:
         return self.stepper.optimizer
 
     def play(self, begin: int, end: int, like: "Run | None" = None) -> None:
-        """Take steps, with the gradients that another run has."""
+        """Take steps `begin` to `end`, with the gradients of another run if `like` gives one."""
         first = self._first if like is None else like._first
         for step in range(begin, end):
             turn = step if step >= SPLITS[1] else min(step, SPLITS[0])
@@ -59,7 +59,7 @@ class Run:
             self.stepper.advance(step + 1)
 
     def play_to(self, end: int) -> None:
-        """Take the steps up to one, as far as the schedule lasts."""
+        """Take all steps before `end`, as far as the schedule lasts."""
         while self._played < end and not self._is_over:
             try:
                 self.play(self._played, self._played + 1)
@@ -71,7 +71,7 @@ class Run:
         return [parameter.detach() for parameter in self.parameters]
 
     def held(self) -> dict[tuple[str, ...], Any]:
-        """Return what optimizer and schedule keep."""
+        """Return all that the optimizer and its schedule keep, by where they keep it."""
         schedule = self.stepper.scheduler
         found = held_by(self.optimizer, self.parameters, but=[schedule])
         if schedule is not None:

@@ -26,7 +26,7 @@ HELD = frozenset(
 
 
 class CannotHold(Exception):
-    """A checkpoint cannot hold something; says where it is and what."""
+    """A checkpoint cannot hold a value; says which one, and where it is."""
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ _Place = tuple[int | None, int | None]
 
 
 class Use(NamedTuple):
-    """A place where a step may look at a weight as a whole."""
+    """A line of an optimizer's code that may look at a weight as a whole."""
 
     name: str
     """Of what is called, or asked of a tensor."""
@@ -62,7 +62,7 @@ class StepCode:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Watch what this thread computes inside. About a microsecond for each instruction."""
+        """Record the code that this thread runs in a block. About a microsecond for each instruction."""
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # a collection calls what others have asked it to, in the middle of a step
         sys.settrace(self._enter)

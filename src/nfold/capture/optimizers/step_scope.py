@@ -54,7 +54,7 @@ def step_scope(stepping: Stepping, values: Values, sparse: Mapping[str, int]) ->
 
 
 def wider(one: Scope, other: Scope) -> Scope:
-    """Return the scope that needs more."""
+    """Return the wider of two scopes, which needs more of a weight at once."""
     scopes: tuple[Scope, ...] = ("element", "parameter", "model")
     return max(one, other, key=scopes.index)
 
@@ -69,7 +69,7 @@ def _scope_of(play: _Play, stepping: Stepping, values: Values, sparse: Mapping[s
 
 
 def sliced(value: torch.Tensor) -> list[torch.Tensor]:
-    """Cut a weight into two runs of elements, as shards of a bucket are."""
+    """Return a weight as two flat runs of its elements, as shards of a bucket cut it."""
     flat = value.reshape(-1)
     half = flat.numel() // 2
     return [flat[:half], flat[half:]] if half else [flat]

@@ -29,7 +29,7 @@ NAMED = "named_parameters"
 
 @dataclass(frozen=True, slots=True)
 class Stepping:
-    """How a program steps."""
+    """The optimizer and schedule functions of a program."""
 
     optimizer: OptimizerFactory
     scheduler: SchedulerFactory | None = None
@@ -41,7 +41,7 @@ class Stepping:
 
     @classmethod
     def of(cls, program: Program) -> "Stepping":
-        """Return how a program steps."""
+        """Return the optimizer and schedule functions of a program."""
         return cls(program.optimizer, program.scheduler)
 
     def build(self, weights: Weights) -> "Stepper":
@@ -106,11 +106,11 @@ class Stepper:
 
     @property
     def position(self) -> int:
-        """Return how often the schedule was stepped."""
+        """The number of times that the schedule has been stepped."""
         return self._position
 
     def advance(self, step: int) -> None:
-        """Bring the schedule to where it is after so many steps; it never goes back.
+        """Step the schedule to where it is after so many steps; it never goes back.
 
         Raises:
             ProgramError: the schedule does not go so far.
@@ -119,7 +119,7 @@ class Stepper:
             self._advance_once(self.scheduler)
 
     def replay(self, step: int) -> None:
-        """Do the same where the optimizer has not taken these steps itself. 5 to 20 us a step.
+        """Step the schedule in the same way where the optimizer has not taken these steps itself. 5 to 20 us a step.
 
         Raises:
             ProgramError: the schedule does not go so far.
@@ -129,7 +129,7 @@ class Stepper:
             self.advance(step)
 
     def lasts(self, steps: int) -> tuple[int, str] | None:
-        """Return after how many steps the schedule fails, with what it raises; None if it lasts for so many."""
+        """Return the step after which the schedule fails before `steps`, and what it raises; None: it lasts."""
         try:
             self.replay(steps)
         except ProgramError as error:

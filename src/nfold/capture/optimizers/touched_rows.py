@@ -10,7 +10,7 @@ import torch
 
 
 def untouched(gradient: torch.Tensor) -> None:
-    """Mark all of a dense gradient as touched by nobody."""
+    """Set all elements of a dense gradient to -0.0, which marks them as touched by nobody."""
     gradient.fill_(-0.0)
 
 
@@ -27,7 +27,7 @@ def at_own_begin(view: torch.Tensor) -> torch.Tensor:
 
 
 def without_minus_zero(gradient: torch.Tensor) -> torch.Tensor:
-    """Return a gradient in which whatever it names counts as touched."""
+    """Return a gradient without -0.0, so that all that it names counts as touched."""
     if gradient.layout is not torch.sparse_coo:
         return gradient + 0.0
     values = gradient._values() + 0.0

@@ -71,7 +71,7 @@ def _with_unseen(scope: Scope, uses: Sequence[Use]) -> Updates:
 
 
 def trained_in(model: nn.Module) -> Values:
-    """Return the weights of a model that are trained."""
+    """Return the weights of a model that need a gradient, by name."""
     return [(name, each.detach()) for name, each in model.named_parameters() if each.requires_grad]
 
 
@@ -182,7 +182,7 @@ def _try(stepping: Stepping, weights: Sequence[tuple[str, nn.Parameter]]) -> Non
 
 
 def small(ndim: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Return a small weight of so many dimensions."""
+    """Return a small random weight of so many dimensions."""
     generator = torch.Generator().manual_seed(seed)
     shape = [_SIDES[min(axis, len(_SIDES) - 1)] for axis in range(ndim)]
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)

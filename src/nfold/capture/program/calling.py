@@ -16,7 +16,7 @@ def call(model: nn.Module, inputs: Any) -> Any:
 
 
 def arguments(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return what a model is called with, by position and by keyword."""
+    """Return the positional and keyword arguments with which a model is called."""
     if by_keyword(model, inputs):
         return (), inputs
     return (tuple(inputs), {}) if by_position(model, inputs) else ((inputs,), {})
@@ -29,7 +29,7 @@ def uncompiled(model: nn.Module) -> nn.Module:
 
 
 def told_keywords(model: nn.Module, keywords: bool | None) -> None:
-    """Note what the program says of the call; None: its forward tells."""
+    """Remember how the program says that the model is called; None: its forward tells."""
     if keywords is not None:
         setattr(model, _KEYWORDS, keywords)
 

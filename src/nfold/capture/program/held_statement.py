@@ -12,7 +12,7 @@ from nfold.errors import ProgramError
 
 
 class Unbound:
-    """Stands for a variable that was never set, as in the branch that is not taken."""
+    """Stands for a variable that was never set, as in a branch that is not taken."""
 
 
 UNBOUND = Unbound()
@@ -20,7 +20,7 @@ UNBOUND = Unbound()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Held:
-    """Statements that stay whole."""
+    """Statements of the user's that stay one operator."""
 
     name: str
     """Their file and lines: `net.py:31-33`."""
@@ -57,7 +57,7 @@ class Held:
 
 
 class Statement(nn.Module):
-    """Calls statements with the variables that they use."""
+    """A module that executes statements with the variables that they use."""
 
     held: Held
     given: dict[str, nn.Module]
@@ -75,7 +75,7 @@ class Statement(nn.Module):
                 self.register_parameter(str(index), value)
 
     def forward(self, *values: Any) -> tuple[Any, ...]:
-        """Compute.
+        """Execute the statements and return their outputs.
 
         Raises:
             ProgramError: an output is of another kind than in trials; the code that uses it was not followed for that.
@@ -106,7 +106,7 @@ class _ReadOnlyDict(dict[Any, Any]):
 
 
 def as_read_only(value: Any) -> Any:
-    """Return a value that statements cannot change unseen."""
+    """Return a value that statements cannot change without being noticed."""
     if isinstance(value, list):
         return _ReadOnlyList(map(as_read_only, value))
     if type(value) is dict:

@@ -49,7 +49,7 @@ class Traced:
 
     @property
     def result(self) -> fx.Node:
-        """The node that makes the loss."""
+        """The node that computes the loss."""
         (output,) = (node for node in self.graph.nodes if node.op == "output")
         (result,) = output.args
         assert isinstance(result, fx.Node)
@@ -57,7 +57,7 @@ class Traced:
 
 
 class Scope:
-    """Finds what a graph's paths name in one model: its own modules and tensors, never copies."""
+    """Finds the modules and tensors of one model by the paths in a graph; it never copies them."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class _RowView:
 
 
 def dotted(parts: Iterable[str]) -> str:
-    """Join what leads to something into its name; the model itself has none."""
+    """Join the parts of a path into a name with dots; the model itself has an empty one."""
     return ".".join(part for part in parts if part)
 
 

@@ -141,7 +141,7 @@ def try_loss(outputs: Any, target: Any, loss: Loss) -> torch.Tensor:
     """Return the loss of outputs.
 
     Raises:
-        ProgramError: it raised, or is not a scalar that depends on the weights.
+        ProgramError: the loss raised, or is not a scalar that depends on the weights.
     """
     name = getattr(loss, "__name__", type(loss).__name__)
     given = f"outputs {shapes_text(outputs)} and targets {shapes_text(target)}"

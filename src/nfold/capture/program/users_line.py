@@ -30,7 +30,7 @@ def place_here() -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the same of where an error was raised."""
+    """Return `code` (file:line) of where an error was raised, as `place_here` does."""
     return _told_first(_places_of(error))
 
 
@@ -46,7 +46,7 @@ def users_line() -> str:
 
 
 def users_line_of(error: BaseException) -> str:
-    """Return the same of where an error was raised; empty if nothing of the user's was being run."""
+    """Return `file, line n: code` of where an error was raised; empty if nothing of the user's was running."""
     return _told(_users_own(_places_of(error)))
 
 
@@ -73,13 +73,13 @@ def users_call() -> str:
 
 
 def is_code(file: str) -> bool:
-    """Tell whether a file holds neither torch's code, nor nfold's, nor Python's."""
+    """Whether a file holds code that is not torch's, nfold's or Python's."""
     is_pythons = file.startswith(_PYTHON) and not file.startswith(_INSTALLED)
     return not file.startswith((_TORCH, _OURS, "<")) and not is_pythons
 
 
 def is_torchs(file: str) -> bool:
-    """Tell whether a file holds torch's code."""
+    """Whether a file holds torch's code."""
     return file.startswith(_TORCH)
 
 

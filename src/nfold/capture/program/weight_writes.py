@@ -19,7 +19,7 @@ Weight = tuple[str, str]
 
 
 class WeightWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Watches what is computed under it; a write that happens to change no value counts too."""
+    """Watches writes to weights in what is computed under it; a write that changes no value counts too."""
 
     def __init__(self, model: nn.Module, beside: Mapping[str, Sequence[torch.Tensor]] | None = None) -> None:
         """Begin to watch a model, and other tensors by the names of their places."""

@@ -40,7 +40,7 @@ def parts_needed(program: str) -> set[int]:
 
 
 def computed(program: str, batch: Sequence[Any], size: int) -> float:
-    """Compute the number for a batch of `size` samples: inputs, targets and, where they are needed, outputs."""
+    """Compute the number for a batch of `size` samples from inputs, targets and, where they are needed, outputs."""
     results: list[Any] = []
     written = json.loads(program)
 

@@ -43,7 +43,7 @@ class TooLong(Exception):
 
 
 class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Knows the kind of every tensor of a program while it runs."""
+    """Follows the kind of every tensor of a program while it runs."""
 
     def __init__(self, env: ShapeEnv, samples: SampleCount, weights: Sequence[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -60,7 +60,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.num_operators = 0
 
     def give(self, tensor: torch.Tensor, kind: Kind, path: Path | None = None) -> None:
-        """Say what a tensor knows of the batch, and where in the data it lies."""
+        """Set the kind of a tensor, and where in the data it lies."""
         self._kinds[id(tensor)] = (tensor, kind, _storage(tensor))
         self._in_storage.setdefault(self._memory(tensor), []).append(tensor)
         if path is not None:

@@ -28,7 +28,7 @@ _BLIND = frozenset(f"{_LIKE} _assert_async _assert_tensor_metadata".split())
 
 
 def unforeseen(call: Call) -> Unknown | None:
-    """Say what of a call its rule would not look at; None if nothing."""
+    """Return the argument of a call that its rule would not look at, as an Unknown; None: there is none."""
     if any(_has_place(call.kind_of(tensor)) for tensor in call.tensors()) and call.name not in _PLACED:
         return call.unknown("something is computed from a sample's place in its batch")
     sized = any(call.samples.symbol in symbols_of(value) for value in call.values)
@@ -38,7 +38,7 @@ def unforeseen(call: Call) -> Unknown | None:
 
 
 def guarded(call: Call, kind: Kind, output: Any) -> Kind:
-    """Return what a rule says of a result, or that nobody knows, where it cannot be so."""
+    """Return the kind that a rule gave a result, or a worse one where arguments or the result's shape contradict it."""
     if not isinstance(output, torch.Tensor) or worst([kind]) is not None:
         return kind
     if call.name not in _BLIND and not call.is_statistical:

@@ -43,7 +43,7 @@ SEES_OTHERS = "an output of the model depends on the other samples of its batch,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """What is known of a program's samples."""
+    """What is known of how a program treats its samples."""
 
     verdict: Literal["proved", "mixed", "unknown"]
     reason: str = ""

@@ -28,7 +28,7 @@ class Step:
 
 
 class Tape:
-    """Every tensor that is made of data and constants."""
+    """Remembers how every tensor was made that is made of data and constants alone."""
 
     def __init__(self, weights: Sequence[torch.Tensor]) -> None:
         self._weights = {id(each) for each in weights}
@@ -37,15 +37,15 @@ class Tape:
         """Numbers that must be as large for each sample."""
 
     def add_data(self, tensor: torch.Tensor, path: Path) -> None:
-        """Note a tensor of the data."""
+        """Add a tensor of the data, by its path in (inputs, targets)."""
         self._made[id(tensor)] = (tensor, path)
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """Drop a tensor to which something was written."""
+        """Remove a tensor that something was written to."""
         self._made.pop(id(tensor), None)
 
     def note(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Note what an operator made that writes to nothing."""
+        """Add the result of an operator that writes to nothing."""
         given = list(tensors_in([args, list(kwargs.values())]))
         if _RANDOM in function.tags or not given or not all(map(self._is_known, given)):
             return
@@ -60,7 +60,7 @@ class Tape:
         return id(tensor) in self._made or self.is_constant(tensor)
 
     def is_constant(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor is a small one that never changes."""
+        """Whether a tensor is small and never changes."""
         is_own = id(tensor) in self._weights or isinstance(tensor, FakeTensor) or tensor.requires_grad
         return not is_own and tensor.numel() <= _MOST_CONSTANT and tensor.layout is torch.strided
 
@@ -77,6 +77,6 @@ class Tape:
         return True
 
     def origin(self, tensor: torch.Tensor) -> Path | tuple[Step, int] | None:
-        """Return where a tensor of data alone comes from."""
+        """Return the path in the data, or the operator and the number of its result; None: it is not of data alone."""
         found = self._made.get(id(tensor))
         return found[1] if found else None

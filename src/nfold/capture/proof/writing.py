@@ -13,7 +13,7 @@ _ANYWHERE = (torch.device, torch.layout, torch.memory_format)
 
 
 class CannotWrite(Exception):
-    """A number is made in a way that cannot be written down."""
+    """A number depends on something that cannot be written as JSON."""
 
 
 def written_program(number: torch.Tensor, tape: Tape, samples: SampleCount) -> str:

@@ -24,7 +24,7 @@ _GROWTH, _SHIFT = 1.01, 1e-3
 
 @dataclass(frozen=True, slots=True)
 class CarriedOver:
-    """What a pass took over from another one."""
+    """The differences that an earlier pass makes to a later one."""
 
     changed: list[tuple[str, str]] = field(default_factory=list)
     """(module path, attribute) of what the model was seen to keep otherwise."""

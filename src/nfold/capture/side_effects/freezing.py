@@ -52,12 +52,12 @@ def freeze(value: Any, depth: int = 0) -> Any:
 
 
 def same(one: Any, other: Any, *, grows: bool = False) -> bool:
-    """Tell whether two frozen values are equal.
+    """Whether two frozen values are equal.
 
     Args:
         one: the earlier one.
         other: the later one.
-        grows: let a dict have got more keys.
+        grows: allow a dict to have more keys than before.
     """
     if type(one) is not type(other):
         return False
@@ -76,7 +76,7 @@ def same(one: Any, other: Any, *, grows: bool = False) -> bool:
 
 
 def same_tensors(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two tensors are equal; what is no number equals itself."""
+    """Whether two tensors are equal; NaN equals NaN."""
     if one.shape != other.shape or one.dtype != other.dtype or one.layout != other.layout:
         return False
     if one.layout is not torch.strided:
@@ -110,7 +110,7 @@ def own_attributes(value: Any) -> dict[str, Any]:
 
 
 def is_quiet(value: Any) -> bool:
-    """Tell whether a value is a lock, a log or the like, which nothing is computed with."""
+    """Whether a value is a lock, a log or the like, from which no result follows."""
     return _owner(type(value)) in _QUIET - {"torch"}
 
 
@@ -148,7 +148,7 @@ def _is_slot(attribute: Any) -> bool:
 
 
 def is_blind(value: Any) -> bool:
-    """Tell whether a value hands out one thing after another, and has no attributes that say how far it is."""
+    """Whether a value hands out one thing after another, as an iterator, and no attribute tells how far it is."""
     is_iterator = isinstance(value, Iterator) and not isinstance(value, nn.Module)
     return is_iterator and _owner(type(value)) != "_io" and not attributes(value)  # a file is a log, as a rule
 

@@ -50,7 +50,7 @@ def differences(one: Held, other: Held, same: Callable[[Any, Any], bool] | None 
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two values are the same to the last bit; a number with or without a dimension is one."""
+    """Whether two values are the same to the last bit. A number equals a tensor without dimensions that holds it."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         if one.layout is not torch.strided or other.layout is not torch.strided:
             one, other = one.to_dense(), other.to_dense()

@@ -67,7 +67,7 @@ def _in_training(model: nn.Module) -> nn.Module:
 
 
 def is_freed(parameter: torch.Tensor) -> bool:
-    """Tell whether a weight has been freed: it must not be written to, since its elements are one."""
+    """Whether a weight has been freed. Nothing may be written to it, since all of its elements are one."""
     return parameter.numel() > 1 and parameter.layout is torch.strided and not any(parameter.stride())
 
 
@@ -122,7 +122,7 @@ def snapshot(model: nn.Module) -> State:
 
 
 def hidden_weights(model: nn.Module) -> State:
-    """Return the weights, not copied, of modules that a model holds unregistered: in a list, in a helper."""
+    """Return the weights, not copied, of modules that a model holds without registering them, as in a list."""
     known = {id(each) for each in model.modules()}
     state: State = {}
     for path, module in model.named_modules():
@@ -152,7 +152,7 @@ def _held(module: nn.Module) -> dict[str, Any]:
 
 
 def loss_snapshot(loss: Callable[..., Any]) -> State:
-    """Write down what the object of a loss could keep from one call to the next."""
+    """Write down what the object of a loss can keep from one call to the next."""
     owner = loss.__self__ if inspect.ismethod(loss) else loss
     if isinstance(owner, nn.Module):
         return snapshot(owner)
@@ -166,12 +166,12 @@ def freeze_shared(value: Any) -> Any:
 
 
 def changes(before: State, after: State) -> list[tuple[str, str]]:
-    """Return what differs between two snapshots, in the order of the model."""
+    """Return (module path, attribute) of what differs between two snapshots, in the order of the model."""
     return [key for key in after if key not in before or not same(before[key], after[key])]
 
 
 def held_by_several(model: nn.Module, changed: list[tuple[str, str]]) -> bool:
-    """Tell whether modules keep together what changes: on ranks of their own, each would change another copy of it."""
+    """Whether what changes is kept by several modules together, so that on different ranks each would change a copy."""
     held = {path: _held(module) for path, module in model.named_modules()}
     values = [held[path].get(name) for path, name in changed]
     return any(

@@ -32,7 +32,7 @@ State = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Mover:
-    """Something that a call may move."""
+    """A generator, iterator or counter that a call may move."""
 
     name: str
     """Where it is, as its owner's code would say it."""
@@ -43,7 +43,7 @@ class Mover:
 
 
 class Moving:
-    """What calls of some objects may move, and where it is."""
+    """The movers of some objects, and the position of each."""
 
     def __init__(self, owners: Iterable[Any], *, counters: bool = True) -> None:
         """Look. Milliseconds.
@@ -60,15 +60,15 @@ class Moving:
 
     @property
     def draws(self) -> bool:
-        """Whether there is more than counters."""
+        """Whether there is anything but counters among them."""
         return any(each.kind != "counter" for each in self._movers)
 
     def state(self) -> State:
-        """Return where all of them are. 1 to 20 us for each."""
+        """Return the positions of all movers. 1 to 20 us for each."""
         return [each.read() for each in self._movers]
 
     def moved(self, before: State) -> list[Mover]:
-        """Return those that are elsewhere now. Up to 100 us for each."""
+        """Return the movers that are at other positions than before. Up to 100 us for each."""
         pairs = zip(self._movers, before, self.state(), strict=True)
         return [each for each, old, new in pairs if not same(old, new)]
 

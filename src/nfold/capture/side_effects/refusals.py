@@ -10,12 +10,16 @@ from nfold.errors import ProgramError
 
 
 def tensors_by_name(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return weights and buffers."""
+    """Return the weights and buffers of a model by name."""
     return dict([*model.named_parameters(), *model.named_buffers()])
 
 
 def refuse_made(names: list[str], model: nn.Module) -> None:
-    """Refuse a model that has other weights or buffers after a call than before: nobody would keep or train them."""
+    """Refuse a model that has more weights or buffers after a call than before: nobody would keep or train them.
+
+    Raises:
+        ProgramError: `names`, those that are new, is not empty.
+    """
     if names:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         raise ProgramError(
@@ -26,7 +30,11 @@ def refuse_made(names: list[str], model: nn.Module) -> None:
 
 
 def refuse_shared(names: list[str]) -> None:
-    """Refuse a model that keeps something where every copy of it does: they are tried before it is trained."""
+    """Refuse a forward that changes what all copies of the model share, since nfold calls copies before it trains.
+
+    Raises:
+        ProgramError: `names`, the places that have changed, is not empty.
+    """
     if names:
         raise ProgramError(
             f"forward changes {', '.join(names[:3])} whenever it is called, which is no part of the model, and nfold "
@@ -39,6 +47,9 @@ def refuse_in_backward(does: str) -> NoReturn:
 
     Args:
         does: the sentence without its end: who does what.
+
+    Raises:
+        ProgramError: always.
     """
     raise ProgramError(
         f"{does}. Hooks on gradients are called for each chunk on each rank, before the gradients are summed. Leave "
@@ -48,7 +59,11 @@ def refuse_in_backward(does: str) -> NoReturn:
 
 
 def refuse_changes(changed: list[tuple[str, str]]) -> None:
-    """Refuse a loss that keeps something: it is called to be checked and timed as well, on some ranks only."""
+    """Refuse a loss that keeps something, since it is called to be checked and timed as well, and on some ranks only.
+
+    Raises:
+        ProgramError: `changed`, places of (module path, attribute), is not empty.
+    """
     if changed:
         name = dotted(changed[0])
         raise ProgramError(

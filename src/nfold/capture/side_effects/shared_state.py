@@ -77,7 +77,7 @@ def places_of_optimizer(optimizer: Optimizer) -> Places:
 
 
 class Watch:
-    """What was in shared places when somebody last looked.
+    """Remembers the values in shared places from one look to the next.
 
     Attributes:
         moved: names of the places that changed between looks.
@@ -94,14 +94,14 @@ class Watch:
         return {name: list(_tensors_in(read())) for name, read in self._places}
 
     def note(self, names: Iterable[str]) -> None:
-        """Count places as changed, in which nothing could be seen to change."""
+        """Count places as changed although no change of their values was seen."""
         self.moved = list(dict.fromkeys((*self.moved, *names)))
 
     def look(self, *, grows: bool = True) -> None:
-        """Look, first when all is there that a first call makes.
+        """Compare the places with the last look. The first look comes once all is there that a first call makes.
 
         Args:
-            grows: to put more into a dict, as caches do, is no change.
+            grows: whether a dict may get more keys, as caches do, without counting as changed.
         """
         self._places = self._places or self._find()
         now = [freeze_shared(read()) for _, read in self._places]

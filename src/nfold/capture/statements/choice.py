@@ -28,7 +28,7 @@ class Choice:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """The first and last line."""
+        """The numbers of the first and the last line."""
         return self.statements[0].lineno, self.statements[-1].end_lineno or self.statements[-1].lineno
 
 

@@ -54,7 +54,7 @@ def attributes_of(nodes: tuple[ast.AST, ...], name: str) -> set[str] | None:
 
 
 def changes_container(statements: tuple[ast.stmt, ...], name: str) -> bool:
-    """Tell whether statements may change a list or dict."""
+    """Whether statements may change the list or dict that a variable holds."""
     return name in written_variables(statements) or any(
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
@@ -65,7 +65,7 @@ def changes_container(statements: tuple[ast.stmt, ...], name: str) -> bool:
 
 
 def may_draw(statements: tuple[ast.stmt, ...], modules: set[str]) -> bool:
-    """Tell whether statements may draw random numbers: by a name that says so, or in code that is not looked into."""
+    """Whether statements may draw random numbers: by a name that says so, or in code that is not looked into."""
     for call in (node.func for node in _nodes(statements) if isinstance(node, ast.Call)):
         if isinstance(call, ast.Name) and not hasattr(builtins, call.id):
             return True

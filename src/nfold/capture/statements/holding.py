@@ -30,24 +30,24 @@ _PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torc
 
 
 class Tracer(Protocol):
-    """What holding needs of a trace."""
+    """What holding statements needs of a trace."""
 
     @property
     def is_computing(self) -> bool:
-        """Whether real values are being computed."""
+        """Whether real values are being computed instead of stand-ins."""
 
     def path_of(self, module: nn.Module) -> str:
-        """Return where the model has a module."""
+        """Return the path of a module in the model."""
 
     def node_of(self, held: Held, values: tuple[Any, ...]) -> tuple[fx.Proxy, list[tuple[Any, ...]]]:
         """Put statements into the graph, and return what they give: a stand-in, and the outputs for some batches."""
 
     def settle(self, node: fx.Node, held: Held) -> None:
-        """Put in what is known of a node's statements now."""
+        """Give a node the statements as they are known now."""
 
 
 class CannotHoldStatement(Exception):
-    """Statements use something that a part of a program cannot have."""
+    """Statements use something that no operator can have."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class _Function:
 
 
 class Holding:
-    """The statements that traces of one program hold."""
+    """The statements that stay whole in traces of one program."""
 
     def __init__(self) -> None:
         self._functions: list[_Function] = []
@@ -86,7 +86,7 @@ class Holding:
 
     @contextlib.contextmanager
     def during(self, tracer: Tracer) -> Iterator[None]:
-        """Give functions their other code while a trace runs."""
+        """Give functions their changed code for a block in which a trace runs."""
         self._tracer = tracer
         try:
             for each in self._functions:

@@ -17,7 +17,7 @@ _OF_MODULES = frozenset(dir(nn.Module()))
 
 
 class Unusable(Exception):
-    """Statements use something of a module that no other process could know of."""
+    """Statements use something of a module that other processes do not know."""
 
 
 def used_of_module(module: nn.Module, path: str, attributes: set[str] | None) -> Iterator[str]:

@@ -102,7 +102,7 @@ def trace(
 
 
 def is_leaf(module: nn.Module) -> bool:
-    """Return whether a trace has a module as one node whatever happens: torch's own, but for containers."""
+    """Whether a trace keeps a module as one node in any case: torch's own modules, but not its containers."""
     return fx.Tracer().is_leaf_module(module, "")
 
 

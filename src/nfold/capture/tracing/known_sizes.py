@@ -36,7 +36,7 @@ _TRIED = (*range(1, _MOST_SAMPLES + 1), *(1 << power for power in range(8, 21)))
 
 
 def reads_size(node: fx.Node) -> bool:
-    """Tell whether a node asks a value for its size."""
+    """Whether a node asks a value for its size."""
     if node.op == "call_method":
         return node.target in _SIZE_METHODS
     if node.target is getattr:
@@ -45,7 +45,7 @@ def reads_size(node: fx.Node) -> bool:
 
 
 class Undecided(Exception):
-    """Python asks for what is not the same for every batch.
+    """Python asks for something that differs from batch to batch.
 
     Attributes:
         why: in a few words that follow a line of the user's.
@@ -70,11 +70,11 @@ class KnownSizes:
         """Whether the user's own modules and functions are at work, and must not be traced."""
 
     def add(self, node: fx.Node) -> None:
-        """Take a node that the trace has made."""
+        """Add a node that the trace has made."""
         self._waiting.append(node)
 
     def kind(self, node: fx.Node) -> type:
-        """Return the class of a value."""
+        """Return the class of a node's value."""
         return type(self._of(node)[0][1])
 
     def number(self, node: fx.Node) -> Any:
@@ -94,7 +94,7 @@ class KnownSizes:
         return first
 
     def values(self, node: fx.Node) -> list[Any]:
-        """Return the values for some batches, as examples."""
+        """Return the values of a node for the batches that are computed."""
         return [value for _, value in self._of(node)]
 
     def length(self, node: fx.Node) -> int:

@@ -54,7 +54,7 @@ class RowsCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """A node that computes with rows."""
+    """A node that computes some output channels with some rows of a weight."""
 
     input: fx.Node
     weight: str
@@ -91,7 +91,7 @@ def why_no_layer(node: fx.Node, scope: Scope) -> str:
 
 
 def is_watched(module: nn.Module) -> bool:
-    """Tell whether something else may happen in a call of a module than its class says."""
+    """Whether a call of a module may do something else than its class says, because of hooks or parametrizations."""
     hooks = (
         module._forward_hooks,
         module._forward_pre_hooks,
@@ -163,7 +163,7 @@ def _is_parameter(node: Any, scope: Scope) -> bool:
 
 
 def nodes_in(values: Sequence[Any]) -> list[fx.Node]:
-    """Return the nodes inside of arguments."""
+    """Return the nodes inside arguments, and inside their lists."""
     found: list[fx.Node] = []
 
     def keep(node: fx.Node) -> fx.Node:

@@ -21,7 +21,7 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 
 @dataclass(slots=True)
 class Observation:
-    """What one node did while playing one batch."""
+    """What one node did with one batch."""
 
     value: Any
     storages: frozenset[int]
@@ -43,7 +43,7 @@ class Observation:
 
 @dataclass(slots=True)
 class Play:
-    """One batch played through the program."""
+    """The observations of one batch, played through the program."""
 
     size: int
     nodes: dict[fx.Node, Observation] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def _plays(traced: Traced, scope: Scope, example: Example, state: type[TorchStat
 
 
 def compute(node: fx.Node, scope: Scope, args: Any, kwargs: Any) -> Any:
-    """Compute one node."""
+    """Compute one node with these arguments and return its value."""
     if node.op == "get_attr":
         return scope.tensor(str(node.target))
     if node.op == "call_module":

@@ -18,7 +18,7 @@ _STAND_INS = ("Proxy", "proxy", "symbolic", "fx", "__cuda_array_interface__", "T
 
 
 def plainly(error: BaseException) -> str:
-    """Return an error in few words that follow "it" or a line of the user's."""
+    """Return an error of torch in a few plain words that follow "it" or a line of the user's."""
     text = str(error).strip().split("\n")[0]
     if any(word in text for word in _HISTORY):
         return _GRADIENT
@@ -69,5 +69,5 @@ def told_whole(notes: Sequence[str], line_of_gradient: Callable[[], str], *, has
 
 
 def first_line(error: BaseException) -> str:
-    """Return the beginning of an error's text."""
+    """Return the first line of an error's text."""
     return str(error).strip().split("\n")[0][:200]

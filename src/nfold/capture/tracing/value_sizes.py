@@ -52,7 +52,7 @@ class ValueReading:
 
 
 class ValueReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Watches what is computed under it. About 5 us for each ATen operator."""
+    """Watches which values are read in what is computed under it. About 5 us for each ATen operator."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -78,11 +78,11 @@ class ValueReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def begin(self) -> None:
-        """Forget what has happened: a node is about to be computed."""
+        """Forget all reads: the next node is about to be computed."""
         self._reads, self._operators = False, []
 
     def take(self, node: fx.Node, scope: Scope) -> ValueReading:
-        """Return what has happened since the beginning, all of it done by one node."""
+        """Return the reads since `begin`, all of them by one node."""
         reads, operators = self._reads, self._operators
         if node.op == "call_module":  # a layer's result has a shape of its own, even where its code looks at a mask
             module = scope.module(str(node.target))
@@ -112,7 +112,7 @@ class ValueReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class ValueSizes:
-    """Follows sizes that values decide from node to node."""
+    """Follows from node to node which sizes are decided by values."""
 
     def __init__(self, readings: Mapping[fx.Node, ValueReading], values: Mapping[fx.Node, Any]) -> None:
         """Take what nodes did and gave for one batch; both may grow."""
@@ -120,7 +120,7 @@ class ValueSizes:
         self._known: dict[fx.Node, bool] = {}
 
     def decide(self, node: fx.Node) -> bool:
-        """Tell whether values may decide a node's shape, or the number that it is. O(nodes) the first time."""
+        """Whether values may decide a node's shape, or the number that it is. O(nodes) the first time."""
         waiting = [node]
         while waiting:
             each = waiting[-1]
@@ -131,7 +131,7 @@ class ValueSizes:
         return self._known[node]
 
     def decide_length(self, node: fx.Node) -> bool:
-        """Tell whether values may decide how many parts a value has, or which."""
+        """Whether values may decide how many parts a value has, or which parts."""
         value = self._values[node]
         if isinstance(value, torch.Size):
             return self.decide_form(node)
@@ -140,7 +140,7 @@ class ValueSizes:
         return not is_fixed and self.decide(node)
 
     def decide_form(self, node: fx.Node) -> bool:
-        """Tell whether values may decide how many dimensions a tensor has, or its type: few functions let them."""
+        """Whether values may decide a tensor's number of dimensions or its type, as few functions let them."""
         seen, waiting = {node}, [node]
         while waiting:
             each = waiting.pop()

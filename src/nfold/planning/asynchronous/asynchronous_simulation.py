@@ -41,7 +41,7 @@ COUNTED = range(8, 24)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What is played."""
+    """The plan, machines and number of steps that are played."""
 
     workers: int
     asynchrony: Asynchrony
@@ -69,7 +69,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedRun:
-    """What became of it."""
+    """The result of playing an asynchronous plan: seconds of a step, bytes, and gradients by staleness."""
 
     step_s: float
     sent_bytes_per_step: int

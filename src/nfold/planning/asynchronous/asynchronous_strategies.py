@@ -58,10 +58,10 @@ ASYNCHRONOUS = (AsynchronousParameterServer.name, StaleSynchronous.name)
 
 
 def check_staleness(strategy: str, staleness: int | None, *, aware: bool) -> None:
-    """Refuse wishes about staleness that make no sense.
+    """Refuse wishes about staleness that a strategy does not understand.
 
     Raises:
-        PlanError: see the message.
+        PlanError: with the flags that would make sense.
     """
     if staleness is not None and strategy != StaleSynchronous.name:
         raise PlanError(f"--staleness {staleness} is the bound of --strategy ssp, not of {strategy}")
@@ -75,13 +75,13 @@ def check_staleness(strategy: str, staleness: int | None, *, aware: bool) -> Non
 
 
 def predict(facts: Facts, proposal: Proposal, threads: tuple[int, ...], played: SimulatedRun) -> Prediction:
-    """Return what a proposal would cost.
+    """Return the predicted seconds, bytes and memory of a proposal that was played.
 
     Args:
         facts: what was asked.
         proposal: what was played.
         threads: compute threads of each rank.
-        played: what became of it.
+        played: the result of playing it.
     """
     return Prediction(
         step_s=played.step_s,

@@ -35,7 +35,7 @@ REQUEST_BYTES = REPLY_BYTES = 24
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """A worker wants a ticket."""
+    """A worker asks for a ticket."""
 
     worker: int
     clock: int
@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pulled:
-    """A worker wants values for a ticket that it has."""
+    """A worker asks for the values to compute a ticket with."""
 
     worker: int
     clock: int
@@ -54,7 +54,7 @@ class Pulled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refreshed:
-    """A worker wants the values after a number of steps, to hold what everybody holds while nothing is trained."""
+    """A worker asks for the values after a number of steps, so that all hold the same while nothing is trained."""
 
     worker: int
     steps: int
@@ -74,7 +74,7 @@ class Pushed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowed:
-    """Steps before this one may be begun."""
+    """Steps before this one may begin."""
 
     steps: int
 
@@ -84,7 +84,7 @@ Event = Asked | Pulled | Refreshed | Pushed | Allowed
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """Send a worker the values as they are now."""
+    """Send a worker the current values."""
 
     worker: int
     ticket: int
@@ -95,7 +95,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdatePart:
-    """A gradient within an update."""
+    """One gradient of an update, and its weight in it."""
 
     worker: int
     ticket: int
@@ -115,7 +115,7 @@ Command = Answer | Apply
 
 
 class Shard:
-    """One shard's state. All shards follow the same rules; the one that is asked for tickets hands them out."""
+    """The rules of one shard. All shards follow the same; the one that is asked for tickets hands them out."""
 
     def __init__(self, workers: int, *, bound: int | None, staleness_aware: bool, first_step: int = 0) -> None:
         """Begin.

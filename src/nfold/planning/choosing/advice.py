@@ -35,7 +35,7 @@ class Refused(PlanError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """Another wish. None: as it was."""
+    """Wishes that replace those of a question; None: the wish stays as it was."""
 
     workers: int | None = None
     servers: int | None = None
@@ -44,7 +44,7 @@ class Change:
 
     @property
     def flags(self) -> str:
-        """What to type for it."""
+        """The flags that a user types for the change."""
         pairs = (
             ("-n", self.workers),
             ("--servers", self.servers),
@@ -55,12 +55,12 @@ class Change:
 
     @property
     def parts(self) -> frozenset[str]:
-        """The single changes."""
+        """The names of the wishes that change."""
         names = ("workers", "servers", "chunks", "strategy")
         return frozenset(name for name in names if getattr(self, name) is not None)
 
     def of(self, facts: Facts) -> Facts:
-        """Return the question with the change."""
+        """Return a question with these wishes instead of its own."""
         workers = facts.workers if self.workers is None else self.workers
         servers = facts.servers if self.servers is None else self.servers
         return replace(
@@ -112,7 +112,7 @@ def _alone(facts: Facts) -> Change:
 
 
 def changes(facts: Facts, strategy: str) -> Iterator[Change]:
-    """Yield changes of a question, those of one wish first."""
+    """Yield the changes of a question that are worth trying, those of one wish first."""
     every = product(
         (None, *_strategies(facts, strategy)), (None, *_chunks(facts)), (None, *_servers(facts)), (None, *_fewer(facts))
     )

@@ -1,4 +1,4 @@
-"""What holds up a step that is only planned: what a link has to carry, or what a rank has to compute."""
+"""What limits the step of a plan: a link that has many bytes to carry, or a rank that has much to compute."""
 
 from statistics import median
 

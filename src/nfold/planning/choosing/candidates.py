@@ -20,7 +20,7 @@ from nfold.planning.operator_parts.splitting import split_facts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """A proposal, and what it would cost."""
+    """A proposal with its predicted seconds, bytes and memory."""
 
     strategy: str
     proposal: Proposal
@@ -36,19 +36,22 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Simulated(Candidate):
-    """A synchronous proposal, and its step, simulated."""
+    """A synchronous proposal with its simulated step."""
 
     scenario: Scenario
     trace: StepTrace
 
 
 def estimate_proposal(facts: Facts, strategy: str, proposal: Proposal) -> tuple[Candidate, float]:
-    """Return what a proposal would cost about, and what its step cannot be shorter than; 0 where that is not known.
+    """Estimate a proposal without simulating it.
 
     Args:
         facts: about whole operators.
         strategy: that made the proposal.
-        proposal: which may have operators in parts.
+        proposal: to be estimated.
+
+    Returns:
+        The candidate, and the seconds that its step cannot be shorter than; 0 where that is not known.
     """
     if proposal.asynchrony is None:
         return _synchronous(facts, strategy, proposal)

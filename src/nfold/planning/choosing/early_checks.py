@@ -16,7 +16,7 @@ _MOST_TRIED = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSteps:
-    """The steps that a run takes."""
+    """The steps of a run: how many there are, and how they are spread over epochs."""
 
     num_samples: int
     batch_size: int
@@ -26,12 +26,12 @@ class RunSteps:
 
     @property
     def steps_per_epoch(self) -> int:
-        """The last one may be of fewer samples."""
+        """The number of steps of an epoch; the last one may have fewer samples."""
         return -(-self.num_samples // self.batch_size)
 
     @property
     def epochs(self) -> float:
-        """That the steps are; not always whole."""
+        """The number of epochs that the steps make up; not always whole."""
         return self.total_steps / self.steps_per_epoch
 
     @property
@@ -43,7 +43,7 @@ class RunSteps:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleEnd:
-    """Where a schedule of the learning rate does not go on."""
+    """The step after which a schedule of the learning rate fails."""
 
     steps: int
     """For which it lasts."""
@@ -69,7 +69,7 @@ def check_schedule(end: ScheduleEnd | None, run_steps: RunSteps) -> None:
 
 
 def fade_notes(fade: int | None, run_steps: RunSteps) -> tuple[str, ...]:
-    """Return what to know of a schedule whose learning rate is next to nothing after so many steps of a run."""
+    """Return a note for the user if a schedule's learning rate is next to nothing for the rest of the run."""
     if fade is None or run_steps.total_steps - fade < run_steps.total_steps * _MUCH:
         return ()
     return (
@@ -117,7 +117,7 @@ def _better_batch_size(run_steps: RunSteps, least: int) -> int | None:
 def run_notes(
     run_steps: RunSteps, *, checkpoint_every: int | None, has_metrics: bool, has_test: bool
 ) -> tuple[str, ...]:
-    """Return what a user should know of a run before it begins."""
+    """Return notes for the user that follow from the number of steps of a run."""
     return tuple(_run_notes(run_steps, checkpoint_every, has_metrics, has_test))
 
 
@@ -154,7 +154,7 @@ def tried_note(unproved: str, plan: Plan) -> str:
 
 
 def averages_notes(averages: Averages | None, run_steps: RunSteps, graph: ModelGraph) -> tuple[str, ...]:
-    """Return what a user should know of the averages of weights before the run begins."""
+    """Return notes for the user about the averages of weights."""
     if averages is None:
         return ()
     if not averages.count(run_steps.total_steps, run_steps.steps_per_epoch):
@@ -186,7 +186,7 @@ def loaders_notes(asked: int, useful: int, ranks: int) -> tuple[str, ...]:
 
 
 def mode_notes(parts: Sequence[str]) -> tuple[str, ...]:
-    """Return what to know of parts of a model that were built in eval mode, and are trained in train mode."""
+    """Return notes about parts of a model that `model()` leaves in eval mode, since nfold trains all in train mode."""
     if not parts:
         return ()
     more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""

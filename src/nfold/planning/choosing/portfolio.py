@@ -85,7 +85,7 @@ class _Line:
 
 
 class Portfolio:
-    """All candidates of a question that fit the memory, and why others are none."""
+    """The candidates of a question that fit the memory, and the reasons why the others do not."""
 
     def __init__(self, answers: Answers, among: Sequence[Strategy]) -> None:
         self._answers, self._facts, self._among = answers, answers.facts, among
@@ -213,7 +213,12 @@ class Portfolio:
         return memory_objection(facts, candidate.proposal, candidate.predicted) or ""
 
     def winner(self, chosen: Strategy | None) -> Candidate:
-        """Return the best of the strategy that was asked for, or of all."""
+        """Return the best candidate of the strategy that was asked for, or of all.
+
+        Raises:
+            PlanError: the strategy that was asked for cannot be used, or its proposals do not fit the memory.
+            NothingRuns: the same holds for every strategy.
+        """
         if chosen is not None:
             for candidate in self._best:
                 if candidate.strategy == chosen.name:
@@ -226,7 +231,7 @@ class Portfolio:
         return min(self._best, key=lambda candidate: candidate.predicted.step_s)
 
     def best_on(self, workers: int) -> Candidate | None:
-        """Return the fastest that gives so many workers something to do, if any fits."""
+        """Return the fastest candidate that gives so many workers something to compute; None: none fits."""
         return min(
             (each for each in self._fitting if len(each.proposal.placement.working) == workers),
             key=lambda each: each.predicted.step_s,

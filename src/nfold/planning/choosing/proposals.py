@@ -13,7 +13,7 @@ from nfold.planning.inputs.facts import Facts, Proposal
 
 
 class Answers:
-    """All that was worked out for a question."""
+    """Caches what strategies propose for one question, and what the proposals cost."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -24,7 +24,7 @@ class Answers:
         """Without schedules and traces, which are large."""
 
     def proposals(self, strategy: Strategy) -> list[Proposal]:
-        """Return what a strategy proposes."""
+        """Return the proposals of a strategy."""
         if strategy.name not in self._proposals:
             self._proposals[strategy.name] = list(self._propose(strategy))
         return self._proposals[strategy.name]
@@ -41,7 +41,7 @@ class Answers:
                 yield proposal, self.estimated(each.name, proposal)[0].predicted.step_s
 
     def estimated(self, strategy: str, proposal: Proposal) -> tuple[Candidate, float]:
-        """Return what a proposal would cost about, and what its step cannot be shorter than."""
+        """Return a proposal's estimate, and the seconds that its step cannot be shorter than."""
         key = _key(proposal)
         if key not in self._estimated:
             self._estimated[key] = estimate_proposal(self.facts, strategy, proposal)
@@ -49,7 +49,7 @@ class Answers:
         return replace(candidate, strategy=strategy), least_step_s
 
     def simulated(self, estimated: Candidate) -> Candidate:
-        """Return a synchronous candidate with what its simulation says."""
+        """Return a synchronous candidate with its simulated instead of its estimated step."""
         key = _key(estimated.proposal)
         if key not in self._simulated:
             played = simulate_proposal(self.facts, estimated.strategy, estimated.proposal)

@@ -25,7 +25,7 @@ SCALABLE = ("ring", "ps", "weighted")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingPoint:
-    """A step on some number of nodes."""
+    """The predicted step on some number of nodes."""
 
     workers: int
     servers: int
@@ -34,7 +34,7 @@ class ScalingPoint:
 
     @property
     def samples_per_s(self) -> float:
-        """Throughput of all workers together."""
+        """The samples per second of all workers together."""
         return self.batch_size / self.step_s
 
 
@@ -100,7 +100,7 @@ def _point(facts: Facts, strategy: str) -> ScalingPoint:
 
 
 def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
-    """Return a proposal's step time in coarse virtual time: data parallel, each rank alone on its node.
+    """Return the seconds of a data-parallel step in coarse virtual time, with each rank alone on its node.
 
     Raises:
         ClusterError: a node has no link to others.

@@ -49,7 +49,7 @@ def check_possible(facts: Facts, strategy: str) -> None:
     """Refuse wishes that make no sense before links are known, and say which ones would.
 
     Raises:
-        PlanError: see the message.
+        PlanError: with the reason and what could be asked for instead.
     """
     try:
         check(facts, strategy)
@@ -78,7 +78,7 @@ def has_all(facts: Facts, strategy: str) -> bool:
 
 
 def possible_plan(facts: Facts, strategy: str) -> Plan | None:
-    """Return a plan, the best but for what takes long to search for; None where none can be made."""
+    """Return the best plan that can be found quickly; None: none can be made."""
     among = [each for each in STRATEGIES if each.name == strategy or (strategy == AUTO and each.name not in SEARCHED)]
     try:
         return plan_as_asked(facts, strategy, among)
@@ -89,7 +89,7 @@ def possible_plan(facts: Facts, strategy: str) -> Plan | None:
 def plan_as_asked(
     facts: Facts, strategy: str = AUTO, among: Sequence[Strategy] = STRATEGIES, answers: Answers | None = None
 ) -> Plan:
-    """Return the same plan; a refusal does not say what would be possible, which takes dozens of plans to find.
+    """Return the plan that `plan` returns, but refuse without advice, which takes dozens of plans to find.
 
     Raises:
         PlanError: as `plan`.
@@ -122,7 +122,14 @@ def plan_as_asked(
 def to_plan(
     facts: Facts, candidate: Candidate, *, is_undominated: bool = True, rejected: tuple[Rejected, ...] = ()
 ) -> Plan:
-    """Return a candidate as a plan; what it was compared with is for the caller to say."""
+    """Return a candidate as a plan.
+
+    Args:
+        facts: the question that it answers.
+        candidate: to become the plan.
+        is_undominated: whether no other candidate is as good in time, bytes and memory, and better in one.
+        rejected: the candidates that it was compared with.
+    """
     proposal, chunks = candidate.proposal, candidate.proposal.placement.num_chunks
     return Plan(
         strategy=candidate.strategy,

@@ -26,7 +26,7 @@ _EVERY = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What advice is about."""
+    """What advice is asked for: which numbers of nodes, for how long a run."""
 
     sizes: tuple[int, ...]
     """Numbers of nodes, ascending."""

@@ -34,16 +34,16 @@ EVEN = 1.01
 
 
 class Strategy(Protocol):
-    """Proposes placements; `search` simulates them."""
+    """Proposes placements, which `search` then simulates."""
 
     name: str
 
     def accepts(self, facts: Facts) -> str | None:
-        """Return why it cannot be used here, or None."""
+        """Return the reason why the strategy cannot be used here; None: it can."""
         ...
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
-        """Yield placements with reductions."""
+        """Yield placements with their reductions."""
         ...
 
 

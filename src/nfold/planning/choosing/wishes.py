@@ -7,10 +7,10 @@ from nfold.planning.reductions.data_parallel import tell_idle, tell_too_few_chun
 
 
 def check(facts: Facts, strategy: str) -> None:
-    """Refuse wishes that make no sense, with their numbers.
+    """Refuse wishes that make no sense for this program and these machines.
 
     Raises:
-        PlanError: see the message.
+        PlanError: with the numbers.
     """
     check_ranks(strategy, facts.workers, facts.servers)
     check_batch(strategy, facts.workers, facts.chunks, facts.batch_size)
@@ -25,7 +25,7 @@ def check_chunks(strategy: str, workers: int, chunks: int | None) -> None:
     """Refuse fewer chunks than workers where each worker computes chunks of the whole model.
 
     Raises:
-        PlanError: see the message.
+        PlanError: with the numbers.
     """
     if chunks is not None and chunks < _least_chunks(strategy, workers):
         raise PlanError(
@@ -39,7 +39,7 @@ def check_batch(strategy: str, workers: int, chunks: int | None, batch_size: int
     """Refuse cuts of a batch that make no sense whatever the model is.
 
     Raises:
-        PlanError: see the message.
+        PlanError: with the numbers.
     """
     check_chunks(strategy, workers, chunks)
     chunks = chunks or _least_chunks(strategy, workers)
@@ -60,7 +60,7 @@ def check_ranks(strategy: str, workers: int, servers: int) -> None:
     """Refuse numbers of ranks that make no sense whatever the program is.
 
     Raises:
-        PlanError: see the message.
+        PlanError: with the numbers.
     """
     if strategy != AUTO:
         named(strategy)

@@ -39,7 +39,7 @@ MOST_DEVIATIONS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """What a step costs: its time about, its bytes as they would be counted."""
+    """The estimated cost of a step: about its seconds, and exactly its bytes."""
 
     step_s: float
     least_step_s: float

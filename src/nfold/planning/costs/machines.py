@@ -1,4 +1,4 @@
-"""What a rank can do: how fast it computes, how fast bytes come and go, and what it can keep."""
+"""What a rank has of its node: its speed in computing, its bandwidth, and its memory."""
 
 import itertools
 import math
@@ -39,7 +39,7 @@ class Machine:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What makes two ranks interchangeable."""
+        """A key that is equal for two ranks that can be exchanged without changing any cost."""
         return self.threads, self.pace, self.bandwidth_bytes_per_s, self.latency_s, self.memory_bytes, self.contention
 
 
@@ -91,7 +91,7 @@ def _times_too_large(needed: float, room: float) -> float:
 
 
 def slowness_of(nodes: Sequence[Node], threads: Sequence[int]) -> list[float]:
-    """Return how much longer each rank computes than alone on a node of speed 1, while all ranks of its node compute.
+    """Return the factors by which ranks compute longer than alone on a node of speed 1, while all ranks compute.
 
     Args:
         nodes: of each rank.

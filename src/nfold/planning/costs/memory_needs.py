@@ -17,26 +17,26 @@ ROOM = 0.9
 
 
 def rooms(facts: Facts) -> list[float]:
-    """Return what each worker's node has for it beside the process itself; less than nothing where that has no room."""
+    """Return the bytes that each worker's node has for the model; negative where the process itself does not fit."""
     nodes, base_bytes = facts.nodes[: facts.workers], _profile(facts).process_bytes
     return [facts.cluster.node(name).memory_bytes / nodes.count(name) - base_bytes for name in nodes]
 
 
 def state_bytes(facts: Facts) -> dict[str, float]:
-    """Return what an operator's owner keeps for its parameters, their gradients and the optimizer, by operator."""
+    """Return by operator the bytes of its parameters, their gradients and the state of the optimizer for them."""
     factor = _state_factor(facts)
     return {operator.name: factor * sum(_bytes(facts.graph, operator)) for operator in facts.graph.operators}
 
 
 def whole_bytes(facts: Facts) -> float:
-    """Return the room that a rank needs for the whole model, chunk by chunk, with what it receives of others to add."""
+    """Return the bytes that a rank needs for the whole model, chunk by chunk, without what it receives of others."""
     frozen_bytes = sum(each.num_bytes for each in facts.graph.parameters) - facts.graph.parameter_bytes
     kept_bytes = _chunk_size(facts) * _profile(facts).activation_bytes_per_sample
     return ((_state_factor(facts) + 1) * facts.graph.parameter_bytes + frozen_bytes + kept_bytes) / ROOM
 
 
 def least_bytes(facts: Facts) -> float:
-    """Return the room without which a rank cannot take part: that of the smallest operator that takes time."""
+    """Return the bytes without which a rank cannot take part: those of the smallest operator that takes time."""
     chunk_size, profile = _chunk_size(facts), _profile(facts)
     seconds = {name: sum(pair) for name, pair in profile.operators_s(chunk_size).items()}
     light_s, saved, states = LIGHT * sum(seconds.values()), profile.saved_bytes(), state_bytes(facts)

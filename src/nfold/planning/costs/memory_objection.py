@@ -47,7 +47,7 @@ def memory_objection(facts: Facts, proposal: Proposal, prediction: Prediction) -
 
 
 def lacking_bytes(facts: Facts, proposal: Proposal, prediction: Prediction) -> int:
-    """Return how many bytes a proposal needs that nodes do not have; takes the same as `memory_objection`."""
+    """Return how many bytes a proposal needs beyond what nodes have. Arguments as of `memory_objection`."""
     lacking = _lacking(facts, proposal, prediction)
     return sum(needed - facts.cluster.node(node).memory_bytes for node, (_, needed) in lacking.items())
 

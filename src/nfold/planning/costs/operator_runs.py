@@ -24,7 +24,7 @@ Runs = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spans:
-    """What every span of runs exchanges with the rest of the model in a step, and what it must keep."""
+    """The bytes that every span of runs exchanges with the rest of the model in a step, and those that it keeps."""
 
     runs: Runs
     arriving_bytes: Array
@@ -47,7 +47,7 @@ class Spans:
     """Whether it takes the program's inputs or targets: 1 or 0."""
 
     def traffic_bytes(self, replicas: int) -> Array:
-        """Return what a stage adds to a step's bytes when so many ranks compute it, each some chunks.
+        """Return by span the bytes that it adds to a step as a stage of so many ranks that share its chunks.
 
         Summed over the stages it is exactly what the messages of the step add up to.
         """

@@ -66,7 +66,7 @@ def evaluation_bytes(facts: Facts, proposal: Proposal, profile: Profile) -> int:
 
 
 def base_bytes(profile: Profile, rank: int, *, reads: bool = True) -> int:
-    """Return what a rank holds without any model, and its loaders if it reads."""
+    """Return the bytes that a rank's process holds without a model, with those of its loaders if it reads samples."""
     held = profile.process_bytes if reads else profile.base_bytes
     return held + (profile.tracer_bytes if rank == profile.profiler else 0)
 
@@ -80,14 +80,14 @@ def _is_fetched(graph: ModelGraph, proposal: Proposal) -> bool:
 
 
 def held_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int) -> int:
-    """Return what a rank holds from step to step: weights, gradients, optimizer state, and room to receive."""
+    """Return the bytes that a rank holds all the time: weights, gradients, optimizer state, and receive buffers."""
     nothing = frozenset[str]()
     foreign = nothing if proposal.asynchrony else foreign_parameters(graph, proposal.placement)[rank]
     return _state_bytes(graph, proposal, profile, rank, foreign)
 
 
 def foreign_parameters(graph: ModelGraph, placement: Placement) -> tuple[frozenset[str], ...]:
-    """Return for each rank the parameters that only others need. What nobody uses, all keep."""
+    """Return for each rank the parameters that only other ranks need. All ranks keep what nobody uses."""
     everyone = tuple(range(placement.world_size))
     needed = {each.name: placement.ranks_of(each.users) if each.users else everyone for each in graph.parameters}
     return tuple(frozenset(name for name, owners in needed.items() if rank not in owners) for rank in everyone)

@@ -30,7 +30,7 @@ from nfold.planning.scheduling.segments import INPUTS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoreContention:
-    """How a rank's reader and its computing get along on its node."""
+    """How reading and computing of one rank slow each other down on its node."""
 
     pace: float
     """Seconds of reading, as profiled, that are done in a second of computing, as profiled: all jobs of a node slow
@@ -45,7 +45,7 @@ NOTHING_AHEAD = CoreContention(pace=0.0, cost=0.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadingCosts:
-    """What a rank's step feels of reading the next one's samples."""
+    """The seconds that reading the next step's samples adds to a rank's step."""
 
     waited: float
     """Share of the reading that computing does not hide."""
@@ -61,7 +61,7 @@ def chunks_read(graph: ModelGraph, placement: Placement, rank: int) -> frozenset
 
 
 def least_share(cluster: Cluster, nodes: Sequence[str]) -> float:
-    """Return the fewest cores that a rank has, of ranks on these nodes."""
+    """Return the cores of the rank that has the fewest, of ranks on these nodes."""
     return min(cluster.node(name).cores / nodes.count(name) for name in set(nodes))
 
 

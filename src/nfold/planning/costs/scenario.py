@@ -1,4 +1,4 @@
-"""Everything that decides how long a simulated step takes, from a placement and from measurements."""
+"""All that decides how long a simulated step takes, made from a placement and from measurements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ TaskSeconds = Mapping[tuple[int, int], float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-    """A step that can be simulated."""
+    """A step that can be simulated: its schedule, the seconds of its tasks, and the machines."""
 
     schedule: Schedule
     task_seconds: TaskSeconds

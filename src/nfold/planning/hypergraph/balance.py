@@ -6,7 +6,7 @@ from nfold.planning.hypergraph.repair import SLACK
 
 
 def imbalance(partition: Partition, limits: Limits) -> float:
-    """Return how far the heaviest block is above its share of the work."""
+    """Return by what part of its share the heaviest block exceeds it: 0.1 is 10 % too much work."""
     total_s = sum(partition.loads_s) or 1.0
     loads = zip(partition.loads_s, limits.shares, strict=True)
     return max(load_s / total_s / share for load_s, share in loads) - 1

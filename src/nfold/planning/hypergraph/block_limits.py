@@ -9,7 +9,7 @@ from nfold.planning.scheduling.windows import lean_window
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """One entry per block."""
+    """The limits of work and memory, with one entry for each block."""
 
     shares: tuple[float, ...]
     """Of the work: the speeds of the blocks' ranks, divided by their sum."""
@@ -20,16 +20,16 @@ class Limits:
 
     @property
     def num_blocks(self) -> int:
-        """Ranks that compute."""
+        """The number of blocks: ranks that compute."""
         return len(self.shares)
 
     def seconds(self, total_s: float) -> list[float]:
-        """Return the most work of each block."""
+        """Return the most seconds of work that each block may have, of `total_s` in all."""
         return [(1 + self.epsilon) * share * total_s for share in self.shares]
 
 
 class Memory:
-    """The bytes of each block under change: states once per block, activations of the chunks in flight."""
+    """The bytes of each block while vertices move: states once for each block, activations of the chunks in flight."""
 
     def __init__(self, hypergraph: Hypergraph, limits: Limits, blocks: Sequence[int]) -> None:
         self._hypergraph, self._limits = hypergraph, limits
@@ -50,7 +50,7 @@ class Memory:
         self.binds = self._most() > min(limits.memory_bytes)
 
     def enter(self, vertex: int, block: int) -> None:
-        """Note that a vertex came into a block."""
+        """Add a vertex to a block."""
         group, chunk = divmod(vertex, self._hypergraph.num_chunks)
         self._saved[block][chunk] += self._hypergraph.saved_bytes[vertex]
         self._used.pop(block, None)
@@ -60,7 +60,7 @@ class Memory:
                 self._resident[block] += self._hypergraph.states[index].num_bytes
 
     def leave(self, vertex: int, block: int) -> None:
-        """Note that a vertex left a block."""
+        """Remove a vertex from a block."""
         group, chunk = divmod(vertex, self._hypergraph.num_chunks)
         self._saved[block][chunk] -= self._hypergraph.saved_bytes[vertex]
         self._used.pop(block, None)
@@ -76,7 +76,7 @@ class Memory:
         return self._used[block]
 
     def excess(self, block: int) -> float:
-        """Return by how much a block is too large; 0 when it fits."""
+        """Return the bytes by which a block exceeds its memory; 0 when it fits."""
         return max(0.0, self.used(block) - self._limits.memory_bytes[block])
 
     def admits(self, vertices: Sequence[int], block: int) -> bool:

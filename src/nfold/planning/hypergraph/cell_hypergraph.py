@@ -29,7 +29,7 @@ Seconds = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Net:
-    """Vertices that share something."""
+    """Vertices that share a tensor or parameters, and the bytes that each block more among them costs."""
 
     num_bytes: int
     """Sent for each block but the first that it lies on."""
@@ -39,7 +39,7 @@ class Net:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-    """What every rank keeps that owns a cell of one of these groups, whatever the chunk."""
+    """Bytes that every rank keeps that owns a cell of one of these groups, whatever the chunk."""
 
     num_bytes: int
     groups: tuple[int, ...]
@@ -63,28 +63,28 @@ class Hypergraph:
 
     @property
     def num_vertices(self) -> int:
-        """Cells and homes of samples."""
+        """The number of vertices: cells, and places of samples."""
         return len(self.seconds)
 
     @property
     def num_cells(self) -> int:
-        """Vertices that are placed."""
+        """The number of vertices that are to be placed."""
         return len(self.groups) * self.num_chunks
 
     @property
     def row_seconds(self) -> list[float]:
-        """Of each group, over all its chunks. O(cells)."""
+        """The seconds of each group over all of its chunks. O(cells)."""
         chunks = self.num_chunks
         return [sum(self.seconds[row * chunks : (row + 1) * chunks]) for row in range(len(self.groups))]
 
     def with_samples(self, cells: Sequence[int]) -> list[int]:
-        """Return the blocks of all vertices from those of the cells: samples are where they live."""
+        """Return the blocks of all vertices from those of the cells: samples stay on the ranks that have them."""
         return [*cells, *(self.fixed[vertex] for vertex in range(self.num_cells, self.num_vertices))]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-    """What the cells of a model cost."""
+    """The seconds and bytes of a model's cells."""
 
     seconds: Mapping[int, Seconds]
     """For each size of a chunk."""

@@ -1,4 +1,4 @@
-"""Proposes which operators to cut into parts: those too heavy, or too large, to be one cell of a balanced grid."""
+"""Proposes which operators to cut into parts: those too heavy or too large to be one cell of a balanced division."""
 
 import itertools
 from math import ceil, inf

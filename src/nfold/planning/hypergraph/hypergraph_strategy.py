@@ -1,4 +1,4 @@
-"""Strategy `hypergraph`: any cell on any rank, so that little is sent and everybody has work by his speed."""
+"""Strategy `hypergraph`: places any cell on any rank, so that few bytes are sent and each rank works by its speed."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace

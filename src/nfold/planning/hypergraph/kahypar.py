@@ -23,19 +23,19 @@ _WEIGHT, _COST = 1 << 22, 1 << 30
 
 
 def is_available() -> bool:
-    """Return whether the package is installed."""
+    """Whether the package is installed."""
     return find_spec(PACKAGE) is not None
 
 
 def partition(hypergraph: Hypergraph, limits: Limits, seed: int) -> list[int]:
-    """Return a partition found from nothing."""
+    """Return a partition that is searched for without a start: for each vertex its block."""
     asked = _Question(hypergraph, limits, seed)
     context = asked.context("DETERMINISTIC")
     return asked.in_order(asked.graph(context).partition(context).get_partition())
 
 
 def improve(hypergraph: Hypergraph, limits: Limits, blocks: Sequence[int]) -> list[int]:
-    """Return a partition found from another one in a V-cycle: coarsened within blocks, refined on the way back."""
+    """Return a partition made from another one in a V-cycle: coarsened within blocks, refined on the way back."""
     asked = _Question(hypergraph, limits, seed=0)
     context = asked.context("DETERMINISTIC_QUALITY")
     # Its first two arguments are named the wrong way round.

@@ -16,7 +16,7 @@ better."""
 
 
 class BlockAssignment:
-    """Vertices in blocks. `blocks` may be read, and changes only by `move`."""
+    """The block of each vertex. `blocks` may be read, and changes only by `move`."""
 
     def __init__(self, hypergraph: Hypergraph, blocks: Sequence[int], num_blocks: int) -> None:
         self.hypergraph, self.num_blocks = hypergraph, num_blocks
@@ -36,7 +36,7 @@ class BlockAssignment:
         )
 
     def gain(self, vertex: int, block: int) -> int:
-        """Return what moving a vertex would save."""
+        """Return the bytes of a step that moving a vertex to a block would save; negative: it would cost more."""
         pull = self.pull[vertex]
         return pull.get(block, 0) - pull.get(self.blocks[vertex], 0)
 

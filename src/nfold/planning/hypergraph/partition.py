@@ -34,7 +34,7 @@ SMALL_WORK = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """How long to search."""
+    """How long a partition is searched for."""
 
     num_starts: int
     """Layouts that are repaired, the best by their traffic."""
@@ -49,7 +49,7 @@ class Effort:
 
     @classmethod
     def of(cls, hypergraph: Hypergraph, num_blocks: int) -> "Effort":
-        """Return what a plan can wait for."""
+        """Return the effort for a hypergraph of this size that a plan has time for."""
         work = num_blocks * sum(len(net.pins) for net in hypergraph.nets)
         if work > WORK:
             return cls(num_starts=2, num_seeds=0, num_cycles=int(work <= HUGE), num_layouts=int(work <= LARGE))
@@ -59,13 +59,13 @@ class Effort:
         return cls(num_starts=6, num_seeds=seeds, num_cycles=1, num_layouts=2, is_of_every_kind=True)
 
     def from_layouts(self) -> "Effort":
-        """Return what is enough where good starts are known: the same hypergraph under other limits."""
+        """Return the smaller effort that is enough where good starts are known."""
         return replace(self, num_starts=min(4, self.num_starts), num_seeds=0, is_of_every_kind=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Partition:
-    """Vertices in blocks, and what that costs."""
+    """The block of each vertex, with the bytes and seconds that follow."""
 
     blocks: tuple[int, ...]
     traffic_bytes: int
@@ -142,7 +142,7 @@ def improved(hypergraph: Hypergraph, limits: Limits, layout: Sequence[int]) -> l
 
 
 def measure(hypergraph: Hypergraph, limits: Limits, blocks: Sequence[int]) -> Partition:
-    """Return a partition with its figures. O(pins)."""
+    """Return a partition with its bytes and seconds. O(pins)."""
     loads = loads_s(hypergraph, blocks, limits.num_blocks)
     memory = Memory(hypergraph, limits, blocks)
     used = [memory.used(block) for block in range(limits.num_blocks)]

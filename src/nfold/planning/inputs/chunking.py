@@ -42,7 +42,7 @@ def worthwhile_counts(workers: int, batch_size: int, least: int = 2) -> tuple[in
 
 
 def tell_filled(graph: ModelGraph, batch_size: int, num_chunks: int) -> str:
-    """Say how many chunks of a full batch hold samples, and why not all do, where none may have a single one."""
+    """Say how many chunks of a full batch hold samples where not all do, and why none may have a single sample."""
     why = f"{_who(graph)} does not compute on one" if graph.least_samples > 1 else graph.why_pairs
     return (
         f"a batch of {batch_size} samples fills {filled_chunks(batch_size, num_chunks)} of {num_chunks} chunks, since "
@@ -51,17 +51,17 @@ def tell_filled(graph: ModelGraph, batch_size: int, num_chunks: int) -> str:
 
 
 def chunk_notes(graph: ModelGraph, batch_size: int, num_chunks: int) -> tuple[str, ...]:
-    """Return what a user should know of chunks that stay empty in every step; nothing where none does."""
+    """Return notes about chunks that stay empty in every step; none where there are none."""
     if filled_chunks(batch_size, num_chunks, graph.least_chunk) >= min(num_chunks, batch_size):
         return ()
     return (f"{tell_filled(graph, batch_size, num_chunks)}; the others stay empty",)
 
 
 def check_samples(graph: ModelGraph, num_samples: int) -> None:
-    """Refuse batches of so few samples that the program does not compute on them.
+    """Refuse batches of fewer samples than the program computes on.
 
     Raises:
-        ProgramError: see the message.
+        ProgramError: with the numbers and the module that needs more.
     """
     if num_samples < graph.least_samples:
         count = f"{num_samples} sample{'s' if num_samples != 1 else ''}"

@@ -16,7 +16,7 @@ with any number of threads, has the same threads and bits again."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """One planning question."""
+    """One planning question: a program, machines and wishes."""
 
     graph: ModelGraph
     profiles: Mapping[int, Profile]
@@ -77,7 +77,7 @@ class Proposal:
 
 
 def proposal_of(plan: Plan) -> Proposal:
-    """Return what a plan was made from, to simulate it again."""
+    """Return the proposal that a plan was made from, to simulate it again."""
     return Proposal(
         placement=plan.placement,
         reductions=plan.reductions,

@@ -19,7 +19,7 @@ from nfold.errors import PlanError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperatorPart:
-    """One of the operators that take another's place."""
+    """One of several operators that take the place of one, each for some of its output channels."""
 
     name: str
     start: int
@@ -34,7 +34,7 @@ class OperatorPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Feed:
-    """Hands the channels of an operator's input out to its parts."""
+    """Which channels of an operator's input each of its parts gets."""
 
     name: str
     input: str
@@ -45,7 +45,7 @@ class Feed:
 
 @dataclass(slots=True)
 class Parts:
-    """All parts of a graph's operators."""
+    """All parts of the operators of a graph."""
 
     of: dict[str, tuple[OperatorPart, ...]] = field(default_factory=dict)
     """By operator; those that are not cut are left out."""
@@ -55,7 +55,7 @@ class Parts:
     """By tensor: the parts whose outputs take its place, in the order of its channels."""
 
     def expand(self, tensors: tuple[str, ...]) -> tuple[str, ...]:
-        """Return names with the pieces in place of what is in pieces."""
+        """Return tensor names in which those that are in pieces are replaced by their pieces."""
         return tuple(piece for name in tensors for piece in self._pieces(name))
 
     def _pieces(self, tensor: str) -> tuple[str, ...]:

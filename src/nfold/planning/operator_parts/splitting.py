@@ -75,7 +75,7 @@ def split_profile(profile: Profile, graph: ModelGraph, splits: Mapping[str, int]
 
 
 def row_name(parameter: str, part: OperatorPart) -> str:
-    """Name the rows of a parameter that a part uses."""
+    """Return the name of the rows of a parameter that a part uses."""
     return f"{parameter}[{part.start}:{part.stop}]"
 
 

@@ -82,7 +82,7 @@ def _alignment(parameter: Parameter) -> int:
 
 
 def bounds(reduction: Reduction, graph: ModelGraph) -> tuple[int, ...]:
-    """Return where each parameter of a bucket begins, and where the last one ends."""
+    """Return the index of each parameter's first element in a bucket, and at last the number of elements."""
     elements = {parameter.name: parameter.num_elements for parameter in graph.parameters}
     offsets = [0]
     for name in reduction.parameters:

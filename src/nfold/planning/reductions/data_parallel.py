@@ -33,7 +33,7 @@ def data_parallel_objection(facts: Facts) -> str | None:
 
 
 def tell_idle(facts: Facts) -> str | None:
-    """Say so where some of the workers that share a batch would get no sample of a full one, or return None."""
+    """Return a note if some workers that share a batch get no sample of a full one; None: all get some."""
     workers, batch_size = facts.workers, facts.batch_size
     chunks = facts.chunks or workers
     filled = filled_chunks(batch_size, chunks, facts.graph.least_chunk)
@@ -64,9 +64,9 @@ def data_parallel(facts: Facts, reductions: tuple[Reduction, ...]) -> Proposal:
 
 
 def bucket_bytes(facts: Facts) -> int:
-    """Return how large a bucket may be.
+    """Return the most bytes of a bucket.
 
-    A function of the model alone: bucket borders decide in which order sums are taken, so timings must not.
+    It depends on the model alone. Bucket borders decide in which order sums are taken, so timings must not move them.
     """
     return max(LEAST_BUCKET_BYTES, min(MOST_BUCKET_BYTES, facts.graph.parameter_bytes // NUM_BUCKETS))
 

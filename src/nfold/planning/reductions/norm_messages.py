@@ -24,7 +24,7 @@ ITEM_BYTES = 8
 
 
 def squares(first: int, last: int) -> Elements:
-    """Return where the sums of squares of ranks [first, last) lie."""
+    """Return the elements that hold the sums of squares of ranks [first, last)."""
     return Elements("norm", "squares", first, last)
 
 
@@ -38,7 +38,7 @@ class SummedPart:
 
     @property
     def gradients(self) -> Elements:
-        """Where the sums lie."""
+        """The elements of the gradient buffer that hold the sums."""
         return Elements("gradient", self.reduction.name, self.share.start, self.share.stop)
 
 

@@ -37,7 +37,7 @@ ROUNDS_AT_ONCE = 2
 
 @dataclass(frozen=True, slots=True)
 class PlannedMessage:
-    """What goes from one rank to another in each step."""
+    """Elements that one rank sends to another in each step."""
 
     source: int
     target: int
@@ -97,14 +97,14 @@ class Turns:
         self._rounds: deque[list[int]] = deque(maxlen=ROUNDS_AT_ONCE + 1)
 
     def before(self, place: Hashable) -> Events:
-        """Return what a message waits for; a place that is not the last one's begins a round."""
+        """Return the events that a message to a place waits for; another place than the last one's begins a round."""
         if place != self._place:
             self._place = place
             self._rounds.append([])
         return tuple(self._rounds[0]) if len(self._rounds) > ROUNDS_AT_ONCE else ()
 
     def add(self, event: int) -> None:
-        """Take the end of a message into the round."""
+        """Add the event of a message's end to the round."""
         self._rounds[-1].append(event)
 
 

@@ -19,7 +19,7 @@ from nfold.errors import ClusterError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerShares:
-    """Shares of workers and of dedicated servers; together 1."""
+    """The shares of workers and of dedicated servers, which add up to 1."""
 
     workers: tuple[float, ...]
     servers: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""Groups batch norms by who computes them: every owner must learn every chunk's statistics to keep equal averages."""
+"""Groups batch norms by their owners: each owner needs every chunk's statistics to keep equal running averages."""
 
 from collections import defaultdict
 

@@ -18,7 +18,7 @@ from nfold.planning.stages.stage_division import Stage
 
 
 class Grid:
-    """The cells of a model cut into runs and a batch cut into chunks: what every span of runs costs anywhere."""
+    """A model cut into runs and a batch cut into chunks, with the costs of every span of runs on any machine."""
 
     def __init__(self, facts: Facts, runs: Runs, num_chunks: int) -> None:
         self.num_runs, self.num_chunks = len(runs), num_chunks
@@ -39,7 +39,7 @@ class Grid:
         self.saved_bytes = largest * interval_sums([sum(saved[name] for name in run) for run in runs])
 
     def seconds(self, machine: Machine) -> Array:
-        """Return how long a chunk keeps such a rank busy: forward, backward and what reading adds."""
+        """Return by span the seconds that a chunk keeps a machine busy: forward, backward and reading its samples."""
         key = machine.threads, machine.pace, machine.contention
         if key not in self._seconds:
             read_s = self._facts.profiles[machine.threads].load_s(self.chunk_size, 1 / machine.pace)
@@ -48,7 +48,7 @@ class Grid:
         return self._seconds[key]
 
     def kind(self, machine: Machine) -> int:
-        """Return a number that equal machines share."""
+        """Return a number that is the same for equal machines."""
         return self._kinds.setdefault(machine.kind, len(self._kinds))
 
     def _of_threads(self, threads: int) -> Array:
@@ -61,7 +61,7 @@ class Grid:
         return self._computing_s[threads]
 
     def owners(self, machines: tuple[Machine, ...], stages: tuple[Stage, ...]) -> dict[str, tuple[int, ...]]:
-        """Return the table of stages on machines: for each operator the rank of every chunk."""
+        """Return the placement of stages on machines: for each operator the rank of every chunk."""
         table: dict[str, tuple[int, ...]] = {}
         for stage in stages:
             members = machines[stage.first : stage.last]
@@ -71,13 +71,13 @@ class Grid:
         return table
 
     def shares(self, machines: tuple[Machine, ...]) -> tuple[int, ...]:
-        """Return how many chunks each of a stage's machines gets."""
+        """Return the number of chunks that each of a stage's machines gets."""
         whole = self.num_runs
         return share_chunks(self.num_chunks, tuple(float(self.seconds(each)[0, whole]) for each in machines))
 
 
 class StageCosts:
-    """Costs of stages on one order of machines."""
+    """The costs of every stage on one order of machines."""
 
     def __init__(self, grid: Grid, machines: tuple[Machine, ...], *, limited: bool) -> None:
         self.grid, self.machines = grid, machines
@@ -86,7 +86,7 @@ class StageCosts:
         self._of_machines: dict[tuple[int, int], Array] = {}
 
     def seconds(self, first: int, last: int) -> Array:
-        """Return what each span costs on machines [first, last); infinite where it cannot be."""
+        """Return by span its bottleneck in seconds on machines [first, last); infinite where it does not fit."""
         if (first, last) not in self._of_machines:
             self._of_machines[first, last] = self._seconds(first, last)
         return self._of_machines[first, last]
@@ -103,7 +103,7 @@ class StageCosts:
         return self.grid.known[key]
 
     def bytes(self, first: int, last: int) -> Array:
-        """Return what each span on machines [first, last) adds to the bytes of a step."""
+        """Return by span the bytes that it adds to a step on machines [first, last)."""
         key = last - first
         if key not in self.grid.known:
             self.grid.known[key] = self.grid.spans.traffic_bytes(last - first)

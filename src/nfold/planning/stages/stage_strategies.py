@@ -26,7 +26,7 @@ SLACKS = (1.0, 1.05, 1.25, 2.0)
 
 
 class Pipeline:
-    """Every worker computes some consecutive operators of all chunks, and hands on what it made."""
+    """Every worker computes some consecutive operators for all chunks, and sends their outputs to the next."""
 
     name = "pipeline"
 
@@ -77,7 +77,7 @@ class Hybrid:
 
 
 def unshared(facts: Facts) -> str | None:
-    """Return why workers cannot share a model among themselves, or None."""
+    """Return the reason why the workers cannot share a model without servers; None: they can."""
     if facts.servers:
         return "its workers need no servers"
     if facts.workers < 2:
@@ -86,7 +86,7 @@ def unshared(facts: Facts) -> str | None:
 
 
 def uncut(facts: Facts) -> str | None:
-    """Return why all operators must stay together, or None."""
+    """Return the reason why all operators must stay on one rank; None: they need not."""
     if facts.graph.update_scope == "model":
         return f"{facts.graph.why_updated_whole}, so each worker must hold the whole model"
     if len(facts.graph.operators) < 2:

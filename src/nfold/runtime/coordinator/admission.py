@@ -22,7 +22,7 @@ from nfold.runtime.coordinator.same_program import check_same_recipe
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """What a newcomer is held against."""
+    """The program and environment that a newcomer must equal."""
 
     load_order: dict[str, Any]
     """As the others were given it."""
@@ -32,19 +32,19 @@ class Standard:
 
 
 class Admission:
-    """The way into a job, and out of it for who has no rank."""
+    """Takes members in, and lets those go that have no rank."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._standard: Standard | None = None
 
     def open(self, standard: Standard) -> list[cmd.ToShell]:
-        """Let newcomers load from now on; return the orders for those that wait for it."""
+        """Let newcomers load the program from now on; return the orders for those that already wait."""
         self._standard = standard
         return [command for number in self._membership.coming for command in self._welcome(number, standard)]
 
     def hear(self, said: ev.Said) -> list[cmd.ToShell]:
-        """Take in what a member without a rank says, and return what to do about it."""
+        """Take in what a member without a rank says; return the commands that follow."""
         number, message = said.member, said.message
         match message["is"]:
             case "hello":
@@ -62,7 +62,7 @@ class Admission:
         return []
 
     def release(self, number: int) -> list[cmd.ToShell]:
-        """Let a member leave: at once where it has no rank, and else where a generation ends."""
+        """Let a member leave: at once if it has no rank, else when the generation ends."""
         if not self._membership.knows(number):
             return [cmd.Noted(f"note: member {number} cannot be let go: nobody has come with that number")]
         if self._membership.rank_of(number) is not None and self._membership.fixed:
@@ -73,7 +73,7 @@ class Admission:
         return []
 
     def see_off(self, left: ev.Left) -> list[cmd.ToShell]:
-        """Take in that a member without a rank has left."""
+        """Take in that a member without a rank has left; return the commands that follow."""
         if not self._membership.knows(left.member):
             told = f"note: member {left.member} {left.status} before it reached the coordinator. The others go on."
             return [cmd.Noted(told), cmd.LetGo(left.member)]
@@ -83,7 +83,7 @@ class Admission:
         return [*([cmd.Noted(told)] if is_missed else []), cmd.LetGo(left.member)]
 
     def close(self) -> list[cmd.ToShell]:
-        """Return what lets all go that have no rank: the job is over."""
+        """Return the commands that dismiss all members without a rank: the job is over."""
         return [command for number in self._membership.coming for command in self._dismiss(number)]
 
     def _greet(self, member: Member) -> list[cmd.ToShell]:

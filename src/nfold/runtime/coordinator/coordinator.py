@@ -46,7 +46,7 @@ NO_CHECKPOINTS = "the run keeps no checkpoints, so nobody can go on from its sta
 
 
 class Coordinator:
-    """One job."""
+    """The state of one job, and the rules by which its ranks get orders."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ NOT_KEPT = "nobody could go on from a checkpoint of this program"
 
 
 class GenerationEnd:
-    """Watches for the end of one generation."""
+    """Decides whether one generation is to end before the run does."""
 
     def __init__(self, known: Known, replanning: Replanning, membership: Membership) -> None:
         """Args:
@@ -24,7 +24,7 @@ class GenerationEnd:
 
     @property
     def is_due(self) -> bool:
-        """Whether all are to stop after the same step, for a generation that follows."""
+        """Whether all ranks are to stop after the same step, because another generation follows."""
         return self._replanning.next is not None or self.members_change
 
     @property
@@ -39,16 +39,16 @@ class GenerationEnd:
 
     @property
     def planned(self) -> Known | None:
-        """What the same members go on with, where links have changed and another plan pays."""
+        """The other plan that the same members go on with, because links have changed; None: there is none."""
         return self._replanning.next
 
     @property
     def known(self) -> Known:
-        """What the generation rests on, with the links as they were found last."""
+        """The measurements and the plan of the generation, with the links as they were last probed."""
         return self._known
 
     def take(self, news: Iterable[cmd.Command], num_left: int) -> list[cmd.Command]:
-        """Take in what was found of links; see `Replanning.take`."""
+        """Take in what probing the links found; see `Replanning.take`."""
         news = list(news)
         for found in news:
             if isinstance(found, cmd.LinksChanged):
@@ -56,7 +56,7 @@ class GenerationEnd:
         return self._replanning.take(news, num_left)
 
     def give_up(self) -> list[cmd.Command]:
-        """Keep plan and members for good: nobody can go on from a checkpoint."""
+        """Keep plan and members until the run ends: no checkpoint can carry it over to another generation."""
         waiting = [*self._membership.newcomers, *self._membership.leavers]
         self._replanning.give_up()
         self._membership.fix(NOT_KEPT)

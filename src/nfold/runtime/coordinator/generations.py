@@ -9,13 +9,13 @@ from nfold.runtime.failures.postmortem import Postmortem
 
 
 class Generations:
-    """Gives ranks to members, and takes them back."""
+    """Gives ranks to members, and connects them to each other."""
 
     def __init__(self, requests: RankRequests, membership: Membership, postmortem: Postmortem) -> None:
         self._requests, self._membership, self._postmortem = requests, membership, postmortem
 
     def enlist(self, members: tuple[int, ...]) -> None:
-        """Give ranks to members, in this order; orders to ranks and what is told of them mean these from now on."""
+        """Give ranks to members, in this order; from now on ranks mean these members."""
         self._membership.enlist(members)
         places = [self._membership.member(number) for number in members]
         self._postmortem.regroup([(each.host, each.pid) for each in places])
@@ -50,7 +50,7 @@ class Generations:
         yield from self._requests.ask(ranks, order, "connected")
 
     def let_go(self, ranks: tuple[int, ...]) -> Flow:
-        """Let ranks leave the job, wherever they are in the generation under way; the others get their numbers."""
+        """Let ranks leave the job, whatever they are doing; the others get new numbers."""
         if ranks:
             yield from self._requests.ask(ranks, {"do": "abandon"}, "abandoned")
             yield from self._requests.ask(ranks, {"do": "finish", "tag": 0}, "finished")

@@ -41,7 +41,7 @@ SLOW_BYTES_PER_S = 125_000
 
 
 class JobPlanning:
-    """Plans, and predicts of plans, by what ranks told of the program and what was measured."""
+    """Plans, and predicts steps of plans, for one number of workers and servers."""
 
     def __init__(self, settings: JobSettings, first_step: int = 0) -> None:
         self.settings, self._first_step = settings, first_step
@@ -53,7 +53,7 @@ class JobPlanning:
         return JobPlanning(settings, self._first_step)
 
     def run_steps(self, ready: Ready) -> RunSteps:
-        """Return the steps that the run takes."""
+        """Return how many steps the run takes, and how they are spread over epochs."""
         per_epoch = -(-ready["num_samples"] // ready["batch_size"])
         asked = max((trial.steps for trial in self.settings.trials), default=self.settings.steps)
         return RunSteps(
@@ -64,11 +64,7 @@ class JobPlanning:
         )
 
     def notes(self, ready: Ready, chosen: Plan, graph: ModelGraph) -> tuple[str, ...]:
-        """Return what a user should know of the run that is planned, beside what its plan says.
-
-        Raises:
-            PlanError: its hosts are taken back before anything of it is kept.
-        """
+        """Return notes for the user about the planned run, beside those of the plan itself."""
         settings, run_steps = self.settings, self.run_steps(ready)
         step_s, limit_s, every = chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every
         return (
@@ -115,7 +111,7 @@ class JobPlanning:
         return chosen
 
     def expected_s(self, known: Known, chosen: Plan, ready: Ready) -> dict[str, float]:
-        """Return how long everything that is watched while training should take; see `slowness`."""
+        """Return the seconds that everything should take which is watched while training; see `slowness`."""
         if chosen.world_size == 1 or (chosen.asynchrony is not None and self._rests_often(ready)):
             return {}
         facts, proposal = self.facts(known.graph, known.profiles, known.cluster, ready), proposal_of(chosen)
@@ -126,7 +122,7 @@ class JobPlanning:
         return expected_times_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
 
     def predicted_s(self, known: Known, chosen: Plan, ready: Ready) -> float:
-        """Return what a step of a plan takes with the links of what is known, which may not be those of the plan."""
+        """Return the seconds of a plan's step with the links of `known`, which may have changed since it was made."""
         facts = self.facts(known.graph, known.profiles, known.cluster, ready)
         return simulate_proposal(facts, chosen.strategy, proposal_of(chosen)).predicted.step_s
 
@@ -137,11 +133,11 @@ class JobPlanning:
         return self.settings.lockstep or min(every, per_epoch) < OFTEN
 
     def nodes(self, cluster: Cluster) -> tuple[str, ...]:
-        """Node of each rank."""
+        """Return the name of each rank's node."""
         return self.settings.nodes or (cluster.nodes[0].name,) * self.settings.world_size
 
     def facts(self, graph: ModelGraph, profiles: dict[int, Profile], cluster: Cluster, ready: Ready) -> Facts:
-        """Return what strategies may know."""
+        """Return the planning question that strategies are asked."""
         return Facts(
             graph=graph,
             profiles=profiles,

@@ -16,14 +16,14 @@ from nfold.errors import InternalError
 
 @dataclass(frozen=True, slots=True)
 class MemberCame:
-    """A member has said hello."""
+    """A member has connected."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class MemberPrepared:
-    """A member listens, and is all that a rank needs."""
+    """A member has loaded the program and listens, so it can become a rank."""
 
     number: int
     address: Address
@@ -63,7 +63,7 @@ MemberEvent = MemberCame | MemberPrepared | MemberAnnounced | MemberFinished | M
 
 
 class Decision(Enum):
-    """What follows from who is there."""
+    """What the coordinator is to do, as follows from the members."""
 
     GO_ON = auto()
     GROW = auto()
@@ -158,12 +158,12 @@ class Membership:
 
     @property
     def next_ranks(self) -> tuple[int, ...]:
-        """Members that the next generation may have: who stays, in the order of now, then newcomers."""
+        """The members of the next generation, in the order of their ranks: those who stay, then newcomers."""
         return (*(number for number in self.ranks if self._is_here(number)), *self.newcomers)
 
     @property
     def gone(self) -> tuple[int, ...]:
-        """Members that have left, or are about to, and will never be a rank again."""
+        """The members that have left or are about to, and that will never have a rank again."""
         return tuple(sorted(self._left | self._finished))
 
     def member(self, number: int) -> Member:
@@ -181,15 +181,15 @@ class Membership:
         return self.ranks.index(number) if number in self.ranks else None
 
     def knows(self, number: int) -> bool:
-        """Return whether a member has ever said hello with this number."""
+        """Whether a member of this number has ever connected."""
         return number in self._members
 
     def fix(self, why: str) -> None:
-        """From now on nobody gets a rank, and nobody with a rank can leave before the end."""
+        """Give nobody a rank any more, and let no rank leave before the end, for the reason `why`."""
         self.fixed = why
 
     def enlist(self, numbers: tuple[int, ...]) -> None:
-        """Give ranks to members, in this order; who had one and is not among them has none any more.
+        """Give ranks to members, in this order; all others lose theirs.
 
         Raises:
             InternalError: one of them is not there, or who loses its rank has not finished.

@@ -46,7 +46,7 @@ from nfold.transport.probing.probe import ProbedPair
 
 
 class Preparation:
-    """What is measured before the ranks build, for one choice of workers and servers."""
+    """Measures the program and the machines before ranks build, for one number of workers and servers."""
 
     def __init__(self, planning: JobPlanning, cores: int, requests: RankRequests, generations: Generations) -> None:
         self._planning, self._settings = planning, planning.settings
@@ -96,7 +96,7 @@ class Preparation:
         return first
 
     def measure(self, ready: Ready) -> Flow:
-        """Return all that is known of program and machines, by measuring. The ranks are wired afterwards.
+        """Return all that is known of program and machines, by measuring. The ranks are connected afterwards.
 
         Raises:
             PlanError: what the user wants makes no sense for this program.
@@ -176,7 +176,7 @@ class Preparation:
         return cluster
 
     def wire(self) -> Flow:
-        """Let the generation of these workers and servers begin."""
+        """Connect these workers and servers to each other, as a generation."""
         yield from self._generations.begin(self._settings.world_size)
         self._requests.say(cmd.Prepared("connecting"))
 

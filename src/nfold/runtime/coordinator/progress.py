@@ -50,7 +50,7 @@ class Progress:
         return self._plan.asynchrony is not None
 
     def window(self) -> int:
-        """Return how many steps ranks may run ahead of what they all reported."""
+        """The number of steps that ranks may run ahead of what all of them have reported."""
         if self._plan.asynchrony is not None and len(self.pending) >= _MOST_PENDING:
             return 0
         least = 2 if self._plan.asynchrony is None else DRIFT
@@ -59,7 +59,7 @@ class Progress:
         return max(least, round(WINDOW_S / max(self._step_s, 1e-6)))
 
     def take(self, event: ev.Received) -> list[cmd.Command]:
-        """Take in a report and return what became complete with it."""
+        """Take in a rank's report; return the commands for what is complete with it."""
         kind = event.message["is"]
         if kind == "steps":
             for report in event.message["steps"]:

@@ -12,7 +12,7 @@ Flow = Generator[list[cmd.Command], ev.Event, Any]
 
 
 class RankRequests:
-    """Orders and replies; the post-mortem learns what everybody was told to do."""
+    """Sends orders to ranks and collects their replies. The post-mortem learns of each order."""
 
     def __init__(self, postmortem: Postmortem) -> None:
         self._postmortem = postmortem
@@ -21,17 +21,17 @@ class RankRequests:
         self._postpones = False
 
     def take_postponed(self) -> list[ev.Event]:
-        """Return what the user wanted while nobody trained; from now on that ends nothing that is being prepared."""
+        """Return the wishes that were kept; later ones no longer end what is being prepared."""
         wishes, self._postponed, self._postpones = self._postponed, [], True
         return wishes
 
     def postpone(self, event: ev.Event) -> None:
-        """Remember what the user wants, until a generation is there that can do it."""
+        """Keep a wish of the user until a generation can carry it out."""
         if isinstance(event, ev.Interrupted | ev.TimeUp | ev.CheckpointWanted):
             self._postponed.append(event)
 
     def say(self, *commands: cmd.Command) -> None:
-        """Send commands with the next orders: a generator can speak only when it also listens."""
+        """Add commands to the next orders, since a generator can only speak where it also listens."""
         self._unsaid += commands
 
     def ask(self, ranks: tuple[int, ...], message: dict[str, Any], reply: str, blob: bytes = b"") -> Flow:

@@ -21,7 +21,7 @@ TIMES_PRICE = 3.0
 
 
 class Replanning:
-    """What one generation rests on, and what the next one will, once there is to be one."""
+    """The measurements that one generation rests on, and those for the next one if there is to be one."""
 
     def __init__(self, planning: JobPlanning, known: Known, ready: Ready, *, price_s: float, is_wanted: bool) -> None:
         """Args:
@@ -49,7 +49,7 @@ class Replanning:
         return []
 
     def give_up(self) -> None:
-        """Keep the plan for good: nobody can go on from a checkpoint."""
+        """Keep the plan until the run ends: no checkpoint can carry it over to another plan."""
         self.next, self._is_wanted = None, False
 
     def _plan_again(self, cluster: Cluster, num_left: int) -> list[cmd.Command]:
@@ -73,7 +73,11 @@ class Replanning:
 
 
 def plan_of(known: Known) -> Plan:
-    """Return the plan that is known."""
+    """Return the plan that is known.
+
+    Raises:
+        InternalError: there is none yet.
+    """
     if known.plan is None:
         raise InternalError("nothing is planned yet")
     return known.plan

@@ -10,7 +10,7 @@ from nfold.errors import ProgramError
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Who is compared with rank 0."""
+    """The rank or newcomer that is compared with rank 0."""
 
     number: int
     has_rank: bool = True

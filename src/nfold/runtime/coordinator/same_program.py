@@ -11,7 +11,7 @@ from nfold.runtime.control import commands as cmd
 
 
 def recipe_of(ready: dict[str, Any]) -> Recipe:
-    """Return what a rank told of the program that it loaded."""
+    """Return the recipe of the program that a rank has loaded, from its reply."""
     return Recipe(
         num_samples=ready["num_samples"],
         autocast=ready["autocast"],
@@ -25,7 +25,7 @@ def recipe_of(ready: dict[str, Any]) -> Recipe:
 
 
 def averages_of(ready: dict[str, Any]) -> Averages | None:
-    """Return which averages of weights the program that a rank loaded wants."""
+    """Return the averages of weights that the program asks for, from a rank's reply."""
     return codec.decode(Averages, ready["averages"]) if ready["averages"] else None
 
 

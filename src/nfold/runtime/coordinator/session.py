@@ -178,7 +178,7 @@ class Session:
         self._events.put(ev.CheckpointWanted())
 
     def interrupt(self, *, by_manager: bool = False) -> None:
-        """Ask for an orderly end after the steps under way."""
+        """End the run in order, after the steps that are under way."""
         self._events.put(ev.Interrupted(by_manager=by_manager))
 
     def _start_member(self) -> int:

@@ -12,14 +12,14 @@ from nfold.runtime.control import commands as cmd
 
 
 class Steering:
-    """How far a loop lets ranks train; without one, they may always."""
+    """How far the user's loop lets ranks train; without a loop, to the end."""
 
     def __init__(self, first_step: int, *, is_looped: bool) -> None:
         self._is_looped, self._handed = is_looped, first_step
         self._asked = first_step
 
     def ask(self) -> None:
-        """The loop wants one more step, and is done with the one before."""
+        """Note that the loop wants the next step, and nothing more of the last one."""
         self._asked += 1
 
     def allowed(self, total: int) -> int:

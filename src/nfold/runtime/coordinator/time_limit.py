@@ -4,7 +4,7 @@ from math import inf
 
 
 class TimeLimit:
-    """One run's limit, on the clock of whoever asks."""
+    """The time limit of one run, in seconds on the caller's clock."""
 
     def __init__(self, end_s: float = inf) -> None:
         """Args:
@@ -19,27 +19,27 @@ class TimeLimit:
 
     @property
     def due_s(self) -> float:
-        """When to stop: earlier by the steps that nobody can call back, and by the longest checkpoint so far."""
+        """When training must stop: before the limit by the steps under way and by the longest checkpoint so far."""
         return self._end_s - self._checkpoint_s - max(0, self._allowed - self._done) * min(self._steps_s)
 
     def allowed(self, steps: int) -> None:
-        """Note that the steps before this one will be played, whatever the time."""
+        """Note that the steps before this one will be played in any case."""
         self._allowed = steps
 
     def played(self, steps: int, step_s: float) -> None:
-        """Note that so many steps are done, and how long the last one took."""
+        """Note how many steps are done, and the seconds of the last one."""
         self._done, self._steps_s = steps, (self._steps_s[1], step_s)
 
     def tell(self) -> None:
-        """Note that it was told: it is due no more."""
+        """Note that ranks were told to stop, so that the limit is due only once."""
         self._end_s = inf
 
     def worked(self, now_s: float) -> None:
-        """Note that something ended after which a checkpoint may be written."""
+        """Note when something ended after which a checkpoint may be written."""
         self._since_s = now_s
 
     def kept(self, now_s: float) -> None:
-        """Note that a checkpoint is in its place."""
+        """Note when a checkpoint was in its place."""
         if self._since_s is not None:
             self._checkpoint_s = max(self._checkpoint_s, now_s - self._since_s)
         self._since_s = now_s

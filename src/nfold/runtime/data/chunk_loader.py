@@ -57,20 +57,20 @@ class ChunkSamples:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of an epoch; the last one may be smaller."""
+        """The number of steps of an epoch; the last one may have fewer samples."""
         return -(-self._num_samples // self._batch_size)
 
     def sizes(self, step: int) -> tuple[int, ...]:
-        """Return the samples of each chunk of a step."""
+        """Return the number of samples of each chunk of a step."""
         begin = step % self.steps_per_epoch * self._batch_size
         return chunk_sizes(min(self._batch_size, self._num_samples - begin), self._num_chunks, self._least)
 
     def indices(self, step: int, chunk: int) -> list[int]:
-        """Return the samples of one chunk."""
+        """Return the indices of one chunk's samples in the data set."""
         return self.part(step, chunk).indices
 
     def part(self, step: int, chunk: int) -> ReadPart:
-        """Return what a chunk is read by."""
+        """Return the description by which a reader reads a chunk."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch != epoch:
             self._order = self._order_of(epoch)
@@ -82,7 +82,7 @@ class ChunkSamples:
 
 
 def visited_before(order: list[int]) -> tuple[int, ...]:
-    """Return how often each place's sample stands before it; empty if none does. O(order)."""
+    """Return how often each place's sample occurs before it; empty if none occurs twice. O(order)."""
     if len(set(order)) == len(order):
         return ()
     counts: Counter[int] = Counter()
@@ -122,7 +122,7 @@ class ChunkLoader:
             self._futures[step, chunk] = self._pool.submit(self._reader.read, self._sampler.part(step, chunk))
 
     def get(self, step: int, chunk: int) -> Batch:
-        """Return a chunk, once it is there.
+        """Wait for a chunk and return it.
 
         Raises:
             ProgramError: the dataset raised for one of its samples.
@@ -136,7 +136,7 @@ class ChunkLoader:
 
     @property
     def num_elsewhere(self) -> int:
-        """Samples of other chunks that `read_apart` knows by the places behind a chunk."""
+        """The number of samples of other chunks that `read_apart` reads too; their places follow those of a chunk."""
         return len(self._elsewhere)
 
     def read_apart(

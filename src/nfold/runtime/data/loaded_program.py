@@ -27,7 +27,7 @@ _BEFORE_ALL_STEPS = -(1 << 62)
 
 
 def find_device(wanted: str, local_rank: int) -> torch.device:
-    """Return where a rank computes.
+    """Return the device on which a rank computes.
 
     Raises:
         ProgramError: there is no such device.
@@ -76,14 +76,14 @@ def _where_sought(error: Exception) -> str:
 
 
 def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the coordinator has to know of a program, for a message.
+    """Return what the coordinator needs to know of a program, as JSON values.
 
     Args:
         program: as it will be trained.
         datasets: `train`, and `test` if there is one.
 
     Raises:
-        ProgramError: items or their order depend on what was asked for before.
+        ProgramError: items or their order depend on what was read before.
     """
     orders = orders_to_compare(program, datasets["train"])
     items = item_checksums(datasets["train"], program.seed, program.collate)

@@ -61,7 +61,7 @@ class Loaders:
             self._idle.put(each)
 
     def reader(self, what: Which) -> "LoadersReader":
-        """Return what reads one of the data sets."""
+        """Return the reader of one of the data sets."""
         return LoadersReader(self, what)
 
     def read(self, what: Which, part: ReadPart, apart: Sequence[int] = ()) -> Any:
@@ -84,12 +84,12 @@ class Loaders:
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """Their numbers."""
+        """The process numbers of the loaders."""
         return tuple(each.pid for each in self._all)
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that each has held, added up."""
+        """The sum of the most bytes that each loader has held."""
         return sum(map(peak_bytes, self.processes))
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class Loaders:
 
 
 class LoaderPool:
-    """The loaders that a rank may have: none where ranks are threads, and none before it has something to read."""
+    """The loaders that a rank may have: none where ranks are threads, and none before there is something to read."""
 
     def __init__(self, server: ForkServer | None) -> None:
         """Args:
@@ -122,26 +122,26 @@ class LoaderPool:
             self._server.close()
 
     def hired(self, what: Which) -> "LoadersReader | None":
-        """Start the loaders if they are not; return what reads a data set, None: this process does."""
+        """Start the loaders if they are not running; return the reader of a data set, None: this process reads it."""
         if self._loaders is None and self._start is not None:
             self._loaders = self._start()
         return self.reader(what)
 
     def reader(self, what: Which) -> "LoadersReader | None":
-        """Return what reads a data set in the loaders that there are; None: this process does."""
+        """Return the reader of a data set in running loaders; None: this process reads it."""
         return self._loaders.reader(what) if self._loaders is not None else None
 
     def processes(self) -> tuple[int, ...]:
-        """Return the numbers of all loaders' processes."""
+        """Return the process numbers of all loaders."""
         return self._loaders.processes if self._loaders else ()
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that all loaders have held."""
+        """Return the sum of the most bytes that each loader has held."""
         return self._loaders.peak_bytes if self._loaders else 0
 
     def close(self) -> None:
-        """End the loaders, and who would fork them."""
+        """End the loaders, and the process that forks them."""
         if self._loaders is not None:
             self._loaders.close()
         if self._server is not None:
@@ -150,14 +150,14 @@ class LoaderPool:
 
 @dataclass(frozen=True, slots=True)
 class LoadersReader:
-    """Reads parts of one data set, as a Reader does."""
+    """Reads parts of one data set in loader processes."""
 
     loaders: Loaders
     what: Which
 
     @property
     def num_loaders(self) -> int:
-        """How many parts are read at once, by processes of their own."""
+        """The number of parts that are read at once, each by its own process."""
         return self.loaders.count
 
     def read(self, part: ReadPart) -> Batch:
@@ -166,12 +166,12 @@ class LoadersReader:
         return batch
 
     def read_apart(self, part: ReadPart, sizes: Sequence[int]) -> tuple[Batch, list[Batch]]:
-        """Read samples together and apart."""
+        """Read samples, joined as one part and as several smaller ones."""
         found: tuple[Batch, list[Batch]] = self.loaders.read(self.what, part, sizes)
         return found
 
     def read_all(self, parts: Iterable[ReadPart]) -> Iterator[Batch]:
-        """Read parts in their order, some ahead."""
+        """Yield parts in their order, while later ones are being read."""
         waiting: deque[Future[Batch]] = deque()
         with ThreadPoolExecutor(self.num_loaders) as pool:
             for part in parts:
@@ -233,7 +233,7 @@ class _Loader:
 
 
 def unlike(items: Mapping[str, int | None], found: Mapping[str, int | None]) -> str:
-    """Say how the data of a loader differ from the rank's; empty: they do not.
+    """Return a sentence if the data of a loader differ from the rank's; empty: they do not.
 
     Args:
         items: checksums of some of the rank's items.

@@ -27,7 +27,7 @@ Place = tuple[int, int]
 
 
 class Closed(Exception):
-    """The other end is gone."""
+    """The other end has been closed, or its process has ended."""
 
 
 def send(connection: socket.socket, value: Any) -> None:

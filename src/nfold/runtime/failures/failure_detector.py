@@ -15,7 +15,7 @@ OWN_GAP_S = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long a rank may be silent."""
+    """The seconds for which a rank may be silent."""
 
     noticed_s: float = 10.0
     """Then the user is told."""
@@ -30,7 +30,7 @@ PATIENCE = Patience()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DetectedChanges:
-    """What has changed since the last look."""
+    """The ranks that have fallen silent, are heard again or are lost since the last look."""
 
     silent: tuple[int, ...]
     """Ranks that have just been noticed."""
@@ -41,7 +41,7 @@ class DetectedChanges:
 
 
 class FailureDetector:
-    """Watches the ranks of one job."""
+    """Notices silent ranks of one job."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience

@@ -16,7 +16,7 @@ QUIET_S = 6.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkCut:
-    """Nothing passes between a rank and some others."""
+    """A rank, and the others that do not hear it and that it does not hear."""
 
     rank: int
     others: tuple[int, ...]
@@ -25,13 +25,13 @@ class NetworkCut:
 
     @property
     def pairs(self) -> frozenset[frozenset[int]]:
-        """Return which ranks do not hear each other."""
+        """The pairs of ranks that do not hear each other."""
         return frozenset(frozenset((self.rank, other)) for other in self.others)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CutChanges:
-    """What has changed since the last look."""
+    """The cuts that are new, healed or too long since the last look."""
 
     begun: tuple[NetworkCut, ...] = ()
     healed: tuple[NetworkCut, ...] = ()
@@ -40,7 +40,7 @@ class CutChanges:
 
 
 class Cuts:
-    """Watches the network between the ranks of one job."""
+    """Notices cuts of the network between the ranks of one job."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -48,7 +48,7 @@ class Cuts:
         self._told: tuple[NetworkCut, ...] = ()
 
     def hear(self, rank: int, silent_s: Mapping[int, float]) -> None:
-        """Note for how long a rank has not heard others, as it says now."""
+        """Note the seconds for which a rank has not heard others, as it reports."""
         self._silent_s[rank] = silent_s
 
     def look(self, ranks: Collection[int], unheard: Collection[int] = ()) -> CutChanges:

@@ -33,7 +33,7 @@ _KINDS: dict[str, type[NfoldError]] = {kind.__name__: kind for kind in (ProgramE
 
 
 class Postmortem:
-    """Collects how each rank ended. Open from the first bad news on."""
+    """Collects how each rank ended, from the first bad news on."""
 
     def __init__(self) -> None:
         self._world_size = 0
@@ -49,14 +49,14 @@ class Postmortem:
         self.open = False
 
     def regroup(self, places: Sequence[tuple[str, int]]) -> None:
-        """Note where each rank runs from now on, by host and process. Nobody has failed so far, and nobody is done."""
+        """Note the host and process of each rank in a new generation. So far none has failed or is done."""
         self._world_size = len(places)
         self._places = {rank: f"on {host}, pid {pid}" for rank, (host, pid) in enumerate(places)}
         self._has_hosts = len({host for host, _ in places}) > 1
         self._excused, self._sentenced = set(), {}
 
     def ordered(self, order: str) -> None:
-        """Note what all ranks were told last."""
+        """Note the last order to all ranks."""
         self._order = order
 
     def reached(self, steps: int) -> None:
@@ -64,12 +64,12 @@ class Postmortem:
         self._steps_done = steps
 
     def failed(self, rank: int, message: dict[str, Any]) -> None:
-        """Note what a rank said before it gave up."""
+        """Note the message of a rank that gives up."""
         self._failed.setdefault(rank, message)
         self.open = True
 
     def left(self, rank: int, status: str) -> None:
-        """Note how a rank's process ended."""
+        """Note the exit status of a rank's process."""
         if rank in self._excused:
             return
         self._left.setdefault(rank, status)
@@ -84,7 +84,7 @@ class Postmortem:
         self.left(cut.rank, _say_cut(cut))
 
     def sentenced(self, ranks: tuple[int, ...], fault: str) -> None:
-        """Note that ranks are killed on purpose, by a fault that the user asked for."""
+        """Note ranks that are killed on purpose, by a fault that the user asked for."""
         self._sentenced.update(dict.fromkeys(ranks, fault))
 
     @property
@@ -93,27 +93,27 @@ class Postmortem:
         return self._order == "load"
 
     def tell_silence(self, rank: int, noticed_s: float, lost_s: float) -> str:
-        """Return a line about a rank that has fallen silent."""
+        """Return a line for the user about a rank that has fallen silent."""
         return (
             f"rank {rank} ({self._place(rank)}) {_SILENT} {noticed_s:.0f} s: {_WHY_SILENT}. "
             f"After {lost_s:.0f} s the job is given up."
         )
 
     def tell_return(self, rank: int) -> str:
-        """Return a line about a rank that was silent."""
+        """Return a line for the user about a silent rank that is heard again."""
         return f"rank {rank} ({self._place(rank)}) answers again"
 
     def tell_cut(self, cut: NetworkCut, lost_s: float) -> str:
-        """Return a line about ranks that do not hear each other."""
+        """Return a line for the user about ranks that do not hear each other."""
         where = f"rank {cut.rank} ({self._place(cut.rank)})"
         return f"{where} {_say_cut(cut)}: {_WHY_CUT}. After {lost_s:.0f} s the job is given up."
 
     def tell_healed(self, cut: NetworkCut) -> str:
-        """Return a line about ranks that did not hear each other."""
+        """Return a line for the user about ranks that hear each other again."""
         return f"rank {cut.rank} ({self._place(cut.rank)}) and {_ranks(cut.others)} hear each other again"
 
     def excuse(self, ranks: tuple[int, ...]) -> None:
-        """These ranks are done: their leaving is no failure."""
+        """Note ranks that are done: that they leave is no failure."""
         self._excused.update(ranks)
 
     def take_first(self) -> bool:
@@ -128,7 +128,7 @@ class Postmortem:
 
     @property
     def is_death(self) -> bool:
-        """Whether the first cause is that a process ended which could not say why."""
+        """Whether the first cause is a process that ended without a message."""
         first = next(iter(self._deaths.values()), None)
         return not self._causes and first is not None and not first.startswith(_TELLS_ALL)
 
@@ -147,7 +147,7 @@ class Postmortem:
         )
 
     def details(self) -> str:
-        """Return every traceback, for the log."""
+        """Return the tracebacks of all ranks, for the log."""
         return "\n".join(f"rank {rank}:\n{message['traceback']}" for rank, message in self._failed.items())
 
     @property

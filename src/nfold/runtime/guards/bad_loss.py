@@ -9,11 +9,11 @@ _MOST_NAMED = 5
 
 
 def tell_loss(chunk: int, loss: float, indices: list[int], batch: Batch) -> str:
-    """Return what there is to say of a loss that is NaN or infinite.
+    """Return a sentence about a loss that is NaN or infinite.
 
     Args:
-        chunk: whose it is.
-        loss: what it is.
+        chunk: whose loss it is.
+        loss: its value.
         indices: of the chunk's samples.
         batch: the samples.
     """
@@ -30,10 +30,10 @@ def tell_loss(chunk: int, loss: float, indices: list[int], batch: Batch) -> str:
 
 
 def tell_chunk(chunk: int, indices: list[int], batch: Batch) -> str:
-    """Return what there is to say of a chunk for which the program raised.
+    """Return a sentence about a chunk for which the program raised.
 
     Args:
-        chunk: which.
+        chunk: its number.
         indices: of its samples.
         batch: the samples.
     """
@@ -60,7 +60,7 @@ def _has_fractions(tensor: torch.Tensor) -> bool:
 
 
 def samples_with_nan(indices: list[int], batch: Batch) -> set[int]:
-    """Return the samples of which a number, in input or target, is NaN."""
+    """Return the indices of samples of which a number, in input or target, is NaN."""
     bad: set[int] = set()
     for tensor in tensors_of(batch):
         if tensor.is_floating_point() and tensor.dim() and len(tensor) == len(indices):

@@ -37,7 +37,7 @@ from nfold.runtime.guards.uneven_samples import refuse_uneven
 
 
 def with_checked_loss(program: Program, graph: ModelGraph, chunks: int) -> Program:
-    """Return a program whose loss is checked, if there are chunks and it is not proved for all of them."""
+    """Return the program; with a checked loss where batches are cut and it is not proved to be a mean over samples."""
     conditions = tuple(each for each in graph.conditions if OUTPUTS in parts_needed(each.program))
     if chunks < 2 or not (graph.unproved or conditions):
         return program
@@ -80,7 +80,7 @@ class CheckedLoss:
 
     @contextlib.contextmanager
     def checked(self, size: int) -> Iterator[None]:
-        """Check what is computed meanwhile: the loss of a chunk with so many samples."""
+        """Check the losses of a chunk of `size` samples that are computed within a block."""
         self._size = size
         try:
             yield

@@ -27,7 +27,7 @@ from nfold.runtime.guards.trial_occasions import Occasions
 
 
 class LaterTrials:
-    """What one rank has tried of the chunks that it computed whole."""
+    """The trials of one rank on chunks that it computes whole."""
 
     def __init__(self, program: Program, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> None:
         """Args:
@@ -61,7 +61,7 @@ class LaterTrials:
             self._occasions.compare(0, step, lambda: self._compare(model, self._cuts(batch, size, new, own, count)))
 
     def take_notes(self) -> tuple[str, ...]:
-        """Return what a user should know since the last call."""
+        """Return the notes for the user since the last call."""
         return self._occasions.take_notes()
 
     def _cuts(self, batch: Batch, size: int, new: list[int], read: Read | None, num_elsewhere: int) -> list[BatchCut]:

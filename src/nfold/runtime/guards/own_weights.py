@@ -13,7 +13,7 @@ from nfold.program import Program
 
 
 class OwnWeights:
-    """The weights that a loss reads by itself. Whoever builds a model of the program may take them away."""
+    """The weights that a loss reads by itself, which must be those of the model that is trained."""
 
     def __init__(self, program: Program, model: nn.Module, dataset: Any, graph: ModelGraph) -> None:
         """Look for them in the model that was just built; only in one that is a single operator are there any."""
@@ -22,7 +22,7 @@ class OwnWeights:
         self._expected = self._found() if graph.capture == "opaque" else []
 
     def check(self) -> None:
-        """Look again, if there are any. One forward pass of a sample.
+        """Compare the weights that the loss reads with the model's, if it reads any. One forward pass of a sample.
 
         Raises:
             ProgramError: the loss reads another model now.

@@ -14,7 +14,7 @@ _MOST_READINGS = 8
 
 
 def num_samples(targets: Any) -> int:
-    """Return the samples of a chunk, which are joined along the first dimension; 0 if nobody can tell them apart so."""
+    """Return the number of samples of a chunk, by the first dimension of its targets; 0: targets do not tell."""
     lengths = {tensor.shape[0] if tensor.ndim else 0 for tensor in tensors_of(targets)}
     found = lengths.pop() if len(lengths) == 1 else 0
     return 0 if may_list_samples(targets, found) else found
@@ -49,7 +49,7 @@ def take_targets(targets: Any, samples: list[int]) -> Any:
 
 
 def joined(targets: Any, others: Any) -> Any:
-    """Return the targets of all samples of two structures; None where they do not fit together."""
+    """Return two structures of targets joined along the samples; None: they do not fit together."""
     shapes = [[(path, tensor.dtype, tensor.shape[1:]) for path, tensor in paths_of(each)] for each in (targets, others)]
     if shapes[0] != shapes[1]:
         return None

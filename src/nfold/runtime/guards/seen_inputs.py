@@ -15,7 +15,7 @@ from nfold.runtime.guards.seen_targets import SeenTargets
 
 
 class SeenInputs:
-    """The data of one rank, by their place in the structure of a batch."""
+    """The inputs that one rank has seen, by their place in the structure of a batch."""
 
     def __init__(self, margin: float = 0.0) -> None:
         """Args:

@@ -17,7 +17,7 @@ _REMEMBERED = 1 << 20
 
 
 class SeenTargets:
-    """The targets of one rank, by their place in the structure of targets."""
+    """The targets that one rank has seen, by their place in the structure of targets."""
 
     def __init__(self) -> None:
         self._tensors: dict[tuple[Any, ...], _SeenTensor] = {}

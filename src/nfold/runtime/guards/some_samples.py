@@ -19,7 +19,7 @@ _SIZE = sum(PARTS)
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Places of samples in a chunk."""
+    """Samples of a chunk by their places, and the parts that they are compared in."""
 
     places: list[int]
     sizes: tuple[int, int, int]
@@ -35,7 +35,7 @@ class Samples:
 
     @property
     def parts(self) -> list[list[int]]:
-        """The same in parts."""
+        """The samples in the parts that are computed apart."""
         stops = itertools.accumulate(self.sizes, initial=0)
         return [self.places[start:stop] for start, stop in itertools.pairwise(stops)]
 
@@ -77,7 +77,7 @@ def cut_batch(batch: Batch, size: int, samples: Samples, read: Read | None, devi
 
 
 def is_rows(value: Any) -> bool:
-    """Tell whether there are tensors only: a list of texts has no rows to take."""
+    """Whether a structure holds tensors only; a list of texts has no rows to take."""
     if isinstance(value, (list, tuple, dict)):
         return all(map(is_rows, value.values() if isinstance(value, dict) else value))
     return isinstance(value, torch.Tensor)

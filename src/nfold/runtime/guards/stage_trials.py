@@ -33,7 +33,7 @@ _MARGIN = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageFlow:
-    """What flows through a run of operators for one chunk."""
+    """The activations, and the activation gradients, of one chunk at the ends of a run of operators."""
 
     step: int
     size: int
@@ -46,7 +46,7 @@ class StageFlow:
 
 
 class StageTrials:
-    """What one rank has tried of the runs of operators that it computes."""
+    """The trials of one rank on runs of operators that it computes."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class StageTrials:
             self._occasions.compare(index, flow.step, lambda: self._compare(stage, model, flow, new))
 
     def take_notes(self) -> tuple[str, ...]:
-        """Return what a user should know since the last call."""
+        """Return the notes for the user since the last call."""
         return self._occasions.take_notes()
 
     def _new_samples(self, index: int, stage: Stage, flow: StageFlow) -> list[int]:

@@ -20,7 +20,7 @@ _TIMES_WEIGHTS = 7
 
 
 class Occasions:
-    """When one rank has tried what it computes: the whole model, or each of its runs of operators."""
+    """When one rank compares samples of what it computes: the whole model, or each of its runs of operators."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Args:
@@ -80,7 +80,7 @@ class Occasions:
         self._right[part] = step
 
     def has_room(self, weights: Iterable[torch.Tensor], device: torch.device, step: int) -> bool:
-        """Tell whether there is memory to compare what computes with some weights; the next time there may be."""
+        """Whether memory has room to compare what computes with these weights; later there may be room."""
         left = [torch.cuda.mem_get_info(device)[0]] if device.type == "cuda" else [unused_memory()]
         if device.type != "cuda" and _MEMORY.exists():
             left.append(available_bytes(_MEMORY.read_text(encoding="utf-8")))
@@ -91,11 +91,11 @@ class Occasions:
         return free > needed
 
     def note(self, text: str) -> None:
-        """Keep something that a user should know."""
+        """Add a note for the user."""
         self._notes.append(text)
 
     def take_notes(self) -> tuple[str, ...]:
-        """Return what a user should know since the last call."""
+        """Return the notes for the user since the last call."""
         notes, self._notes = self._notes, []
         return tuple(notes)
 

@@ -23,7 +23,7 @@ MOST_ROUNDS = int(PROBING_S / 1.2 / BUDGET_S)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """Two ranks that measure the way between them."""
+    """Two ranks that measure the link between them."""
 
     measures: int
     echoes: int

@@ -26,7 +26,7 @@ is given up by others (see `failure_detector`)."""
 
 
 class Reprobing:
-    """When links are probed again, and what came of it."""
+    """Decides when links are probed again, and sends the probes."""
 
     def __init__(self, nodes: tuple[str, ...], cluster: Cluster, expected_s: Mapping[str, float]) -> None:
         """Watch what a run exchanges.
@@ -48,7 +48,7 @@ class Reprobing:
 
     @property
     def is_open(self) -> bool:
-        """Whether probes are under way, so that no steps may be."""
+        """Whether probes are under way, so that no steps may be played."""
         return bool(self._awaited)
 
     def look(self, done: cmd.StepDone) -> list[cmd.Command]:

@@ -28,7 +28,7 @@ _FIRST = frozenset({"reduce", "push"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnexpectedTime:
-    """Something that takes another time than expected."""
+    """Something that has taken longer or less than expected for a while."""
 
     what: str
     expected_s: float
@@ -60,7 +60,7 @@ class Slowness:
         return max(found, key=_size, default=None)
 
     def accept(self) -> None:
-        """Expect from now on what was measured of late; called when the links have been probed."""
+        """Expect from now on what was measured last; called when links have been probed."""
         for name, seconds in self._recent_s.items():
             if seconds:
                 self._expected_s[name] = max(self._predicted_s[name], median(seconds))

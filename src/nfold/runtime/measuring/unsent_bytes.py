@@ -1,4 +1,4 @@
-"""How much of its messages a rank lets wait outside of its hands, where they go in an order of their own."""
+"""How many bytes a rank hands to the network at once: beyond these, the order of messages is no longer its own."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ def limit_unsent(transport: Transport, nodes: Sequence[str], num_bytes: Sequence
 
 
 def lift_limits(transport: Transport) -> None:
-    """Take all that back, as before the first plan: what is probed next shall not hang on the plan before."""
+    """Remove the limits, so that the next probe does not depend on the plan before."""
     for peer in range(transport.world_size):
         if peer != transport.rank:
             transport.limit_unsent(peer, None)

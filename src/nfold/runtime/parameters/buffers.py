@@ -27,7 +27,7 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The part of one parameter that lies in a range of a bucket."""
+    """The part of one parameter that lies in some elements of a bucket."""
 
     name: str
     start: int
@@ -161,7 +161,7 @@ class Buffers:
         return self._wire(task, self._scratch[task.id])
 
     def combine(self, task: Receive, elements: Elements) -> None:
-        """Take in what was received."""
+        """Copy or add received elements to their buffer."""
         if task.onto is not None:
             self._scratch[task.id].add_(self._scratch[task.onto])
         if task.combine == "hold" or task.id not in self._scratch:  # kept for later, or written in place

@@ -13,7 +13,7 @@ Plain = Scalar | tuple[Scalar, ...]
 
 @dataclass(slots=True)
 class OptimizerState:
-    """An optimizer's state by the user's parameter names."""
+    """The state of an optimizer, by the user's names of parameters."""
 
     tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     elementwise: frozenset[str] = frozenset()
@@ -27,10 +27,10 @@ class OptimizerState:
 
 
 def check_plain(parameter: str, key: str, value: object, kind: str) -> None:
-    """Refuse what is no tensor and not plain.
+    """Refuse a value that is no number, no text, no boolean and not None: no checkpoint can hold it.
 
     Raises:
-        ProgramError: this is not.
+        ProgramError: this is one.
     """
     if not (value is None or isinstance(value, (bool, int, float, str))):
         raise ProgramError(

@@ -51,7 +51,7 @@ class _Held:
 
 
 class PieceState(NamedTuple):
-    """What an optimizer keeps for a piece of a parameter."""
+    """The optimizer's state for a piece of a parameter."""
 
     piece: Piece
     values: dict[str, Any]
@@ -88,11 +88,11 @@ class Updater:
         _check_none_lost(self._optimizer, weights)
 
     def advance(self, step: int) -> None:
-        """Bring the schedule of the learning rate to where it is after so many steps."""
+        """Set the learning rate's schedule to where it is after so many steps."""
         self._stepper.advance(step)
 
     def scale(self, factor: float) -> None:
-        """Multiply the gradients."""
+        """Multiply all gradients by a factor."""
         self._give_sparse()
         if factor != 1.0:
             for tensor in self._tensors:
@@ -284,7 +284,7 @@ def _learning_rate(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -
 
 
 def kept_by(updaters: Iterable[Updater]) -> Kept:
-    """Return what any of them took from a checkpoint although the program says something else."""
+    """Return the hyper-parameters that updaters took from a checkpoint although the program has others."""
     return {key: pair for updater in updaters for key, pair in updater.kept.items()}
 
 

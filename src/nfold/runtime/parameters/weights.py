@@ -13,7 +13,7 @@ from nfold.core.graph import ModelGraph, Parameter
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a parameter of the graph lies."""
+    """Where a parameter of the graph lies in the module's parameters."""
 
     name: str
     """Of the module's parameter."""
@@ -46,7 +46,7 @@ class Weights:
         return Place(name if rows is None else rows.parameter, tuple(whole.shape), start)
 
     def unneeded(self, foreign: frozenset[str]) -> tuple[nn.Parameter, ...]:
-        """Return the module's parameters of which a rank that lets go of some of the graph's needs nothing."""
+        """Return the module's parameters that a rank does not need if it does not need these of the graph."""
         needed = {self.place(name).name for name in self.parameters if name not in foreign}
         gone = {self.place(name).name for name in foreign} - needed
         return tuple(self._whole[name] for name in sorted(gone))

@@ -58,7 +58,7 @@ def evaluate(
 
 
 def fill(model: nn.Module, all_runs: Iterable[ByteRun]) -> nn.Module:
-    """Give a module the values of a whole state dict, as they come, and return it."""
+    """Copy a whole state dict into a module, tensor by tensor as it comes, and return the module."""
     state = model.state_dict()
     for name, runs in itertools.groupby(all_runs, key=lambda run: run.name):
         own = state[name].detach()

@@ -25,7 +25,7 @@ Fetch = Callable[[], nn.Module | None]
 
 @dataclass(frozen=True, slots=True)
 class Evaluating:
-    """What it takes to evaluate on one rank."""
+    """All that one rank needs to evaluate."""
 
     program: Program
     replica: Replica | AsynchronousReplica
@@ -35,7 +35,7 @@ class Evaluating:
     """Reads the same data in other processes; None: this one does."""
 
     def everywhere(self, averages: WeightAverages | None) -> Sums:
-        """Return this rank's sums, where all who compute hold the whole model; and those of averages, if there are."""
+        """Return this rank's sums where all workers hold the whole model, and those of the averages, if any."""
         sums = self._part(self.replica.model)
         if averages is not None:
             with averages.in_place():
@@ -48,7 +48,7 @@ class Evaluating:
         return sums if fetch_averages is None else sums | _named(self._whole(fetch_averages))
 
     def filled(self, collected: Collected | None) -> nn.Module | None:
-        """Return a module with the weights that were collected."""
+        """Return a module that has the collected weights; None on other ranks than 0."""
         return None if collected is None else fill(build_model(self.program, self.device), collected.runs)
 
     def _part(self, model: nn.Module) -> Sums:

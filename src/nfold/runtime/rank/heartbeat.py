@@ -28,10 +28,10 @@ class Heartbeat:
         self.thread.start()
 
     def watch(self, silent_s: Callable[[], dict[int, float]]) -> None:
-        """From now on tell of peers that are silent.
+        """Report silent peers from now on.
 
         Args:
-            silent_s: returns for how long each peer has been.
+            silent_s: returns the seconds since each peer was heard.
         """
         self._silent_s = silent_s
 
@@ -64,9 +64,9 @@ class WatchedWiring:
 
     @property
     def connections(self) -> Connections[Any]:
-        """The ways to other members, once this one listens."""
+        """The connections to other members, once this one listens."""
         return self._wiring.connections
 
     def connect(self, addresses: Mapping[int, Address], stop: threading.Event) -> None:
-        """Connect to those members that no way leads to yet."""
+        """Connect to those members that there is no connection to yet."""
         self._wiring.connect(addresses, stop)

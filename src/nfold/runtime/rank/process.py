@@ -18,7 +18,7 @@ from nfold.runtime.step.kept_program import KeptProgram
 
 @dataclass(kw_only=True, slots=True)
 class Process:
-    """A member of the job: what it hears and says, its program, and what it runs on."""
+    """A member of the job: its channel to the coordinator, its program, and its device."""
 
     member: int
     channel: ControlChannel
@@ -42,6 +42,6 @@ class Process:
 
     @property
     def the_program(self) -> Program:
-        """The program; an order to load it comes first."""
+        """The program, which an earlier order has loaded."""
         assert self.program is not None, "load comes first"
         return self.program

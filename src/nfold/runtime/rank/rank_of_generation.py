@@ -39,7 +39,7 @@ WARM_UP_STEPS = 3
 
 
 class Rank:
-    """What a process does as a rank, from the connections to the end of the generation."""
+    """One rank, from its connections to the end of the generation."""
 
     def __init__(self, process: Process, transport: Transport, address: str) -> None:
         """Args:
@@ -73,7 +73,7 @@ class Rank:
         """Carry out an order.
 
         Raises:
-            InternalError: it is none of a rank.
+            InternalError: it is no order for a rank.
         """
         self.is_training = False
         if order["do"] not in self._orders:
@@ -82,16 +82,16 @@ class Rank:
 
     @property
     def step_under_way(self) -> int:
-        """Where what goes wrong now belongs to."""
+        """The step that an error now belongs to."""
         return self._replica.step_under_way if isinstance(self._replica, AsynchronousReplica) else self._next_step
 
     @property
     def reached(self) -> int:
-        """Steps that this rank knows to be done."""
+        """The number of steps that this rank knows to be done."""
         return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
 
     def pause(self) -> None:
-        """Come to rest between two steps, and report all that was played."""
+        """Stop between two steps, and report all steps that were played."""
         self._process.reporter.flush()
         if self._replica is not None:
             was_training = self.is_training
@@ -109,7 +109,7 @@ class Rank:
         return {"usage": usage, "staleness": staleness, "has_file": has_file}
 
     def close(self) -> None:
-        """Let go of model and buffers, whatever is under way."""
+        """Free the model and the buffers, whatever is under way."""
         self._process.reporter.stop()
         if self._replica is not None:
             self._replica.close()

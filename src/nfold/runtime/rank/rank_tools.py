@@ -26,7 +26,7 @@ class Wiring(Protocol):
 
     @property
     def connections(self) -> Connections[Any]:
-        """The ways to other members, once this one listens."""
+        """The connections to other members, once this one listens."""
         ...
 
     def connect(self, addresses: Mapping[int, Address], stop: threading.Event) -> None:
@@ -39,10 +39,10 @@ class Wiring(Protocol):
 
 
 class Tools(Protocol):
-    """What a rank needs from layers that the runtime does not know."""
+    """What a rank needs of layers that the runtime must not import."""
 
     def watching(self) -> AbstractContextManager[None]:
-        """See what is read while the program is loaded."""
+        """Note which files are read while the program is loaded."""
         ...
 
     def measure(
@@ -66,5 +66,5 @@ class Tools(Protocol):
         ...
 
     def probe(self, transport: Transport, peer: int, *, measures: bool, patience_s: float | None) -> ProbedPair | None:
-        """Measure the way to a peer; one side measures, the other answers."""
+        """Measure the link to a peer; one side measures, the other one answers and returns None."""
         ...

@@ -13,7 +13,7 @@ FLUSH_S = 0.05
 
 
 class Reporter:
-    """One rank's reports."""
+    """Sends the reports of one rank."""
 
     def __init__(self, channel: ControlChannel, clock: Callable[[], float]) -> None:
         self._channel, self._clock = channel, clock
@@ -25,16 +25,16 @@ class Reporter:
 
     @property
     def is_sampling(self) -> bool:
-        """Whether samples come along with the steps."""
+        """Whether samples of the system are sent with the steps."""
         return self._sampler is not None
 
     def begin(self, sampler: SystemSampler) -> None:
-        """Send samples too, from now to the end."""
+        """Send samples of the system with the steps, from now on to the end."""
         self._sampler = sampler
         sampler.start()
 
     def step(self, result: StepResult) -> None:
-        """Report a step, soon."""
+        """Report a step, with the next message."""
         message = {
             "step": result.parts.step,
             "parts": result.parts.to_row(),
@@ -50,7 +50,7 @@ class Reporter:
             self.flush()
 
     def flush(self) -> None:
-        """Send what is there.
+        """Send all that waits to be sent.
 
         Raises:
             ChannelClosed: the coordinator is gone.

@@ -55,7 +55,7 @@ _OF_THE_PROCESS = frozenset({"load", "profile", "listen", "connect", "pace", "fi
 
 
 class Worker:
-    """Carries out one member's orders."""
+    """Carries out the orders of one member."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Worker:
         orders.on_abandon(self._hear_abandon)
 
     def run(self) -> int:
-        """Do orders until the last one; return the exit code."""
+        """Carry out orders up to the last one; return the exit code."""
         try:
             self._channel.send({"is": "hello", "host": socket.gethostname(), "pid": os.getpid()})
             while not self._do_next():

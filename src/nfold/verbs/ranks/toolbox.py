@@ -74,7 +74,7 @@ class Toolbox:
         )
 
     def probe(self, transport: Transport, peer: int, *, measures: bool, patience_s: float | None) -> ProbedPair | None:
-        """Measure the link to a peer, or answer a peer that measures it; None: there was nothing to measure."""
+        """Measure the link to a peer; one side measures, the other one answers and returns None."""
         role: Role = "measure" if measures else "echo"
         return probe_pair(transport, peer, role, base_tag=tag_of(Use.PROBE, 0), patience_s=patience_s)
 

@@ -17,7 +17,7 @@ ONE_OVER = Mixed(how="divides by the number of samples")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a rule is given."""
+    """One call of an operator, as a rule sees it."""
 
     name: str
     """Of the operator, without overload and without the mark of one that writes in place."""
@@ -87,7 +87,7 @@ class Call:
 
     @property
     def values(self) -> Iterator[Any]:
-        """All arguments, lists taken apart."""
+        """Yield all arguments, and the entries of lists one by one."""
         return flat(self.arguments.values())
 
     def tensors(self) -> Iterator[torch.Tensor]:
@@ -101,15 +101,15 @@ class Call:
 
     @property
     def shape(self) -> Sequence[Any]:
-        """Shape of the first result."""
+        """The shape of the first result."""
         return next(each.shape for each in self.outputs if isinstance(each, torch.Tensor))
 
     def mixed(self, how: str) -> Mixed:
-        """Say that this call mixes samples."""
+        """Return the kind of a result that is made of several samples."""
         return Mixed(how=how)
 
     def unknown(self, what: str = "") -> Unknown:
-        """Say that nobody knows what this call does with samples."""
+        """Return the kind of a result of which no rule can tell how it is made."""
         return Unknown(what=what or f"nfold has no rule for torch's {self.name} as it is used here")
 
 
@@ -132,7 +132,7 @@ def written(function: torch._ops.OpOverload, arguments: dict[str, Any]) -> list[
 
 
 def flat(values: Iterable[Any]) -> Iterator[Any]:
-    """Yield values, lists taken apart."""
+    """Yield values, and the entries of lists one by one."""
     for value in values:
         if isinstance(value, (list, tuple)):
             yield from flat(value)

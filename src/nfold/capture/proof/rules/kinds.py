@@ -20,7 +20,7 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleRows:
-    """One row, or several, for each sample."""
+    """One row, or several, for each sample, each made of its own sample alone."""
 
     dim: int
     inner: int = 1
@@ -54,7 +54,7 @@ class Mixed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unknown:
-    """No rule can tell."""
+    """No rule can tell how the tensor depends on the batch."""
 
     what: str
     where: str = ""
