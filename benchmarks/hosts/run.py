@@ -27,8 +27,7 @@ for folder in (HERE.parent, ROOT / "tests" / "cli" / "hosts", ROOT / "tests" / "
     sys.path.insert(0, str(folder))
 from environment import write  # noqa: E402  a script's siblings are found only after this
 from slurm_cluster import SlurmCluster  # noqa: E402
-
-from rigs import local, ssh  # noqa: E402
+from sshd import servers  # noqa: E402
 
 HOSTS = 2
 PROGRAM = HERE / "program.py"
@@ -44,18 +43,18 @@ Way = tuple[str, list[str], dict[str, str]]
 def ways(folder: Path) -> Iterator[list[Way]]:
     """Make all hosts; return for each way what comes before `nfold train` and what behind."""
     with contextlib.ExitStack() as ending:
-        for name in ("local", "ssh", "slurm"):
+        for name in ("ssh", "slurm"):
             (folder / name).mkdir()
-        shell = ending.enter_context(ssh(folder / "ssh"))
-        there = ending.enter_context(local(folder / "local"))
+        shell = {"NFOLD_SSH": ending.enter_context(servers(folder / "ssh"))}
+        (folder / "hosts.txt").write_text("host-0\nhost-1 slots=1\n")
         cluster = SlurmCluster(folder / "slurm", HOSTS)
         ending.callback(cluster.close)
         first = cluster.address.rpartition(".")[0] + ".1"
         nodes = ["--nodes", str(HOSTS)]
         yield [
             ("this machine", ["-n", str(HOSTS)], {}),
-            ("local", ["--on", there.on, *nodes], {}),
-            ("ssh", ["--on", shell.on, *nodes], shell.environment),
+            ("local", ["--on", "local", *nodes], {}),
+            ("ssh", ["--on", f"ssh:{folder / 'hosts.txt'}", *nodes], shell),
             (
                 "slurm",
                 ["--on", "slurm:short", *nodes],

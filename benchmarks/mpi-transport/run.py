@@ -1,4 +1,4 @@
-"""Times a ring's all-reduce over TCP and through MPI, and MPI's own, on the same buffers of processes of this machine."""
+"""Times an all-reduce in a ring over TCP and through MPI, and MPI's own, on the same buffers of local processes."""
 
 import argparse
 import json

@@ -48,10 +48,17 @@ def missing():
 class YarnRig:
     """Runs from `__enter__` to `__exit__`, which ends all that was started, containers too."""
 
-    def __init__(self, folder, num_nodes):
+    def __init__(self, folder, num_nodes, networks=None):
+        """Args:
+        folder: for all its files.
+        num_nodes: each with a NodeManager.
+        networks: to put nodes into, with host names of their own; else all are on loopback.
+        """
         self.folder = folder
         self.services = folder / "services"
         self.num_nodes = num_nodes
+        self._networks = networks
+        self._address = networks.address if networks else "127.0.0.1"
         self._net = f"127.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250 + 1}"
         self._processes = []
 
@@ -82,7 +89,7 @@ class YarnRig:
 
     def _start(self):
         manager, keeper = _free_port(), _free_port()
-        self.base = f"http://127.0.0.1:{manager}"
+        self.base = f"http://{self._address}:{manager}"
         self._configure(manager, keeper)
         self._framework()
         self._java("zookeeper", _ZOOKEEPER, str(keeper), str(self.folder / "zookeeper"))
@@ -92,9 +99,10 @@ class YarnRig:
             self._java(
                 f"node{node}",
                 f"{_SERVER}.nodemanager.NodeManager",
-                f"-Dyarn.nodemanager.hostname={self._net}.{node}",
+                f"-Dyarn.nodemanager.hostname={self._address_of(node)}",
                 f"-Dyarn.nodemanager.local-dirs={where / 'local'}",
                 f"-Dyarn.nodemanager.log-dirs={where / 'logs'}",
+                inside=self._networks.inside(node - 1, f"node{node - 1}") if self._networks else (),
             )
         self._wait()
 
@@ -106,16 +114,16 @@ class YarnRig:
             "core-site": {
                 "fs.defaultFS": "file:///",
                 "hadoop.tmp.dir": self.folder / "tmp",
-                "hadoop.registry.zk.quorum": f"127.0.0.1:{keeper}",
+                "hadoop.registry.zk.quorum": f"{self._address}:{keeper}",
             },
             "yarn-site": {
-                "yarn.resourcemanager.hostname": "127.0.0.1",
-                "yarn.resourcemanager.webapp.address": f"127.0.0.1:{manager}",
+                "yarn.resourcemanager.hostname": self._address,
+                "yarn.resourcemanager.webapp.address": f"{self._address}:{manager}",
                 **{
-                    f"yarn.resourcemanager.{each}.address": f"127.0.0.1:{_free_port()}"
+                    f"yarn.resourcemanager.{each}.address": f"{self._address}:{_free_port()}"
                     for each in ("scheduler", "resource-tracker", "admin")
                 },
-                "yarn.resourcemanager.address": f"127.0.0.1:{_free_port()}",
+                "yarn.resourcemanager.address": f"{self._address}:{_free_port()}",
                 "yarn.webapp.api-service.enable": "true",
                 "yarn.resourcemanager.placement-constraints.handler": "scheduler",
                 "yarn.nm.liveness-monitor.expiry-interval-ms": "10000",
@@ -137,7 +145,8 @@ class YarnRig:
             ]
             (conf / f"{name}.xml").write_text(f"<configuration>{''.join(lines)}</configuration>")
         # Nobody need know this machine's name, and a node is called by its address.
-        (conf / "hosts").write_text(f"127.0.0.1 {socket.gethostname()}\n")
+        named = [f"{self._address_of(node)} node{node - 1}\n" for node in range(1, self.num_nodes + 1)]
+        (conf / "hosts").write_text("".join([f"{self._address} {socket.gethostname()}\n", *named]))
 
     def _framework(self):
         """Pack what YARN gives each service's master."""
@@ -145,7 +154,10 @@ class YarnRig:
             for jar in sorted(jars().glob("*.jar")):
                 archive.add(jar, jar.name)
 
-    def _java(self, name, *command):
+    def _address_of(self, node):
+        return self._networks.address_of(node - 1) if self._networks else f"{self._net}.{node}"
+
+    def _java(self, name, *command, inside=()):
         options = [
             f"-Djdk.net.hosts.file={self.folder}/conf/hosts",
             "-Xmx300m",
@@ -162,7 +174,7 @@ class YarnRig:
         }
         with open(self.folder / f"{name}.log", "wb") as log:
             started = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "TERM", "java", *command],
+                [*(inside or ["setpriv", "--pdeathsig", "TERM"]), "java", *command],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

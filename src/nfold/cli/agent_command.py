@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
         description="Take part in a job on another machine, as it says when it is started with --listen.",
     )
     join.add_argument("connect", metavar="HOST:PORT", help="where the job listens")
-    join.set_defaults(place=None, in_mpi=False)
+    join.set_defaults(place=None, while_input=False, in_mpi=False)
     _add_rest(join)
 
 

@@ -1,4 +1,4 @@
-"""Training on hosts of Slurm and of MPI: the result of this machine, and nothing left of jobs."""
+"""MPI as a transport beside TCP, and what is said to commands that Slurm or MPI cannot help with."""
 
 import importlib.util
 import json
@@ -6,7 +6,6 @@ import shutil
 import sys
 
 import pytest
-import slurm_cluster
 import torch
 from safetensors.torch import load_file
 
@@ -27,37 +26,15 @@ def check_same(shell, here):
 
 
 @pytest.mark.processes
-def test_nodes_of_slurm(shell, here, tmp_path_factory):
-    if why := slurm_cluster.why_not():
-        pytest.skip(f"no Slurm can be started here: {why}")
-    cluster = slurm_cluster.SlurmCluster(tmp_path_factory.mktemp("slurm"), 2)
-    try:
-        shell.environment |= {**cluster.environment, "XDG_CACHE_HOME": str(shell.folder / "cache")}
-        job = shell.start(*RING, "--on", "slurm:short", "--nodes", "2", "--out", "there")
-        out, err = job.communicate(timeout=60)
-
-        assert job.returncode == 0, err
-        assert "2 hosts by Slurm partition short: node" in out + err
-        check_same(shell, here)
-        log = (shell.folder / "there" / "log.txt").read_text()
-        assert all(f" on {node}] hello from the program" in log for node in cluster.nodes)
-        cluster.wait_until(lambda: shell.processes() == [] and cluster.ask("squeue", "--noheader") == "")
-    finally:
-        cluster.close()
-
-
-@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun (Debian: openmpi-bin)")
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="there is no mpi4py (pip: nfold[mpi])")
-@pytest.mark.parametrize(
-    ("transport", "count"), [("tcp", 2), ("mpi", 2), pytest.param("mpi", 4, marks=pytest.mark.exhaustive)]
-)
-def test_processes_of_mpi(shell, here, transport, count):
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
+def test_ranks_that_talk_through_mpi(shell, here, count):
     shell.environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     shell.environment["XDG_CACHE_HOME"] = str(shell.folder / "cache")
     mpirun = ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(count), sys.executable, "-m", "nfold")
 
-    train = (*RING, "--on", "mpi", "--transport", transport, "--out", "there", "--json")
+    train = (*RING, "--on", "mpi", "--transport", "mpi", "--out", "there", "--json")
     result = shell.finish(shell.start_program(*mpirun, *train))
 
     assert result.code == 0, result

@@ -214,6 +214,8 @@ def serve(settings: AgentSettings, mpi: MpiProcess | None = None) -> int:
     """
     channel, address = _dial(settings)
     agent = Agent(channel, address, settings, mpi)
+    if settings.while_input:
+        threading.Thread(target=_leave_with_input, args=(agent,), name="nfold-input", daemon=True).start()
     with hearing(agent.leave, agent.leave):
         return agent.run()
 

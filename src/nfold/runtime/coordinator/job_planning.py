@@ -64,7 +64,11 @@ class JobPlanning:
         )
 
     def notes(self, ready: Ready, chosen: Plan, graph: ModelGraph) -> tuple[str, ...]:
-        """Return notes for the user about the planned run, beside those of the plan itself."""
+        """Return notes for the user about the planned run, beside those of the plan itself.
+
+        Raises:
+            PlanError: its hosts are taken back before anything of it is kept.
+        """
         settings, run_steps = self.settings, self.run_steps(ready)
         step_s, limit_s, every = chosen.predicted.step_s, settings.stop_after_s, settings.checkpoint_every
         return (
