@@ -70,8 +70,8 @@ def places_of_optimizer(optimizer: Optimizer) -> Places:
     within = [each for value in vars(optimizer).values() for each in (value if isinstance(value, list) else [value])]
     for each in (optimizer, *(inner for inner in within if isinstance(inner, Optimizer))):
         reach.look_at(type(each).step, type(each))
-        for hooks in (each._optimizer_step_pre_hooks, each._optimizer_step_post_hooks):
-            for hook in hooks.values():
+        for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+            for hook in vars(each).get(name, {}).values():  # none where the user's class leaves out super().__init__
                 reach.look_at(hook, type(each))
     return reach.places()
 
